@@ -1,0 +1,60 @@
+# Every target sets up what it needs: a virtual environment in .venv, filled once and again only when
+# pyproject.toml or constraints.txt changes, so that later runs install nothing and work offline.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+
+# One thread a process: the sums are reproducible, and two test processes do not fight for the cores.
+export OMP_NUM_THREADS ?= 1
+PYTEST := $(BIN)/python -m pytest -n 2 -q
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+demo: $(VENV)/.dev ## train, fit, tune and compare on real digits; leaves a run folder with report.html
+	@$(BIN)/osculate demo
+
+test: $(VENV)/.dev ## the test suite
+	@$(PYTEST)
+
+check: $(VENV)/.dev ## everything CI runs: format, lint, types, demo, doctests, README, tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy osculate
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --folder "$$folder/run"
+	@$(PYTEST) --doctest-modules osculate tests
+
+bench: $(VENV)/.bench ## ratios beside the public peers
+	@$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.docs ## build the documentation into site/
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+clean: ## remove the virtual environment, caches and built files
+	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@echo "Creating $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing osculate and its development tools into $(VENV) (once; a few minutes) ..."
+	@$(INSTALL) -e '.[dev]'
+	@touch $@
+
+# The peers declare a torchvision that they do not need and whose wheel may not fit this torch; see pyproject.toml.
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "Installing the peers ..."
+	@$(INSTALL) -e '.[dev,bench]'
+	@$(INSTALL) --no-deps laplace-torch backpack-for-pytorch curvlinops-for-pytorch
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	@$(INSTALL) -e '.[dev,docs]'
+	@touch $@

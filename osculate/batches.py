@@ -1,0 +1,108 @@
+"""The one door through which data comes in: pairs of tensors, loaders and iterables become checked batches."""
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+Data: TypeAlias = Iterable | Dataset | tuple[Tensor, Tensor]
+
+#: Rows taken at a time from a pair of tensors or from a data set without a loader.
+BATCH_SIZE = 256
+
+
+def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Tensor, Tensor]]:
+    """Iterate over checked ``(x, y)`` batches.
+
+    Args:
+        data: a pair of tensors ``(X, Y)``, a ``DataLoader``, a ``Dataset``, or any iterable of ``(x, y)`` batches.
+        batch_size: rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
+
+    Raises:
+        TypeError: something is not an ``(x, y)`` pair of tensors.
+        ValueError: no batch at all, an empty batch, different lengths, or a value that is not finite (the message
+            says which batch and which row).
+
+    >>> [len(x) for x, y in as_batches((torch.zeros(5, 2), torch.zeros(5)), batch_size=2)]
+    [2, 2, 1]
+    """
+    number = -1
+    for number, batch in enumerate(_raw_batches(data, batch_size)):  # noqa: B007
+        yield _checked(batch, number)
+    if number < 0:
+        raise ValueError("the data hold no batch: the loader is empty. Pass at least one (x, y) batch.")
+
+
+def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:
+    """How many batches :func:`as_batches` will yield, or None where only iterating would tell."""
+    if is_pair_of_tensors(data):
+        return -(-len(data[0]) // batch_size)
+    if isinstance(data, IterableDataset):
+        return None
+    if isinstance(data, Dataset):
+        return -(-len(data) // batch_size)  # type: ignore[arg-type]
+    if isinstance(data, DataLoader) and isinstance(data.dataset, IterableDataset):
+        return None
+    return len(data) if isinstance(data, Sized) else None
+
+
+def is_pair_of_tensors(data: object) -> bool:
+    """Whether ``data`` is ``(X, Y)`` rather than an iterable of batches."""
+    return isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
+
+
+def _raw_batches(data: Data, batch_size: int) -> Iterable:
+    if is_pair_of_tensors(data):
+        inputs, targets = data  # type: ignore[misc]
+        if len(inputs) != len(targets):
+            raise ValueError(f"X has {len(inputs)} rows and Y has {len(targets)}: give each input one target.")
+        return zip(inputs.split(batch_size), targets.split(batch_size), strict=True) if len(inputs) else []
+    if isinstance(data, Dataset):
+        return DataLoader(data, batch_size=batch_size)
+    if not isinstance(data, Iterable) or isinstance(data, Tensor | str | dict):
+        raise TypeError(
+            f"data must be a DataLoader, an iterable of (x, y) batches or a pair of tensors (X, Y), "
+            f"got {type(data).__name__}."
+        )
+    return data
+
+
+def _checked(batch: object, number: int) -> tuple[Tensor, Tensor]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        size = f" of length {len(batch)}" if isinstance(batch, tuple | list | dict) else ""
+        raise TypeError(
+            f"batch {number} is a {type(batch).__name__}{size}, not a pair (x, y). "
+            "Let the loader yield inputs and targets, for example with TensorDataset(X, Y)."
+        )
+    x, y = batch
+    for name, value in (("x", x), ("y", y)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} of batch {number} is a {type(value).__name__}, not a tensor.")
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise ValueError(
+            f"batch {number} has inputs of shape {tuple(x.shape)} and targets of shape {tuple(y.shape)}: "
+            "both need the batch as their first axis, with the same length."
+        )
+    if len(x) == 0:
+        raise ValueError(f"batch {number} is empty. Drop empty batches from the loader.")
+    for name, value in (("x", x), ("y", y)):
+        require_finite(value, f"{name} of batch {number}")
+    return x, y
+
+
+def require_finite(values: Tensor, what: str) -> None:
+    """Raise ValueError naming the first row of ``values`` that is NaN or infinite.
+
+    >>> require_finite(torch.tensor([0.0, float("nan")]), "x of batch 0")
+    Traceback (most recent call last):
+    ...
+    ValueError: x of batch 0 holds nan at index (1,). Clean the data, or find the step that produced it.
+    """
+    if not values.is_floating_point() or bool(values.isfinite().all()):
+        return
+    where = tuple(int(i) for i in (~values.isfinite()).nonzero()[0])
+    raise ValueError(
+        f"{what} holds {values[where].item()} at index {where}. Clean the data, or find the step that produced it."
+    )

@@ -1,0 +1,117 @@
+"""Convolutions in one, two and three dimensions, and their transposes: one linear map at every output position."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from osculate.curvature.layers._base import Call, Use, affine, rule
+
+Size = int | Sequence[int]
+
+
+@rule(torch.conv1d, torch.conv2d, torch.conv3d)
+def conv(
+    call: Call,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Use | None:
+    """Patches of the input times the kernel.
+
+    [grosse2016] writes a convolution as this linear map; groups are independent blocks of it.
+    """
+    dims = weight.ndim - 2
+    if input.ndim != weight.ndim or call.name(input) is not None:
+        return None
+    kernel, steps, holes = weight.shape[2:], _each(stride, dims), _each(dilation, dims)
+    if isinstance(padding, str):
+        total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(holes, kernel, strict=True)]
+        pads = [(t // 2, t - t // 2) for t in total]
+    else:
+        pads = [(p, p) for p in _each(padding, dims)]
+    return affine(
+        call,
+        weight,
+        bias,
+        inputs=lambda: _patches(_pad(input, pads), kernel, steps, holes, groups),
+        outputs=lambda g: _positions_last_to_rows(g, groups),
+        matrix=lambda w: w.reshape(groups, w.shape[0] // groups, -1),
+    )
+
+
+@rule(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
+def conv_transpose(
+    call: Call,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Use | None:
+    """A convolution with the flipped kernel over the input with zeros put between its entries."""
+    dims = weight.ndim - 2
+    if input.ndim != weight.ndim or call.name(input) is not None:
+        return None
+    kernel, steps, holes = weight.shape[2:], _each(stride, dims), _each(dilation, dims)
+    reach = [d * (k - 1) - p for d, k, p in zip(holes, kernel, _each(padding, dims), strict=True)]
+    pads = [(r, r + extra) for r, extra in zip(reach, _each(output_padding, dims), strict=True)]
+
+    def matrix(w: Tensor) -> Tensor:
+        flipped = w.flip(tuple(range(2, w.ndim)))
+        grouped = flipped.reshape(groups, w.shape[0] // groups, *w.shape[1:])  # (G, I, O, *kernel)
+        return grouped.transpose(1, 2).flatten(2)
+
+    return affine(
+        call,
+        weight,
+        bias,
+        inputs=lambda: _patches(_pad(_spread_out(input, steps), pads), kernel, [1] * dims, holes, groups),
+        outputs=lambda g: _positions_last_to_rows(g, groups),
+        matrix=matrix,
+    )
+
+
+def _each(size: Size, dims: int) -> list[int]:
+    sizes = [size] if isinstance(size, int) else list(size)
+    return sizes * dims if len(sizes) == 1 else sizes
+
+
+def _pad(x: Tensor, pads: list[tuple[int, int]]) -> Tensor:
+    flat = [p for pair in reversed(pads) for p in pair]
+    return F.pad(x, flat) if any(flat) else x
+
+
+def _spread_out(x: Tensor, steps: list[int]) -> Tensor:
+    """Zeros between the entries, so that a stride-1 convolution does what the transposed one does."""
+    if all(step == 1 for step in steps):
+        return x
+    sizes = [(size - 1) * step + 1 for size, step in zip(x.shape[2:], steps, strict=True)]
+    wide = x.new_zeros(*x.shape[:2], *sizes)
+    wide[(..., *(slice(None, None, step) for step in steps))] = x
+    return wide
+
+
+def _patches(x: Tensor, kernel: Sequence[int], steps: list[int], holes: list[int], groups: int) -> Tensor:
+    """The windows of a padded input: (N, R, G, I) with I running over channels of a group and kernel positions."""
+    n, channels = x.shape[:2]
+    for axis, (k, step, hole) in enumerate(zip(kernel, steps, holes, strict=True), start=2):
+        x = x.unfold(axis, hole * (k - 1) + 1, step)[..., ::hole]
+    dims = len(kernel)
+    x = x.reshape(n, groups, channels // groups, *x.shape[2:])  # (N, G, C/G, *positions, *kernel)
+    order = (0, *range(3, 3 + dims), 1, 2, *range(3 + dims, 3 + 2 * dims))
+    return x.permute(order).reshape(n, -1, groups, channels // groups * torch.Size(kernel).numel())
+
+
+def _positions_last_to_rows(g: Tensor, groups: int) -> Tensor:
+    """(V, N, G·O, *positions) to (V, N, R, G, O)."""
+    rows = g.flatten(3).transpose(2, 3)
+    return rows.reshape(*rows.shape[:3], groups, -1)

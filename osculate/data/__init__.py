@@ -1,0 +1,13 @@
+"""Data sets: found or downloaded, split, scaled and returned as tensors.
+
+``load`` knows the public sets by name, ``from_arrays`` takes the user's own ``.npz`` file, and
+``out_of_distribution`` gives what a classifier of a set should not be sure about.
+"""
+
+from osculate.data.arrays import from_arrays as from_arrays, read_arrays as read_arrays
+from osculate.data.dataset import Dataset as Dataset, Scaling as Scaling
+from osculate.data.loading import DATASETS as DATASETS, load as load
+from osculate.data.shifted import (
+    out_of_distribution as out_of_distribution,
+    shuffled_pixels as shuffled_pixels,
+)

@@ -1,0 +1,132 @@
+"""The user's own arrays."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from osculate.data.dataset import Dataset, Part, Source, as_inputs, as_targets, assemble, random_test_part
+from osculate.data.files import read_all_npz
+
+
+def read_arrays(path: str | Path, targets: bool = True) -> Part:
+    """Read inputs and targets without scaling, as float32 and int64 or float32; uint8 images are divided by
+    255.
+
+    Args:
+        path: an ``.npz`` archive with ``X`` of shape (N, …) and ``y`` of shape (N,) or (N, C). Integers in
+            ``y`` are classes 0, 1, …; floating-point numbers are regression targets, returned as (N, C).
+        targets: whether ``y`` must be there; without, a file that has none gives targets of shape (N, 0).
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an array is missing, has the wrong length, shape or type, or a value that is not finite.
+    """
+    x, y = _pair(path, read_all_npz(path), "X", "y", targets)
+    return as_inputs(x), as_targets(y)
+
+
+def from_arrays(
+    path: str | Path,
+    *,
+    train_size: int | None = None,
+    validation_size: int | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+) -> Dataset:
+    """Make a data set of the user's own ``.npz`` archive with ``X`` and ``y``.
+
+    The test part is ``X_test`` and ``y_test`` where the archive has them, otherwise random rows. As in every
+    other set, regression inputs and targets are standardised by the training part (``dataset.input_scaling``
+    and ``dataset.target_scaling`` hold the numbers), uint8 images are divided by 255, and other inputs of a
+    classification problem are left as they are.
+
+    Args:
+        path: the archive; see :func:`read_arrays` for the arrays.
+        train_size: rows to train on; None takes all that are left.
+        validation_size: rows for validation; None takes a tenth of the training rows, at most 2,000.
+        test_fraction: share of the rows for testing where the archive has no ``X_test``; between 0 and 1.
+        seed: of the random parts.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an array is missing or wrong, or there are too few rows for the parts that were asked for.
+    """
+    arrays = read_all_npz(path)
+    x, y = _pair(path, arrays, "X", "y")
+    if "X_test" in arrays or "y_test" in arrays:
+        train, test = (x, y), _pair(path, arrays, "X_test", "y_test")
+        _check_alike(path, train, test)
+    else:
+        if not 0 < test_fraction < 1:
+            raise ValueError(f"test_fraction is {test_fraction}, but must lie between 0 and 1")
+        train, test = random_test_part(x, y, max(1, round(test_fraction * len(x))), seed)
+    classes = None
+    if not y.is_floating_point():
+        classes = tuple(str(c) for c in range(int(torch.cat([y, test[1]]).max()) + 1))
+    if len(train[0]) < 2:
+        raise ValueError(f"{path} leaves {len(train[0])} rows to train on: give it more rows")
+    return assemble(Path(path).stem, Source(train, test, classes), train_size, validation_size, seed)
+
+
+def _pair(
+    path: str | Path, arrays: dict[str, np.ndarray], x_key: str, y_key: str, targets: bool = True
+) -> Part:
+    for key in (x_key, y_key) if targets else (x_key,):
+        if key not in arrays:
+            known = ", ".join(map(repr, arrays)) or "nothing"
+            raise ValueError(
+                f"{path} has no array {key!r}; it holds {known}. Write X and y with numpy.savez."
+            )
+    x = arrays[x_key]
+    y = arrays.get(y_key, np.empty((len(x), 0)) if x.ndim else np.empty(0))
+    for key, array in ((x_key, x), (y_key, y)):
+        _check_numbers(path, key, array)
+    if x.ndim < 2:
+        raise ValueError(
+            f"{x_key} in {path} has shape {x.shape}, but inputs need a batch axis and features: (N, F)"
+        )
+    if y.ndim not in (1, 2):
+        raise ValueError(f"{y_key} in {path} has shape {y.shape}, but targets have shape (N,) or (N, C)")
+    if len(x) != len(y) or not len(x):
+        raise ValueError(
+            f"{x_key} in {path} has {len(x)} rows and {y_key} {len(y)}: each input needs one target"
+        )
+    return _inputs(x), _targets(path, y_key, y)
+
+
+def _check_numbers(path: str | Path, key: str, array: np.ndarray) -> None:
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
+        raise ValueError(f"{key} in {path} is of type {array.dtype}, but must hold real numbers")
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(
+            f"{key} in {path} is {array[where]} at index {where}; remove or fill such values first"
+        )
+
+
+def _inputs(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(x) if x.dtype == np.uint8 else torch.from_numpy(x.astype(np.float32))
+
+
+def _targets(path: str | Path, key: str, y: np.ndarray) -> torch.Tensor:
+    if np.issubdtype(y.dtype, np.floating):
+        return torch.from_numpy(y.astype(np.float64)).reshape(len(y), -1)
+    y = y.squeeze(1) if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.ndim != 1:
+        raise ValueError(
+            f"{key} in {path} has whole numbers in shape {y.shape}: classes have shape (N,), regression targets must"
+            " be floating-point"
+        )
+    if int(y.min()) < 0:
+        raise ValueError(f"{key} in {path} has the class {int(y.min())}, but classes are numbered from 0")
+    return torch.from_numpy(y.astype(np.int64))
+
+
+def _check_alike(path: str | Path, train: Part, test: Part) -> None:
+    for name, a, b in zip("Xy", train, test, strict=True):
+        if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
+            raise ValueError(
+                f"{name} in {path} has rows of shape {tuple(a.shape[1:])} ({a.dtype}), {name}_test"
+                f" {tuple(b.shape[1:])} ({b.dtype}): they must be alike"
+            )

@@ -1,0 +1,213 @@
+"""What a data set is once it is ready to use: three parts, and how its numbers were scaled."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+#: Inputs and targets.
+Part: TypeAlias = tuple[Tensor, Tensor]
+
+#: The validation part takes a tenth of the training part, and no more rows than this.
+LARGEST_DEFAULT_VALIDATION = 2_000
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The affine map from original to standardised units, ``z = (x - mean) / scale``.
+
+    Args:
+        mean: what is subtracted, one value for each feature or output.
+        scale: what is divided by, positive.
+
+    >>> s = Scaling.of(torch.tensor([[1.0], [3.0]]))
+    >>> s.apply(torch.tensor([[3.0]])), s.undo(torch.tensor([[1.0]]))
+    (tensor([[1.]]), tensor([[3.]]))
+    """
+
+    mean: Float[Tensor, "*F"]
+    scale: Float[Tensor, "*F"]
+
+    @classmethod
+    def of(cls, values: Float[Tensor, "N *F"]) -> "Scaling":
+        """Mean and standard deviation over the rows; a constant column keeps its scale."""
+        scale = values.std(0, correction=0)
+        constant = scale <= 1e-6 * values.abs().amax(0)  # what float32 cannot resolve is no signal
+        return cls(values.mean(0), torch.where(constant, torch.ones_like(scale), scale))
+
+    def apply(self, values: Float[Tensor, "N *F"]) -> Float[Tensor, "N *F"]:
+        """From original to standardised units."""
+        return (values - self.mean) / self.scale
+
+    def undo(self, values: Float[Tensor, "N *F"]) -> Float[Tensor, "N *F"]:
+        """From standardised to original units."""
+        return values * self.scale + self.mean
+
+    def float(self) -> "Scaling":
+        """The same in float32."""
+        return Scaling(self.mean.float(), self.scale.float())
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set in three parts, as tensors ready for a network.
+
+    Inputs are float32. Images have shape (N, channels, height, width) and values in [0, 1]; nothing else is
+    done to them. In regression, targets and inputs that are vectors are standardised with the mean and
+    standard deviation of the training part. A log-likelihood found in standardised units is in original units
+    ``log p - sum(log target_scale)``, an error or a standard deviation is ``target_scale`` times as large.
+
+    Args:
+        name: the name it was loaded by.
+        train: inputs and targets to train on. Targets are int64 of shape (N,) for classes, float32 (N, C)
+            otherwise.
+        validation: the same for choosing hyperparameters, taken from the training data; may be empty.
+        test: the same for the final evaluation.
+        classes: names of the classes in the order of their numbers, or None for regression.
+        input_scaling: how inputs were standardised, or None.
+        target_scaling: how targets were standardised, or None.
+    """
+
+    name: str
+    train: Part
+    validation: Part
+    test: Part
+    classes: tuple[str, ...] | None = None
+    input_scaling: Scaling | None = None
+    target_scaling: Scaling | None = None
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input, without the batch axis."""
+        return tuple(self.train[0].shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs C that a network for it needs."""
+        return len(self.classes) if self.classes is not None else self.train[1].shape[1]
+
+    @property
+    def target_mean(self) -> Float[Tensor, " C"] | None:
+        """Mean of the original training targets, or None for classification."""
+        return None if self.target_scaling is None else self.target_scaling.mean
+
+    @property
+    def target_scale(self) -> Float[Tensor, " C"] | None:
+        """Standard deviation of the original training targets, or None for classification."""
+        return None if self.target_scaling is None else self.target_scaling.scale
+
+    def log_likelihood_in_original_units(self, log_likelihood: float) -> float:
+        """Log-likelihood per point in the units of the original targets, from the standardised one.
+
+        The density of y = mean + scale · z is that of z divided by the scale, so each point loses Σ log
+        scale.
+        """
+        return (
+            log_likelihood
+            if self.target_scale is None
+            else log_likelihood - float(self.target_scale.log().sum())
+        )
+
+    def __repr__(self) -> str:
+        """Sizes and shapes instead of pages of numbers."""
+        sizes = f"train={len(self.train[0])}, validation={len(self.validation[0])}, test={len(self.test[0])}"
+        return f"Dataset({self.name!r}, {sizes}, input_shape={self.input_shape}, outputs={self.outputs})"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a reader of files returns: everything in original units and in the source's own order.
+
+    Args:
+        train: inputs and targets; uint8 images of shape (N, channels, height, width) keep their type until
+            the rows that are wanted have been chosen.
+        test: the same.
+        classes: names of the classes, or None for regression.
+    """
+
+    train: Part
+    test: Part
+    classes: tuple[str, ...] | None = None
+
+
+def assemble(
+    name: str,
+    source: Source,
+    train_size: int | None = None,
+    validation_size: int | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """Take the validation part out of the training rows, choose the training rows, and scale everything.
+
+    The seed shuffles the training rows; the first ``validation_size`` become the validation part and the next
+    ``train_size`` the training part, so that the validation part is the same for every ``train_size``.
+
+    Args:
+        name: the name of the result.
+        source: what was read.
+        train_size: rows to train on; None, or more than are left, takes all that are left.
+        validation_size: rows of the validation part; None takes a tenth of the training rows, at most 2,000.
+        seed: of the shuffle.
+
+    Raises:
+        ValueError: a size is negative or larger than the training data.
+    """
+    available = len(source.train[0])
+    if validation_size is None:
+        validation_size = min(available // 10, LARGEST_DEFAULT_VALIDATION)
+    _check_sizes(name, available, train_size, validation_size)
+    order = torch.randperm(available, generator=torch.Generator().manual_seed(seed))
+    chosen = order[validation_size : available if train_size is None else validation_size + train_size]
+    parts = [_rows(source.train, chosen), _rows(source.train, order[:validation_size]), source.test]
+    return _scaled(name, parts, source.classes)
+
+
+def random_test_part(inputs: Tensor, targets: Tensor, size: int, seed: int) -> tuple[Part, Part]:
+    """Split off ``size`` random rows for testing: (training part, test part)."""
+    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))
+    return _rows((inputs, targets), order[size:]), _rows((inputs, targets), order[:size])
+
+
+def _check_sizes(name: str, available: int, train_size: int | None, validation_size: int) -> None:
+    if not 0 <= validation_size < available:
+        raise ValueError(
+            f"validation_size is {validation_size}, but {name!r} has {available} training rows: it must be at least"
+            " 0 and leave some of them to train on"
+        )
+    if train_size is not None and not 1 <= train_size <= available:
+        raise ValueError(
+            f"train_size is {train_size}, but {name!r} has {available} training rows: take 1 to that"
+        )
+
+
+def _rows(part: Part, rows: Tensor) -> Part:
+    return part[0][rows], part[1][rows]
+
+
+def as_inputs(x: Tensor) -> Tensor:
+    """Inputs for a network: uint8 images become float32 in [0, 1], everything else float32."""
+    return x.float() / 255 if x.dtype == torch.uint8 else x.float()
+
+
+def as_targets(y: Tensor) -> Tensor:
+    """Targets for a likelihood: classes int64 (N,), everything else float32 (N, C)."""
+    return y.float().reshape(len(y), -1) if y.is_floating_point() else y.long()
+
+
+def _scaled(name: str, parts: list[Part], classes: tuple[str, ...] | None) -> Dataset:
+    if classes is not None:
+        return Dataset(name, *[(as_inputs(x), as_targets(y)) for x, y in parts], classes=classes)
+    x, y = parts[0]
+    # statistics in float64: values around 1e6 would lose their digits
+    targets = Scaling.of(y.double().reshape(len(y), -1))
+    inputs = None if x.ndim != 2 or x.dtype == torch.uint8 else Scaling.of(x.double())
+    scaled = [
+        (
+            as_inputs(inputs.apply(x.double()) if inputs else x),
+            targets.apply(y.double().reshape(len(y), -1)).float(),
+        )
+        for x, y in parts
+    ]
+    return Dataset(name, *scaled, input_scaling=inputs and inputs.float(), target_scaling=targets.float())

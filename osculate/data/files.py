@@ -1,0 +1,157 @@
+"""Finding and reading files: where a data set may lie, and the two formats it comes in."""
+
+import gzip
+import math
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pooch
+import torch
+from torch import Tensor
+
+#: Names the folder that holds the data sets.
+VARIABLE = "OSCULATE_DATA"
+
+#: idx magic numbers: unsigned bytes, with the number of axes in the last byte.
+IDX_UBYTE = 0x0800
+
+
+@dataclass(frozen=True)
+class Download:
+    """A public file and its checksum.
+
+    Args:
+        url: where the original lies.
+        md5: its published MD5 sum.
+    """
+
+    url: str
+    md5: str
+
+
+def user_cache() -> Path:
+    """The folder that downloads are kept in."""
+    return Path(pooch.os_cache("osculate"))
+
+
+def find(
+    relative: str, folder: str | Path | None = None, download: Download | None = None, describe: str = ""
+) -> Path:
+    """Find the file of a data set.
+
+    A folder that is given is the only one looked into. Otherwise: the folder named by ``OSCULATE_DATA``, the
+    user's cache, and last a download of the original into that cache, with its checksum verified.
+
+    Args:
+        relative: path inside the data folder, for example ``"mnist/t10k-labels-idx1-ubyte.gz"``.
+        folder: look here only; the file may also lie in it directly.
+        download: the original file, where there is a public one with a known checksum.
+        describe: what the file has to hold, in words for the error.
+
+    Raises:
+        FileNotFoundError: it is in none of these places; the message lists them and says what to set.
+    """
+    candidates = _candidates(relative, folder)
+    for path in candidates:
+        if path.is_file():
+            return path
+    problem = ""
+    if folder is None and download is not None:
+        try:
+            return _fetch(relative, download)
+        except (OSError, ValueError) as error:  # no network, no such file, another checksum
+            problem = f" Downloading {download.url} failed: {error}."
+    looked = ", ".join(str(path) for path in candidates)
+    raise FileNotFoundError(
+        f"{relative} was not found; looked for {looked}.{problem} Put the file there"
+        f"{f' ({describe})' if describe else ''}, or set {VARIABLE} to the folder that holds it."
+    )
+
+
+def _candidates(relative: str, folder: str | Path | None) -> list[Path]:
+    if folder is not None:
+        return [Path(folder) / relative, Path(folder) / Path(relative).name]
+    named = os.environ.get(VARIABLE)
+    return [*([Path(named) / relative] if named else []), user_cache() / relative]
+
+
+def _fetch(relative: str, download: Download) -> Path:
+    """Download into the cache; pooch checks the sum, writes to a temporary file and renames."""
+    target = user_cache() / relative
+    fetched = pooch.retrieve(
+        url=download.url,
+        known_hash=f"md5:{download.md5}",
+        fname=target.name,
+        path=target.parent,
+        downloader=pooch.HTTPDownloader(timeout=30),
+    )
+    return Path(fetched)
+
+
+def read_idx(path: str | Path, axes: int) -> Tensor:
+    """Read a gzip-compressed idx file of unsigned bytes, the format of MNIST.
+
+    A big-endian 32-bit magic number (2049 for one axis, 2051 for three), one big-endian 32-bit length for
+    each axis, then the bytes in C order.
+
+    Args:
+        path: the ``.gz`` file.
+        axes: how many axes it must have: 1 for labels, 3 for images.
+
+    Returns:
+        A uint8 tensor with that many axes.
+
+    Raises:
+        ValueError: the file is not gzip, is cut off, has another magic number or another length than it says.
+    """
+    try:
+        raw = gzip.decompress(Path(path).read_bytes())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{path} is no complete gzip file ({error}); delete it and fetch it again"
+        ) from error
+    header = 4 * (axes + 1)
+    if len(raw) < header:
+        raise ValueError(f"{path} has {len(raw)} bytes, fewer than the {header} of an idx header")
+    magic, *shape = np.frombuffer(raw, dtype=">u4", count=axes + 1).tolist()
+    if magic != IDX_UBYTE + axes:
+        raise ValueError(
+            f"{path} has the magic number {magic}, but {IDX_UBYTE + axes} marks idx files of {axes} axes"
+        )
+    if len(raw) - header != math.prod(shape):
+        raise ValueError(f"{path} says it has the shape {tuple(shape)}, but holds {len(raw) - header} values")
+    return torch.from_numpy(np.frombuffer(raw, dtype=np.uint8, offset=header).reshape(shape).copy())
+
+
+def read_npz(path: str | Path, *keys: str) -> list[np.ndarray]:
+    """Read arrays from a NumPy archive that holds no pickled objects.
+
+    Args:
+        path: the ``.npz`` file.
+        *keys: the arrays to return, in this order.
+
+    Raises:
+        ValueError: it is no such archive, an array is missing, or one holds Python objects.
+    """
+    arrays = read_all_npz(path)
+    for key in keys:
+        if key not in arrays:
+            known = ", ".join(map(repr, arrays)) or "nothing"
+            raise ValueError(f"{path} has no array {key!r}; it holds {known}")
+    return [arrays[key] for key in keys]
+
+
+def read_all_npz(path: str | Path) -> dict[str, np.ndarray]:
+    """Read all arrays of a NumPy archive; see :func:`read_npz`."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, ValueError, AttributeError, TypeError, zlib.error) as error:
+        raise ValueError(
+            f"{path} cannot be read as an .npz archive of plain arrays ({error}); write it with numpy.savez"
+        ) from error

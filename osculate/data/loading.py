@@ -1,0 +1,69 @@
+"""Data sets by name."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from osculate.data import digits, mnist, toys, uci
+from osculate.data.dataset import Dataset, Source, assemble
+from osculate.data.request import Request
+from osculate.registry import lookup
+
+#: Readers by name. A new data set is one row.
+DATASETS: Mapping[str, Callable[[Request], Source]] = {
+    "digits": digits.digits,
+    "diabetes": digits.diabetes,
+    "two_moons": toys.two_moons,
+    "sine": toys.sine,
+    **{name: partial(toys.published, name) for name in toys.PUBLISHED},
+    "cos3": toys.cos3,
+    **{name: partial(mnist.mnist_family, name) for name in mnist.FAMILY},
+    **{name: partial(uci.uci, name) for name in uci.NAMES},
+}
+
+#: Sets that come in several splits of their own.
+WITH_SPLITS = frozenset(uci.NAMES)
+
+
+def load(
+    name: str,
+    *,
+    folder: str | Path | None = None,
+    train_size: int | None = None,
+    validation_size: int | None = None,
+    split: int = 0,
+    splits: Literal["standard", "gap"] = "standard",
+    seed: int = 0,
+) -> Dataset:
+    """Load a data set by its name, ready for training.
+
+    Files are looked for in ``folder`` only, if it is given; otherwise in the folder named by the environment
+    variable ``OSCULATE_DATA``, then in the user's cache, and last the public original is downloaded into the
+    cache where there is one with a known checksum. "digits", "diabetes", "two_moons" and "sine" need no file.
+
+    Args:
+        name: a key of :data:`DATASETS`.
+        folder: the only folder to look into.
+        train_size: rows to train on; None, or more than the validation part leaves, takes all that are left.
+        validation_size: rows taken from the training data for validation; None takes a tenth, at most 2,000.
+        split: for UCI sets, which split.
+        splits: for UCI sets, "standard" or "gap"; for gap splits, ``split`` is the input that the gap lies
+            in.
+        seed: chooses the validation rows and everything else that is random (for the sets without a test part
+            of their own, the test rows too).
+
+    Raises:
+        FileNotFoundError: a file is in none of the places; the message lists them and says what to set.
+        ValueError: an unknown name, split or size, or a damaged file.
+
+    >>> load("digits")
+    Dataset('digits', train=1078, validation=119, test=600, input_shape=(1, 8, 8), outputs=10)
+    """
+    reader = lookup("data set", name, DATASETS)
+    lookup("kind of splits", splits, {"standard": None, "gap": None})
+    if name not in WITH_SPLITS and (split != 0 or splits != "standard"):
+        raise ValueError(
+            f"{name!r} has one split only, so split={split} and splits={splits!r} mean nothing; use seed"
+        )
+    return assemble(name, reader(Request(folder, split, splits, seed)), train_size, validation_size, seed)

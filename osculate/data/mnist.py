@@ -1,0 +1,145 @@
+"""MNIST and the sets made in its image: 28 × 28 grey pictures in ten classes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from osculate.data.dataset import Part, Source, random_test_part
+from osculate.data.files import VARIABLE, Download, find, read_idx, read_npz
+from osculate.data.request import Request
+
+
+@dataclass(frozen=True)
+class Family:
+    """One member of the family.
+
+    Args:
+        title: its name as papers print it.
+        classes: names of the ten classes.
+        mirror: address that the four original files lie under, or empty.
+        md5: published sums of the four files: training images, training labels, test images, test labels.
+        archives: files of a reduced copy in NumPy format for the training and test part, used where they are
+            there.
+    """
+
+    title: str
+    classes: tuple[str, ...]
+    mirror: str = ""
+    md5: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+
+
+#: Order of the files is that of :attr:`Family.md5`.
+FILES = tuple(
+    f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+)
+
+FAMILY: Mapping[str, Family] = {
+    "mnist": Family(
+        title="MNIST",
+        classes=tuple("0123456789"),
+        mirror="https://ossci-datasets.s3.amazonaws.com/mnist/",
+        md5=(
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
+    ),
+    "fashion_mnist": Family(
+        title="Fashion-MNIST",
+        classes=(
+            "T-shirt/top",
+            "trouser",
+            "pullover",
+            "dress",
+            "coat",
+            "sandal",
+            "shirt",
+            "sneaker",
+            "bag",
+            "ankle boot",
+        ),
+        mirror="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        md5=(
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
+    ),
+    "kmnist": Family(
+        title="KMNIST",
+        classes=("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
+        mirror="http://codh.rois.ac.jp/kmnist/dataset/kmnist/",
+        md5=(
+            "bdb82020997e1d708af4cf47b453dcf7",
+            "e144d726b3acfaa3e44228e80efcd344",
+            "5c965bf0a639b31b8f53240b1b52f4d7",
+            "7320c461ea6c1c855c0b718fb2a4b134",
+        ),
+        archives=("kmnist_train7000.npz", "kmnist_test.npz"),
+    ),
+    "notmnist": Family(title="notMNIST", classes=tuple("ABCDEFGHIJ")),
+}
+
+
+def mnist_family(name: str, request: Request) -> Source:
+    """MNIST, Fashion-MNIST or KMNIST with their own training and test parts, or notMNIST.
+
+    notMNIST has no official training part here: 2,000 of its images (by the seed) are for testing.
+
+    Sources: LeCun, Cortes and Burges; Xiao, Rasul and Vollgraf (2017); Clanuwat et al. (2018); Bulatov
+        (2011).
+    """
+    family = FAMILY[name]
+    if name == "notmnist":
+        images, labels = test_part(name, request)
+        train, test = random_test_part(images, labels, min(2_000, len(images) // 5), request.seed)
+        return Source(train, test, family.classes)
+    return Source(_part(name, 0, request), test_part(name, request), family.classes)
+
+
+def test_part(name: str, request: Request) -> Part:
+    """The test images, uint8 (N, 1, 28, 28), and their labels, int64 (N,)."""
+    return _part(name, 1, request)
+
+
+def _part(name: str, part: int, request: Request) -> Part:
+    """Training part (0) or test part (1): an archive in NumPy format where there is one, else the idx files."""
+    family = FAMILY[name]
+    if family.archives:
+        try:
+            path = find(f"{name}/{family.archives[part]}", request.folder)
+        except FileNotFoundError:
+            pass  # the original files are looked for below, and their error says what to do
+        else:
+            images, labels = (torch.from_numpy(array) for array in read_npz(path, "X", "y"))
+            return _checked(name, images, labels)
+    images, labels = (_original(name, 2 * part + kind, request) for kind in (0, 1))
+    return _checked(name, images, labels)
+
+
+def _original(name: str, number: int, request: Request) -> Tensor:
+    family = FAMILY[name]
+    public = request.download and family.mirror
+    download = Download(family.mirror + FILES[number], family.md5[number]) if public else None
+    describe = f"the original gzip-compressed idx file of {family.title}"
+    return read_idx(
+        find(f"{name}/{FILES[number]}", request.folder, download, describe), axes=1 if number % 2 else 3
+    )
+
+
+def _checked(name: str, images: Tensor, labels: Tensor) -> Part:
+    if len(images) != len(labels):
+        raise ValueError(
+            f"{FAMILY[name].title} has {len(images)} images and {len(labels)} labels: the two files do not belong"
+            f" together. Fetch both again, or point {VARIABLE} at a complete copy."
+        )
+    if len(labels) and int(labels.max()) >= len(FAMILY[name].classes):
+        raise ValueError(
+            f"{FAMILY[name].title} has a label {int(labels.max())}, but its labels go from 0 to 9"
+        )
+    return images[:, None], labels.long()

@@ -1,0 +1,82 @@
+"""Small sets in one and two dimensions, to look at: generated, or published ones from files."""
+
+import numpy as np
+import torch
+from sklearn.datasets import make_moons
+from torch import Tensor
+
+from osculate.data.dataset import Part, Source, random_test_part
+from osculate.data.files import find, read_npz
+from osculate.data.request import Request
+
+#: Published toys: file in the folder ``toy``, and the arrays that hold inputs and targets.
+PUBLISHED = {
+    "snelson": ("snelson1d.npz", "X", "y"),
+    "agw": ("gap1d.npz", "agw_x", "agw_y"),
+    "matern": ("gap1d.npz", "matern_x", "matern_y"),
+    "inbetween_axis": ("inbetween2d.npz", "axis_X", "axis_y"),
+    "inbetween_origin": ("inbetween2d.npz", "origin_X", "origin_y"),
+}
+
+SINE_NOISE = 0.1
+SINE_GAP = (-1.0, 1.5)
+
+
+def two_moons(request: Request) -> Source:
+    """Two interleaved half circles with noise 0.2: 500 points to train on, 500 to test."""
+    x, y = make_moons(1_000, noise=0.2, random_state=request.seed)
+    train, test = random_test_part(torch.from_numpy(x), torch.from_numpy(y), 500, request.seed)
+    return Source(train, test, ("upper", "lower"))
+
+
+def sine(request: Request) -> Source:
+    """y = sin(x) + 0.1 ε on [-4, 4]: 200 points to train on, none between -1 and 1.5; 200 to test,
+    everywhere.
+
+    A good error bar is wide in the gap, where the test points are and the training points are not.
+    """
+    generator = torch.Generator().manual_seed(request.seed)
+    uniform = torch.rand(200, generator=generator, dtype=torch.float64)
+    left, right = SINE_GAP[0] + 4, 4 - SINE_GAP[1]  # lengths of the two stretches with data
+    position = uniform * (left + right)
+    inside = torch.where(position < left, position - 4, position - left + SINE_GAP[1])
+    everywhere = torch.rand(200, generator=generator, dtype=torch.float64) * 8 - 4
+    return Source(_noisy_sine(inside, generator), _noisy_sine(everywhere, generator))
+
+
+def _noisy_sine(x: Tensor, generator: torch.Generator) -> Part:
+    noise = torch.randn(len(x), generator=generator, dtype=torch.float64)
+    return x[:, None], x.sin() + SINE_NOISE * noise
+
+
+def published(name: str, request: Request) -> Source:
+    """A published toy from ``toy/*.npz``, a fifth of its points (by the seed) for testing.
+
+    Snelson's set (Snelson and Ghahramani 2006); "agw" (Izmailov et al. 2019) and "matern" (Antoran et al.
+    2020) have gaps; the two "inbetween" sets (Foong et al. 2020) have two inputs and two separated clusters.
+    """
+    file, x_key, y_key = PUBLISHED[name]
+    path = find(
+        f"toy/{file}", request.folder, describe=f"an .npz archive with the arrays {x_key!r} and {y_key!r}"
+    )
+    x, y = (_tensor(array) for array in read_npz(path, x_key, y_key))
+    train, test = random_test_part(_columns(x), y, len(x) // 5, request.seed)
+    return Source(train, test)
+
+
+def cos3(request: Request) -> Source:
+    """A cosine with a trend in three clusters, with a test part of its own (Antoran et al. 2020)."""
+    keys = ("cos3_x_train", "cos3_y_train", "cos3_x_test", "cos3_y_test")
+    path = find(
+        "toy/gap1d.npz", request.folder, describe=f"an .npz archive with the arrays {', '.join(keys)}"
+    )
+    x, y, x_test, y_test = (_tensor(array) for array in read_npz(path, *keys))
+    return Source((_columns(x), y), (_columns(x_test), y_test))
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(array.astype(np.float64))
+
+
+def _columns(x: Tensor) -> Tensor:
+    return x if x.ndim > 1 else x[:, None]

@@ -1,0 +1,68 @@
+"""Yes or no, by the sigmoid of one logit: one target or many."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Bernoulli as BernoulliDistribution
+from torch.nn.functional import logsigmoid
+
+from osculate.likelihoods._base import Likelihood, Link, require_same_shape
+
+
+@dataclass(frozen=True, eq=False)
+class Bernoulli(Likelihood):
+    r"""y ~ Bernoulli(sigmoid f), independent over outputs; targets are 0 or 1 in the shape of the outputs.
+
+    .. math:: \log p(y \mid f) = \sum_c \left[ y_c \log s(f_c) + (1 - y_c) \log s(-f_c) \right],
+       \qquad \Lambda = \operatorname{diag}(s(f)\, s(-f))
+
+    >>> Bernoulli().log_prob(torch.zeros(1, 1), torch.ones(1, 1))
+    tensor([-0.6931])
+    """
+
+    links: ClassVar[tuple[str, ...]] = ("probit", "mc")
+
+    def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:  # noqa: D102
+        terms = y * logsigmoid(f) + (1 - y.to(f.dtype)) * logsigmoid(-f)
+        return terms.reshape(len(f), -1).sum(-1)
+
+    def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:  # noqa: D102
+        require_same_shape(self, f, y)
+        wrong = ((y != 0) & (y != 1)).nonzero()
+        if len(wrong):
+            where = tuple(int(i) for i in wrong[0])
+            raise ValueError(f"target {y[where].item()} at {where} of the batch is out of range: Bernoulli needs 0 or 1.")
+
+    def _variance(self, f: Tensor) -> Tensor:
+        return torch.sigmoid(f) * torch.sigmoid(-f)
+
+    def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:  # noqa: D102
+        return self._variance(f).reshape(len(f), -1).diag_embed()
+
+    def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:  # noqa: D102
+        columns = self._variance(f).sqrt().reshape(len(f), -1).diag_embed()
+        return columns.movedim(1, 0).reshape(-1, *f.shape)
+
+    def sampled_root(  # noqa: D102
+        self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "V N *C"]:
+        p = torch.sigmoid(f).expand(samples, *f.shape)
+        return (torch.bernoulli(p, generator=generator) - p) / samples**0.5
+
+    def distribution(self, f: Float[Tensor, "N *C"]) -> BernoulliDistribution:  # noqa: D102
+        return BernoulliDistribution(logits=f)
+
+    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:  # noqa: D102
+        return torch.sigmoid(f)
+
+    def marginal(  # noqa: D102
+        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c c"], link: Link, noise: bool = True
+    ) -> BernoulliDistribution:
+        probs = link(self, mean.reshape(len(mean), -1), covariance)
+        return BernoulliDistribution(probs=probs.reshape(mean.shape).clamp(0, 1))
+
+    def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> BernoulliDistribution:  # noqa: D102
+        return BernoulliDistribution(probs=torch.sigmoid(f).mean(0))

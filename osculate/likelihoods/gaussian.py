@@ -1,0 +1,137 @@
+"""Real-valued targets with Gaussian noise of one scale, or one for each output."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log, pi
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, MixtureSameFamily, MultivariateNormal, Normal
+
+from osculate.likelihoods._base import Likelihood, Link, require_same_shape
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Likelihood):
+    r"""y ~ N(f, σ²), independent over outputs.
+
+    .. math:: \log p(y \mid f) = -\tfrac12 \sum_c \left[(y_c - f_c)^2/\sigma_c^2 + \log 2\pi\sigma_c^2\right],
+       \qquad \Lambda = \operatorname{diag}(\sigma^{-2})
+
+    Args:
+        scale: the noise standard deviation σ in units of the target: a number or scalar tensor, or a tensor that
+            broadcasts against one output (one scale for each). May require gradients.
+
+    Raises:
+        ValueError: a scale is not positive and finite.
+
+    >>> Gaussian(scale=2.0).log_prob(torch.zeros(1, 1), torch.zeros(1, 1))
+    tensor([-1.6121])
+    """
+
+    scale: float | Tensor = 1.0
+    has_noise: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        scale = torch.as_tensor(self.scale)
+        if not bool((scale > 0).all()) or not bool(scale.isfinite().all()):
+            raise ValueError(f"the noise scale must be positive and finite, got {self.scale}. It is a standard deviation.")
+
+    def _scale(self, like: Tensor) -> Tensor:
+        return torch.as_tensor(self.scale, dtype=like.dtype, device=like.device)
+
+    def log_prob(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> Float[Tensor, " N"]:  # noqa: D102
+        scale = self._scale(f)
+        terms = ((y - f) / scale) ** 2 + 2 * scale.log() + log(2 * pi)
+        return -0.5 * terms.reshape(len(f), -1).sum(-1)
+
+    def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:  # noqa: D102
+        if not y.is_floating_point():
+            raise TypeError(
+                f"Gaussian needs floating-point targets, got {y.dtype}. Convert them with y.float(), or use "
+                "Categorical for class indices."
+            )
+        require_same_shape(self, f, y)
+        scale = torch.as_tensor(self.scale)
+        if torch.broadcast_shapes(scale.shape, f.shape[1:]) != f.shape[1:]:
+            raise ValueError(f"the noise scale has shape {tuple(scale.shape)}, the outputs {tuple(f.shape[1:])}.")
+
+    def _scale_of_outputs(self, f: Tensor) -> Tensor:
+        return self._scale(f).expand(f.shape[1:]).reshape(-1)
+
+    def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:  # noqa: D102
+        precision = self._scale_of_outputs(f) ** -2
+        return precision.diag().expand(len(f), -1, -1)
+
+    def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:  # noqa: D102
+        columns = self._scale_of_outputs(f).reciprocal().diag()
+        return columns.unsqueeze(1).expand(-1, len(f), -1).reshape(-1, *f.shape)
+
+    def sampled_root(  # noqa: D102
+        self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "V N *C"]:
+        noise = torch.randn(samples, *f.shape, generator=generator, dtype=f.dtype, device=f.device)
+        return noise / self._scale(f) / samples**0.5
+
+    def distribution(self, f: Float[Tensor, "N *C"]) -> Normal:  # noqa: D102
+        return Normal(f, self._scale(f).expand_as(f))
+
+    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:  # noqa: D102
+        return f
+
+    def marginal(
+        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c c"], link: Link, noise: bool = True
+    ) -> Normal:
+        """N(mean, variance of f + σ²), exactly; the link is not needed."""
+        variance = covariance.diagonal(dim1=-2, dim2=-1).reshape(mean.shape)
+        return Normal(mean, (variance + self._scale(mean) ** 2 * noise).sqrt())
+
+    def joint(
+        self, mean: Float[Tensor, "*N c"], covariance: Float[Tensor, "*N c c"], noise: bool = True
+    ) -> MultivariateNormal:
+        """The joint normal with this covariance of f (and σ² on its diagonal); c may run over inputs and outputs."""
+        scale = self._scale(mean).reshape(-1)
+        variance = scale.square().repeat(mean.shape[-1] // len(scale)) * noise
+        total = covariance + variance.diag()
+        tiny = torch.finfo(total.dtype).eps * total.diagonal(dim1=-2, dim2=-1).mean(-1)
+        return MultivariateNormal(mean, total + tiny[..., None, None] * torch.eye(mean.shape[-1]).to(total))
+
+    def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> Distribution:  # noqa: D102
+        if not noise:
+            return Normal(f.mean(0), f.std(0))
+        weights = torch.ones(f.shape[0], dtype=f.dtype, device=f.device).expand(*f.shape[1:], -1)
+        return MixtureSameFamily(Categorical(weights), Normal(f.movedim(0, -1), self._scale(f).expand_as(f).movedim(0, -1)))
+
+    def statistics(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> dict[str, Tensor]:  # noqa: D102
+        squares = (y - f).double().square().reshape(len(f), -1).sum(0)
+        return {"squared_error": squares, "count": torch.tensor(len(f), dtype=torch.double, device=f.device)}
+
+    def log_likelihood(self, statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:  # noqa: D102
+        errors = statistics["squared_error"]
+        scale = self._scale(errors).reshape(-1).expand(len(errors))
+        return -0.5 * (errors / scale**2 + statistics["count"] * (2 * scale.log() + log(2 * pi))).sum()
+
+    def curvature_scale(self, reference: Likelihood) -> Float[Tensor, ""] | float:  # noqa: D102
+        if not isinstance(reference, Gaussian):
+            return super().curvature_scale(reference)
+        ratio = (torch.as_tensor(reference.scale) / torch.as_tensor(self.scale)) ** 2
+        if ratio.numel() > 1 and not torch.allclose(ratio, ratio.reshape(-1)[0].expand_as(ratio), rtol=1e-4):
+            raise ValueError(
+                "the curvature was taken with noise scales in other proportions "
+                f"({reference.scale} against {self.scale}): only a common factor can be changed without a new fit."
+            )
+        return ratio.mean() if ratio.numel() > 1 else ratio.reshape(())
+
+    def times(self, factor: Float[Tensor, ""] | float) -> "Gaussian":
+        """The same noise with every scale multiplied by ``factor``."""
+        return Gaussian(self.scale * factor)
+
+    def noise_update(self, statistics: Mapping[str, Tensor], gamma: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        r"""σ² ← SSE / (N C − γ), as a factor on σ. [mackay1992]"""
+        errors = statistics["squared_error"].double()
+        squares = (errors / self._scale(errors).reshape(-1).square()).sum()
+        size = statistics["count"].double() * len(errors)
+        free = torch.maximum(size - gamma, 1e-6 * size)
+        return (squares.clamp(min=1e-300) / free).sqrt()

@@ -1,0 +1,59 @@
+"""Factorisations of positive (semi-)definite matrices, in double precision, never NaN in silence."""
+
+import warnings
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
+    """The lower Cholesky factor in double precision.
+
+    A matrix that rounding has made indefinite gets a jitter of at most 1e-6 of its mean diagonal, with a warning that
+    names its size.
+
+    Raises:
+        ValueError: even that jitter does not help, or the matrix is not finite.
+    """
+    matrix = matrix.double()
+    if not bool(matrix.isfinite().all()):
+        raise ValueError("a matrix to be factorised holds NaN or infinity: the curvature or the prior overflowed.")
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if not bool(info.any()):
+        return factor
+    size = matrix.detach().diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    for relative in (1e-12, 1e-10, 1e-8, 1e-6):
+        factor, info = torch.linalg.cholesky_ex(matrix + relative * size * eye)
+        if not bool(info.any()):
+            warnings.warn(f"a matrix was not positive definite; {relative:.0e} of its diagonal was added.", stacklevel=2)
+            return factor
+    raise ValueError(
+        "a precision matrix is not positive definite even with 1e-6 of its diagonal added. "
+        "Use a larger prior precision, or a float64 model."
+    )
+
+
+def eigh(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[Tensor, "*B n n"]]:
+    """Eigenvalues (clamped at zero) and eigenvectors, computed in double precision, in the matrix's own type.
+
+    Raises:
+        ValueError: the matrix is not finite.
+    """
+    if not bool(matrix.isfinite().all()):
+        raise ValueError("a curvature factor holds NaN or infinity: the curvature overflowed.")
+    values, vectors = torch.linalg.eigh(matrix.double())
+    return values.clamp(min=0).to(matrix.dtype), vectors.to(matrix.dtype)
+
+
+def root(covariance: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
+    """L with L Lᵀ = covariance, for matrices that may be singular.
+
+    Cholesky where it works; the symmetric eigenvalue root for a batch in which it does not.
+    """
+    factor, info = torch.linalg.cholesky_ex(covariance)
+    if not bool(info.any()) and bool(factor.isfinite().all()):
+        return factor
+    values, vectors = eigh(covariance)
+    return vectors * values.sqrt().unsqueeze(-2)

@@ -1,0 +1,4 @@
+"""How a posterior is reached. One file a method."""
+
+from osculate.methods.laplace import laplace as laplace
+from osculate.methods.map import MAP as MAP

@@ -1,0 +1,140 @@
+"""Post-hoc Laplace: one pass over the data at the mode of a trained network."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from osculate import curvature as curvatures, structures
+from osculate.batches import Data, as_batches, number_of_batches, require_finite
+from osculate.curvature.columns import Kind
+from osculate.curvature.engine import chunks, forms
+from osculate.curvature.planning import make_plan
+from osculate.evidence import maximise_evidence
+from osculate.likelihoods import Likelihood
+from osculate.parameters import Network, require_deterministic_layers, select, trainable
+from osculate.posteriors import Fit, Gaussian
+from osculate.priors import Isotropic, Layerwise, Prior
+from osculate.progress import track
+from osculate.registry import lookup
+from osculate.structures import Structure
+
+
+def laplace(
+    model: nn.Module,
+    likelihood: Likelihood,
+    data: Data,
+    *,
+    structure: str | Structure = "kron",
+    curvature: str | Kind = "ggn",
+    prior: str | float | Prior = "evidence",
+    subset: str | Iterable[str] = "all",
+    progress: bool = False,
+) -> Gaussian:
+    r"""The Laplace approximation of the posterior over a trained network's parameters.
+
+    .. math:: q(\theta) = N(\theta^*, \Lambda^{-1}), \qquad
+              \Lambda = \sum_n J_n^\top \Lambda_n J_n + \operatorname{diag}(\delta)
+
+    with J_n the Jacobian of the outputs, Λ_n = −∂² log p(y_n|f_n)/∂f² the output Hessian, and δ the prior precision.
+    [mackay1992; immer2021]
+
+    Args:
+        model: the trained module, in evaluation mode if it has dropout or batch normalisation. It is copied and left
+            exactly as it is.
+        likelihood: p(y|f), from ``osc.likelihoods``.
+        data: what the network was trained on: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
+            tensors ``(X, Y)``.
+        structure: "full", "kron" (the default), "diag", or an object of ``osc.structures``.
+        curvature: "ggn" (exact), "fisher" (one sampled label for each datum: as cheap as one training epoch), or an
+            object such as ``osc.curvature.Fisher(samples=5)``.
+        prior: "evidence" (one precision a parameter tensor, and the noise scale of a Gaussian likelihood, by the
+            evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
+        subset: "all" (every parameter that requires gradients), "last_layer", or a list of parameter and module names.
+        progress: show a progress bar.
+
+    Returns:
+        A posterior for ``osc.predict``, ``osc.log_evidence``, ``osc.tune`` and ``osc.save``.
+
+    Raises:
+        ValueError: active dropout, batch normalisation in training mode, no trainable parameter, an empty loader, a
+            value that is not finite, targets that do not fit the likelihood, an unknown name, a precision that is not
+            positive, or a full structure on a network that is too large.
+        TypeError: a loader that yields something else than pairs of tensors, or targets of the wrong type.
+
+    Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher").
+
+    >>> import osculate as osc
+    >>> X, Y = torch.randn(30, 2), torch.randint(3, (30,))
+    >>> q = osc.laplace(nn.Linear(2, 3), osc.likelihoods.Categorical(), (X, Y))
+    >>> osc.predict(q, X[:4]).probs.shape
+    torch.Size([4, 3])
+    """
+    kind = lookup("curvature", curvature, curvatures.REGISTRY)() if isinstance(curvature, str) else curvature
+    matrix = lookup("structure", structure, structures.REGISTRY)() if isinstance(structure, str) else structure
+    chosen_prior, by_evidence = _prior(prior)
+    require_deterministic_layers(model)
+    batches = _tracked(data, progress, f"{matrix.name} curvature")
+    first = next(batches)
+    network = _network(model, subset, first[0])
+    fit = _fit(network, likelihood, first, batches, matrix, kind)
+    q = Gaussian(network, fit, likelihood, chosen_prior)
+    return maximise_evidence(q) if by_evidence else q
+
+
+def _prior(prior: str | float | Prior) -> tuple[Prior, bool]:
+    if isinstance(prior, Prior):
+        return prior, False
+    if isinstance(prior, str):
+        return lookup("prior", prior, {"evidence": Layerwise()}), True
+    return Isotropic(prior), False
+
+
+def _tracked(data: Data, progress: bool, title: str) -> Iterator[tuple[Tensor, Tensor]]:
+    yield from track(as_batches(data), title, number_of_batches(data), progress)
+
+
+def _network(model: nn.Module, subset: str | Iterable[str], x: Tensor) -> Network:
+    names = trainable(model)
+    if not isinstance(subset, str):
+        return Network(model, select(model, subset))
+    lookup("subset", subset, {"all": None, "last_layer": None})
+    network = Network(model, names)
+    return network if subset == "all" else Network(model, make_plan(network, x.to(network.device)).last_layer)
+
+
+def _fit(
+    network: Network,
+    likelihood: Likelihood,
+    first: tuple[Tensor, Tensor],
+    rest: Iterator[tuple[Tensor, Tensor]],
+    structure: Structure,
+    kind: Kind,
+) -> Fit:
+    """The curvature and the likelihood's statistics, summed over all batches."""
+    device = network.device
+    outputs = network(first[0])
+    likelihood.check(outputs, first[1].to(device))
+    plan = make_plan(network, first[0].to(device))
+    curvature = structure.zero(plan.blocks, network.space, network.dtype, device)
+    columns = kind.count(outputs[0].numel())
+    statistics: dict[str, Tensor] = {}
+    count = 0
+    for number, (x, y) in enumerate(chain([first], rest)):
+        x, y = x.to(device), y.to(device)
+        for part in chunks(plan, len(x), columns, network.dtype.itemsize):
+
+            def pulled(f: Tensor, y: Tensor = y[part], number: int = number) -> Tensor:
+                require_finite(f, f"the network's output for batch {number}")
+                likelihood.check(f, y)
+                return kind.columns(likelihood, f, y)
+
+            f, found = forms(network, plan, x[part], pulled)
+            curvature = curvature.plus(found)
+            for name, value in likelihood.statistics(f, y[part]).items():
+                statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
+        count += len(x)
+    for name, tensor in curvature.tensors().items():
+        require_finite(tensor, f"the curvature ({name})")
+    return Fit(curvature, likelihood, statistics, count, plan)

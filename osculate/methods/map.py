@@ -1,0 +1,80 @@
+"""Maximum a posteriori: the mode that a Laplace approximation is taken at."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.likelihoods import Likelihood
+from osculate.parameters import undisturbed
+from osculate.posteriors import Point
+from osculate.priors import Isotropic, Prior
+
+
+class MAP(nn.Module):
+    r"""The mode of the posterior: θ* = argmax log p(D|θ) + log p(θ).
+
+    The minibatch objective is the exact negative log joint per datum. With B of N data in the batch
+
+        loss = -(1/B) Σ_b log p(y_b|f_b) - (1/N) log p(θ),
+
+    every constant included, so that its value over the whole set is -log p(D, θ) / N and its gradient is unbiased.
+    The prior is a density, not a weight decay to be tuned apart: its precision is the one the Laplace approximation
+    uses later. It covers the parameters that are trained (``requires_grad``).
+
+    A method (this one and those to come) is an ``nn.Module``: what it learns is a parameter, what it must remember
+    is a buffer, and so training moves, saves and resumes it without knowing more. It offers
+
+    * ``model`` and ``likelihood``: f_θ and p(y|f);
+    * ``loss(x, y, num_data)``: the scalar to descend, for one batch of a data set of ``num_data``;
+    * ``result()``: the posterior it has reached, as a frozen value.
+
+    Args:
+        model: the network f_θ; training changes it in place, as any trainer does.
+        likelihood: p(y|f).
+        prior: p(θ): a number is the precision of an isotropic Gaussian, or an object of ``osculate.priors``.
+
+    Raises:
+        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
+        ValueError: the precision is not positive.
+
+    >>> import torch
+    >>> from osculate.likelihoods import Categorical
+    >>> method = MAP(nn.Linear(2, 3), Categorical(), prior=1.0)
+    >>> method.loss(torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]), num_data=4).ndim
+    0
+    """
+
+    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+        self.model = model
+        self.likelihood = likelihood
+        self.prior = _as_prior(prior)
+
+    def loss(self, x: Tensor, y: Tensor, num_data: int) -> Float[Tensor, ""]:
+        """Negative log joint per datum, -(1/B) Σ log p(y|f) - (1/N) log p(θ), in nats.
+
+        Args:
+            x: inputs of the batch, (B, ...).
+            y: targets of the batch, (B, ...).
+            num_data: N, the size of the whole data set.
+        """
+        f = self.model(x)
+        self.likelihood.check(f, y)
+        learned = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+        return -self.likelihood.log_prob(f, y).sum() / len(x) - self.prior.log_prob(learned) / num_data
+
+    def result(self) -> Point:
+        """The posterior reached so far: all mass at the current parameters, dropout and the like in evaluation mode."""
+        with undisturbed(self.model):
+            return Point(self.model.eval(), self.likelihood)
+
+
+def _as_prior(prior: float | Prior) -> Prior:
+    if isinstance(prior, Prior):
+        return prior
+    if isinstance(prior, bool) or not isinstance(prior, int | float):
+        raise TypeError(
+            f"prior must be a precision (a positive number) or an object of osculate.priors, got {prior!r}."
+        )
+    return Isotropic(float(prior))

@@ -1,0 +1,167 @@
+"""How good predictions are: numbers for classification, for error bars, and for telling inputs apart.
+
+Thin over torchmetrics, with the conventions of this package stated. Every function takes tensors and returns
+a float.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torchmetrics.functional.classification import binary_auroc, multiclass_calibration_error
+
+#: The usual number of bins of equal width (Guo et al. 2017).
+BINS = 15
+
+
+def accuracy(probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
+    """Share of points whose most probable class is the right one.
+
+    >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
+    0.5
+    """
+    _check(probs, targets)
+    return float((probs.argmax(-1) == targets).double().mean())
+
+
+def nll(log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
+    """Mean negative log-likelihood in nats, -1/N Σ log p(y_n|x_n).
+
+    A probability of 0 on the right class has no logarithm. It counts as the smallest positive normal number
+    of the
+    dtype: 87.3 nats in float32, 708.4 in float64. One such point shows in the mean and does not make it
+        infinite.
+
+    Args:
+        log_probs: logarithms of the probabilities, normalised.
+        targets: the right classes.
+
+    >>> round(nll(torch.tensor([[0.5, 0.5], [1.0, 0.0]]).log(), torch.tensor([0, 1])), 3)
+    44.016
+    """
+    _check(log_probs.exp(), targets)
+    floor = torch.tensor(torch.finfo(log_probs.dtype).tiny, dtype=torch.float64).log()
+    right = log_probs.gather(-1, targets[:, None]).double()
+    return float(-right.clamp(min=floor).mean())
+
+
+def brier(probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
+    """Brier score 1/N Σ_n Σ_c (p_nc - [y_n = c])², summed over classes: from 0 (perfect) to 2.
+
+    This is Brier's own definition (1950). Others take the mean over the classes, or in the binary case one
+    class only.
+
+    >>> brier(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
+    1.0
+    """
+    _check(probs, targets)
+    right = torch.nn.functional.one_hot(targets, probs.shape[-1])
+    return float((probs.double() - right).square().sum(-1).mean())
+
+
+def ece(probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"], bins: int = BINS) -> float:
+    """Expected calibration error: |accuracy - confidence| of the top class, weighted by the bins' counts.
+
+    Args:
+        probs: predicted probabilities.
+        targets: the right classes.
+        bins: number of bins of equal width between 0 and 1. The value depends on it: report the two together.
+    """
+    return _calibration_error(probs, targets, bins, "l1")
+
+
+def mce(probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"], bins: int = BINS) -> float:
+    """Maximum calibration error: the largest |accuracy - confidence| of any bin, however few points it has."""
+    return _calibration_error(probs, targets, bins, "max")
+
+
+def rmsce(probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"], bins: int = BINS) -> float:
+    """Root mean square calibration error: like :func:`ece` with squares, and a root at the end."""
+    return _calibration_error(probs, targets, bins, "l2")
+
+
+def auroc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
+    """Area under the ROC curve of a score that should be higher outside: P(s_out > s_in) + ½ P(s_out = s_in).
+
+    Args:
+        inside: scores of in-distribution inputs.
+        outside: scores of the others.
+
+    Raises:
+        ValueError: a set is empty, or a score is not finite.
+
+    >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
+    0.875
+    """
+    for name, scores in (("inside", inside), ("outside", outside)):
+        if not len(scores):
+            raise ValueError(f"there are no {name} scores: AUROC compares two sets of at least one input each")
+        if not bool(scores.isfinite().all()):
+            raise ValueError(f"an {name} score is {scores[~scores.isfinite()][0].item()}; AUROC needs finite scores")
+    # torchmetrics squashes scores outside [0, 1] through a sigmoid, where large ones become equal; ranks keep
+    # the order
+    ranks = torch.cat([inside, outside]).unique(return_inverse=True)[1].double()
+    labels = torch.cat([torch.zeros_like(inside), torch.ones_like(outside)]).long()
+    return float(binary_auroc(ranks / ranks.max().clamp(min=1), labels))
+
+
+def rmse(mean: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
+    """Root of the mean squared error over points and outputs.
+
+    >>> rmse(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [4.0]])) == 2**0.5
+    True
+    """
+    return float((mean - targets).double().square().mean().sqrt())
+
+
+def log_likelihood(log_probs: Float[Tensor, "N *C"]) -> float:
+    """Mean log-likelihood of a point in nats: summed over its outputs, averaged over the points.
+
+    Args:
+        log_probs: log p(y|x) of each point, or of each of its outputs where these are independent.
+    """
+    return float(log_probs.double().flatten(1).sum(1).mean()) if log_probs.ndim > 1 else float(log_probs.mean())
+
+
+def coverage(cdf: Float[Tensor, "N *C"], level: float) -> float:
+    """Share of targets inside the central interval that should hold ``level`` of them.
+
+    Args:
+        cdf: the predictive distribution function at the targets, F(y_n|x_n).
+        level: between 0 and 1; a calibrated predictive covers 0.9 of the targets with its 0.9 interval.
+
+    Raises:
+        ValueError: the level does not lie between 0 and 1.
+
+    >>> coverage(torch.tensor([[0.5], [0.01]]), 0.9)
+    0.5
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"the level of an interval lies between 0 and 1, so {level} is none; 0.9 means 90 %")
+    return float(((cdf - 0.5).abs() <= level / 2).double().mean())
+
+
+def _calibration_error(probs: Tensor, targets: Tensor, bins: int, norm: Literal["l1", "l2", "max"]) -> float:
+    _check(probs, targets)
+    if bins < 1:
+        raise ValueError(f"a calibration error needs at least one bin, not {bins}")
+    # torchmetrics takes numbers outside [0, 1] for logits, and rounding puts some probabilities at 1.0000001
+    inside = probs.clamp(0, 1)
+    return float(multiclass_calibration_error(inside, targets, probs.shape[-1], n_bins=bins, norm=norm))
+
+
+def _check(probs: Tensor, targets: Tensor) -> None:
+    """Refuse what would give a number without a meaning."""
+    if len(probs) != len(targets) or not len(targets):
+        raise ValueError(f"{len(probs)} predictions and {len(targets)} targets: give each prediction one target")
+    sums = probs.detach().double().sum(-1)
+    wrong = ~((sums - 1).abs() < 1e-3)  # written so that NaN is wrong
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"the probabilities of row {row} sum to {sums[row].item():.4g}, not 1; pass softmax outputs, not logits"
+        )
+    if int(targets.min()) < 0 or int(targets.max()) >= probs.shape[-1]:
+        worst = int(targets.min()) if int(targets.min()) < 0 else int(targets.max())
+        raise ValueError(f"a target is {worst}, but there are {probs.shape[-1]} classes, numbered from 0")

@@ -1,0 +1,38 @@
+"""f_θ: plain networks to train, fit and compare. Nothing in here is Bayesian; any ``nn.Module`` does as well."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import nn
+
+from osculate.networks.cnn import SmallCNN as SmallCNN
+from osculate.networks.lenet import LeNet as LeNet
+from osculate.networks.mlp import MLP as MLP
+from osculate.registry import lookup
+
+#: Networks by name: each builds from the shape of one input and the number of outputs.
+NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
+    "mlp": MLP.for_inputs,
+    "lenet": LeNet.for_inputs,
+    "cnn": SmallCNN.for_inputs,
+}
+
+
+def build(name: str, input_shape: Sequence[int], outputs: int, **options: object) -> nn.Module:
+    """Build a network by its name.
+
+    Args:
+        name: a key of :data:`NETWORKS`.
+        input_shape: shape of one input, without the batch axis: ``(13,)`` or ``(1, 28, 28)``.
+        outputs: the number of outputs C.
+        **options: what the network's own constructor takes, for example ``hidden=(50, 50)`` for ``"mlp"``.
+
+    Raises:
+        ValueError: the name is unknown, or the network cannot take inputs of that shape.
+
+    >>> build("mlp", (3,), 2, hidden=(5,))[0]
+    Linear(in_features=3, out_features=5, bias=True)
+    """
+    maker = lookup("network", name, NETWORKS)
+    if outputs < 1:
+        raise ValueError(f"a network needs at least one output, not {outputs}")
+    return maker(tuple(input_shape), outputs, **options)

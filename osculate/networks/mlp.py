@@ -1,0 +1,57 @@
+"""The multilayer perceptron."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+from osculate.registry import lookup
+
+#: Activations by name.
+ACTIVATIONS: Mapping[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "elu": nn.ELU,
+    "softplus": nn.Softplus,
+}
+
+
+class MLP(nn.Sequential):
+    """Linear layers with an elementwise activation between them.
+
+    Args:
+        inputs: number of input features.
+        hidden: widths of the hidden layers; empty for a linear model.
+        outputs: number of outputs C.
+        activation: a key of :data:`ACTIVATIONS`.
+
+    Raises:
+        ValueError: a width is not positive, or the activation is unknown.
+
+    >>> sum(p.numel() for p in MLP(1, (50,), 1).parameters())
+    151
+    """
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, activation: str = "tanh") -> None:
+        widths = [inputs, *hidden, outputs]
+        if min(widths) < 1:
+            raise ValueError(f"every layer needs at least one unit, but the widths are {widths}")
+        make_activation = lookup("activation", activation, ACTIVATIONS)
+        layers: list[nn.Module] = []
+        for width_in, width_out in zip(widths[:-1], widths[1:], strict=True):
+            layers += [nn.Linear(width_in, width_out), make_activation()]
+        super().__init__(*layers[:-1])
+
+    @classmethod
+    def for_inputs(
+        cls,
+        input_shape: Sequence[int],
+        outputs: int,
+        hidden: Sequence[int] = (50, 50),
+        activation: str = "tanh",
+    ) -> nn.Sequential:
+        """An MLP for inputs of any shape: images are flattened first."""
+        mlp = cls(math.prod(input_shape), hidden, outputs, activation)
+        return mlp if len(input_shape) == 1 else nn.Sequential(nn.Flatten(), *mlp)

@@ -1,0 +1,214 @@
+"""Named parameters, the flat vector, and subsets of them: the only place that flattens.
+
+A :class:`ParameterSpace` says in which order the tensors of a network stand in the flat vector θ (the order of
+``named_parameters()``). A :class:`Network` is a private copy of the user's module seen as a function f(θ, x).
+"""
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from osculate.registry import lookup
+
+
+@dataclass(frozen=True)
+class ParameterSpace:
+    """The names and shapes of the parameters that a posterior is over, in the order of ``named_parameters()``.
+
+    >>> space = ParameterSpace.of({"weight": torch.zeros(3, 2), "bias": torch.zeros(3)})
+    >>> space.size, space.sizes
+    (9, (6, 3))
+    >>> space.spread(torch.tensor([1.0, 2.0]))
+    tensor([1., 1., 1., 1., 1., 1., 2., 2., 2.])
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> "ParameterSpace":
+        """The space of these named tensors."""
+        return cls(tuple(tensors), tuple(tuple(tensor.shape) for tensor in tensors.values()))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of entries of each tensor."""
+        return tuple(torch.Size(shape).numel() for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """P, the number of parameters."""
+        return sum(self.sizes)
+
+    def flatten(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, " P"]:
+        """Named tensors to the flat vector θ."""
+        return torch.cat([tensors[name].reshape(-1) for name in self.names])
+
+    def unflatten(self, theta: Float[Tensor, "*S P"]) -> dict[str, Tensor]:
+        """The flat vector θ, or a stack of them, to named tensors (views)."""
+        parts = theta.split(self.sizes, dim=-1)
+        batch = theta.shape[:-1]
+        return {
+            name: part.reshape(*batch, *shape)
+            for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+        }
+
+    def positions(self) -> dict[str, Int[Tensor, "..."]]:
+        """For each tensor, where its entries stand in θ, in the tensor's own shape."""
+        return self.unflatten(torch.arange(self.size))
+
+    def spread(self, values: Float[Tensor, " T"]) -> Float[Tensor, " P"]:
+        """One value for each tensor to one for each parameter."""
+        return torch.repeat_interleave(values, torch.tensor(self.sizes, device=values.device), output_size=self.size)
+
+    def totals(self, vector: Float[Tensor, " P"]) -> Float[Tensor, " T"]:
+        """The sum of θ-shaped values over each tensor (the transpose of :meth:`spread`)."""
+        return torch.stack([part.sum() for part in vector.split(self.sizes)])
+
+    def offsets(self) -> tuple[int, ...]:
+        """Where each tensor begins in θ."""
+        return tuple(accumulate(self.sizes, initial=0))[:-1]
+
+
+class Network:
+    """A private, frozen copy of a module, as a function of a chosen set of its parameters.
+
+    The copy makes a posterior independent of what happens to the user's module afterwards; it costs one set of
+    parameters and buffers.
+
+    Args:
+        model: the trained module. It is copied and left as it is.
+        names: the parameters that count as θ; the others are constants.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+        self.module = _frozen_copy(model)
+        chosen = set(names)
+        tracked = {name: p for name, p in self.module.named_parameters() if name in chosen}
+        self.space = ParameterSpace.of(tracked)
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """The tracked parameters at the mode, by name."""
+        return {name: self.module.get_parameter(name).detach() for name in self.space.names}
+
+    @property
+    def mean(self) -> Float[Tensor, " P"]:
+        """The mode θ*, flat."""
+        return self.space.flatten(self.parameters)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters live."""
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating type of the parameters."""
+        return next(self.module.parameters()).dtype
+
+    def __call__(self, x: Tensor, theta: Mapping[str, Tensor] | None = None) -> Tensor:
+        """f(x; θ), at the mode where ``theta`` is not given.
+
+        Raises:
+            ValueError: the output is not a tensor with one row for each input.
+        """
+        f = functional_call(self.module, dict(theta or {}), (x.to(self.device),))
+        if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != len(x):
+            shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
+            raise ValueError(
+                f"the network returned {shape} for {len(x)} inputs; it must return one tensor "
+                "whose first axis is the batch."
+            )
+        return f
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Network":
+        """A copy on another device or in another floating type."""
+        moved = Network(self.module, self.space.names)
+        moved.module.to(device=device, dtype=dtype)
+        return moved
+
+
+def _frozen_copy(model: nn.Module) -> nn.Module:
+    module = copy.deepcopy(model)
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+    return module
+
+
+def require_deterministic_layers(model: nn.Module) -> None:
+    """Refuse layers whose output for one input is random or depends on the other inputs.
+
+    Raises:
+        ValueError: a dropout layer is active, or a batch normalisation is in training mode; the message names it.
+    """
+    for name, layer in model.named_modules():
+        if not layer.training:
+            continue
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            raise ValueError(
+                f"dropout layer {name!r} is active (p={layer.p}): the curvature of a random function is not "
+                "defined. Call model.eval() first."
+            )
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            raise ValueError(
+                f"batch normalisation {name!r} is in training mode: each output depends on the whole batch. "
+                "Call model.eval() first, so that the running statistics are used."
+            )
+
+
+def trainable(model: nn.Module) -> tuple[str, ...]:
+    """The names of the parameters that require gradients.
+
+    Raises:
+        ValueError: there is none.
+    """
+    names = tuple(name for name, p in model.named_parameters() if p.requires_grad)
+    if not names:
+        count = sum(1 for _ in model.parameters())
+        raise ValueError(
+            f"the network has no trainable parameter ({count} tensors, none with requires_grad=True): "
+            "there is nothing to be uncertain about. Set requires_grad=True on those that the posterior is over."
+        )
+    return names
+
+
+def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
+    """The parameters that these parameter or module names stand for, in the order of ``named_parameters()``.
+
+    Raises:
+        ValueError: a name is neither a parameter nor a module with parameters.
+
+    >>> select(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), ["1", "0.bias"])
+    ('0.bias', '1.weight', '1.bias')
+    """
+    known = [name for name, _ in model.named_parameters()]
+    chosen: set[str] = set()
+    for name in wanted:
+        members = [known_name for known_name in known if known_name == name or known_name.startswith(f"{name}.")]
+        if not members:
+            modules = [module for module, layer in model.named_modules() if module and any(True for _ in layer.parameters())]
+            lookup("parameter or module", name, dict.fromkeys([*known, *modules]))
+        chosen.update(members)
+    if not chosen:
+        raise ValueError("subset is an empty list: name at least one parameter or module.")
+    return tuple(name for name in known if name in chosen)
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Leave the mode of every layer as it was found, also after an exception."""
+    modes = [(layer, layer.training) for layer in model.modules()]
+    try:
+        yield
+    finally:
+        for layer, training in modes:
+            layer.training = training

@@ -1,0 +1,74 @@
+"""One quiet style for all figures: colours that are told apart without colour vision, thin axes, no global state."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Okabe and Ito (2008): distinguishable under the common kinds of colour blindness, and in grey.
+ORANGE = "#D55E00"
+BLUE = "#0072B2"
+GREEN = "#009E73"
+PURPLE = "#CC79A7"
+YELLOW = "#E69F00"
+INK = "#222222"
+GREY = "#8A8A8A"
+PALE = "#E6E6E6"
+
+#: The mode is always orange, its Laplace approximations are always cool colours.
+COLOURS = {"MAP": ORANGE, "Laplace": BLUE, "full": BLUE, "kron": GREEN, "diag": PURPLE, "Laplace, tuned": GREEN}
+_CYCLE = (BLUE, GREEN, PURPLE, YELLOW)
+
+
+def colour(label: str, index: int = 0) -> str:
+    """The colour of a method by its label; labels without one of their own take the next of the cycle."""
+    return COLOURS.get(label, _CYCLE[index % len(_CYCLE)])
+
+
+def panels(rows: int, columns: int, width: float, height: float, **kwargs: object) -> tuple[Figure, np.ndarray]:
+    """A figure with a grid of quiet axes.
+
+    Args:
+        rows: number of rows of panels.
+        columns: number of columns of panels.
+        width: of one panel, in inches.
+        height: of one panel, in inches.
+        **kwargs: passed to ``Figure.subplots``.
+    """
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained", facecolor="white")
+    axes = figure.subplots(rows, columns, squeeze=False, **kwargs)
+    for ax in axes.flat:
+        quiet(ax)
+    return figure, axes
+
+
+def quiet(ax: Axes) -> None:
+    """Leave on an axis only what carries information."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(GREY)
+    ax.tick_params(colors=INK, labelsize=9, color=GREY, length=3)
+    ax.grid(color=PALE, linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
+def title(figure: Figure, text: str) -> None:
+    """The figure's one sentence, above all panels."""
+    figure.suptitle(text, fontsize=12, color=INK)
+
+
+def save(figure: Figure, path: str | Path, dpi: int = 130) -> Path:
+    """Write a figure as PNG: aside first, then renamed, so that no half-written picture is ever seen.
+
+    Args:
+        figure: what to draw.
+        path: where; folders are made.
+        dpi: dots per inch.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(path.name + ".tmp")
+    figure.savefig(aside, format="png", dpi=dpi)
+    os.replace(aside, path)
+    return path

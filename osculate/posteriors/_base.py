@@ -1,0 +1,32 @@
+"""What every posterior q(θ) offers to predictives and tasks."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from torch import nn
+
+from osculate.likelihoods import Likelihood
+from osculate.parameters import Network
+
+
+class Posterior(ABC):
+    """A distribution over the parameters of one network: a frozen value.
+
+    Attributes:
+        network: the private copy of the network at the mode.
+        likelihood: p(y|f).
+        ways: how it can predict; the first is the default (``predict(…, via=…)``).
+    """
+
+    network: Network
+    likelihood: Likelihood
+    ways: ClassVar[tuple[str, ...]]
+
+    @property
+    def model(self) -> nn.Module:
+        """The network at the mode; a private copy that does not follow the module it was made from."""
+        return self.network.module
+
+    @abstractmethod
+    def to(self, device: Any = None, dtype: Any = None) -> "Posterior":
+        """The same posterior on another device or in another floating type."""

@@ -1,0 +1,148 @@
+"""A Gaussian around the mode: mode, curvature and prior."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import log, pi
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.engine import Plan
+from osculate.likelihoods import Likelihood
+from osculate.parameters import Network
+from osculate.posteriors._base import Posterior
+from osculate.priors import Prior
+from osculate.structures import Curvature, PosteriorPrecision
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What one pass over the data at the mode leaves; it adds over data sets.
+
+    Attributes:
+        curvature: G, taken with ``likelihood``.
+        likelihood: the likelihood at the time of the pass.
+        statistics: sums from which the log likelihood follows.
+        num_data: N.
+        plan: the blocks of the network.
+        kind: the kind of curvature, by name.
+    """
+
+    curvature: Curvature
+    likelihood: Likelihood
+    statistics: Mapping[str, Tensor]
+    num_data: int
+    plan: Plan
+    kind: str = "ggn"
+
+    def __add__(self, other: "Fit") -> "Fit":
+        """The pass over both data sets."""
+        statistics = {name: value + other.statistics[name] for name, value in self.statistics.items()}
+        return replace(
+            self,
+            curvature=self.curvature + other.curvature,
+            statistics=statistics,
+            num_data=self.num_data + other.num_data,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Posterior):
+    r"""q(θ) = N(θ*, Λ⁻¹) with Λ = G/T + diag(δ).
+
+    G is the curvature of the negative log likelihood at the mode θ*, δ the prior precision, T a temperature of the
+    likelihood (1 is Bayes; below 1 sharpens the posterior). A frozen value: :meth:`replace` gives another one that
+    shares the costly parts.
+
+    Attributes:
+        network: the network at the mode.
+        fit: curvature and likelihood statistics.
+        likelihood: p(y|f), possibly with another noise scale than at the time of the fit.
+        prior: p(θ|δ).
+        temperature: T.
+    """
+
+    network: Network
+    fit: Fit
+    likelihood: Likelihood
+    prior: Prior
+    temperature: float | Tensor = 1.0
+    ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled")
+
+    def __post_init__(self) -> None:
+        if not bool(torch.as_tensor(self.temperature) > 0):
+            raise ValueError(f"the temperature must be positive, got {self.temperature}.")
+        object.__setattr__(self, "prior", self.prior.bind(self.network.space))
+
+    @property
+    def structure(self) -> Curvature:
+        """G, in its structure."""
+        return self.fit.curvature
+
+    @property
+    def num_data(self) -> int:
+        """N, the number of data behind the curvature."""
+        return self.fit.num_data
+
+    @cached_property
+    def mean(self) -> Float[Tensor, " P"]:
+        """θ*, flat, in the order of ``named_parameters()``."""
+        return self.network.mean
+
+    @cached_property
+    def precision(self) -> PosteriorPrecision:
+        """Λ, factorised."""
+        scale = self.likelihood.curvature_scale(self.fit.likelihood)
+        return self.structure.precision(scale / self.temperature, self.prior)
+
+    def replace(self, **changes: Any) -> "Gaussian":
+        """Another posterior with a different prior, likelihood (noise scale) or temperature.
+
+        Raises:
+            TypeError: a field that a posterior does not have.
+
+        >>> import osculate as osc
+        >>> data = torch.randn(20, 2), torch.randn(20, 1)
+        >>> q = osc.laplace(torch.nn.Linear(2, 1), osc.likelihoods.Gaussian(), data, prior=1.0)
+        >>> bool(q.replace(prior=osc.priors.Isotropic(100.0)).variance().sum() < q.variance().sum())
+        True
+        """
+        return replace(self, **changes)
+
+    def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Float[Tensor, "n P"]:
+        """Draw ``n`` parameter vectors."""
+        noise = torch.randn(n, self.network.space.size, generator=generator, dtype=self.mean.dtype)
+        return self.mean + self.precision.colour(noise.to(self.mean.device))
+
+    def log_prob(self, theta: Float[Tensor, "*S P"]) -> Float[Tensor, "*S"]:
+        """log q(θ) of flat parameter vectors."""
+        offset = theta - self.mean
+        square = (offset * self.precision.multiply(offset)).sum(-1)
+        return 0.5 * (self.log_det().to(theta.dtype) - square - self.mean.numel() * log(2 * pi))
+
+    def log_det(self) -> Float[Tensor, ""]:
+        """log |Λ| of the posterior precision."""
+        return self.precision.log_det_ratio() + self.prior.vector(self.network.space).double().log().sum()
+
+    def variance(self) -> Float[Tensor, " P"]:
+        """The posterior variance of each parameter, the diagonal of Λ⁻¹."""
+        return self.precision.variance()
+
+    def to(self, device: Any = None, dtype: Any = None) -> "Gaussian":
+        """The same posterior on another device or in another floating type."""
+        curvature = self.structure
+        moved = curvature.with_tensors({k: v.to(device=device, dtype=dtype) for k, v in curvature.tensors().items()})
+        blocks = tuple(replace(b, positions=b.positions.to(device)) for b in moved.blocks)  # type: ignore[type-var]
+        statistics = {name: value.to(device) for name, value in self.fit.statistics.items()}
+        fit = replace(self.fit, curvature=replace(moved, blocks=blocks), statistics=statistics)
+        prior = self.prior.with_precision(self.prior.precision.to(device=device, dtype=dtype))
+        return self.replace(network=self.network.to(device, dtype), fit=fit, prior=prior)
+
+    def __repr__(self) -> str:
+        return (
+            f"Gaussian(structure={self.structure.structure.name!r}, P={self.mean.numel():,}, N={self.num_data:,}, "
+            f"likelihood={type(self.likelihood).__name__}, prior={type(self.prior).__name__})"
+        )

@@ -1,0 +1,24 @@
+"""The probit approximation: logits shrunk by their own variance."""
+
+from dataclasses import dataclass
+from math import pi
+
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.likelihoods import Likelihood
+
+
+@dataclass(frozen=True)
+class Probit:
+    r"""E[response(f)] ≈ response(μ_c / √(1 + π v_c / 8)). [mackay1992b]
+
+    Close for one logit (Bernoulli); for several it ignores their correlations, and is too unsure.
+    """
+
+    def __call__(
+        self, likelihood: Likelihood, mean: Float[Tensor, "N C"], covariance: Float[Tensor, "N C C"]
+    ) -> Float[Tensor, "N C"]:
+        """The response at the shrunken logits."""
+        variance = covariance.diagonal(dim1=-2, dim2=-1)
+        return likelihood.response(mean * (1 + pi / 8 * variance).rsqrt())

@@ -1,0 +1,157 @@
+"""p(y*|x*): what users want."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from osculate.batches import require_finite
+from osculate.likelihoods import Likelihood, Link
+from osculate.posteriors import Gaussian, Posterior
+from osculate.predictive import link as links
+from osculate.predictive.linearised import joint_covariance, moments, require_gaussian, sampled_linear_functions
+from osculate.predictive.sampled import sampled_networks
+from osculate.registry import lookup
+
+
+def predict(
+    q: Any,
+    x: Tensor,
+    *,
+    via: str | None = None,
+    link: str | Link | None = None,
+    noise: bool = True,
+    joint: str | None = None,
+    samples: int = 100,
+    generator: torch.Generator | None = None,
+) -> Distribution:
+    r"""The posterior predictive p(y|x) = ∫ p(y | f(x; θ)) q(θ) dθ.
+
+    Args:
+        q: a posterior, or what ``osc.train`` returned.
+        x: inputs (N, …).
+        via: "linearised" (the default for a Gaussian posterior: f is linear in θ, in closed form up to the link),
+            "sampled" (the network itself at sampled weights), "mode" (for a point: the network as it is).
+        link: how probabilities are integrated over Gaussian logits: "mc" (a fixed quasi-random set with the full
+            covariance of the logits, deterministic; the default for classes), "probit" (the default for Bernoulli),
+            "bridge", "mean_field", or an object of ``osc.predictive.link``. Real-valued targets need none.
+        noise: for real-valued targets, whether observation noise is included.
+        joint: for real-valued targets, "outputs" for the joint over the outputs of each input, or "batch" for the
+            joint over all inputs and outputs.
+        samples: draws for ``via="sampled"``; each draw serves all inputs.
+        generator: for the draws.
+
+    Returns:
+        A ``torch.distributions`` object: ``Categorical`` or ``Bernoulli`` with probabilities, ``Normal`` of shape (N, C)
+        for a Gaussian likelihood, ``MultivariateNormal`` for a joint, a mixture of normals for sampled networks.
+
+    Raises:
+        ValueError: an unknown ``via``, ``link`` or ``joint``, one that does not fit the likelihood, an empty or
+            non-finite input.
+
+    Cost: "linearised": one forward and C backward passes without weight gradients. "sampled": S forward passes.
+    [immer2021]
+
+    >>> import osculate as osc
+    >>> X, Y = torch.randn(30, 2), torch.randn(30, 1)
+    >>> q = osc.laplace(torch.nn.Linear(2, 1), osc.likelihoods.Gaussian(0.5), (X, Y), prior=1.0)
+    >>> osc.predict(q, X[:4])
+    Normal(loc: torch.Size([4, 1]), scale: torch.Size([4, 1]))
+    """
+    posterior = _posterior(q)
+    if len(x) == 0:
+        raise ValueError("there is nothing to predict: x has no rows.")
+    require_finite(x, "x")
+    via = lookup(f"way to predict with a {type(posterior).__name__} posterior", via or posterior.ways[0], dict.fromkeys(posterior.ways))
+    likelihood = posterior.likelihood
+    if joint is not None:
+        lookup("joint", joint, {"outputs": None, "batch": None})
+    if not noise:
+        _require_noise(likelihood)
+    if via == "mode":
+        with torch.no_grad():
+            return likelihood.distribution(posterior.network(x))
+    require_gaussian(posterior, f"via={via!r}")
+    assert isinstance(posterior, Gaussian)
+    if via == "sampled":
+        if joint is not None:
+            raise ValueError("joint predictives are Gaussian: use via='linearised'.")
+        return likelihood.mixture(sampled_networks(posterior, x, samples, generator), noise=noise)
+    return _linearised(posterior, x, choose_link(likelihood, link), noise, joint)
+
+
+def sample_functions(
+    q: Any, x: Tensor, samples: int = 100, *, via: str = "linearised", generator: torch.Generator | None = None
+) -> Tensor:
+    r"""Draw functions: f(x; θ*) + J(x)(θ_s − θ*) ("linearised"), or f(x; θ_s) ("sampled").
+
+    Args:
+        q: a Gaussian posterior, or what ``osc.train`` returned.
+        x: inputs (N, …).
+        samples: S.
+        via: "linearised" or "sampled".
+        generator: for the draws.
+
+    Returns:
+        (S, N, C) function values, the same draw of the weights for all inputs.
+
+    Raises:
+        ValueError: an unknown ``via``.
+        TypeError: a posterior that is not Gaussian.
+
+    Cost: one Jacobian-vector product (about two forward passes) or one forward pass a sample; nothing of size
+    N × C × P, and no covariance.
+
+    >>> import osculate as osc
+    >>> X, Y = torch.randn(30, 2), torch.randn(30, 3)
+    >>> q = osc.laplace(torch.nn.Linear(2, 3), osc.likelihoods.Gaussian(), (X, Y), prior=1.0)
+    >>> sample_functions(q, X[:5], samples=6).shape
+    torch.Size([6, 5, 3])
+    """
+    posterior = _posterior(q)
+    require_gaussian(posterior, "sample_functions")
+    assert isinstance(posterior, Gaussian)
+    ways = {"linearised": sampled_linear_functions, "sampled": sampled_networks}
+    return lookup("way to sample functions", via, ways)(posterior, x, samples, generator)
+
+
+def _posterior(q: Any) -> Posterior:
+    posterior = q if isinstance(q, Posterior) else getattr(q, "posterior", None)
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"expected a posterior or the result of osc.train, got {type(q).__name__}.")
+    return posterior
+
+
+def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
+    """The link that a user named, or the likelihood's default.
+
+    Raises:
+        ValueError: an unknown link, or one that does not fit the likelihood.
+    """
+    if link is None:
+        link = likelihood.links[0] if likelihood.links else "mc"
+    if not isinstance(link, str):
+        return link
+    chosen = lookup("link", link, links.REGISTRY)()
+    if likelihood.links and link not in likelihood.links:
+        lookup(f"link for {type(likelihood).__name__}", link, dict.fromkeys(likelihood.links))
+    return chosen
+
+
+def _require_noise(likelihood: Likelihood) -> None:
+    if not likelihood.has_noise:
+        raise ValueError(
+            f"noise=False is for real-valued targets; {type(likelihood).__name__} has no noise to leave out. "
+            "For the uncertainty of the logits use osc.functional_variance or osc.sample_functions."
+        )
+
+
+def _linearised(q: Gaussian, x: Tensor, link: Link, noise: bool, joint: str | None) -> Distribution:
+    likelihood = q.likelihood
+    if joint == "batch":
+        return likelihood.joint(*joint_covariance(q, x), noise=noise)
+    f, covariance = moments(q, x)
+    if joint == "outputs":
+        return likelihood.joint(f.flatten(1), covariance, noise=noise)
+    return likelihood.marginal(f, covariance, link, noise=noise)

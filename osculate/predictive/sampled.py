@@ -1,0 +1,23 @@
+"""The network itself at sampled weights."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.posteriors import Gaussian
+
+#: Rows of x that pass through a network at once.
+ROWS = 1024
+
+
+def sampled_networks(
+    q: Gaussian, x: Tensor, samples: int, generator: torch.Generator | None = None
+) -> Float[Tensor, "S N *C"]:
+    """f(x; θ_s) for S draws of the weights, each drawn once and used for all inputs."""
+    x = x.to(q.network.device)
+    result = []
+    with torch.no_grad():
+        for _ in range(samples):
+            theta = q.network.space.unflatten(q.sample(1, generator)[0])
+            result.append(torch.cat([q.network(rows, theta) for rows in x.split(ROWS)]))
+    return torch.stack(result)

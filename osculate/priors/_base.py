@@ -1,0 +1,72 @@
+"""What every prior offers: zero-mean Gaussians that differ in how many precisions they have."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from math import log, pi
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.parameters import ParameterSpace
+
+
+class Prior(ABC):
+    r"""A zero-mean Gaussian p(θ|δ) = N(0, diag(δ)⁻¹).
+
+    .. math:: \log p(\theta \mid \delta) = \tfrac12 \sum_p \left[\log \delta_p - \delta_p \theta_p^2 - \log 2\pi\right]
+
+    A prior has one tensor ``precision`` (positive, in 1/units of θ²) and says how it spreads over the parameters.
+    """
+
+    precision: Tensor
+    #: Whether one precision is shared by all parameters.
+    isotropic: ClassVar[bool] = False
+
+    @abstractmethod
+    def bind(self, space: ParameterSpace) -> "Prior":
+        """The same prior with one precision for each of its groups in this space.
+
+        Raises:
+            ValueError: the precisions do not fit the space.
+        """
+
+    @abstractmethod
+    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
+        """The precision δ_p of every parameter, in the order of the space."""
+
+    @abstractmethod
+    def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"] | None:
+        """The precision of every parameter tensor, or None where it varies within a tensor."""
+
+    @abstractmethod
+    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Tensor:
+        """Sums of θ-shaped values over each group that shares a precision, in the shape of ``precision``."""
+
+    @abstractmethod
+    def with_precision(self, precision: Tensor) -> "Prior":
+        """The same prior with other precisions."""
+
+    def log_prob(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        """The exact log density of these named parameters, with all constants."""
+        space = ParameterSpace.of(parameters)
+        theta = space.flatten(parameters)
+        delta = self.bind(space).vector(space).to(theta)
+        return 0.5 * (delta.log() - delta * theta.square() - log(2 * pi)).sum()
+
+
+def positive(precision: float | Tensor) -> Tensor:
+    """A precision as a tensor, refused unless positive and finite.
+
+    Raises:
+        ValueError: it is zero, negative, NaN or infinite.
+    """
+    tensor = torch.as_tensor(precision)
+    tensor = tensor if tensor.is_floating_point() else tensor.float()
+    if not bool((tensor > 0).all()) or not bool(tensor.isfinite().all()):
+        raise ValueError(
+            f"the prior precision must be positive and finite, got {precision}. "
+            "It is the inverse variance of the weights: a small one (1e-4) is a vague prior."
+        )
+    return tensor

@@ -1,0 +1,201 @@
+"""Posteriors on disk: safetensors for the numbers, JSON in its header for the rest. Nothing is ever executed."""
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from osculate import likelihoods, priors, structures
+from osculate.curvature.engine import Block, Plan
+from osculate.likelihoods import Likelihood
+from osculate.parameters import Network
+from osculate.posteriors import Fit, Gaussian
+from osculate.priors import Prior
+from osculate.registry import lookup
+
+#: The version of the file format; files of another one are refused.
+FORMAT = 1
+#: The key of the JSON in the safetensors header.
+HEADER = "osculate"
+
+
+def save(q: Gaussian, path: str | os.PathLike) -> None:
+    """Write a Gaussian posterior to one safetensors file.
+
+    The file holds the mode (all parameters and buffers of the network), the curvature, the prior and the likelihood; not
+    the network's code: :func:`load` needs a module of the same architecture. It is written under a temporary name and
+    renamed, so that an interruption leaves no half file.
+
+    Args:
+        q: the posterior.
+        path: where to, by custom ending in ``.safetensors``.
+
+    Raises:
+        TypeError: not a Gaussian posterior, or a likelihood, prior or structure that osculate does not know by name.
+        FileNotFoundError: the folder does not exist.
+    """
+    if not isinstance(q, Gaussian):
+        raise TypeError(f"save writes Gaussian posteriors, got {type(q).__name__}. Save a plain network with safetensors.")
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist: make it first.")
+    tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in _state(q.network.module).items()}
+    tensors |= {f"curvature.{name}": value for name, value in q.structure.tensors().items()}
+    tensors |= {f"statistics.{name}": value for name, value in q.fit.statistics.items()}
+    tensors |= {f"positions.{n}": block.positions.int() for n, block in enumerate(q.fit.plan.blocks)}
+    tensors["prior.precision"] = q.prior.precision
+    header = {
+        "format": FORMAT,
+        "names": q.network.space.names,
+        "architecture": repr(q.network.module),
+        "likelihood": _describe(q.likelihood, likelihoods.REGISTRY, "likelihood", tensors),
+        "fit_likelihood": _describe(q.fit.likelihood, likelihoods.REGISTRY, "fit_likelihood", tensors),
+        "structure": _describe(q.structure.structure, structures.REGISTRY, "structure", tensors),
+        "prior": _name_of(q.prior, priors.REGISTRY),
+        "temperature": float(q.temperature),
+        "num_data": q.num_data,
+        "kind": q.fit.kind,
+        "floats": q.fit.plan.floats,
+        "last_layer": q.fit.plan.last_layer,
+        "blocks": [{"names": b.names, "kind": b.kind, "has_bias": b.has_bias} for b in q.fit.plan.blocks],
+    }
+    ready = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file(ready, temporary, metadata={HEADER: json.dumps(header)})
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike, model: nn.Module) -> Gaussian:
+    """Read a posterior that :func:`save` wrote.
+
+    Args:
+        path: the file.
+        model: a module of the same architecture; its parameters are ignored, and it is left as it is.
+
+    Returns:
+        The posterior, on the CPU.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is truncated or not a posterior, has another format, or belongs to another network (the
+            message names the first parameter that differs).
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no posterior at {str(path)!r}.")
+    header, tensors = _read(path)
+    try:
+        return _rebuild(path, header, tensors, model)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{str(path)!r} is damaged: its header lacks or misnames {error}. Fit it again.") from error
+
+
+def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Gaussian:
+    network = Network(model, header["names"])
+    stored = _part(tensors, "network")
+    _require_same_network(path, _state(network.module), stored)
+    if repr(network.module) != header["architecture"]:
+        warnings.warn(
+            f"the network given to load prints differently from the one in {str(path)!r} (same parameters, perhaps "
+            "another activation or setting): make sure that both compute the same function.",
+            stacklevel=3,
+        )
+    network.module.to(dtype=next(value.dtype for value in stored.values() if value.is_floating_point()))
+    network.module.load_state_dict(stored, strict=False)
+    plan = Plan(
+        tuple(
+            Block(tuple(b["names"]), b["kind"], tensors[f"positions.{n}"].long(), b["has_bias"])
+            for n, b in enumerate(header["blocks"])
+        ),
+        header["floats"],
+        tuple(header["last_layer"]),
+    )
+    structure = _restore(header["structure"], structures.REGISTRY, "structure", tensors)
+    curvature = structure.zero(plan.blocks, network.space, network.dtype, network.device)
+    curvature = curvature.with_tensors(_part(tensors, "curvature"))
+    fit_likelihood = _restore(header["fit_likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
+    fit = Fit(curvature, fit_likelihood, _part(tensors, "statistics"), header["num_data"], plan, header["kind"])
+    likelihood: Likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
+    prior: Prior = lookup("prior", header["prior"], priors.REGISTRY)(tensors["prior.precision"])
+    return Gaussian(network, fit, likelihood, prior, header["temperature"])
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{str(path)!r} is truncated or not a safetensors file ({error}). Fit it again.") from error
+    if HEADER not in metadata:
+        raise ValueError(f"{str(path)!r} is a safetensors file, but not a posterior written by osc.save.")
+    try:
+        header = json.loads(metadata[HEADER])
+        version = header["format"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"the header of {str(path)!r} is damaged ({error}). Fit it again.") from error
+    if version != FORMAT:
+        raise ValueError(
+            f"{str(path)!r} has format {version}, this version of osculate reads format {FORMAT}. "
+            "Fit it again, or use the version that wrote it."
+        )
+    return header, tensors
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers by name, tied ones once."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name[len(prefix) + 1 :]: value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def _require_same_network(path: Path, mine: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
+    for name in [*stored, *mine]:
+        here = tuple(mine[name].shape) if name in mine else None
+        there = tuple(stored[name].shape) if name in stored else None
+        if here != there:
+            raise ValueError(
+                f"{str(path)!r} belongs to another network: {name!r} has shape {there or 'none'} in the file and "
+                f"{here or 'none'} in the model. Pass a module of the architecture that was fitted."
+            )
+
+
+def _name_of(thing: object, registry: Mapping[str, Any]) -> str:
+    for name, kind in registry.items():
+        if type(thing) is kind:
+            return name
+    raise TypeError(f"{type(thing).__name__} is not one of {', '.join(registry)}, so a file could not say what it is.")
+
+
+def _describe(thing: Any, registry: Mapping[str, Any], prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """A dataclass as its registered name and fields; tensor fields go to ``tensors``."""
+    assert is_dataclass(thing)
+    description: dict[str, Any] = {"name": _name_of(thing, registry), "fields": {}}
+    for field in fields(thing):
+        value = getattr(thing, field.name)
+        if isinstance(value, Tensor):
+            tensors[f"{prefix}.{field.name}"] = value
+            value = {"tensor": f"{prefix}.{field.name}"}
+        description["fields"][field.name] = value
+    return description
+
+
+def _restore(description: dict[str, Any], registry: Mapping[str, Any], kind: str, tensors: Mapping[str, Tensor]) -> Any:
+    values = {
+        name: tensors[value["tensor"]] if isinstance(value, dict) else value
+        for name, value in description["fields"].items()
+    }
+    return lookup(kind, description["name"], registry)(**values)
+

@@ -1,0 +1,194 @@
+"""A curvature matrix over all tracked parameters, and the posterior precision it becomes with a prior.
+
+A structure only decides which block keeps which kind of matrix; the matrices themselves are in ``blocks/``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.engine import Block as BlockSpec
+from osculate.curvature.forms import Dense, Form
+from osculate.parameters import ParameterSpace
+from osculate.priors import Prior
+from osculate.structures.blocks import Block, Delta, Precision
+
+
+class Structure(ABC):
+    """Which block of parameters is kept as which kind of matrix."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
+        """An empty block for these parameters."""
+
+    def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
+        """Which forms go into one matrix, by number; one each unless a structure couples layers."""
+        return tuple((number,) for number in range(len(specs)))
+
+    def zero(
+        self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
+    ) -> "Curvature":
+        """The matrix before any data."""
+        groups = self.groups(specs)
+        blocks = tuple(self.block(_joined([specs[n] for n in group]), dtype, device) for group in groups)
+        return Curvature(self, blocks, groups, specs, space)
+
+
+def _joined(specs: list[BlockSpec]) -> BlockSpec:
+    if len(specs) == 1:
+        return specs[0]
+    names = tuple(name for spec in specs for name in spec.names)
+    return BlockSpec(names, "dense", torch.cat([spec.positions.reshape(-1) for spec in specs]))
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """G as blocks: tensors that add over batches, processes and tasks.
+
+    Attributes:
+        structure: the rule by which the blocks were chosen.
+        blocks: the matrices.
+        groups: which forms go into which matrix.
+        specs: the parameters of each form.
+        space: the parameter space.
+    """
+
+    structure: Structure
+    blocks: tuple[Block, ...]
+    groups: tuple[tuple[int, ...], ...]
+    specs: tuple[BlockSpec, ...]
+    space: ParameterSpace
+
+    def plus(self, forms: Mapping[int, Form]) -> "Curvature":
+        """The matrix after one more batch."""
+        blocks = [
+            block if (form := self._form(group, forms)) is None else block.plus(form)
+            for block, group in zip(self.blocks, self.groups, strict=True)
+        ]
+        return replace(self, blocks=tuple(blocks))
+
+    def _form(self, group: tuple[int, ...], forms: Mapping[int, Form]) -> Form | None:
+        present = [n for n in group if n in forms]
+        if len(group) == 1:
+            return forms[group[0]] if present else None
+        if not present:
+            return None
+        like = forms[present[0]].rows()
+        parts = [
+            forms[n].rows() if n in forms else like.new_zeros(*like.shape[:2], self.specs[n].size) for n in group
+        ]
+        return Dense(torch.cat(parts, -1))
+
+    def __add__(self, other: "Curvature") -> "Curvature":
+        """The matrix of both data sets together."""
+        mine, theirs = self.tensors(), other.tensors()
+        return self.with_tensors({name: value + theirs[name].to(value) for name, value in mine.items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The whole state, by block and name."""
+        return {
+            f"{number}.{name}": tensor
+            for number, block in enumerate(self.blocks)
+            for name, tensor in block.tensors().items()
+        }
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Curvature":
+        """The same matrix with another state."""
+        blocks = [
+            block.with_tensors({name: tensors[f"{number}.{name}"] for name in block.tensors()})
+            for number, block in enumerate(self.blocks)
+        ]
+        return replace(self, blocks=tuple(blocks))
+
+    def project(self, forms: Mapping[int, Form], diagonal: bool) -> list[Any]:
+        """What :meth:`PosteriorPrecision.contract` needs of the forms of some data, for any prior."""
+        return [
+            None if (form := self._form(group, forms)) is None else block.project(form, diagonal)
+            for block, group in zip(self.blocks, self.groups, strict=True)
+        ]
+
+    def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "PosteriorPrecision":
+        """scale · G + diag(δ), factorised."""
+        per_tensor = prior.per_tensor(self.space)
+        vector = prior.vector(self.space)
+        index = {name: number for number, name in enumerate(self.space.names)}
+        parts = []
+        for block, group in zip(self.blocks, self.groups, strict=True):
+            names = [name for n in group for name in self.specs[n].names]
+            weight = None if per_tensor is None else per_tensor[index[names[0]]]
+            bias = None if per_tensor is None or prior.isotropic or len(names) < 2 else per_tensor[index[names[-1]]]
+            parts.append(block.precision(scale, Delta(vector[block.positions.to(vector.device)], weight, bias)))
+        return PosteriorPrecision(tuple(parts), self.blocks, self.space)
+
+    def dense(self) -> Float[Tensor, "P P"]:
+        """The matrix itself, for tests and small networks."""
+        first = next(iter(self.tensors().values()))
+        total = first.new_zeros(self.space.size, self.space.size)
+        for block in self.blocks:
+            total[block.positions.unsqueeze(1), block.positions] = block.dense()
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class PosteriorPrecision:
+    """scale · G + diag(δ) over all tracked parameters, block by block. Vectors are (*S, P)."""
+
+    parts: tuple[Precision, ...]
+    blocks: tuple[Block, ...]
+    space: ParameterSpace
+
+    def log_det_ratio(self) -> Float[Tensor, ""]:
+        """log |Λ| − log |diag(δ)|, in double precision."""
+        return torch.stack([part.log_det_ratio() for part in self.parts]).sum()
+
+    def _blockwise(self, verb: str, v: Tensor) -> Tensor:
+        result = torch.empty_like(v)
+        for part, block in zip(self.parts, self.blocks, strict=True):
+            result[..., block.positions] = getattr(part, verb)(v[..., block.positions])
+        return result
+
+    def multiply(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """Λ v."""
+        return self._blockwise("multiply", v)
+
+    def solve(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """Λ⁻¹ v."""
+        return self._blockwise("solve", v)
+
+    def colour(self, z: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """White noise z to noise with covariance Λ⁻¹."""
+        return self._blockwise("colour", z)
+
+    def variance(self) -> Float[Tensor, " P"]:
+        """The diagonal of Λ⁻¹."""
+        variances = [part.variance() for part in self.parts]
+        result = variances[0].new_empty(self.space.size)
+        for value, block in zip(variances, self.blocks, strict=True):
+            result[block.positions] = value
+        return result
+
+    def contract(self, projected: list[Any], diagonal: bool) -> Tensor:
+        """J_n Λ⁻¹ J_nᵀ for each datum: (N, V, V), or its diagonal (N, V)."""
+        terms = [
+            part.contract(p, diagonal) for part, p in zip(self.parts, projected, strict=True) if p is not None
+        ]
+        return torch.stack(terms).sum(0) if len(terms) > 1 else terms[0]
+
+    def covariance_of_rows(self, forms: Mapping[int, Form], curvature: Curvature) -> Float[Tensor, "K K"]:
+        """J Λ⁻¹ Jᵀ over all rows of all data together, K = N·V ordered by datum; one block at a time."""
+        total: Tensor | None = None
+        for part, group in zip(self.parts, curvature.groups, strict=True):
+            form = curvature._form(group, forms)
+            if form is None:
+                continue
+            rows = part.whiten(form.rows().transpose(0, 1).flatten(0, 1))
+            total = rows @ rows.T if total is None else total + rows @ rows.T
+        assert total is not None
+        return total

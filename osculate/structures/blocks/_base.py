@@ -1,0 +1,100 @@
+"""What a block of a curvature matrix offers, before and after a prior is added."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.forms import Form
+
+
+class Block(ABC):
+    """The curvature of one set of parameters: plain tensors that add.
+
+    Attributes:
+        positions: where each entry stands in θ, flat (p,).
+    """
+
+    positions: Tensor
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """The state: everything that adds over batches."""
+
+    @abstractmethod
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "Block":
+        """The same block with another state."""
+
+    @abstractmethod
+    def contribution(self, form: Form) -> dict[str, Tensor]:
+        """What one batch adds to the state."""
+
+    @abstractmethod
+    def project(self, form: Form, diagonal: bool) -> Any:
+        """What is needed of a form for :meth:`Precision.contract` with any prior: the costly part, done once."""
+
+    @abstractmethod
+    def precision(self, scale: Float[Tensor, ""] | float, delta: "Delta") -> "Precision":
+        """The block of the posterior precision, scale · G + diag(δ), ready to be used."""
+
+    @abstractmethod
+    def dense(self) -> Float[Tensor, "p p"]:
+        """The matrix itself, in the order of ``positions``."""
+
+    def plus(self, form: Form) -> "Block":
+        """The state after one more batch."""
+        return self.merged(self.contribution(form))
+
+    def merged(self, tensors: dict[str, Tensor]) -> "Block":
+        """The state after another one is added."""
+        return self.with_tensors({name: value + tensors[name] for name, value in self.tensors().items()})
+
+
+class Delta:
+    """The prior precisions of one block: one for each parameter, and for weight and bias where they are constant.
+
+    Args:
+        vector: δ of each parameter, in the order of the block.
+        weight: δ of the weight, None where it varies within it.
+        bias: δ of the bias, None where there is none, or it equals the weight's by construction.
+    """
+
+    def __init__(
+        self, vector: Float[Tensor, " p"], weight: Float[Tensor, ""] | None, bias: Float[Tensor, ""] | None
+    ) -> None:
+        self.vector = vector
+        self.weight = weight
+        self.bias = bias
+
+
+class Precision(ABC):
+    """One block of a posterior precision Λ = scale · G + diag(δ). Vectors are (*S, p) in the order of the block."""
+
+    @abstractmethod
+    def log_det_ratio(self) -> Float[Tensor, ""]:
+        """log |Λ| − log |diag(δ)| = log |I + diag(δ)⁻¹ scale · G|, whose gradient in −log δ is γ without cancellation."""
+
+    @abstractmethod
+    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        """Λ v."""
+
+    @abstractmethod
+    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        """Λ⁻¹ v."""
+
+    @abstractmethod
+    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        """M z with M Mᵀ = Λ⁻¹: white noise to a posterior sample."""
+
+    @abstractmethod
+    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        """Mᵀ v, so that whiten(v) · whiten(w) = vᵀ Λ⁻¹ w."""
+
+    @abstractmethod
+    def variance(self) -> Float[Tensor, " p"]:
+        """The diagonal of Λ⁻¹."""
+
+    @abstractmethod
+    def contract(self, projected: Any, diagonal: bool) -> Float[Tensor, "N c c"] | Float[Tensor, "N c"]:
+        """J_n Λ⁻¹ J_nᵀ over the V rows of each datum (only its diagonal, (N, V)), from ``Block.project``."""

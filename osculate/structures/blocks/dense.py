@@ -1,0 +1,96 @@
+"""A block that keeps every entry."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.forms import Form
+from osculate.linalg import cholesky
+from osculate.structures.blocks._base import Block, Delta, Precision
+
+
+@dataclass(frozen=True, eq=False)
+class DenseBlock(Block):
+    r"""Σ_n Σ_v (J_nᵀ s_nv)(J_nᵀ s_nv)ᵀ: O(p²) memory, one Cholesky factorisation O(p³) for each prior."""
+
+    positions: Tensor
+    matrix: Float[Tensor, "p p"]
+
+    @classmethod
+    def zero(cls, positions: Tensor, dtype: torch.dtype, device: torch.device) -> "DenseBlock":
+        """No data yet."""
+        flat = positions.reshape(-1).to(device)
+        return cls(flat, torch.zeros(len(flat), len(flat), dtype=dtype, device=device))
+
+    def tensors(self) -> dict[str, Tensor]:  # noqa: D102
+        return {"matrix": self.matrix}
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "DenseBlock":  # noqa: D102
+        return replace(self, **tensors)
+
+    def contribution(self, form: Form) -> dict[str, Tensor]:  # noqa: D102
+        rows = form.rows().flatten(0, 1)
+        return {"matrix": rows.T @ rows}
+
+    def project(self, form: Form, diagonal: bool) -> Any:  # noqa: D102
+        return form.rows()
+
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DensePrecision":  # noqa: D102
+        size = delta.vector.double().to(self.matrix.device).sqrt()
+        relative = scale * self.matrix.double() / size / size.unsqueeze(1)
+        factor = cholesky(relative + torch.eye(len(size), dtype=size.dtype, device=size.device))
+        return DensePrecision(factor, size, self.matrix.dtype)
+
+    def dense(self) -> Float[Tensor, "p p"]:  # noqa: D102
+        return self.matrix
+
+
+@dataclass(frozen=True, eq=False)
+class DensePrecision(Precision):
+    """Λ = δ^{1/2} B δ^{1/2} with B = I + δ^{-1/2} scale · G δ^{-1/2} = L Lᵀ, in double precision.
+
+    Attributes:
+        relative: L.
+        size: δ^{1/2}.
+        dtype: of the results.
+    """
+
+    relative: Float[Tensor, "p p"]
+    size: Float[Tensor, " p"]
+    dtype: torch.dtype
+
+    @cached_property
+    def factor(self) -> Float[Tensor, "p p"]:
+        """The lower Cholesky factor of Λ."""
+        return self.size.unsqueeze(1) * self.relative
+
+    def log_det_ratio(self) -> Float[Tensor, ""]:  # noqa: D102
+        return 2 * self.relative.diagonal().log().sum()
+
+    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        return (v.double() @ self.factor @ self.factor.T).to(v.dtype)
+
+    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        return torch.cholesky_solve(v.double().reshape(-1, v.shape[-1]).T, self.factor).T.reshape(v.shape).to(v.dtype)
+
+    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        flat = z.double().reshape(-1, z.shape[-1]).T
+        return torch.linalg.solve_triangular(self.factor.T, flat, upper=True).T.reshape(z.shape).to(z.dtype)
+
+    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        flat = v.double().reshape(-1, v.shape[-1]).T
+        return torch.linalg.solve_triangular(self.factor, flat, upper=False).T.reshape(v.shape).to(v.dtype)
+
+    def variance(self) -> Float[Tensor, " p"]:  # noqa: D102
+        return torch.cholesky_inverse(self.factor).diagonal().to(self.dtype)
+
+    def contract(self, projected: Any, diagonal: bool) -> Tensor:  # noqa: D102
+        rows = self.whiten(projected)
+        if diagonal:
+            return rows.square().sum(-1).T
+        rows = rows.transpose(0, 1)
+        return rows @ rows.mT

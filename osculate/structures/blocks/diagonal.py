@@ -1,0 +1,97 @@
+"""A block that keeps only its diagonal."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.forms import Form, Outer
+from osculate.structures.blocks._base import Block, Delta, Precision
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalBlock(Block):
+    r"""g_p = Σ_n Σ_v (J_nᵀ s_nv)_p²: O(p) memory.
+
+    For one position, the square of an outer product is the outer product of the squares, and no row is formed.
+    """
+
+    positions: Tensor
+    values: Float[Tensor, " p"]
+
+    @classmethod
+    def zero(cls, positions: Tensor, dtype: torch.dtype, device: torch.device) -> "DiagonalBlock":
+        """No data yet."""
+        flat = positions.reshape(-1).to(device)
+        return cls(flat, torch.zeros(len(flat), dtype=dtype, device=device))
+
+    def tensors(self) -> dict[str, Tensor]:  # noqa: D102
+        return {"values": self.values}
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "DiagonalBlock":  # noqa: D102
+        return replace(self, **tensors)
+
+    def contribution(self, form: Form) -> dict[str, Tensor]:  # noqa: D102
+        if isinstance(form, Outer) and form.shared == 1:
+            g2 = form.g.square().sum(0)[:, 0]  # (N, G, O)
+            a2 = form.a.square()[:, 0]  # (N, G, I)
+            return {"values": torch.einsum("ngo,ngi->goi", g2, a2).reshape(-1)}
+        return {"values": form.rows().square().sum((0, 1))}
+
+    def project(self, form: Form, diagonal: bool) -> Any:  # noqa: D102
+        if isinstance(form, Outer) and form.shared == 1:
+            return form.a[:, 0].square(), form.g[:, :, 0].square() if diagonal else form.g[:, :, 0]
+        return form.rows().square() if diagonal else form.rows()
+
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DiagonalPrecision":  # noqa: D102
+        return DiagonalPrecision(scale * self.values, delta.vector.to(self.values))
+
+    def dense(self) -> Float[Tensor, "p p"]:  # noqa: D102
+        return self.values.diag()
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalPrecision(Precision):
+    """λ_p = signal_p + δ_p with signal = scale · g."""
+
+    signal: Float[Tensor, " p"]
+    delta: Float[Tensor, " p"]
+
+    @cached_property
+    def values(self) -> Float[Tensor, " p"]:
+        """The eigenvalues λ."""
+        return self.signal + self.delta
+
+    def log_det_ratio(self) -> Float[Tensor, ""]:  # noqa: D102
+        return (self.signal / self.delta).log1p().sum(dtype=torch.double)
+
+    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        return self.values * v
+
+    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        return v / self.values
+
+    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        return z * self.values.rsqrt()
+
+    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        return v * self.values.rsqrt()
+
+    def variance(self) -> Float[Tensor, " p"]:  # noqa: D102
+        return self.values.reciprocal()
+
+    def contract(self, projected: Any, diagonal: bool) -> Tensor:  # noqa: D102
+        if isinstance(projected, tuple):
+            a2, g = projected
+            variances = self.variance().reshape(*a2.shape[1:2], -1, a2.shape[-1])  # (G, O, I)
+            weights = torch.einsum("ngi,goi->ngo", a2, variances)
+            if diagonal:
+                return torch.einsum("vngo,ngo->nv", g, weights)
+            return torch.einsum("vngo,wngo->nvw", g * weights, g)
+        if diagonal:
+            return (projected @ self.variance()).T
+        rows = self.whiten(projected).transpose(0, 1)
+        return rows @ rows.mT

@@ -1,0 +1,235 @@
+r"""A block that is the Kronecker product of an input and an output factor.
+
+For rows Σ_r g_r ⊗ a_r the block is approximated by
+
+.. math:: G \approx \frac{1}{\sum_n R_n} \Big(\sum_{nr} a_{nr} a_{nr}^\top\Big) \otimes
+          \Big(\sum_{vnr} g_{vnr} g_{vnr}^\top\Big),
+
+the mean of the inputs times the sum of the outputs: exact when all inputs, or all output factors, are the same
+(a linear layer with a Gaussian likelihood behind a fixed linear map). Weight and bias form one block: the last input
+is the constant one. Groups of a grouped convolution are independent blocks along a leading axis.
+
+With A = U_A λ_A U_Aᵀ, B = U_B λ_B U_Bᵀ the posterior precision has the eigenvalues λ_B λ_A + δ exactly: no damping is
+split over the factors. A bias with its own δ_b adds, for each eigenvalue of B, the rank-one term (δ_b − δ_w) u uᵀ with
+u the last row of U_A; determinant, inverse and root of such a matrix are closed forms.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.forms import Form, Outer
+from osculate.linalg import eigh
+from osculate.structures.blocks._base import Block, Delta, Precision
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerBlock(Block):
+    """The sums of both factors and the number of positions they were taken over.
+
+    Attributes:
+        positions: where each entry stands in θ, flat over (G, O, I).
+        inputs: Σ a aᵀ.
+        outputs: Σ g gᵀ.
+        count: the number of data times positions.
+        has_bias: whether the last input is the constant one of a bias.
+    """
+
+    positions: Tensor
+    inputs: Float[Tensor, "G I I"]
+    outputs: Float[Tensor, "G O O"]
+    count: Float[Tensor, ""]
+    has_bias: bool
+
+    @classmethod
+    def zero(
+        cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device
+    ) -> "KroneckerBlock":
+        """No data yet; ``positions`` is (G, O, I)."""
+        g, o, i = positions.shape
+        zeros = {"dtype": dtype, "device": device}
+        return cls(
+            positions.reshape(-1).to(device),
+            torch.zeros(g, i, i, **zeros),  # type: ignore[arg-type]
+            torch.zeros(g, o, o, **zeros),  # type: ignore[arg-type]
+            torch.zeros((), **zeros),  # type: ignore[arg-type]
+            has_bias,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:  # noqa: D102
+        return {"inputs": self.inputs, "outputs": self.outputs, "count": self.count}
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "KroneckerBlock":  # noqa: D102
+        return replace(self, **tensors)
+
+    def contribution(self, form: Form) -> dict[str, Tensor]:  # noqa: D102
+        assert isinstance(form, Outer)
+        a = form.a.flatten(0, 1).transpose(0, 1)  # (G, N·R, I)
+        g = form.g.flatten(0, 2).transpose(0, 1)  # (G, V·N·R, O)
+        count = self.count.new_tensor(form.a.shape[0] * form.a.shape[1])
+        return {"inputs": a.mT @ a, "outputs": g.mT @ g, "count": count}
+
+    @cached_property
+    def _input_basis(self) -> tuple[Tensor, Tensor]:
+        return eigh(self.inputs / self.count.clamp(min=1))
+
+    @cached_property
+    def _output_basis(self) -> tuple[Tensor, Tensor]:
+        return eigh(self.outputs)
+
+    def rotate(self, matrices: Float[Tensor, "*S G O I"]) -> Float[Tensor, "*S G O I"]:
+        """Matrices into the eigenbasis."""
+        return self._output_basis[1].mT @ matrices @ self._input_basis[1]
+
+    def rotate_back(self, matrices: Float[Tensor, "*S G O I"]) -> Float[Tensor, "*S G O I"]:
+        """Matrices out of the eigenbasis."""
+        return self._output_basis[1] @ matrices @ self._input_basis[1].mT
+
+    def project(self, form: Form, diagonal: bool) -> Any:  # noqa: D102
+        if isinstance(form, Outer) and form.shared == 1:
+            a = torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1])
+            g = torch.einsum("vngo,gop->vngp", form.g[:, :, 0], self._output_basis[1])
+            return a, g
+        if isinstance(form, Outer):
+            return self._rotated_matrices(form)
+        shape = (len(self.outputs), self.outputs.shape[-1], self.inputs.shape[-1])
+        return self.rotate(form.rows().unflatten(-1, shape))
+
+    def _rotated_matrices(self, form: Outer) -> Float[Tensor, "V N G O I"]:
+        """Rotate a factor before the sum over positions where that is the cheaper order, the matrix after it else."""
+        v, _, r, _, o = form.g.shape
+        i = form.a.shape[-1]
+        ua, ub = self._input_basis[1], self._output_basis[1]
+        first_a, first_g = r * i < v * o * i, r < i
+        a = torch.einsum("nrgi,gij->nrgj", form.a, ua) if first_a else form.a
+        g = torch.einsum("vnrgo,gop->vnrgp", form.g, ub) if first_g else form.g
+        matrices = Outer(a, g).matrices()
+        matrices = matrices if first_a else matrices @ ua
+        return matrices if first_g else ub.mT @ matrices
+
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "KroneckerPrecision":  # noqa: D102
+        if delta.weight is None:
+            raise ValueError(
+                "the kron structure is exact for one prior precision a parameter tensor, and has no eigenbasis for "
+                "precisions that vary within a tensor. Use an Isotropic or Layerwise prior, or structure='diag' "
+                "or 'full'."
+            )
+        values = self._output_basis[0].unsqueeze(-1) * self._input_basis[0].unsqueeze(-2)  # (G, O, I)
+        bias = delta.bias.to(values) if delta.bias is not None and self.has_bias else None
+        return KroneckerPrecision(self, scale * values, delta.weight.to(values), bias)
+
+    def bias_direction(self) -> Float[Tensor, "G 1 I"]:
+        """u: the bias column in the eigenbasis."""
+        return self._input_basis[1][:, -1:, :]
+
+    def dense(self) -> Float[Tensor, "p p"]:  # noqa: D102
+        a = self.inputs / self.count.clamp(min=1)
+        return torch.block_diag(*(torch.kron(b, a_) for b, a_ in zip(self.outputs, a, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerPrecision(Precision):
+    """In the eigenbasis: D + (δ_b − δ_w) u uᵀ for each eigenvalue of the output factor, D = signal + δ_w.
+
+    Attributes:
+        block: the factors and their bases.
+        signal: scale λ_B λ_A.
+        weight: δ_w.
+        bias: δ_b, None where weight and bias share their precision.
+    """
+
+    block: KroneckerBlock
+    signal: Float[Tensor, "G O I"]
+    weight: Float[Tensor, ""]
+    bias: Float[Tensor, ""] | None
+
+    @cached_property
+    def _eigenvalues(self) -> Float[Tensor, "G O I"]:
+        return self.signal + self.weight
+
+    @cached_property
+    def _inverse(self) -> Float[Tensor, "G O I"]:
+        return self._eigenvalues.reciprocal()
+
+    @cached_property
+    def _learned(self) -> Float[Tensor, "G O"]:
+        """t = uᵀ (signal / D) u: the share of the bias direction that the data determine."""
+        u2 = self.block.bias_direction().square()
+        return (u2 * (self.signal * self._inverse)).sum(-1)
+
+    @cached_property
+    def _determinant(self) -> Float[Tensor, "G O"]:
+        """1 + (δ_b − δ_w) uᵀ D⁻¹ u, written as a sum of positive terms."""
+        assert self.bias is not None
+        return self._learned + self.bias / self.weight * (1 - self._learned)
+
+    @property
+    def _downdate(self) -> Float[Tensor, "G O"]:
+        """k with (D + c u uᵀ)⁻¹ = D⁻¹ − k D⁻¹ u uᵀ D⁻¹."""
+        assert self.bias is not None
+        return (self.bias - self.weight) / self._determinant
+
+    def log_det_ratio(self) -> Float[Tensor, ""]:  # noqa: D102
+        total = (self.signal / self.weight).log1p().sum(dtype=torch.double)
+        if self.bias is None:
+            return total
+        return total + (1 - self._learned + self._learned * self.weight / self.bias).log().sum(dtype=torch.double)
+
+    def _rank_one(self, y: Tensor, power: float) -> Tensor:
+        """(I + c û ûᵀ)^power y with û = D^{-1/2} u, for y (*S, G, O, I)."""
+        if self.bias is None:
+            return y
+        direction = self.block.bias_direction() * self._inverse.sqrt()
+        length = ((1 - self._learned) / self.weight).clamp(min=torch.finfo(y.dtype).tiny)  # ûᵀ û
+        gain = (self._determinant**power - 1) / length
+        return y + (gain * (direction * y).sum(-1)).unsqueeze(-1) * direction
+
+    def _apply(self, v: Tensor, before: float, middle: float, after: float) -> Tensor:
+        """D^after (I + c û ûᵀ)^middle D^before on vectors (*S, p) in and out of the eigenbasis."""
+        y = self.block.rotate(v.unflatten(-1, self.signal.shape)) * self._eigenvalues**before
+        return self.block.rotate_back(self._rank_one(y, middle) * self._eigenvalues**after).flatten(-3)
+
+    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        return self._apply(v, 0.5, 1.0, 0.5)
+
+    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        return self._apply(v, -0.5, -1.0, -0.5)
+
+    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        y = self._rank_one(z.unflatten(-1, self.signal.shape), -0.5)
+        return self.block.rotate_back(y * self._inverse.sqrt()).flatten(-3)
+
+    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+        return self._whitened(self.block.rotate(v.unflatten(-1, self.signal.shape))).flatten(-3)
+
+    def _whitened(self, rotated: Tensor) -> Tensor:
+        return self._rank_one(rotated * self._inverse.sqrt(), -0.5)
+
+    def variance(self) -> Float[Tensor, " p"]:  # noqa: D102
+        ub, ua = self.block._output_basis[1], self.block._input_basis[1]
+        result = ub.square() @ self._inverse @ ua.square().mT
+        if self.bias is not None:
+            pushed = (self._inverse * self.block.bias_direction()) @ ua.mT
+            result = result - ub.square() @ (self._downdate.unsqueeze(-1) * pushed.square())
+        return result.reshape(-1)
+
+    def contract(self, projected: Any, diagonal: bool) -> Tensor:  # noqa: D102
+        if not isinstance(projected, tuple):
+            rows = self._whitened(projected).flatten(2)
+            if diagonal:
+                return rows.square().sum(-1).T
+            rows = rows.transpose(0, 1)
+            return rows @ rows.mT
+        a, g = projected
+        weights = torch.einsum("ngi,goi->ngo", a.square(), self._inverse)
+        if self.bias is not None:
+            u = self.block.bias_direction().squeeze(1)
+            along = torch.einsum("ngi,goi->ngo", a * u, self._inverse)
+            weights = weights - self._downdate * along.square()
+        if diagonal:
+            return torch.einsum("vngo,ngo->nv", g.square(), weights)
+        return torch.einsum("vngo,wngo->nvw", g * weights, g)

@@ -1,0 +1,45 @@
+"""The whole matrix, for small networks."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from osculate.curvature.engine import Block as BlockSpec
+from osculate.parameters import ParameterSpace
+from osculate.structures._base import Curvature, Structure
+from osculate.structures.blocks import Block, DenseBlock
+
+
+@dataclass(frozen=True)
+class Full(Structure):
+    """Every entry of G: exact, P² memory, one Cholesky factorisation P³ for each prior.
+
+    Args:
+        limit: the largest P that is accepted; above it the memory would be surprising.
+    """
+
+    name: ClassVar[str] = "full"
+    limit: int = 20_000
+
+    def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
+        """All forms go into one matrix."""
+        return (tuple(range(len(specs))),)
+
+    def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
+        """One dense block."""
+        return DenseBlock.zero(spec.positions, dtype, device)
+
+    def zero(  # noqa: D102
+        self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
+    ) -> Curvature:
+        if space.size > self.limit:
+            # the matrix, its double-precision copy and the factor
+            gigabytes = space.size**2 * (torch.finfo(dtype).bits / 8 + 16) / 1e9
+            raise ValueError(
+                f"structure='full' on {space.size:,} parameters needs about {gigabytes:,.0f} GB of memory and "
+                f"{space.size**3 / 3e12:,.0f} teraflops for each factorisation (limit: {self.limit:,} parameters). "
+                "Use structure='kron' (the default) or 'diag', or subset='last_layer'; "
+                f"osc.structures.Full(limit={space.size}) insists."
+            )
+        return super().zero(specs, space, dtype, device)

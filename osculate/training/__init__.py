@@ -1,0 +1,84 @@
+"""Training: one Lightning module that trains any method."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from osculate.batches import Data
+from osculate.training.settings import Settings, Training
+
+
+def train(
+    method: nn.Module,
+    data: Data,
+    settings: Settings | None = None,
+    *,
+    validation: Data | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    progress: bool = True,
+    **changes: Any,
+) -> Training:
+    """Train a method: ``train(MAP(model, likelihood), data, epochs=20, lr=1e-3)``.
+
+    The method's network is trained in place. Its mode (train or eval), its device and torch's random state are given
+    back as they were found, also after an error. The same seed gives the same parameters, bit for bit on a CPU.
+
+    With a `folder`, each finished epoch leaves ``last.ckpt`` and ``training.csv`` there, each written aside and
+    renamed; an interruption loses the running epoch and nothing else. ``resume=True`` goes on from ``last.ckpt``
+    (from the start where there is none) and ends where the uninterrupted run would have ended.
+
+    Args:
+        method: what to train, for example ``osculate.methods.MAP(model, likelihood)``.
+        data: a pair of tensors (X, Y) or a data set (shuffled here, anew each epoch), a loader, or batches (x, y).
+        settings: the settings; any of its fields can also be given by name: ``epochs``, ``batch_size``, ``lr``,
+            ``optimizer``, ``schedule``, ``patience``, ``seed`` (see :class:`Settings`).
+        validation: held-out data; their NLL is recorded each epoch, and with `patience` decides when to stop and
+            which weights to keep.
+        folder: where to leave checkpoints and the log; nothing is written without.
+        resume: go on from the checkpoint in `folder`.
+        device: "auto" (an accelerator if there is one), "cpu", "cuda", "cuda:1", "mps".
+        progress: show a progress bar.
+
+    Returns:
+        The posterior reached, the model, and the history (see :class:`Training`).
+
+    Raises:
+        ValueError: empty or non-finite data, `patience` without validation data, nothing to train, or a checkpoint
+            that belongs to other settings or another network.
+        TypeError: a setting that does not exist, or data that are no (x, y) batches.
+        FloatingPointError: the loss is NaN or infinite; the message names epoch and batch.
+
+    >>> import torch
+    >>> from osculate.likelihoods import Gaussian
+    >>> from osculate.methods.map import MAP
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> done = train(MAP(nn.Linear(1, 1), Gaussian()), (x, 2 * x), epochs=2, progress=False)
+    >>> [row["epoch"] for row in done.history]
+    [1, 2]
+    """
+    settings = (settings or Settings()).changed(**changes)
+    _require_sense(method, settings, validation, folder, resume)
+    # Lightning takes seconds to import, and most uses of the library never train.
+    from osculate.training.loop import fit
+
+    where = None if folder is None else Path(folder)
+    history = fit(method, data, validation, settings, folder=where, resume=resume, device=device, progress=progress)
+    return Training(method.result(), method.model, history)
+
+
+def _require_sense(
+    method: nn.Module, settings: Settings, validation: Data | None, folder: str | Path | None, resume: bool
+) -> None:
+    if not isinstance(method, nn.Module) or not hasattr(method, "loss") or not hasattr(method, "result"):
+        raise TypeError(
+            f"a method of osculate.methods is trained, such as MAP(model, likelihood); got {type(method).__name__}."
+        )
+    if not any(parameter.requires_grad for parameter in method.parameters()):
+        raise ValueError("no parameter of the method requires a gradient: there is nothing to train.")
+    if settings.patience is not None and validation is None:
+        raise ValueError(f"patience={settings.patience} needs validation data to watch: pass validation=(X, Y).")
+    if resume and folder is None:
+        raise ValueError("resume=True needs the folder of the run to resume: pass folder=...")

@@ -1,0 +1,76 @@
+"""Data as Lightning reads them: one seeded, checked pass per epoch, the same pass again after a resume."""
+
+from collections.abc import Iterable, Iterator, Sized
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from osculate.batches import Data, as_batches, is_pair_of_tensors
+
+
+class Epochs:
+    """Training data, one pass per epoch; `epoch` says which pass comes next.
+
+    A pass is a function of (seed, epoch) alone: it seeds torch's generator, draws its order, and yields checked
+    batches. So a run that was stopped and resumed sees the same batches and the same dropout masks as one that was
+    not. A loader of the user keeps its own order; where it shuffles without a generator of its own, that order
+    follows from the same seed.
+    """
+
+    def __init__(self, data: Data, batch_size: int, seed: int) -> None:
+        self.num_data, self.num_batches = _size(data, batch_size)
+        self.epoch = 0
+        self._data, self._batch_size, self._seed = data, batch_size, seed
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        # Lightning may ask for the iterator before the epoch has begun: nothing may be drawn until the first batch
+        # is, and the counter is read only then. The caller has put torch's generators aside (see `loop.fit`).
+        torch.manual_seed(_mixed(self._seed, self.epoch))
+        yield from as_batches(self._pass())
+
+    def _pass(self) -> Iterable:
+        if is_pair_of_tensors(self._data):
+            inputs, targets = self._data  # type: ignore[misc]
+            order = torch.randperm(self.num_data).to(inputs.device)
+            return ((inputs[rows], targets[rows.to(targets.device)]) for rows in order.split(self._batch_size))
+        if isinstance(self._data, Dataset) and not isinstance(self._data, IterableDataset):
+            return DataLoader(self._data, batch_size=self._batch_size, shuffle=True)
+        return self._data
+
+
+class Fixed:
+    """Validation data: the same checked batches every time."""
+
+    def __init__(self, data: Data, batch_size: int) -> None:
+        self.num_data, self.num_batches = _size(data, batch_size)
+        self._data, self._batch_size = data, batch_size
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return as_batches(self._data, self._batch_size)
+
+
+def _size(data: Data, batch_size: int) -> tuple[int, int]:
+    """Number of data and of batches: known from a loader over a data set, counted in one pass otherwise."""
+    if isinstance(data, Iterator):
+        raise TypeError(
+            f"{type(data).__name__} can be read only once, and training reads the data once an epoch: "
+            "pass a list of batches, a DataLoader or a pair of tensors (X, Y)."
+        )
+    if isinstance(data, DataLoader) and data.batch_size is not None and not isinstance(data.dataset, IterableDataset):
+        if len(data) and isinstance(data.sampler, Sized):
+            return len(data.sampler), len(data)
+    lengths = [len(x) for x, _ in as_batches(data, batch_size)]
+    return sum(lengths), len(lengths)
+
+
+def _mixed(seed: int, epoch: int) -> int:
+    """One 64-bit seed from two numbers, without neighbours sharing a stream."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)

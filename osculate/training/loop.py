@@ -1,0 +1,296 @@
+"""The Lightning module that trains any method, and the call that runs it quietly and leaves no trace."""
+
+import csv
+import logging
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from osculate.batches import Data
+from osculate.parameters import undisturbed
+from osculate.training.epochs import Epochs, Fixed
+from osculate.training.settings import OPTIMIZERS, Settings
+
+CHECKPOINT = "last.ckpt"
+LOG = "training.csv"
+
+
+class Loop(pl.LightningModule):
+    """One training loop for every method: the method says what to descend, this says how."""
+
+    def __init__(self, method: nn.Module, epochs: Epochs, settings: Settings, folder: Path | None) -> None:
+        super().__init__()
+        self.method = method
+        self.epochs = epochs
+        self.settings = settings
+        self.folder = folder
+        self.history: list[dict[str, float]] = []
+        self.best: dict[str, Any] | None = None
+        self.read = False  # whether a checkpoint was understood
+        self._loss = self._nll = self._seen = self._held_out = 0.0
+
+    def configure_optimizers(self) -> Optimizer:
+        """The named optimiser over everything that is trained."""
+        learned = [parameter for parameter in self.method.parameters() if parameter.requires_grad]
+        return OPTIMIZERS[self.settings.optimizer](learned, self.settings.lr)
+
+    def on_train_start(self) -> None:
+        """A resumed run that had already stopped early stays stopped."""
+        self._stop_if_stale()
+
+    def on_train_epoch_start(self) -> None:
+        """Tell the data which pass this is."""
+        self.epochs.epoch = self.current_epoch
+        self._loss = self._nll = self._seen = self._held_out = 0.0
+        self._started = time.perf_counter()
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """The learning rate follows from the step alone, so that no scheduler state can be lost in a resume."""
+        done = (self.current_epoch + batch_idx / self.epochs.num_batches) / self.settings.epochs
+        for group in self.optimizers().param_groups:
+            group["lr"] = self.settings.lr * self.settings.factor(min(done, 1.0))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """The method's loss on one batch, refused where it is not finite."""
+        x, y = batch
+        loss = self.method.loss(x, y, self.epochs.num_data)
+        value = loss.item()
+        if not torch.isfinite(loss.detach()):
+            raise FloatingPointError(
+                f"the loss is {value} in epoch {self.current_epoch + 1}, batch {batch_idx + 1} of "
+                f"{self.epochs.num_batches}. Lower the learning rate (it is {self.settings.lr:g}), or scale the data."
+            )
+        self._loss += value * len(x)
+        self._seen += len(x)
+        self.log("loss", value, prog_bar=True, logger=False, batch_size=len(x))
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Sum the plug-in NLL of the held-out data."""
+        x, y = batch
+        f = self.method.model(x)
+        self.method.likelihood.check(f, y)
+        self._nll -= self.method.likelihood.log_prob(f, y).sum().item()
+        self._held_out += len(x)
+
+    def on_validation_epoch_end(self) -> None:
+        """Show the mean validation NLL."""
+        self.log("validation_nll", self._nll / self._held_out, prog_bar=True, logger=False)
+
+    def on_train_epoch_end(self) -> None:
+        """Close the epoch: a row in the history and the log, the best weights, the decision to stop."""
+        row: dict[str, float] = {"epoch": self.current_epoch + 1, "train_loss": self._loss / self._seen}
+        if self._held_out:
+            row["validation_nll"] = self._nll / self._held_out
+        row["lr"] = self.optimizers().param_groups[0]["lr"]
+        row["seconds"] = round(time.perf_counter() - self._started, 3)
+        self.history.append(row)
+        self._keep_best(row)
+        self._stop_if_stale()
+        if self.folder is not None:
+            _write_log(self.folder / LOG, self.history)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put what a resume needs beside Lightning's own state."""
+        checkpoint["osculate"] = {
+            "settings": asdict(self.settings),
+            "num_data": self.epochs.num_data,
+            "history": self.history,
+            "best": self.best,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take it back, after making sure that the checkpoint belongs to this run."""
+        saved = checkpoint["osculate"]
+        self.read = True
+        self._require_same_settings({**saved["settings"], "num_data": saved["num_data"]})
+        self._require_same_parameters(checkpoint["state_dict"])
+        self.history, self.best = saved["history"], saved["best"]
+        self.epochs.epoch = checkpoint["epoch"] + 1
+
+    def restore_best(self) -> None:
+        """Put the weights of the best epoch back, where early stopping has watched for them."""
+        if self.best is not None:
+            self.method.load_state_dict(self.best["state"])
+
+    def _require_same_settings(self, found: dict[str, Any]) -> None:
+        # With a constant rate a longer run begins as the shorter one did; with any other the total shapes every step.
+        free = {"epochs", "patience"} if self.settings.schedule == "constant" else {"patience"}
+        expected = {**asdict(self.settings), "num_data": self.epochs.num_data}
+        for name, value in expected.items():
+            if name not in free and value != found.get(name):
+                raise ValueError(
+                    f"the checkpoint in {self.folder} was trained with {name}={found.get(name)!r}, not {value!r}: a "
+                    "resumed run must end where the uninterrupted one would. Use the same value, or another folder."
+                )
+
+    def _require_same_parameters(self, saved: dict[str, Tensor]) -> None:
+        here = {name: tuple(value.shape) for name, value in self.state_dict().items()}
+        there = {name: tuple(value.shape) for name, value in saved.items()}
+        for name in sorted(here.keys() | there.keys()):
+            if here.get(name) != there.get(name):
+                raise ValueError(
+                    f"the checkpoint in {self.folder} belongs to another network: {name.removeprefix('method.')} has "
+                    f"shape {there.get(name)} there and {here.get(name)} here. Resume with the same network, or use "
+                    "another folder."
+                )
+
+    def _keep_best(self, row: dict[str, float]) -> None:
+        if self.settings.patience is None:
+            return
+        nll = row["validation_nll"]
+        if self.best is None or nll < self.best["validation_nll"]:
+            state = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
+            self.best = {"epoch": row["epoch"], "validation_nll": nll, "state": state}
+
+    def _stop_if_stale(self) -> None:
+        if self.settings.patience is not None and self.best is not None:
+            self.trainer.should_stop = self.history[-1]["epoch"] - self.best["epoch"] >= self.settings.patience
+
+
+def fit(
+    method: nn.Module,
+    data: Data,
+    validation: Data | None,
+    settings: Settings,
+    *,
+    folder: Path | None,
+    resume: bool,
+    device: str,
+    progress: bool,
+) -> list[dict[str, float]]:
+    """Run the loop and return its history; see :func:`osculate.training.train`."""
+    epochs = Epochs(data, settings.batch_size, settings.seed)
+    held_out = None if validation is None else Fixed(validation, settings.batch_size)
+    accelerator, devices = _accelerator(device)
+    loop = Loop(method, epochs, settings, folder)
+    checkpoint = folder / CHECKPOINT if resume and folder and (folder / CHECKPOINT).exists() else None
+    with _quiet(), _given_back(method, accelerator), _interruptible(), _readable(loop, checkpoint):
+        method.train()
+        trainer = pl.Trainer(
+            accelerator=accelerator,
+            devices=devices,
+            max_epochs=settings.epochs,
+            callbacks=_callbacks(folder, progress),
+            default_root_dir=folder,
+            logger=False,
+            enable_checkpointing=folder is not None,
+            enable_progress_bar=progress,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            inference_mode=False,  # inference tensors that a user's module caches would poison later training
+        )
+        trainer.fit(loop, epochs, held_out, ckpt_path=checkpoint, weights_only=True)
+        loop.restore_best()
+    return loop.history
+
+
+def _callbacks(folder: Path | None, progress: bool) -> list[pl.Callback]:
+    bar: list[pl.Callback] = [RichProgressBar()] if progress else []
+    if folder is None:
+        return bar
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        *bar,
+        ModelCheckpoint(
+            folder, Path(CHECKPOINT).stem, save_on_train_epoch_end=True, enable_version_counter=False
+        ),
+    ]
+
+
+@contextmanager
+def _readable(loop: Loop, checkpoint: Path | None) -> Iterator[None]:
+    """Say in a sentence that a checkpoint is damaged; Lightning would show the insides of its reader."""
+    try:
+        yield
+    except Exception as error:
+        if checkpoint is None or loop.read:
+            raise
+        raise ValueError(
+            f"{checkpoint} is no checkpoint that can be resumed ({type(error).__name__}: {error}). Remove it to start "
+            "from the beginning."
+        ) from error
+
+
+def _accelerator(device: str) -> tuple[str, int | list[int]]:
+    """Lightning's words for a device."""
+    if device == "auto":
+        return "auto", 1
+    try:
+        wanted = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"unknown device {device!r}; known: 'auto', 'cpu', 'cuda', 'cuda:<index>', 'mps'") from None
+    if wanted.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f"device {device!r} was asked for, but this torch sees no CUDA device. Use 'cpu' or 'auto'.")
+        return "gpu", [wanted.index or 0]
+    return wanted.type, 1
+
+
+@contextmanager
+def _given_back(method: nn.Module, accelerator: str) -> Iterator[None]:
+    """Give back modes, device, gradients and random state as they were found."""
+    device = next(method.parameters()).device
+    gpus = list(range(torch.cuda.device_count())) if accelerator != "cpu" else []
+    try:
+        with undisturbed(method), torch.random.fork_rng(devices=gpus):
+            yield
+    finally:
+        method.zero_grad(set_to_none=True)
+        method.to(device)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Lightning's advice to itself, for the time of the run only."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "lightning")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\.")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn the exit that Lightning makes of Ctrl+C back into KeyboardInterrupt, with the signal handler back."""
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if main else None
+    try:
+        yield
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _write_log(path: Path, rows: list[dict[str, float]]) -> None:
+    text = StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    aside = path.with_suffix(".tmp")
+    aside.write_text(text.getvalue())
+    os.replace(aside, path)
