@@ -29,16 +29,15 @@ def nll(log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
     """Mean negative log-likelihood in nats, -1/N Σ log p(y_n|x_n).
 
     A probability of 0 on the right class has no logarithm. It counts as the smallest positive normal number
-    of the
-    dtype: 87.3 nats in float32, 708.4 in float64. One such point shows in the mean and does not make it
-        infinite.
+    of its dtype: 87.3 nats in float32, 708.4 in float64. One such point shows in the mean and does not make it
+    infinite.
 
     Args:
         log_probs: logarithms of the probabilities, normalised.
         targets: the right classes.
 
     >>> round(nll(torch.tensor([[0.5, 0.5], [1.0, 0.0]]).log(), torch.tensor([0, 1])), 3)
-    44.016
+    44.015
     """
     _check(log_probs.exp(), targets)
     floor = torch.tensor(torch.finfo(log_probs.dtype).tiny, dtype=torch.float64).log()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from osculate.registry import lookup
+from osculate.registry import choose
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ParameterSpace:
         """Named tensors to the flat vector θ."""
         return torch.cat([tensors[name].reshape(-1) for name in self.names])
 
-    def unflatten(self, theta: Float[Tensor, "*S P"]) -> dict[str, Tensor]:
+    def unflatten(self, theta: Shaped[Tensor, "*S P"]) -> dict[str, Tensor]:
         """The flat vector θ, or a stack of them, to named tensors (views)."""
         parts = theta.split(self.sizes, dim=-1)
         batch = theta.shape[:-1]
@@ -196,7 +196,7 @@ def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
         members = [known_name for known_name in known if known_name == name or known_name.startswith(f"{name}.")]
         if not members:
             modules = [module for module, layer in model.named_modules() if module and any(True for _ in layer.parameters())]
-            lookup("parameter or module", name, dict.fromkeys([*known, *modules]))
+            choose("parameter or module", name, [*known, *modules])
         chosen.update(members)
     if not chosen:
         raise ValueError("subset is an empty list: name at least one parameter or module.")

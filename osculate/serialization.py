@@ -162,7 +162,7 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _require_same_network(path: Path, mine: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
-    for name in [*stored, *mine]:
+    for name in [*mine, *stored]:
         here = tuple(mine[name].shape) if name in mine else None
         there = tuple(stored[name].shape) if name in stored else None
         if here != there:

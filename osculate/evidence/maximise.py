@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.posteriors import Gaussian
-from osculate.registry import lookup
+from osculate.registry import choose
 
 #: Precisions are kept within these bounds (per unit² of a parameter).
 SMALLEST, LARGEST = 1e-8, 1e12
@@ -64,7 +64,7 @@ def maximise_evidence(
     >>> round(float(q.likelihood.scale), 2)
     0.1
     """
-    lookup("mode of the evidence", mode, {"fixed_point": None})
+    choose("mode of the evidence", mode, ("fixed_point",))
     problem = Problem(q, noise and q.likelihood.has_noise)
     x = problem.start()
     points: list[Tensor] = []

@@ -21,8 +21,8 @@ class Gaussian(Likelihood):
        \qquad \Lambda = \operatorname{diag}(\sigma^{-2})
 
     Args:
-        scale: the noise standard deviation σ in units of the target: a number or scalar tensor, or a tensor that
-            broadcasts against one output (one scale for each). May require gradients.
+        scale: the noise standard deviation σ in units of the target: a number or scalar tensor, or a tensor of
+            the shape of one output (one scale for each). May require gradients.
 
     Raises:
         ValueError: a scale is not positive and finite.
@@ -54,9 +54,11 @@ class Gaussian(Likelihood):
                 "Categorical for class indices."
             )
         require_same_shape(self, f, y)
-        scale = torch.as_tensor(self.scale)
-        if torch.broadcast_shapes(scale.shape, f.shape[1:]) != f.shape[1:]:
-            raise ValueError(f"the noise scale has shape {tuple(scale.shape)}, the outputs {tuple(f.shape[1:])}.")
+        scale = tuple(torch.as_tensor(self.scale).shape)
+        if scale not in ((), tuple(f.shape[1:])):
+            raise ValueError(
+                f"the noise scale has shape {scale}, one output {tuple(f.shape[1:])}: give one number, or one for each."
+            )
 
     def _scale_of_outputs(self, f: Tensor) -> Tensor:
         return self._scale(f).expand(f.shape[1:]).reshape(-1)

@@ -17,7 +17,7 @@ from osculate.parameters import Network, require_deterministic_layers, select, t
 from osculate.posteriors import Fit, Gaussian
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
-from osculate.registry import lookup
+from osculate.registry import choose, lookup
 from osculate.structures import Structure
 
 
@@ -99,7 +99,7 @@ def _network(model: nn.Module, subset: str | Iterable[str], x: Tensor) -> Networ
     names = trainable(model)
     if not isinstance(subset, str):
         return Network(model, select(model, subset))
-    lookup("subset", subset, {"all": None, "last_layer": None})
+    choose("subset", subset, ("all", "last_layer"))
     network = Network(model, names)
     return network if subset == "all" else Network(model, make_plan(network, x.to(network.device)).last_layer)
 

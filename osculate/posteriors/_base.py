@@ -30,3 +30,15 @@ class Posterior(ABC):
     @abstractmethod
     def to(self, device: Any = None, dtype: Any = None) -> "Posterior":
         """The same posterior on another device or in another floating type."""
+
+
+def as_posterior(q: object) -> Posterior:
+    """A posterior, or that of a training result.
+
+    Raises:
+        TypeError: neither.
+    """
+    posterior = q if isinstance(q, Posterior) else getattr(q, "posterior", None)
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"expected a posterior or the result of osc.train, got {type(q).__name__}.")
+    return posterior

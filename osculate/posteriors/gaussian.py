@@ -13,7 +13,7 @@ from torch import Tensor
 from osculate.curvature.engine import Plan
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
-from osculate.posteriors._base import Posterior
+from osculate.posteriors._base import Posterior, as_posterior
 from osculate.priors import Prior
 from osculate.structures import Curvature, PosteriorPrecision
 
@@ -146,3 +146,22 @@ class Gaussian(Posterior):
             f"Gaussian(structure={self.structure.structure.name!r}, P={self.mean.numel():,}, N={self.num_data:,}, "
             f"likelihood={type(self.likelihood).__name__}, prior={type(self.prior).__name__})"
         )
+
+
+def as_gaussian(q: object, what: str) -> Gaussian:
+    """A Gaussian posterior, or that of a training result.
+
+    Args:
+        q: a posterior or training result.
+        what: what it is needed for, for the error.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    posterior = as_posterior(q)
+    if not isinstance(posterior, Gaussian):
+        raise TypeError(
+            f"{what} needs a Gaussian posterior, got {type(posterior).__name__}. "
+            "Make one with osc.laplace(model, likelihood, data)."
+        )
+    return posterior

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from osculate.curvature.engine import chunks, forms
 from osculate.curvature.products import jvp
-from osculate.posteriors import Gaussian
+from osculate.posteriors import Gaussian, as_gaussian
 
 
 def unit_columns(f: Float[Tensor, "N *C"]) -> Float[Tensor, "V N *C"]:
@@ -35,7 +35,7 @@ def moments(q: Gaussian, x: Tensor, diagonal: bool = False) -> tuple[Tensor, Ten
     return torch.cat([f for f, _ in parts]), torch.cat([v for _, v in parts])
 
 
-def functional_variance(q: Gaussian, x: Tensor, diagonal: bool = False) -> Tensor:
+def functional_variance(q: Any, x: Tensor, diagonal: bool = False) -> Tensor:
     r"""The variance of the linearised function values.
 
     .. math:: \operatorname{Cov}[f(x_n)] = J(x_n) \Lambda^{-1} J(x_n)^\top
@@ -43,7 +43,7 @@ def functional_variance(q: Gaussian, x: Tensor, diagonal: bool = False) -> Tenso
     An array of N × C × P numbers is never built: each layer's factors are contracted with the posterior.
 
     Args:
-        q: a Gaussian posterior.
+        q: a Gaussian posterior, or what ``osc.train`` returned.
         x: inputs (N, …).
         diagonal: only the variance of each output.
 
@@ -61,8 +61,7 @@ def functional_variance(q: Gaussian, x: Tensor, diagonal: bool = False) -> Tenso
     >>> functional_variance(q, X[:5]).shape, functional_variance(q, X[:5], diagonal=True).shape
     (torch.Size([5, 3, 3]), torch.Size([5, 3]))
     """
-    require_gaussian(q, "functional_variance")
-    return moments(q, x, diagonal)[1]
+    return moments(as_gaussian(q, "functional_variance"), x, diagonal)[1]
 
 
 def joint_covariance(q: Gaussian, x: Tensor) -> tuple[Float[Tensor, " K"], Float[Tensor, "K K"]]:
@@ -83,10 +82,3 @@ def sampled_linear_functions(q: Gaussian, x: Tensor, samples: int, generator: to
         result.append((f + tangent).detach())
     return torch.stack(result)
 
-
-def require_gaussian(q: object, what: str) -> None:
-    """Raise TypeError unless ``q`` is a Gaussian posterior."""
-    if not isinstance(q, Gaussian):
-        raise TypeError(
-            f"{what} needs a Gaussian posterior, got {type(q).__name__}. Make one with osc.laplace(model, likelihood, data)."
-        )

@@ -8,11 +8,11 @@ from torch.distributions import Distribution
 
 from osculate.batches import require_finite
 from osculate.likelihoods import Likelihood, Link
-from osculate.posteriors import Gaussian, Posterior
+from osculate.posteriors import Gaussian, as_gaussian, as_posterior
 from osculate.predictive import link as links
-from osculate.predictive.linearised import joint_covariance, moments, require_gaussian, sampled_linear_functions
+from osculate.predictive.linearised import joint_covariance, moments, sampled_linear_functions
 from osculate.predictive.sampled import sampled_networks
-from osculate.registry import lookup
+from osculate.registry import choose, lookup
 
 
 def predict(
@@ -59,20 +59,20 @@ def predict(
     >>> osc.predict(q, X[:4])
     Normal(loc: torch.Size([4, 1]), scale: torch.Size([4, 1]))
     """
-    posterior = _posterior(q)
+    posterior = as_posterior(q)
     if len(x) == 0:
         raise ValueError("there is nothing to predict: x has no rows.")
     require_finite(x, "x")
-    via = lookup(f"way to predict with a {type(posterior).__name__} posterior", via or posterior.ways[0], dict.fromkeys(posterior.ways))
+    kind = f"way to predict with a {type(posterior).__name__} posterior"
+    via = choose(kind, via or posterior.ways[0], posterior.ways)
     likelihood = posterior.likelihood
     if joint is not None:
-        lookup("joint", joint, {"outputs": None, "batch": None})
+        choose("joint", joint, ("outputs", "batch"))
     if not noise:
         _require_noise(likelihood)
     if via == "mode":
         with torch.no_grad():
             return likelihood.distribution(posterior.network(x))
-    require_gaussian(posterior, f"via={via!r}")
     assert isinstance(posterior, Gaussian)
     if via == "sampled":
         if joint is not None:
@@ -109,18 +109,9 @@ def sample_functions(
     >>> sample_functions(q, X[:5], samples=6).shape
     torch.Size([6, 5, 3])
     """
-    posterior = _posterior(q)
-    require_gaussian(posterior, "sample_functions")
-    assert isinstance(posterior, Gaussian)
+    posterior = as_gaussian(q, "sample_functions")
     ways = {"linearised": sampled_linear_functions, "sampled": sampled_networks}
     return lookup("way to sample functions", via, ways)(posterior, x, samples, generator)
-
-
-def _posterior(q: Any) -> Posterior:
-    posterior = q if isinstance(q, Posterior) else getattr(q, "posterior", None)
-    if not isinstance(posterior, Posterior):
-        raise TypeError(f"expected a posterior or the result of osc.train, got {type(q).__name__}.")
-    return posterior
 
 
 def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
@@ -135,7 +126,7 @@ def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
         return link
     chosen = lookup("link", link, links.REGISTRY)()
     if likelihood.links and link not in likelihood.links:
-        lookup(f"link for {type(likelihood).__name__}", link, dict.fromkeys(likelihood.links))
+        choose(f"link for {type(likelihood).__name__}", link, likelihood.links)
     return chosen
 
 

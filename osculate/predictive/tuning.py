@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 from osculate.batches import Data, as_batches, number_of_batches
 from osculate.likelihoods import Link
-from osculate.posteriors import Gaussian
-from osculate.predictive.linearised import projections, require_gaussian
+from osculate.posteriors import Gaussian, as_gaussian
+from osculate.predictive.linearised import projections
 from osculate.predictive.predict import choose_link
 from osculate.progress import track
 from osculate.registry import lookup
@@ -49,7 +49,7 @@ METRICS: dict[str, Loss] = {"nll": negative_log_likelihood, "brier": brier}
 
 
 def tune(
-    q: Gaussian,
+    q: Any,
     validation: Data,
     metric: str | Loss = "nll",
     *,
@@ -87,7 +87,7 @@ def tune(
     >>> osc.tune(q, (X[20:], Y[20:])).prior.precision.ndim
     0
     """
-    require_gaussian(q, "tune")
+    q = as_gaussian(q, "tune")
     loss = lookup("metric", metric, METRICS) if isinstance(metric, str) else metric
     held_out = _Validation(q, validation, progress)
     chosen = choose_link(q.likelihood, link)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from osculate.parameters import ParameterSpace
 from osculate.priors._base import Prior, positive
-from osculate.registry import lookup
+from osculate.registry import choose
 
 
 class Layerwise(Prior):
@@ -52,7 +52,7 @@ class Layerwise(Prior):
     def _reordered(self, wanted: tuple[str, ...]) -> Tensor:
         names = self.names or ()
         for name in names:
-            lookup("parameter of the prior", name, dict.fromkeys(wanted))
+            choose("parameter of the prior", name, wanted)
         missing = [name for name in wanted if name not in names]
         if missing:
             raise ValueError(f"the prior gives no precision for {', '.join(missing)}: name every parameter tensor.")

@@ -1,0 +1,60 @@
+"""Assertions shared by many tests: what must hold for every structure, likelihood and network."""
+
+import torch
+from torch import Tensor, nn
+
+import osculate as osc
+from osculate.posteriors import Gaussian
+
+#: Relative agreement asked of exact results in float64.
+EXACT = 1e-8
+
+
+def assert_close(found: Tensor, expected: Tensor, relative: float = EXACT) -> None:
+    """Equal up to a tolerance relative to the largest entry expected."""
+    found, expected = torch.as_tensor(found), torch.as_tensor(expected)
+    assert found.shape == expected.shape, (found.shape, expected.shape)
+    scale = float(expected.detach().abs().max().clamp(min=1e-30))
+    error = float((found.to(expected) - expected).detach().abs().max()) / scale
+    assert error <= relative, f"relative error {error:.2e} > {relative:.0e}"
+
+
+def targets(likelihood: osc.likelihoods.Likelihood, model: nn.Module, x: Tensor, seed: int = 2) -> Tensor:
+    """Targets drawn from the likelihood at the network's outputs."""
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(seed)
+        return likelihood.distribution(model(x)).sample()
+
+
+def dense_precision(q: Gaussian) -> Tensor:
+    """The posterior precision as a matrix, from the structure's own dense curvature and the prior vector."""
+    scale = q.likelihood.curvature_scale(q.fit.likelihood) / q.temperature
+    return scale * q.structure.dense() + q.prior.vector(q.network.space).to(q.mean).diag()
+
+
+def check_algebra(q: Gaussian) -> None:
+    """Every verb of a posterior agrees with the dense matrix."""
+    dense = dense_precision(q)
+    inverse = dense.inverse()
+    v = torch.randn(3, len(dense), dtype=dense.dtype)
+    assert_close(q.log_det(), dense.logdet())
+    assert_close(q.precision.multiply(v), v @ dense)
+    assert_close(q.precision.multiply(q.precision.solve(v)), v)
+    assert_close(q.variance(), inverse.diagonal())
+    eye = torch.eye(len(dense), dtype=dense.dtype)
+    columns = q.precision.colour(eye)  # row p is M e_p
+    assert_close(columns.T @ columns, inverse)
+    density = torch.distributions.MultivariateNormal(q.mean, precision_matrix=dense)
+    theta = q.mean + v
+    assert_close(q.log_prob(theta), density.log_prob(theta))
+
+
+def check_functional_variance(q: Gaussian, jacobian: Tensor, x: Tensor) -> None:
+    """J Λ⁻¹ Jᵀ from the factors equals the dense product, in blocks, on the diagonal, and over the batch."""
+    inverse = dense_precision(q).inverse()
+    expected = jacobian @ inverse @ jacobian.mT
+    assert_close(osc.functional_variance(q, x), expected)
+    assert_close(osc.functional_variance(q, x, diagonal=True), expected.diagonal(dim1=1, dim2=2))
+    flat = jacobian.flatten(0, 1)
+    found = osc.predictive.linearised.joint_covariance(q, x)[1]
+    assert_close(found, flat @ inverse @ flat.T)

@@ -1,0 +1,79 @@
+"""Tuning on held-out data: it finds the best candidate, repeats no pass, and says what it cannot do."""
+
+import pytest
+import torch
+from torch import nn
+
+import osculate as osc
+from tests.laws import assert_close
+
+
+def overfitted() -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, torch.Tensor]]:
+    x = torch.randn(120, 2)
+    y = (x[:, 0] + 0.8 * torch.randn(120) > 0).long()
+    model = nn.Sequential(nn.Linear(2, 20), nn.Tanh(), nn.Linear(20, 2))
+    optimizer = torch.optim.Adam(model.parameters(), 0.05)
+    for _ in range(150):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[:60]), y[:60]).backward()
+        optimizer.step()
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x[:60], y[:60]), prior=1.0)
+    return q, (x[60:], y[60:])
+
+
+def held_out_nll(q: osc.posteriors.Gaussian, data: tuple[torch.Tensor, torch.Tensor], **how: object) -> float:
+    return -float(osc.predict(q, data[0], **how).log_prob(data[1]).mean())
+
+
+@pytest.mark.parametrize("link", ["mc", "probit"])
+def test_nothing_on_a_fine_grid_is_much_better(link: str) -> None:
+    q, data = overfitted()
+    best = osc.tune(q, data, link=link)
+    found = held_out_nll(best, data, link=link)
+    for decades in torch.linspace(-4, 4, 17):
+        for temperature in (0.01, 0.1, 0.3, 1.0, 3.0):
+            prior = q.prior.with_precision(q.prior.precision * 10**decades)
+            other = held_out_nll(q.replace(prior=prior, temperature=temperature), data, link=link)
+            assert found <= other + 2e-3
+    assert found < held_out_nll(osc.posteriors.Point(q.model, q.likelihood), data)
+
+
+def test_the_network_is_passed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, data = overfitted()
+    calls: list[int] = []
+    original = osc.parameters.Network.__call__
+
+    def counted(self: object, x: torch.Tensor, theta: object = None) -> torch.Tensor:
+        calls.append(len(x))
+        return original(self, x, theta)
+
+    monkeypatch.setattr(osc.parameters.Network, "__call__", counted)
+    osc.tune(q, [(data[0][:50], data[1][:50]), (data[0][50:], data[1][50:])])
+    assert calls == [1, 50, 1, 10]  # one row to count the outputs, then the batch
+
+
+def test_data_that_do_not_fit_into_memory_are_passed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, data = overfitted()
+    kept = osc.tune(q, data)
+    monkeypatch.setattr("osculate.predictive.tuning.MEMORY", 0)
+    assert_close(osc.tune(q, data).prior.precision, kept.prior.precision, 1e-5)
+
+
+def test_temperature_can_be_left_alone_and_metrics_given() -> None:
+    q, data = overfitted()
+    assert osc.tune(q, data, temperature=False).temperature == pytest.approx(1.0)
+    assert isinstance(osc.tune(q, data, metric="brier"), osc.posteriors.Gaussian)
+    wide = osc.tune(q, data, metric=lambda predictive, y: -predictive.entropy(), temperature=False)
+    assert wide.prior.precision < 1e-3  # the most unsure posterior that the search allows
+
+
+def test_refusals() -> None:
+    q, data = overfitted()
+    with pytest.raises(ValueError, match="unknown metric 'nlll'.*did you mean 'nll'"):
+        osc.tune(q, data, metric="nlll")
+    with pytest.raises(ValueError, match="no batch"):
+        osc.tune(q, [])
+    with pytest.raises(ValueError, match="out of range"):
+        osc.tune(q, (data[0], data[1] + 5))
+    with pytest.raises(TypeError, match="Gaussian posterior"):
+        osc.tune(osc.posteriors.Point(q.model, q.likelihood), data)

@@ -1,0 +1,52 @@
+"""Priors: exact densities, groups, and refusals."""
+
+import pytest
+import torch
+
+import osculate as osc
+from osculate.parameters import ParameterSpace
+from tests.laws import assert_close
+
+TENSORS = {"w": torch.randn(3, 2), "b": torch.randn(3)}
+SPACE = ParameterSpace.of(TENSORS)
+CASES = {
+    "isotropic": osc.priors.Isotropic(2.0),
+    "layerwise": osc.priors.Layerwise(torch.tensor([2.0, 5.0])),
+    "diagonal": osc.priors.Diagonal(torch.linspace(1, 9, 9)),
+}
+
+
+def test_every_registered_prior_is_tested() -> None:
+    assert {type(prior) for prior in CASES.values()} == set(osc.priors.REGISTRY.values())
+
+
+@pytest.mark.parametrize("prior", CASES.values(), ids=CASES)
+def test_the_density_is_that_of_independent_normals(prior: osc.priors.Prior) -> None:
+    delta = prior.bind(SPACE).vector(SPACE)
+    expected = torch.distributions.Normal(0.0, delta.rsqrt()).log_prob(SPACE.flatten(TENSORS)).sum()
+    assert_close(prior.log_prob(TENSORS), expected, 1e-5)
+
+
+@pytest.mark.parametrize("prior", CASES.values(), ids=CASES)
+def test_totals_are_the_gradient_of_the_vector(prior: osc.priors.Prior) -> None:
+    weights = torch.randn(9)
+    precision = prior.precision.clone().requires_grad_()
+    prior.with_precision(precision).vector(SPACE).mul(weights).sum().backward()
+    assert_close(prior.totals(weights, SPACE), precision.grad, 1e-5)
+
+
+@pytest.mark.parametrize("kind", osc.priors.REGISTRY.values())
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_precision_must_be_positive_and_finite(kind: type, bad: float) -> None:
+    with pytest.raises(ValueError, match="positive and finite, got"):
+        kind(bad)
+
+
+def test_layerwise_by_name() -> None:
+    assert osc.priors.Layerwise({"b": 5.0, "w": 2.0}).bind(SPACE).precision.tolist() == [2.0, 5.0]
+    with pytest.raises(ValueError, match="no precision for b"):
+        osc.priors.Layerwise({"w": 2.0}).bind(SPACE)
+    with pytest.raises(ValueError, match="'weight'.*known: 'w', 'b'"):
+        osc.priors.Layerwise({"weight": 2.0}).bind(SPACE)
+    with pytest.raises(ValueError, match="3"):
+        osc.priors.Layerwise(torch.ones(3)).bind(SPACE)
