@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from osculate.curvature.forms import Dense, Form, Outer, concatenate
 from osculate.curvature.layers import RULES, Call, Use
-from osculate.parameters import Network
+from osculate.parameters import Network, ParameterSpace
 
 #: Bytes that the pulled-back columns of one chunk may take.
 MEMORY = 2**30
@@ -110,7 +110,7 @@ class Recorder(TorchFunctionMode):
 
 def record(network: Network, x: Tensor) -> Tape:
     """The forward pass at the mode, with what the rules noted."""
-    theta = {name: p.clone().requires_grad_() for name, p in network.parameters.items()}
+    theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
     recorder = Recorder(theta)
     with torch.enable_grad(), recorder:
         f = network(x, theta)
@@ -166,13 +166,12 @@ def forms(
         )
     uses = [(use, edge) for use, edge, _ in tape.uses if set(use.names) <= by_rule]
     pulled = pull(tape.f, [edge for _, edge in uses], cotangents)
-    positions = network.space.positions()
     found: dict[int, list[tuple[Use, Form]]] = {}
     owner = {name: number for number, block in enumerate(plan.blocks) for name in block.names}
     for (use, _), g in zip(uses, pulled, strict=True):
         if g is not None:
             found.setdefault(owner[use.names[0]], []).append((use, use.form(g).per_sample(len(x))))
-    result = {number: _combine(plan.blocks[number], members, positions) for number, members in found.items()}
+    result = {number: _combine(plan.blocks[number], members, network.space) for number, members in found.items()}
     fallback = [number for number, block in enumerate(plan.blocks) if block.kind == "fallback"]
     if fallback:
         names = [plan.blocks[number].names[0] for number in fallback]
@@ -180,7 +179,7 @@ def forms(
     return f, dict(sorted(result.items()))
 
 
-def _combine(block: Block, members: list[tuple[Use, Form]], positions: Mapping[str, Tensor]) -> Form:
+def _combine(block: Block, members: list[tuple[Use, Form]], space: ParameterSpace) -> Form:
     """The uses of one block as one form: positions concatenated, or rows added."""
     members_forms = [form for _, form in members]
     if block.kind == "outer":
@@ -190,6 +189,7 @@ def _combine(block: Block, members: list[tuple[Use, Form]], positions: Mapping[s
         return members_forms[0]
     first = members_forms[0].rows()
     total = first.new_zeros(*first.shape[:2], block.size)
+    positions = space.positions()
     for use, form in members:
         local = torch.searchsorted(block.positions, use.arrange(positions).reshape(-1))
         total.index_add_(2, local, form.rows())
@@ -199,7 +199,7 @@ def _combine(block: Block, members: list[tuple[Use, Form]], positions: Mapping[s
 def _fallback_forms(network: Network, names: list[str], x: Tensor, cotangents: Tensor) -> list[Form]:
     rows: list[list[Tensor]] = []
     for n in range(len(x)):
-        theta = {name: network.parameters[name].clone().requires_grad_() for name in names}
+        theta = {name: network.parameters[name].requires_grad_() for name in names}
         with torch.enable_grad():
             f = network(x[n : n + 1], theta)
         pulled = pull(f, list(theta.values()), cotangents[:, n : n + 1]) if f.requires_grad else [None] * len(names)

@@ -131,7 +131,7 @@ def _fit(
                 return kind.columns(likelihood, f, y)
 
             f, found = forms(network, plan, x[part], pulled)
-            curvature = curvature.plus(found)
+            curvature.accumulate(found)
             for name, value in likelihood.statistics(f, y[part]).items():
                 statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
         count += len(x)

@@ -48,6 +48,17 @@ def _joined(specs: list[BlockSpec]) -> BlockSpec:
     return BlockSpec(names, "dense", torch.cat([spec.positions.reshape(-1) for spec in specs]))
 
 
+def _expanded(spec: BlockSpec, value: Mapping[str, Tensor], space: ParameterSpace) -> list[Tensor]:
+    """One value a tensor, spread over the entries of a block in its order."""
+    if spec.kind != "outer":
+        sizes = dict(zip(space.names, space.sizes, strict=True))
+        return [value[name].expand(sizes[name]) for name in spec.names]
+    weight = value[spec.names[0]].expand(spec.positions.shape)
+    if not spec.has_bias:
+        return [weight]
+    return [torch.cat([weight[..., :-1], value[spec.names[1]].expand(*spec.positions.shape[:-1], 1)], -1)]
+
+
 @dataclass(frozen=True, eq=False)
 class Curvature:
     """G as blocks: tensors that add over batches, processes and tasks.
@@ -66,13 +77,11 @@ class Curvature:
     specs: tuple[BlockSpec, ...]
     space: ParameterSpace
 
-    def plus(self, forms: Mapping[int, Form]) -> "Curvature":
-        """The matrix after one more batch."""
-        blocks = [
-            block if (form := self._form(group, forms)) is None else block.plus(form)
-            for block, group in zip(self.blocks, self.groups, strict=True)
-        ]
-        return replace(self, blocks=tuple(blocks))
+    def accumulate(self, forms: Mapping[int, Form]) -> None:
+        """Add one more batch, in place: for a state that is still being made and that nobody else holds."""
+        for block, group in zip(self.blocks, self.groups, strict=True):
+            if (form := self._form(group, forms)) is not None:
+                block.accumulate(form)
 
     def _form(self, group: tuple[int, ...], forms: Mapping[int, Form]) -> Form | None:
         present = [n for n in group if n in forms]
@@ -116,16 +125,28 @@ class Curvature:
 
     def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "PosteriorPrecision":
         """scale · G + diag(δ), factorised."""
-        per_tensor = prior.per_tensor(self.space)
-        vector = prior.vector(self.space)
-        index = {name: number for number, name in enumerate(self.space.names)}
-        parts = []
-        for block, group in zip(self.blocks, self.groups, strict=True):
-            names = [name for n in group for name in self.specs[n].names]
-            weight = None if per_tensor is None else per_tensor[index[names[0]]]
-            bias = None if per_tensor is None or prior.isotropic or len(names) < 2 else per_tensor[index[names[-1]]]
-            parts.append(block.precision(scale, Delta(vector[block.positions.to(vector.device)], weight, bias)))
+        parts = [
+            block.precision(scale, self._delta(block, [self.specs[n] for n in group], prior))
+            for block, group in zip(self.blocks, self.groups, strict=True)
+        ]
         return PosteriorPrecision(tuple(parts), self.blocks, self.space)
+
+    def _delta(self, block: Block, specs: list[BlockSpec], prior: Prior) -> Delta:
+        """The prior precisions of one block; sums, not gathers, in its backward pass where they can be."""
+        per_tensor = prior.per_tensor(self.space)
+        if per_tensor is None:
+            return Delta(lambda: prior.vector(self.space)[block.positions], None, None)
+        value = dict(zip(self.space.names, per_tensor, strict=True))
+
+        def vector() -> Tensor:
+            if prior.isotropic:
+                return per_tensor[0].expand(len(block.positions))
+            parts = [part for spec in specs for part in _expanded(spec, value, self.space)]
+            return torch.cat([part.reshape(-1) for part in parts])
+
+        names = specs[0].names
+        bias = None if prior.isotropic or len(names) < 2 else value[names[-1]]
+        return Delta(vector, value[names[0]], bias)
 
     def dense(self) -> Float[Tensor, "P P"]:
         """The matrix itself, for tests and small networks."""

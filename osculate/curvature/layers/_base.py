@@ -59,7 +59,7 @@ def affine(
     call: Call,
     weight: Tensor,
     bias: Tensor | None,
-    inputs: Callable[[], Tensor],
+    inputs: Callable[[bool], Tensor],
     outputs: Callable[[Tensor], Tensor],
     matrix: Callable[[Tensor], Tensor],
 ) -> Use:
@@ -69,7 +69,7 @@ def affine(
         call: the call.
         weight: the weight as the operation received it.
         bias: the bias, or None.
-        inputs: gives a (N, R, G, I).
+        inputs: gives a (N, R, G, I), with a last feature of ones where it is called with True.
         outputs: takes pulled-back columns (V, N, *output) to (V, N, R, G, O).
         matrix: takes the weight, or its positions, to (G, O, I).
     """
@@ -80,10 +80,7 @@ def affine(
         g = outputs(columns)
         if w is None:
             return Dense(g.sum(2).flatten(2))
-        a = inputs().detach()
-        if b is not None:
-            a = torch.cat([a, a.new_ones(*a.shape[:-1], 1)], -1)
-        return Outer(a, g)
+        return Outer(inputs(b is not None).detach(), g)
 
     def arrange(positions: Mapping[str, Tensor]) -> Tensor:
         if w is None:
@@ -94,6 +91,11 @@ def affine(
         return torch.cat([entries, positions[b].reshape(*entries.shape[:2], 1)], -1)
 
     return Use(names, form, arrange)
+
+
+def with_ones(a: Tensor, append: bool) -> Tensor:
+    """The features with a constant one behind them, for a bias."""
+    return torch.cat([a, a.new_ones(*a.shape[:-1], 1)], -1) if append else a
 
 
 def elementwise(call: Call, *terms: tuple[Tensor | None, Tensor | None, tuple[int, ...]]) -> Use:

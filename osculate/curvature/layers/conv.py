@@ -39,7 +39,7 @@ def conv(
         call,
         weight,
         bias,
-        inputs=lambda: _patches(_pad(input, pads), kernel, steps, holes, groups),
+        inputs=lambda ones: _patches(_pad(input, pads), kernel, steps, holes, groups, ones),
         outputs=lambda g: _positions_last_to_rows(g, groups),
         matrix=lambda w: w.reshape(groups, w.shape[0] // groups, -1),
     )
@@ -74,7 +74,7 @@ def conv_transpose(
         call,
         weight,
         bias,
-        inputs=lambda: _patches(_pad(_spread_out(input, steps), pads), kernel, [1] * dims, holes, groups),
+        inputs=lambda ones: _patches(_pad(_spread_out(input, steps), pads), kernel, [1] * dims, holes, groups, ones),
         outputs=lambda g: _positions_last_to_rows(g, groups),
         matrix=matrix,
     )
@@ -100,15 +100,27 @@ def _spread_out(x: Tensor, steps: list[int]) -> Tensor:
     return wide
 
 
-def _patches(x: Tensor, kernel: Sequence[int], steps: list[int], holes: list[int], groups: int) -> Tensor:
-    """The windows of a padded input: (N, R, G, I) with I running over channels of a group and kernel positions."""
+def _patches(
+    x: Tensor, kernel: Sequence[int], steps: list[int], holes: list[int], groups: int, ones: bool
+) -> Tensor:
+    """The windows of a padded input: (N, R, G, I) with I running over channels of a group and kernel positions.
+
+    A constant one follows them where ``ones``; windows are copied only once.
+    """
     n, channels = x.shape[:2]
     for axis, (k, step, hole) in enumerate(zip(kernel, steps, holes, strict=True), start=2):
         x = x.unfold(axis, hole * (k - 1) + 1, step)[..., ::hole]
     dims = len(kernel)
     x = x.reshape(n, groups, channels // groups, *x.shape[2:])  # (N, G, C/G, *positions, *kernel)
     order = (0, *range(3, 3 + dims), 1, 2, *range(3 + dims, 3 + 2 * dims))
-    return x.permute(order).reshape(n, -1, groups, channels // groups * torch.Size(kernel).numel())
+    windows = x.permute(order)  # (N, *positions, G, C/G, *kernel)
+    window = windows.shape[dims + 2 :]
+    features = torch.Size(window).numel()
+    result = x.new_empty(*windows.shape[: dims + 2], features + ones)
+    result[..., :features].unflatten(-1, window).copy_(windows)
+    if ones:
+        result[..., features] = 1
+    return result.flatten(1, dims)
 
 
 def _positions_last_to_rows(g: Tensor, groups: int) -> Tensor:

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.layers._base import Call, Use, affine, rule
+from osculate.curvature.layers._base import Call, Use, affine, rule, with_ones
 
 
 @rule(F.embedding)
@@ -22,12 +22,12 @@ def embedding(
         return None  # the lookup itself rescales the weight
     count, size = weight.shape
 
-    def inputs() -> Tensor:
+    def inputs(ones: bool) -> Tensor:
         tokens = input.reshape(len(input), -1)
         hot = F.one_hot(tokens, count).to(weight.dtype)
         if padding_idx is not None:
             hot[..., padding_idx] = 0
-        return hot.unsqueeze(2)
+        return with_ones(hot.unsqueeze(2), ones)
 
     return affine(
         call,

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.layers._base import Call, Use, affine, rule
+from osculate.curvature.layers._base import Call, Use, affine, rule, with_ones
 
 
 @rule(F.linear)
@@ -15,7 +15,7 @@ def linear(call: Call, input: Tensor, weight: Tensor, bias: Tensor | None = None
         call,
         weight,
         bias,
-        inputs=lambda: input.reshape(len(input), -1, 1, input.shape[-1]),
+        inputs=lambda ones: with_ones(input.reshape(len(input), -1, 1, input.shape[-1]), ones),
         outputs=lambda g: g.reshape(*g.shape[:2], -1, 1, g.shape[-1]),
         matrix=lambda w: w.unsqueeze(0),
     )

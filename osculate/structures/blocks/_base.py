@@ -1,6 +1,8 @@
 """What a block of a curvature matrix offers, before and after a prior is added."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from jaxtyping import Float
@@ -42,30 +44,36 @@ class Block(ABC):
     def dense(self) -> Float[Tensor, "p p"]:
         """The matrix itself, in the order of ``positions``."""
 
-    def plus(self, form: Form) -> "Block":
-        """The state after one more batch."""
-        return self.merged(self.contribution(form))
-
-    def merged(self, tensors: dict[str, Tensor]) -> "Block":
-        """The state after another one is added."""
-        return self.with_tensors({name: value + tensors[name] for name, value in self.tensors().items()})
+    def accumulate(self, form: Form) -> None:
+        """Add one more batch to the state, in place."""
+        state = self.tensors()
+        for name, value in self.contribution(form).items():
+            state[name].add_(value)
 
 
 class Delta:
     """The prior precisions of one block: one for each parameter, and for weight and bias where they are constant.
 
     Args:
-        vector: δ of each parameter, in the order of the block.
+        vector: gives δ of each parameter, in the order of the block, where a block asks for it.
         weight: δ of the weight, None where it varies within it.
         bias: δ of the bias, None where there is none, or it equals the weight's by construction.
     """
 
     def __init__(
-        self, vector: Float[Tensor, " p"], weight: Float[Tensor, ""] | None, bias: Float[Tensor, ""] | None
+        self,
+        vector: Callable[[], Float[Tensor, " p"]],
+        weight: Float[Tensor, ""] | None,
+        bias: Float[Tensor, ""] | None,
     ) -> None:
-        self.vector = vector
+        self._vector = vector
         self.weight = weight
         self.bias = bias
+
+    @cached_property
+    def vector(self) -> Float[Tensor, " p"]:
+        """δ of each parameter."""
+        return self._vector()
 
 
 class Precision(ABC):

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import Form
-from osculate.linalg import cholesky
+from osculate.linalg import cholesky, gram
 from osculate.structures.blocks._base import Block, Delta, Precision
 
 
@@ -34,7 +34,7 @@ class DenseBlock(Block):
 
     def contribution(self, form: Form) -> dict[str, Tensor]:  # noqa: D102
         rows = form.rows().flatten(0, 1)
-        return {"matrix": rows.T @ rows}
+        return {"matrix": gram(rows)}
 
     def project(self, form: Form, diagonal: bool) -> Any:  # noqa: D102
         return form.rows()

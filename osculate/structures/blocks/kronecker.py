@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import Form, Outer
-from osculate.linalg import eigh
+from osculate.linalg import eigh, gram
 from osculate.structures.blocks._base import Block, Delta, Precision
 
 
@@ -71,7 +71,7 @@ class KroneckerBlock(Block):
         a = form.a.flatten(0, 1).transpose(0, 1)  # (G, N·R, I)
         g = form.g.flatten(0, 2).transpose(0, 1)  # (G, V·N·R, O)
         count = self.count.new_tensor(form.a.shape[0] * form.a.shape[1])
-        return {"inputs": a.mT @ a, "outputs": g.mT @ g, "count": count}
+        return {"inputs": gram(a), "outputs": gram(g), "count": count}
 
     @cached_property
     def _input_basis(self) -> tuple[Tensor, Tensor]:
@@ -80,6 +80,10 @@ class KroneckerBlock(Block):
     @cached_property
     def _output_basis(self) -> tuple[Tensor, Tensor]:
         return eigh(self.outputs)
+
+    @cached_property
+    def _eigenvalues(self) -> Float[Tensor, "G O I"]:
+        return self._output_basis[0].unsqueeze(-1) * self._input_basis[0].unsqueeze(-2)
 
     def rotate(self, matrices: Float[Tensor, "*S G O I"]) -> Float[Tensor, "*S G O I"]:
         """Matrices into the eigenbasis."""
@@ -118,7 +122,7 @@ class KroneckerBlock(Block):
                 "precisions that vary within a tensor. Use an Isotropic or Layerwise prior, or structure='diag' "
                 "or 'full'."
             )
-        values = self._output_basis[0].unsqueeze(-1) * self._input_basis[0].unsqueeze(-2)  # (G, O, I)
+        values = self._eigenvalues
         bias = delta.bias.to(values) if delta.bias is not None and self.has_bias else None
         return KroneckerPrecision(self, scale * values, delta.weight.to(values), bias)
 
