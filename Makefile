@@ -25,7 +25,7 @@ check: $(VENV)/.dev ## everything CI runs: format, lint, types, demo, doctests, 
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy osculate
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --folder "$$folder/run"
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --output "$$folder/run" --progress false
 	@$(PYTEST) --doctest-modules osculate tests
 
 bench: $(VENV)/.bench ## ratios beside the public peers

@@ -11,16 +11,18 @@ torch.Size([5, 3])
 
 from osculate import (
     curvature as curvature,
+    data as data,
     evidence as evidence,
     likelihoods as likelihoods,
     methods as methods,
+    metrics as metrics,
     networks as networks,
     posteriors as posteriors,
     predictive as predictive,
     priors as priors,
     structures as structures,
+    tasks as tasks,
 )
-from osculate import data as data
 from osculate.evidence import log_evidence as log_evidence, maximise_evidence as maximise_evidence
 from osculate.methods import laplace as laplace
 from osculate.predictive import (

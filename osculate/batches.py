@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sized
 from typing import TypeAlias
 
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -29,7 +28,7 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Tenso
     [2, 2, 1]
     """
     number = -1
-    for number, batch in enumerate(_raw_batches(data, batch_size)):  # noqa: B007
+    for number, batch in enumerate(_raw_batches(data, batch_size)):
         yield _checked(batch, number)
     if number < 0:
         raise ValueError("the data hold no batch: the loader is empty. Pass at least one (x, y) batch.")

@@ -56,8 +56,7 @@ class ParameterSpace:
         parts = theta.split(self.sizes, dim=-1)
         batch = theta.shape[:-1]
         return {
-            name: part.reshape(*batch, *shape)
-            for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+            name: part.reshape(*batch, *shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
 
     def positions(self) -> dict[str, Int[Tensor, "..."]]:
@@ -195,7 +194,9 @@ def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
     for name in wanted:
         members = [known_name for known_name in known if known_name == name or known_name.startswith(f"{name}.")]
         if not members:
-            modules = [module for module, layer in model.named_modules() if module and any(True for _ in layer.parameters())]
+            modules = [
+                module for module, layer in model.named_modules() if module and any(True for _ in layer.parameters())
+            ]
             choose("parameter or module", name, [*known, *modules])
         chosen.update(members)
     if not chosen:

@@ -42,7 +42,9 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
         FileNotFoundError: the folder does not exist.
     """
     if not isinstance(q, Gaussian):
-        raise TypeError(f"save writes Gaussian posteriors, got {type(q).__name__}. Save a plain network with safetensors.")
+        raise TypeError(
+            f"save writes Gaussian posteriors, got {type(q).__name__}. Save a plain network with safetensors."
+        )
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist: make it first.")
@@ -198,4 +200,3 @@ def _restore(description: dict[str, Any], registry: Mapping[str, Any], kind: str
         for name, value in description["fields"].items()
     }
     return lookup(kind, description["name"], registry)(**values)
-

@@ -1,29 +1,11 @@
-"""What every test can rely on: a fixed seed, one thread, and the data folder if there is one."""
+"""Fixtures that tests ask for by name; what holds for every test is in the conftest.py one folder up."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-
-
-@pytest.fixture(autouse=True)
-def seed() -> int:
-    """The same random numbers in every test, whatever ran before it."""
-    torch.manual_seed(0)
-    np.random.seed(0)  # scikit-learn and Lightning fall back on it
-    return 0
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """One thread a process, so that two test processes do not fight for two cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

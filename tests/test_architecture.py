@@ -16,6 +16,7 @@ PACKAGE = ROOT / "osculate"
 #: From first to last; a module may import its own entry and the ones before it.
 ORDER = (
     "registry",
+    "progress",
     "batches",
     "parameters",
     "likelihoods",
@@ -92,12 +93,24 @@ def long_modules(source: str, path: Path) -> list[str]:
     return [f"{path}: {lines} lines, at most {MODULE_LINES}: split it"] if lines > MODULE_LINES else []
 
 
+def docstring_lines(node: ast.AST) -> int:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or ast.get_docstring(node) is None:
+        return 0
+    first = node.body[0]
+    return (first.end_lineno or first.lineno) - first.lineno + 1
+
+
 def long_functions(source: str, path: Path) -> list[str]:
-    return [
-        f"{path}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines (of {FUNCTION_LINES})"
+    """The limit is on code: what a function promises may take as many lines as it needs."""
+    found = [
+        (node, (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node))
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES
+    ]
+    return [
+        f"{path}:{node.lineno} {node.name}: {lines} lines of code, at most {FUNCTION_LINES}: split it"
+        for node, lines in found
+        if lines > FUNCTION_LINES
     ]
 
 
@@ -111,8 +124,7 @@ def is_derived_field(statement: ast.AnnAssign) -> bool:
     if "ClassVar" in ast.unparse(statement.annotation):
         return True
     return isinstance(statement.value, ast.Call) and any(
-        word.arg == "init" and getattr(word.value, "value", True) is False
-        for word in statement.value.keywords
+        word.arg == "init" and getattr(word.value, "value", True) is False for word in statement.value.keywords
     )
 
 
@@ -150,19 +162,13 @@ def pickles(source: str, path: Path) -> list[str]:
     tree = ast.parse(source)
     modules = [(line, name) for line, name in imported_modules(tree, ("osculate",))]
     found = [
-        (line, name)
-        for line, name in modules
-        if name.split(".")[0] in {"pickle", "dill", "joblib", "cloudpickle"}
+        (line, name) for line, name in modules if name.split(".")[0] in {"pickle", "dill", "joblib", "cloudpickle"}
     ]
     found += [(line, name) for line, name in modules if name in {"torch.load", "torch.save"}]
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node) in {"torch.load", "torch.save"}:
             found.append((node.lineno, ast.unparse(node)))
-        if (
-            isinstance(node, ast.keyword)
-            and node.arg == "allow_pickle"
-            and ast.unparse(node.value) != "False"
-        ):
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
             found.append((node.value.lineno, f"allow_pickle={ast.unparse(node.value)}"))
     return [f"{path}:{line} uses {name}: artefacts are safetensors, npz or JSON" for line, name in found]
 
@@ -185,6 +191,7 @@ BROKEN = (
     (wrong_imports, "linalg/cg.py", "from osculate.parameters import flatten"),
     (long_modules, "cli/main.py", "x = 1\n" * (MODULE_LINES + 1)),
     (long_functions, "cli/main.py", f"def f():\n{LONG_BODY}\n"),
+    (long_functions, "cli/main.py", f'def f():\n    """One.\n\n    Two.\n    """\n{LONG_BODY}\n'),
     (long_functions, "cli/main.py", f"class C:\n  async def f(self):\n{LONG_BODY}\n"),
     (wide_constructors, "cli/main.py", "class C:\n    def __init__(self, a, b, c, d, *, e, f, g, h): ..."),
     (wide_constructors, "cli/main.py", WIDE_DATACLASS),
@@ -208,6 +215,7 @@ SOUND = (
     (wrong_imports, "evidence/laplace.py", "from ..linalg import cg\nimport torch"),
     (wrong_imports, "__init__.py", "from osculate.cli import main"),
     (long_functions, "cli/main.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES - 1)),
+    (long_functions, "cli/main.py", 'def f():\n    """One.\n' + "\n" * FUNCTION_LINES + '    """\n    x = 1'),
     (wide_constructors, "cli/main.py", "class C:\n    def __init__(self, a, b, c, d, *, e, f, g): ..."),
     (stray_matplotlib, "plots/bands.py", "import matplotlib"),
     (pickles, "data/files.py", "import numpy as np\nnp.load('x', allow_pickle=False)"),

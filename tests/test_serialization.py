@@ -28,7 +28,9 @@ def test_the_same_posterior_comes_back(net: str, structure: str, tmp_path: Path)
     again = osc.load(tmp_path / "q.safetensors", ZOO[net].model(seed=5))
     assert_close(osc.predict(again, x).probs, osc.predict(q, x).probs, 1e-12)
     assert_close(osc.log_evidence(again), osc.log_evidence(q), 1e-12)
-    assert_close(again.sample(3, torch.Generator().manual_seed(0)), q.sample(3, torch.Generator().manual_seed(0)), 1e-12)
+    assert_close(
+        again.sample(3, torch.Generator().manual_seed(0)), q.sample(3, torch.Generator().manual_seed(0)), 1e-12
+    )
     assert again.num_data == q.num_data
 
 
@@ -49,7 +51,9 @@ def test_the_dtype_of_the_file_wins_and_the_given_model_is_untouched(tmp_path: P
     model = ZOO["mlp"].model(seed=7).float()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     assert osc.load(tmp_path / "q.safetensors", model).mean.dtype == torch.double
-    assert all(torch.equal(value, before[name]) and value.dtype == torch.float for name, value in model.state_dict().items())
+    assert all(
+        torch.equal(value, before[name]) and value.dtype == torch.float for name, value in model.state_dict().items()
+    )
 
 
 def test_no_half_file_is_left_by_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,7 +314,7 @@ def test_an_unknown_setting_is_answered_with_the_known_ones() -> None:
 
 
 def test_what_is_no_method_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"MAP\(model, likelihood\).*Linear"):
+    with pytest.raises(TypeError, match="Linear"):
         train(nn.Linear(1, 1), (X, Y))
 
 

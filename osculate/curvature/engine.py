@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
@@ -129,9 +128,7 @@ def pull(f: Tensor, inputs: list, columns: Tensor, retain_graph: bool = False) -
     if len(columns) > 1:
         try:
             return list(
-                torch.autograd.grad(
-                    f, inputs, columns, is_grads_batched=True, allow_unused=True, retain_graph=True
-                )
+                torch.autograd.grad(f, inputs, columns, is_grads_batched=True, allow_unused=True, retain_graph=True)
             )
         except RuntimeError:  # an operation whose backward cannot be batched: one column at a time
             pass

@@ -84,9 +84,7 @@ def _unfaithful(network: Network, tape: Tape, x: Tensor) -> set[str]:
     generator = torch.Generator().manual_seed(0)
     columns = torch.zeros_like(tape.f).unsqueeze(0)
     columns[0, 0] = torch.randn(tape.f[0].shape, generator=generator).to(tape.f)
-    truth = torch.autograd.grad(
-        tape.f, list(tape.theta.values()), columns[0], allow_unused=True, retain_graph=True
-    )
+    truth = torch.autograd.grad(tape.f, list(tape.theta.values()), columns[0], allow_unused=True, retain_graph=True)
     positions = network.space.positions()
     total = tape.f.new_zeros(network.space.size).detach()
     wrong: set[str] = set()
@@ -123,9 +121,7 @@ def _block(
     ordered = tuple(name for name in network.space.names if name in names)
     use = members[0][0]
     entries = use.arrange(positions)
-    alike = all(
-        isinstance(form, Outer) and torch.equal(other.arrange(positions), entries) for other, form in members
-    )
+    alike = all(isinstance(form, Outer) and torch.equal(other.arrange(positions), entries) for other, form in members)
     if alike:
         return Block(use.names, "outer", entries, len(use.names) > 1)
     every = torch.cat([positions[name].reshape(-1) for name in ordered])

@@ -69,29 +69,21 @@ def from_arrays(
     return assemble(Path(path).stem, Source(train, test, classes), train_size, validation_size, seed)
 
 
-def _pair(
-    path: str | Path, arrays: dict[str, np.ndarray], x_key: str, y_key: str, targets: bool = True
-) -> Part:
+def _pair(path: str | Path, arrays: dict[str, np.ndarray], x_key: str, y_key: str, targets: bool = True) -> Part:
     for key in (x_key, y_key) if targets else (x_key,):
         if key not in arrays:
             known = ", ".join(map(repr, arrays)) or "nothing"
-            raise ValueError(
-                f"{path} has no array {key!r}; it holds {known}. Write X and y with numpy.savez."
-            )
+            raise ValueError(f"{path} has no array {key!r}; it holds {known}. Write X and y with numpy.savez.")
     x = arrays[x_key]
     y = arrays.get(y_key, np.empty((len(x), 0)) if x.ndim else np.empty(0))
     for key, array in ((x_key, x), (y_key, y)):
         _check_numbers(path, key, array)
     if x.ndim < 2:
-        raise ValueError(
-            f"{x_key} in {path} has shape {x.shape}, but inputs need a batch axis and features: (N, F)"
-        )
+        raise ValueError(f"{x_key} in {path} has shape {x.shape}, but inputs need a batch axis and features: (N, F)")
     if y.ndim not in (1, 2):
         raise ValueError(f"{y_key} in {path} has shape {y.shape}, but targets have shape (N,) or (N, C)")
     if len(x) != len(y) or not len(x):
-        raise ValueError(
-            f"{x_key} in {path} has {len(x)} rows and {y_key} {len(y)}: each input needs one target"
-        )
+        raise ValueError(f"{x_key} in {path} has {len(x)} rows and {y_key} {len(y)}: each input needs one target")
     return _inputs(x), _targets(path, y_key, y)
 
 
@@ -100,9 +92,7 @@ def _check_numbers(path: str | Path, key: str, array: np.ndarray) -> None:
         raise ValueError(f"{key} in {path} is of type {array.dtype}, but must hold real numbers")
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(
-            f"{key} in {path} is {array[where]} at index {where}; remove or fill such values first"
-        )
+        raise ValueError(f"{key} in {path} is {array[where]} at index {where}; remove or fill such values first")
 
 
 def _inputs(x: np.ndarray) -> torch.Tensor:

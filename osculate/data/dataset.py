@@ -45,7 +45,7 @@ class Scaling:
         """From standardised to original units."""
         return values * self.scale + self.mean
 
-    def float(self) -> "Scaling":
+    def to_float32(self) -> "Scaling":
         """The same in float32."""
         return Scaling(self.mean.float(), self.scale.float())
 
@@ -104,11 +104,7 @@ class Dataset:
         The density of y = mean + scale · z is that of z divided by the scale, so each point loses Σ log
         scale.
         """
-        return (
-            log_likelihood
-            if self.target_scale is None
-            else log_likelihood - float(self.target_scale.log().sum())
-        )
+        return log_likelihood if self.target_scale is None else log_likelihood - float(self.target_scale.log().sum())
 
     def __repr__(self) -> str:
         """Sizes and shapes instead of pages of numbers."""
@@ -177,9 +173,7 @@ def _check_sizes(name: str, available: int, train_size: int | None, validation_s
             " 0 and leave some of them to train on"
         )
     if train_size is not None and not 1 <= train_size <= available:
-        raise ValueError(
-            f"train_size is {train_size}, but {name!r} has {available} training rows: take 1 to that"
-        )
+        raise ValueError(f"train_size is {train_size}, but {name!r} has {available} training rows: take 1 to that")
 
 
 def _rows(part: Part, rows: Tensor) -> Part:
@@ -193,21 +187,25 @@ def as_inputs(x: Tensor) -> Tensor:
 
 def as_targets(y: Tensor) -> Tensor:
     """Targets for a likelihood: classes int64 (N,), everything else float32 (N, C)."""
-    return y.float().reshape(len(y), -1) if y.is_floating_point() else y.long()
+    return _columns(y.float()) if y.is_floating_point() else y.long()
+
+
+def _columns(y: Tensor) -> Tensor:
+    """(N, C) from (N,) or (N, C)."""
+    return y[:, None] if y.ndim == 1 else y
 
 
 def _scaled(name: str, parts: list[Part], classes: tuple[str, ...] | None) -> Dataset:
     if classes is not None:
-        return Dataset(name, *[(as_inputs(x), as_targets(y)) for x, y in parts], classes=classes)
+        train, validation, test = [(as_inputs(x), as_targets(y)) for x, y in parts]
+        return Dataset(name, train, validation, test, classes)
     x, y = parts[0]
     # statistics in float64: values around 1e6 would lose their digits
-    targets = Scaling.of(y.double().reshape(len(y), -1))
+    targets = Scaling.of(_columns(y.double()))
     inputs = None if x.ndim != 2 or x.dtype == torch.uint8 else Scaling.of(x.double())
-    scaled = [
-        (
-            as_inputs(inputs.apply(x.double()) if inputs else x),
-            targets.apply(y.double().reshape(len(y), -1)).float(),
-        )
+    train, validation, test = [
+        (as_inputs(inputs.apply(x.double()) if inputs else x), targets.apply(_columns(y.double())).float())
         for x, y in parts
     ]
-    return Dataset(name, *scaled, input_scaling=inputs and inputs.float(), target_scaling=targets.float())
+    scalings = inputs and inputs.to_float32(), targets.to_float32()
+    return Dataset(name, train, validation, test, None, *scalings)

@@ -3,6 +3,7 @@
 import gzip
 import math
 import os
+import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,7 @@ def user_cache() -> Path:
     return Path(pooch.os_cache("osculate"))
 
 
-def find(
-    relative: str, folder: str | Path | None = None, download: Download | None = None, describe: str = ""
-) -> Path:
+def find(relative: str, folder: str | Path | None = None, download: Download | None = None, describe: str = "") -> Path:
     """Find the file of a data set.
 
     A folder that is given is the only one looked into. Otherwise: the folder named by ``OSCULATE_DATA``, the
@@ -47,7 +46,7 @@ def find(
 
     Args:
         relative: path inside the data folder, for example ``"mnist/t10k-labels-idx1-ubyte.gz"``.
-        folder: look here only; the file may also lie in it directly.
+        folder: look here only; or the folder of the set itself.
         download: the original file, where there is a public one with a known checksum.
         describe: what the file has to hold, in words for the error.
 
@@ -73,7 +72,9 @@ def find(
 
 def _candidates(relative: str, folder: str | Path | None) -> list[Path]:
     if folder is not None:
-        return [Path(folder) / relative, Path(folder) / Path(relative).name]
+        # the folder of the set itself will do, but not another set's: MNIST and Fashion-MNIST share file names
+        itself = Path(folder).name == Path(relative).parent.name
+        return [Path(folder) / relative, *([Path(folder) / Path(relative).name] if itself else [])]
     named = os.environ.get(VARIABLE)
     return [*([Path(named) / relative] if named else []), user_cache() / relative]
 
@@ -110,17 +111,13 @@ def read_idx(path: str | Path, axes: int) -> Tensor:
     try:
         raw = gzip.decompress(Path(path).read_bytes())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"{path} is no complete gzip file ({error}); delete it and fetch it again"
-        ) from error
+        raise ValueError(f"{path} is no complete gzip file ({error}); delete it and fetch it again") from error
     header = 4 * (axes + 1)
     if len(raw) < header:
         raise ValueError(f"{path} has {len(raw)} bytes, fewer than the {header} of an idx header")
     magic, *shape = np.frombuffer(raw, dtype=">u4", count=axes + 1).tolist()
     if magic != IDX_UBYTE + axes:
-        raise ValueError(
-            f"{path} has the magic number {magic}, but {IDX_UBYTE + axes} marks idx files of {axes} axes"
-        )
+        raise ValueError(f"{path} has the magic number {magic}, but {IDX_UBYTE + axes} marks idx files of {axes} axes")
     if len(raw) - header != math.prod(shape):
         raise ValueError(f"{path} says it has the shape {tuple(shape)}, but holds {len(raw) - header} values")
     return torch.from_numpy(np.frombuffer(raw, dtype=np.uint8, offset=header).reshape(shape).copy())
@@ -151,7 +148,7 @@ def read_all_npz(path: str | Path) -> dict[str, np.ndarray]:
             return {key: archive[key] for key in archive.files}
     except FileNotFoundError:
         raise
-    except (OSError, EOFError, ValueError, AttributeError, TypeError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{path} cannot be read as an .npz archive of plain arrays ({error}); write it with numpy.savez"
         ) from error

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from osculate.data import digits, mnist, toys, uci
 from osculate.data.dataset import Dataset, Source, assemble
@@ -33,7 +32,7 @@ def load(
     train_size: int | None = None,
     validation_size: int | None = None,
     split: int = 0,
-    splits: Literal["standard", "gap"] = "standard",
+    splits: str = "standard",
     seed: int = 0,
 ) -> Dataset:
     """Load a data set by its name, ready for training.
@@ -63,7 +62,5 @@ def load(
     reader = lookup("data set", name, DATASETS)
     lookup("kind of splits", splits, {"standard": None, "gap": None})
     if name not in WITH_SPLITS and (split != 0 or splits != "standard"):
-        raise ValueError(
-            f"{name!r} has one split only, so split={split} and splits={splits!r} mean nothing; use seed"
-        )
+        raise ValueError(f"{name!r} has one split only, so split={split} and splits={splits!r} mean nothing; use seed")
     return assemble(name, reader(Request(folder, split, splits, seed)), train_size, validation_size, seed)

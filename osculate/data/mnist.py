@@ -32,9 +32,7 @@ class Family:
 
 
 #: Order of the files is that of :attr:`Family.md5`.
-FILES = tuple(
-    f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
-)
+FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 FAMILY: Mapping[str, Family] = {
     "mnist": Family(
@@ -127,9 +125,7 @@ def _original(name: str, number: int, request: Request) -> Tensor:
     public = request.download and family.mirror
     download = Download(family.mirror + FILES[number], family.md5[number]) if public else None
     describe = f"the original gzip-compressed idx file of {family.title}"
-    return read_idx(
-        find(f"{name}/{FILES[number]}", request.folder, download, describe), axes=1 if number % 2 else 3
-    )
+    return read_idx(find(f"{name}/{FILES[number]}", request.folder, download, describe), axes=1 if number % 2 else 3)
 
 
 def _checked(name: str, images: Tensor, labels: Tensor) -> Part:
@@ -139,7 +135,5 @@ def _checked(name: str, images: Tensor, labels: Tensor) -> Part:
             f" together. Fetch both again, or point {VARIABLE} at a complete copy."
         )
     if len(labels) and int(labels.max()) >= len(FAMILY[name].classes):
-        raise ValueError(
-            f"{FAMILY[name].title} has a label {int(labels.max())}, but its labels go from 0 to 9"
-        )
+        raise ValueError(f"{FAMILY[name].title} has a label {int(labels.max())}, but its labels go from 0 to 9")
     return images[:, None], labels.long()

@@ -44,9 +44,7 @@ def out_of_distribution(dataset: Dataset, seed: int = 0, folder: str | Path | No
     return maker(dataset, Request(folder=folder, seed=seed, download=False))
 
 
-def shuffled_pixels(
-    images: Float[Tensor, "N *S"], generator: torch.Generator | None = None
-) -> Float[Tensor, "N *S"]:
+def shuffled_pixels(images: Float[Tensor, "N *S"], generator: torch.Generator | None = None) -> Float[Tensor, "N *S"]:
     """The values of each image in a random order of its own: the histogram stays, the picture goes."""
     flat = images.flatten(1)
     order = torch.rand(flat.shape, generator=generator).argsort(1)

@@ -56,9 +56,7 @@ def published(name: str, request: Request) -> Source:
     2020) have gaps; the two "inbetween" sets (Foong et al. 2020) have two inputs and two separated clusters.
     """
     file, x_key, y_key = PUBLISHED[name]
-    path = find(
-        f"toy/{file}", request.folder, describe=f"an .npz archive with the arrays {x_key!r} and {y_key!r}"
-    )
+    path = find(f"toy/{file}", request.folder, describe=f"an .npz archive with the arrays {x_key!r} and {y_key!r}")
     x, y = (_tensor(array) for array in read_npz(path, x_key, y_key))
     train, test = random_test_part(_columns(x), y, len(x) // 5, request.seed)
     return Source(train, test)
@@ -67,9 +65,7 @@ def published(name: str, request: Request) -> Source:
 def cos3(request: Request) -> Source:
     """A cosine with a trend in three clusters, with a test part of its own (Antoran et al. 2020)."""
     keys = ("cos3_x_train", "cos3_y_train", "cos3_x_test", "cos3_y_test")
-    path = find(
-        "toy/gap1d.npz", request.folder, describe=f"an .npz archive with the arrays {', '.join(keys)}"
-    )
+    path = find("toy/gap1d.npz", request.folder, describe=f"an .npz archive with the arrays {', '.join(keys)}")
     x, y, x_test, y_test = (_tensor(array) for array in read_npz(path, *keys))
     return Source((_columns(x), y), (_columns(x_test), y_test))
 

@@ -1,12 +1,17 @@
-r"""Prior precisions and noise scale by the evidence: MacKay's fixed point, accelerated.
+r"""Prior precisions and noise scale by the evidence.
 
-At a maximum over log δ_g and the log noise precision log β,
+As a function of the log precisions a_g = log δ_g and the log noise precision b = log β, at fixed mode and curvature,
 
-.. math:: \delta_g \lVert\theta_g\rVert^2 = \gamma_g, \qquad \beta \, \mathrm{SSE} = N C - \sum_g \gamma_g .
+.. math:: 2 \log p(D) = N C\, b - e^b \mathrm{SSE} - \sum_g e^{a_g} \lVert\theta_g\rVert^2 + \sum_g n_g a_g
+          - \log \Big| e^b G + \sum_g e^{a_g} I_g \Big| + \text{const}
 
-Setting each side to the other (MacKay's update T) oscillates where most eigenvalues are far below δ, since the slope
-of T in log δ is between −1 and 0. With x the vector of log precisions, the damped step (x + T(x))/2 contracts by at
-least one half; Anderson acceleration over the last steps makes it superlinear.
+is *concave* (the log determinant of a positive combination is convex in the logs of its weights), with the gradient
+
+.. math:: \gamma_g - \delta_g \lVert\theta_g\rVert^2, \qquad N C - \beta\,\mathrm{SSE} - \textstyle\sum_g \gamma_g .
+
+MacKay's fixed point sets each to zero in turn, and oscillates where most eigenvalues are small or γ comes close to N C.
+Here its damped step, half the log of the ratio of the two sides, is the first metric of L-BFGS; the step length is
+found on the directional derivative alone, which single precision does not spoil.
 """
 
 import warnings
@@ -20,10 +25,12 @@ from torch import Tensor
 from osculate.posteriors import Gaussian
 from osculate.registry import choose
 
-#: Precisions are kept within these bounds (per unit² of a parameter).
+#: Precisions, and the factor on the noise precision, are kept within these bounds.
 SMALLEST, LARGEST = 1e-8, 1e12
-#: Steps that the acceleration looks back.
-MEMORY = 5
+#: Steps that L-BFGS looks back.
+MEMORY = 10
+#: The largest step, in logs.
+LONGEST = 6.0
 
 
 def maximise_evidence(
@@ -40,7 +47,7 @@ def maximise_evidence(
     Args:
         q: a Gaussian posterior; its prior and noise scale are the start.
         mode: "fixed_point", at the network's own mode θ*.
-        tolerance: on max_g |log(γ_g / δ_g‖θ_g‖²)|, the relative violation of the stationarity condition.
+        tolerance: on max_g |γ_g − δ_g‖θ_g‖²| / γ_g, the relative violation of the stationarity condition.
         max_steps: evaluations of the log determinant and its gradient at most.
         noise: whether the noise scale of a Gaussian likelihood is tuned too.
 
@@ -66,56 +73,98 @@ def maximise_evidence(
     """
     choose("mode of the evidence", mode, ("fixed_point",))
     problem = Problem(q, noise and q.likelihood.has_noise)
-    x = problem.start()
-    points: list[Tensor] = []
-    residuals: list[Tensor] = []
-    for _ in range(max_steps):
-        residual = problem.update(x) - x
-        if float(residual.abs().max()) <= tolerance:
-            return problem.at(x)
-        if residuals and residual.norm() > 2 * residuals[-1].norm():
-            points, residuals = points[-1:], residuals[-1:]
-            x = points[-1] + 0.5 * residuals[-1]
-            points, residuals = [], []
-            continue
-        points, residuals = [*points[-MEMORY:], x], [*residuals[-MEMORY:], residual]
-        x = _next(points, residuals)
-    warnings.warn(
-        f"the evidence has not converged after {max_steps} steps: the stationarity condition of the worst of "
-        f"{len(x)} precisions is violated by {float(residual.abs().max()):.1e} (relative). Raise max_steps, or use a "
-        "prior with fewer precisions.",
-        stacklevel=2,
-    )
-    return problem.at(x)
+    x, budget = problem.start(), max_steps
+    here = problem.at(x)
+    pairs: list[tuple[Tensor, Tensor]] = []
+    while here.violation > tolerance and budget > 0:
+        direction = _direction(here, pairs)
+        there, used = _step(problem, x, here, direction, budget)
+        budget -= used
+        move, change = there.x - x, here.gradient - there.gradient
+        if float(move @ change) > 1e-12 * float(move.norm() * change.norm()):  # curvature, as concavity has it
+            pairs = [*pairs[1 - MEMORY :], (move, change)]
+        x, here = there.x, there
+    if here.violation > tolerance:
+        warnings.warn(
+            f"the evidence has not converged after {max_steps} steps: the stationarity condition of the worst of "
+            f"{len(x)} precisions is violated by {here.violation:.1e} (relative). Raise max_steps, or use a prior with "
+            "fewer precisions.",
+            stacklevel=2,
+        )
+    return problem.posterior(x)
 
 
-def _next(points: list[Tensor], residuals: list[Tensor]) -> Tensor:
-    """The damped step from the best combination of the last points (Anderson acceleration)."""
-    x, r = points[-1], residuals[-1]
-    if len(points) > 1:
-        dx = torch.stack([a - b for a, b in zip(points[1:], points[:-1], strict=True)], 1)
-        dr = torch.stack([a - b for a, b in zip(residuals[1:], residuals[:-1], strict=True)], 1)
-        weights = torch.linalg.lstsq(dr.cpu(), r.unsqueeze(1).cpu(), driver="gelsd").solution.to(r)
-        x = x - (dx @ weights).squeeze(1)
-        r = r - (dr @ weights).squeeze(1)
-    step = x + 0.5 * r
-    move = (step - points[-1]).clamp(-4, 4)  # at most a factor of 55 a step
-    return (points[-1] + move).clamp(log(SMALLEST), log(LARGEST))
+@dataclass(frozen=True)
+class State:
+    """One evaluation.
+
+    Attributes:
+        x: log precisions, then the log factor on the noise precision.
+        gain: the sides of the stationarity condition that pull x up: γ, and N C.
+        cost: the sides that pull it down: δ‖θ‖², and β SSE + γ.
+        violation: the largest relative violation of gain = cost that a bound does not excuse.
+    """
+
+    x: Float[Tensor, " D"]
+    gain: Float[Tensor, " D"]
+    cost: Float[Tensor, " D"]
+    violation: float
+
+    @property
+    def gradient(self) -> Float[Tensor, " D"]:
+        """Of the log evidence."""
+        return 0.5 * (self.gain - self.cost)
+
+    def first_step(self, gradient: Tensor) -> Tensor:
+        """A gradient divided by the logarithmic mean of both sides: for its own gradient, MacKay's damped step."""
+        ratio = self.gain / self.cost
+        mean = torch.where((ratio - 1).abs() < 1e-6, self.gain, (self.gain - self.cost) / ratio.log())
+        return gradient / mean
+
+
+def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The L-BFGS direction of ascent."""
+    direction, weights = here.gradient, []
+    for move, change in reversed(pairs):
+        weight = (move @ direction) / (move @ change)
+        direction = direction - weight * change
+        weights.append(weight)
+    direction = here.first_step(direction)
+    for (move, change), weight in zip(pairs, reversed(weights), strict=True):
+        direction = direction + move * (weight - (change @ direction) / (move @ change))
+    if float(direction @ here.gradient) <= 0:
+        direction = here.first_step(here.gradient)
+    return direction / max(1.0, float(direction.abs().max()) / LONGEST)
+
+
+def _step(problem: "Problem", x: Tensor, here: State, direction: Tensor, budget: int) -> tuple[State, int]:
+    """Shorten the step by the secant rule until the slope along it has fallen to less than half its size."""
+    length, slope = 1.0, float(here.gradient @ direction)
+    for used in range(1, budget + 1):
+        there = problem.at((x + length * direction).clamp(log(SMALLEST), log(LARGEST)))
+        new = float(there.gradient @ direction)
+        if new >= -0.5 * slope or used == 10:
+            break
+        length *= min(0.7, max(0.1, slope / (slope - new)))
+    return there, used
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The evidence of a posterior as a function of x: log precisions, then log noise precision where that is tuned."""
+    """The evidence of a posterior as a function of x."""
 
     q: Gaussian
     tunes_noise: bool
 
     def start(self) -> Float[Tensor, " D"]:
         """x at the posterior's own prior and noise."""
-        x = self.q.prior.precision.detach().double().log().reshape(-1)
+        x = self.q.prior.precision.detach().double().log().reshape(-1).cpu()
+        x = x.masked_fill(
+            self._squares() == 0, log(LARGEST)
+        )  # the evidence of weights that are all zero has no maximum
         return torch.cat([x, x.new_zeros(1)]) if self.tunes_noise else x
 
-    def at(self, x: Float[Tensor, " D"]) -> Gaussian:
+    def posterior(self, x: Float[Tensor, " D"]) -> Gaussian:
         """The posterior at x."""
         precision = self.q.prior.precision
         logs = x[:-1] if self.tunes_noise else x
@@ -124,15 +173,23 @@ class Problem:
             return self.q.replace(prior=prior)
         return self.q.replace(prior=prior, likelihood=self.q.likelihood.times((-0.5 * x[-1]).exp().to(precision)))
 
-    def update(self, x: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
-        """MacKay's update T(x); γ is the gradient of −log |I + δ⁻¹ G| in log δ."""
-        x = x.detach().requires_grad_()
+    def _squares(self) -> Float[Tensor, " G"]:
+        """‖θ_g‖² of each group."""
+        return self.q.prior.totals(self.q.mean.double().square(), self.q.network.space).reshape(-1).cpu()
+
+    def at(self, x: Float[Tensor, " D"]) -> State:
+        """Both sides of the stationarity condition; γ is the gradient of −log |I + δ⁻¹ G| in log δ."""
+        logs = x.detach().requires_grad_()
         with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(self.at(x).precision.log_det_ratio(), x)
-        squares = self.q.prior.totals(self.q.mean.double().square(), self.q.network.space).reshape(-1)
-        gamma = -gradient[: len(squares)]
-        new = (gamma.clamp(min=1e-300) / squares.clamp(min=1e-300)).log()
+            (gradient,) = torch.autograd.grad(self.posterior(logs).precision.log_det_ratio(), logs)
+        squares = self._squares()
+        gain, cost = -gradient[: len(squares)], squares * x[: len(squares)].exp()
         if self.tunes_noise:
-            factor = self.q.likelihood.noise_update(self.q.fit.statistics, gradient[-1])
-            new = torch.cat([new, -2 * factor.log().reshape(1).to(new)])
-        return new.detach().clamp(log(SMALLEST), log(LARGEST))
+            data, error = self.q.likelihood.noise_balance(self.q.fit.statistics)
+            error = error * x[-1].exp()
+            gain, cost = torch.cat([gain, data.reshape(1)]), torch.cat([cost, (error + gradient[-1]).reshape(1)])
+        tiny = 1e-300
+        stuck = ((x >= log(LARGEST)) & (gain > cost)) | ((x <= log(SMALLEST)) & (gain < cost))
+        cost = torch.where(stuck, gain, cost)  # nothing pulls at what has reached its bound
+        violation = ((gain - cost).abs() / gain.clamp(min=tiny)).max()
+        return State(x, gain.clamp(min=tiny), cost.clamp(min=tiny), float(violation))

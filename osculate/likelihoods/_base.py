@@ -124,8 +124,8 @@ class Likelihood(ABC):
         """The same likelihood with its noise scale multiplied by ``factor``."""
         raise ValueError(f"{type(self).__name__} has no noise scale.")
 
-    def noise_update(self, statistics: Mapping[str, Tensor], gamma: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """The factor on the noise scale at which the evidence is stationary, for γ determined parameters in all."""
+    def noise_balance(self, statistics: Mapping[str, Tensor]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """N C and β SSE: the evidence is stationary in the noise scale where β SSE = N C − γ. [mackay1992]"""
         raise ValueError(f"{type(self).__name__} has no noise scale.")
 
 

@@ -25,44 +25,46 @@ class Bernoulli(Likelihood):
 
     links: ClassVar[tuple[str, ...]] = ("probit", "mc")
 
-    def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:  # noqa: D102
+    def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
         terms = y * logsigmoid(f) + (1 - y.to(f.dtype)) * logsigmoid(-f)
         return terms.reshape(len(f), -1).sum(-1)
 
-    def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:  # noqa: D102
+    def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
         require_same_shape(self, f, y)
         wrong = ((y != 0) & (y != 1)).nonzero()
         if len(wrong):
             where = tuple(int(i) for i in wrong[0])
-            raise ValueError(f"target {y[where].item()} at {where} of the batch is out of range: Bernoulli needs 0 or 1.")
+            raise ValueError(
+                f"target {y[where].item()} at {where} of the batch is out of range: Bernoulli needs 0 or 1."
+            )
 
     def _variance(self, f: Tensor) -> Tensor:
         return torch.sigmoid(f) * torch.sigmoid(-f)
 
-    def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:  # noqa: D102
+    def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:
         return self._variance(f).reshape(len(f), -1).diag_embed()
 
-    def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:  # noqa: D102
+    def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:
         columns = self._variance(f).sqrt().reshape(len(f), -1).diag_embed()
         return columns.movedim(1, 0).reshape(-1, *f.shape)
 
-    def sampled_root(  # noqa: D102
+    def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
         p = torch.sigmoid(f).expand(samples, *f.shape)
         return (torch.bernoulli(p, generator=generator) - p) / samples**0.5
 
-    def distribution(self, f: Float[Tensor, "N *C"]) -> BernoulliDistribution:  # noqa: D102
+    def distribution(self, f: Float[Tensor, "N *C"]) -> BernoulliDistribution:
         return BernoulliDistribution(logits=f)
 
-    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:  # noqa: D102
+    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:
         return torch.sigmoid(f)
 
-    def marginal(  # noqa: D102
+    def marginal(
         self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c c"], link: Link, noise: bool = True
     ) -> BernoulliDistribution:
         probs = link(self, mean.reshape(len(mean), -1), covariance)
         return BernoulliDistribution(probs=probs.reshape(mean.shape).clamp(0, 1))
 
-    def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> BernoulliDistribution:  # noqa: D102
+    def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> BernoulliDistribution:
         return BernoulliDistribution(probs=torch.sigmoid(f).mean(0))

@@ -24,10 +24,10 @@ class Categorical(Likelihood):
 
     links: ClassVar[tuple[str, ...]] = ("mc", "probit", "bridge", "mean_field")
 
-    def log_prob(self, f: Float[Tensor, "N C"], y: Tensor) -> Float[Tensor, " N"]:  # noqa: D102
+    def log_prob(self, f: Float[Tensor, "N C"], y: Tensor) -> Float[Tensor, " N"]:
         return f.log_softmax(-1).gather(-1, y.long().unsqueeze(-1)).squeeze(-1)
 
-    def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:  # noqa: D102
+    def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
         if f.ndim != 2:
             raise ValueError(f"Categorical needs logits of shape (N, C), the network returned {tuple(f.shape)}.")
         if f.shape[1] < 2:
@@ -50,7 +50,7 @@ class Categorical(Likelihood):
                 f"logits, so classes are 0 to {f.shape[1] - 1}."
             )
 
-    def hessian(self, f: Float[Tensor, "N C"], y: Tensor) -> Float[Tensor, "N C C"]:  # noqa: D102
+    def hessian(self, f: Float[Tensor, "N C"], y: Tensor) -> Float[Tensor, "N C C"]:
         p = f.softmax(-1)
         return p.diag_embed() - p.unsqueeze(-1) * p.unsqueeze(-2)
 
@@ -70,23 +70,23 @@ class Categorical(Likelihood):
         columns.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
         return columns.movedim(1, 0)
 
-    def sampled_root(  # noqa: D102
+    def sampled_root(
         self, f: Float[Tensor, "N C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N C"]:
         p = f.softmax(-1)
         labels = torch.multinomial(p, samples, replacement=True, generator=generator)
         return (one_hot(labels.T, f.shape[-1]) - p) / samples**0.5
 
-    def distribution(self, f: Float[Tensor, "N C"]) -> CategoricalDistribution:  # noqa: D102
+    def distribution(self, f: Float[Tensor, "N C"]) -> CategoricalDistribution:
         return CategoricalDistribution(logits=f)
 
-    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:  # noqa: D102
+    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:
         return f.softmax(-1)
 
-    def marginal(  # noqa: D102
+    def marginal(
         self, mean: Float[Tensor, "N C"], covariance: Float[Tensor, "N C C"], link: Link, noise: bool = True
     ) -> CategoricalDistribution:
         return CategoricalDistribution(probs=link(self, mean, covariance))
 
-    def mixture(self, f: Float[Tensor, "S N C"], noise: bool = True) -> CategoricalDistribution:  # noqa: D102
+    def mixture(self, f: Float[Tensor, "S N C"], noise: bool = True) -> CategoricalDistribution:
         return CategoricalDistribution(probs=self.response(f).mean(0))

@@ -37,17 +37,19 @@ class Gaussian(Likelihood):
     def __post_init__(self) -> None:
         scale = torch.as_tensor(self.scale)
         if not bool((scale > 0).all()) or not bool(scale.isfinite().all()):
-            raise ValueError(f"the noise scale must be positive and finite, got {self.scale}. It is a standard deviation.")
+            raise ValueError(
+                f"the noise scale must be positive and finite, got {self.scale}. It is a standard deviation."
+            )
 
     def _scale(self, like: Tensor) -> Tensor:
         return torch.as_tensor(self.scale, dtype=like.dtype, device=like.device)
 
-    def log_prob(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> Float[Tensor, " N"]:  # noqa: D102
+    def log_prob(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> Float[Tensor, " N"]:
         scale = self._scale(f)
         terms = ((y - f) / scale) ** 2 + 2 * scale.log() + log(2 * pi)
         return -0.5 * terms.reshape(len(f), -1).sum(-1)
 
-    def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:  # noqa: D102
+    def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
         if not y.is_floating_point():
             raise TypeError(
                 f"Gaussian needs floating-point targets, got {y.dtype}. Convert them with y.float(), or use "
@@ -63,24 +65,24 @@ class Gaussian(Likelihood):
     def _scale_of_outputs(self, f: Tensor) -> Tensor:
         return self._scale(f).expand(f.shape[1:]).reshape(-1)
 
-    def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:  # noqa: D102
+    def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:
         precision = self._scale_of_outputs(f) ** -2
         return precision.diag().expand(len(f), -1, -1)
 
-    def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:  # noqa: D102
+    def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:
         columns = self._scale_of_outputs(f).reciprocal().diag()
         return columns.unsqueeze(1).expand(-1, len(f), -1).reshape(-1, *f.shape)
 
-    def sampled_root(  # noqa: D102
+    def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
         noise = torch.randn(samples, *f.shape, generator=generator, dtype=f.dtype, device=f.device)
         return noise / self._scale(f) / samples**0.5
 
-    def distribution(self, f: Float[Tensor, "N *C"]) -> Normal:  # noqa: D102
+    def distribution(self, f: Float[Tensor, "N *C"]) -> Normal:
         return Normal(f, self._scale(f).expand_as(f))
 
-    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:  # noqa: D102
+    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:
         return f
 
     def marginal(
@@ -100,22 +102,24 @@ class Gaussian(Likelihood):
         tiny = torch.finfo(total.dtype).eps * total.diagonal(dim1=-2, dim2=-1).mean(-1)
         return MultivariateNormal(mean, total + tiny[..., None, None] * torch.eye(mean.shape[-1]).to(total))
 
-    def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> Distribution:  # noqa: D102
+    def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> Distribution:
         if not noise:
             return Normal(f.mean(0), f.std(0))
         weights = torch.ones(f.shape[0], dtype=f.dtype, device=f.device).expand(*f.shape[1:], -1)
-        return MixtureSameFamily(Categorical(weights), Normal(f.movedim(0, -1), self._scale(f).expand_as(f).movedim(0, -1)))
+        return MixtureSameFamily(
+            Categorical(weights), Normal(f.movedim(0, -1), self._scale(f).expand_as(f).movedim(0, -1))
+        )
 
-    def statistics(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> dict[str, Tensor]:  # noqa: D102
+    def statistics(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> dict[str, Tensor]:
         squares = (y - f).double().square().reshape(len(f), -1).sum(0)
         return {"squared_error": squares, "count": torch.tensor(len(f), dtype=torch.double, device=f.device)}
 
-    def log_likelihood(self, statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:  # noqa: D102
+    def log_likelihood(self, statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         errors = statistics["squared_error"]
         scale = self._scale(errors).reshape(-1).expand(len(errors))
         return -0.5 * (errors / scale**2 + statistics["count"] * (2 * scale.log() + log(2 * pi))).sum()
 
-    def curvature_scale(self, reference: Likelihood) -> Float[Tensor, ""] | float:  # noqa: D102
+    def curvature_scale(self, reference: Likelihood) -> Float[Tensor, ""] | float:
         if not isinstance(reference, Gaussian):
             return super().curvature_scale(reference)
         ratio = (torch.as_tensor(reference.scale) / torch.as_tensor(self.scale)) ** 2
@@ -130,10 +134,9 @@ class Gaussian(Likelihood):
         """The same noise with every scale multiplied by ``factor``."""
         return Gaussian(self.scale * factor)
 
-    def noise_update(self, statistics: Mapping[str, Tensor], gamma: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        r"""σ² ← SSE / (N C − γ), as a factor on σ. [mackay1992]"""
-        errors = statistics["squared_error"].double()
-        squares = (errors / self._scale(errors).reshape(-1).square()).sum()
-        size = statistics["count"].double() * len(errors)
-        free = torch.maximum(size - gamma, 1e-6 * size)
-        return (squares.clamp(min=1e-300) / free).sqrt()
+    def noise_balance(self, statistics: Mapping[str, Tensor]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """N C, and SSE in units of σ²."""
+        errors = statistics["squared_error"].double().cpu()
+        return statistics["count"].double().cpu() * len(errors), (
+            errors / self._scale(errors).reshape(-1).square()
+        ).sum()

@@ -1,6 +1,5 @@
 """Products that know that their result is symmetric."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 

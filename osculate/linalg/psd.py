@@ -27,7 +27,9 @@ def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     for relative in (1e-12, 1e-10, 1e-8, 1e-6):
         factor, info = torch.linalg.cholesky_ex(matrix + relative * size * eye)
         if not bool(info.any()):
-            warnings.warn(f"a matrix was not positive definite; {relative:.0e} of its diagonal was added.", stacklevel=2)
+            warnings.warn(
+                f"a matrix was not positive definite; {relative:.0e} of its diagonal was added.", stacklevel=2
+            )
             return factor
     raise ValueError(
         "a precision matrix is not positive definite even with 1e-6 of its diagonal added. "

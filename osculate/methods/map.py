@@ -4,12 +4,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.likelihoods import Likelihood
+from osculate.methods._base import Method
 from osculate.parameters import undisturbed
 from osculate.posteriors import Point
 from osculate.priors import Isotropic, Prior
 
 
-class MAP(nn.Module):
+class MAP(Method):
     r"""The mode of the posterior: θ* = argmax log p(D|θ) + log p(θ).
 
     The minibatch objective is the exact negative log joint per datum. With B of N data in the batch
@@ -19,13 +20,6 @@ class MAP(nn.Module):
     every constant included, so that its value over the whole set is -log p(D, θ) / N and its gradient is unbiased.
     The prior is a density, not a weight decay to be tuned apart: its precision is the one the Laplace approximation
     uses later. It covers the parameters that are trained (``requires_grad``).
-
-    A method (this one and those to come) is an ``nn.Module``: what it learns is a parameter, what it must remember
-    is a buffer, and so training moves, saves and resumes it without knowing more. It offers
-
-    * ``model`` and ``likelihood``: f_θ and p(y|f);
-    * ``loss(x, y, num_data)``: the scalar to descend, for one batch of a data set of ``num_data``;
-    * ``result()``: the posterior it has reached, as a frozen value.
 
     Args:
         model: the network f_θ; training changes it in place, as any trainer does.

@@ -29,9 +29,7 @@ class SmallCNN(nn.Sequential):
     def __init__(self, outputs: int = 10, channels: int = 1, size: int = 8, width: int = 16) -> None:
         side = size // 4
         if side < 1:
-            raise ValueError(
-                f"SmallCNN needs images of at least 4 x 4 pixels, not {size} x {size}; try 'mlp'"
-            )
+            raise ValueError(f"SmallCNN needs images of at least 4 x 4 pixels, not {size} x {size}; try 'mlp'")
         super().__init__(
             nn.Conv2d(channels, width, 3, padding=1),
             nn.ReLU(),

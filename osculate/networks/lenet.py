@@ -25,9 +25,7 @@ class LeNet(nn.Sequential):
     """
 
     def __init__(self, outputs: int = 10, channels: int = 1, size: int = 28) -> None:
-        side = (
-            size // 2 - 4
-        ) // 2  # padding keeps the first size; each pooling halves; the second 5x5 takes 4
+        side = (size // 2 - 4) // 2  # padding keeps the first size; each pooling halves; the second 5x5 takes 4
         if side < 1:
             raise ValueError(f"LeNet needs images of at least 12 x 12 pixels, not {size} x {size}; try 'cnn'")
         super().__init__(

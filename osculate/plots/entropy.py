@@ -6,8 +6,9 @@ from math import log
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
-from osculate.plots.style import GREY, INK, ORANGE, PALE, PURPLE, YELLOW, panels, title
+from osculate.plots.style import GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
 
 _OUTSIDE = (ORANGE, PURPLE, YELLOW, INK)
 
@@ -31,7 +32,7 @@ def entropy_histograms(
     """
     if not inside or inside.keys() != outside.keys():
         raise ValueError(f"entropies inside are of {sorted(inside)}, outside of {sorted(outside)}: give both for each.")
-    figure, axes = panels(len(inside), 1, 7.6, 2.3, sharex=True, sharey=True)
+    figure, axes = panels(len(inside), 1, 9.2, 2.1, sharex=True, sharey=True)
     bins = np.linspace(0, log(classes), 31)
     for ax, label in zip(axes[:, 0], inside, strict=True):
         _rows(ax, inside[label], outside[label], bins, (auroc or {}).get(label, {}))
@@ -54,10 +55,13 @@ def _rows(
     ax.set_yscale("symlog", linthresh=0.02, linscale=0.5)
     ax.set_yticks([0, 0.02, 0.1, 0.3, 1], ["0", "2 %", "10 %", "30 %", "100 %"])
     ax.set_ylim(0, 1)
-    ax.legend(fontsize=8, frameon=True, edgecolor=PALE, loc="upper right")
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def _scale_words(ax: Axes, classes: int) -> None:
     top = log(classes)
     ax.set_xlim(0, top)
-    ax.set_xlabel(f"entropy of the prediction in nats: 0 = certain, {top:.2f} = all {classes} classes alike", fontsize=9)
+    ax.set_xlabel(
+        f"entropy of the prediction in nats: 0 = certain, {top:.2f} = all {classes} classes alike", fontsize=9
+    )

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from osculate.plots.style import BLUE, GREY, INK, ORANGE, panels, title
+from osculate.plots.style import BLUE, INK, ORANGE, panels, title
 
 
 def least_sure(
@@ -71,5 +71,3 @@ def _words(ax: Axes, target: int, probabilities: Mapping[str, np.ndarray], class
             color=BLUE if right else ORANGE,
             weight="normal" if right else "bold",
         )
-    if not probabilities:
-        ax.annotate("", (0.5, 0), color=GREY)

@@ -61,9 +61,7 @@ def regression_bands(
     return figure
 
 
-def _panel(
-    ax: Axes, band: Band, x: np.ndarray, y: np.ndarray, gaps: Sequence[tuple[float, float]], tint: str
-) -> None:
+def _panel(ax: Axes, band: Band, x: np.ndarray, y: np.ndarray, gaps: Sequence[tuple[float, float]], tint: str) -> None:
     for low, high in gaps:
         ax.axvspan(low, high, color=PALE, alpha=0.6, linewidth=0)
         ax.annotate(

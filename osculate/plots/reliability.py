@@ -24,7 +24,7 @@ def reliability_diagram(records: Mapping[str, CalibrationRecord]) -> Figure:
     """
     if not records:
         raise ValueError("no calibration record to draw: pass at least one, by name of its method.")
-    figure, axes = panels(2, len(records), 3.8, 2.6, sharex=True, sharey="row", height_ratios=(3, 1))
+    figure, axes = panels(2, len(records), 3.6, 2.5, sharex=True, sharey="row", height_ratios=(3, 1))
     for index, (label, record) in enumerate(records.items()):
         _accuracy(axes[0, index], label, record, colour(label, index))
         _counts(axes[1, index], record, colour(label, index))

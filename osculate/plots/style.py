@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,7 +28,7 @@ def colour(label: str, index: int = 0) -> str:
     return COLOURS.get(label, _CYCLE[index % len(_CYCLE)])
 
 
-def panels(rows: int, columns: int, width: float, height: float, **kwargs: object) -> tuple[Figure, np.ndarray]:
+def panels(rows: int, columns: int, width: float, height: float, **kwargs: Any) -> tuple[Figure, np.ndarray]:
     """A figure with a grid of quiet axes.
 
     Args:
@@ -38,7 +39,7 @@ def panels(rows: int, columns: int, width: float, height: float, **kwargs: objec
         **kwargs: passed to ``Figure.subplots``.
     """
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained", facecolor="white")
-    axes = figure.subplots(rows, columns, squeeze=False, **kwargs)
+    axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, **kwargs)
     for ax in axes.flat:
         quiet(ax)
     return figure, axes

@@ -81,4 +81,3 @@ def sampled_linear_functions(q: Gaussian, x: Tensor, samples: int, generator: to
         f, tangent = jvp(q.network, x, q.sample(1, generator)[0] - q.mean)
         result.append((f + tangent).detach())
     return torch.stack(result)
-

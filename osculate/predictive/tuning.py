@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import log10
+from math import inf, isfinite, log10
 from typing import Any
 
 import torch
@@ -23,16 +23,22 @@ from osculate.registry import lookup
 Loss = Callable[[Distribution, Tensor], Float[Tensor, " N"]]
 #: Bytes of projected validation data that are kept; above it they are computed anew for each candidate.
 MEMORY = 2 * 2**30
-#: The coarse grid: decades on the prior precision, and temperatures.
-DECADES = (-4, -3, -2, -1, 0, 1, 2, 3, 4)
-TEMPERATURES = (-2.0, -1.0, 0.0, 0.5)
-#: Refinement stops at this many decades.
-FINEST = 0.05
+#: The coarse grid: decades on the prior precision, and on the temperature.
+DECADES = (-2.0, -1.0, 0.0, 1.0, 2.0, 4.0)
+TEMPERATURES = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5)
+#: Refinement stops at steps of this many decades, and that far out.
+FINEST, WIDEST = 0.05, 6.0
+
+
+#: Decades on the prior precision, and on the temperature.
+Point = tuple[float, float]
 
 
 def negative_log_likelihood(predictive: Distribution, y: Tensor) -> Float[Tensor, " N"]:
     """−log p(y|x), summed over outputs."""
-    return -predictive.log_prob(y.to(torch.float) if isinstance(predictive, Bernoulli) else y).reshape(len(y), -1).sum(-1)
+    return (
+        -predictive.log_prob(y.to(torch.float) if isinstance(predictive, Bernoulli) else y).reshape(len(y), -1).sum(-1)
+    )
 
 
 def brier(predictive: Distribution, y: Tensor) -> Float[Tensor, " N"]:
@@ -55,31 +61,36 @@ def tune(
     *,
     link: str | Link | None = None,
     temperature: bool = True,
+    caution: float = 1.0,
     progress: bool = False,
 ) -> Gaussian:
     r"""The same posterior with prior precision and temperature chosen on held-out data.
 
     All precisions of the prior are multiplied by one factor s, and the likelihood is tempered by T, so that
-    Λ = G/T + s diag(δ). A grid of decades is followed by a compass search down to 0.05 decades. The network is passed
-    over the validation data once: only the contraction with the posterior is repeated for each candidate.
+    Λ = G/T + s diag(δ). A grid is followed by a compass search down to 0.05 decades. Of all candidates whose loss is
+    within ``caution`` standard errors of the best (of the paired difference over the data), the one with the largest
+    functional variance is taken: held-out data from the training distribution hardly tell how unsure to be elsewhere,
+    and between settings that they cannot tell apart the more unsure one is the safer. The network is passed over the
+    validation data once: only the contraction with the posterior is repeated for each candidate.
 
     Args:
-        q: a Gaussian posterior.
+        q: a Gaussian posterior, or what ``osc.train`` returned.
         validation: held-out data, in any form that ``osc.laplace`` accepts.
         metric: "nll", "brier", or a function of (predictive, y) that gives one loss for each datum, lower is better.
         link: how probabilities are integrated; the default of ``osc.predict``.
         temperature: whether T is tuned too.
+        caution: standard errors that may be given away for more uncertainty; 0 takes the best loss.
         progress: show a progress bar.
 
     Returns:
-        A new posterior. A best value at the edge of the grid (no uncertainty helps, or any amount does) is kept, as
-        the data's answer.
+        A new posterior. A value at the edge of the grid (no uncertainty helps, or any amount does) is kept, as the
+        data's answer.
 
     Raises:
         TypeError: ``q`` is not a Gaussian posterior.
         ValueError: an unknown metric, data that do not fit, or no candidate with a finite loss.
 
-    Cost: one predictive pass over the validation data, and about fifty contractions.
+    Cost: one predictive pass over the validation data, and about seventy contractions.
 
     >>> import osculate as osc
     >>> X, Y = torch.randn(40, 2), torch.randint(3, (40,))
@@ -89,15 +100,17 @@ def tune(
     """
     q = as_gaussian(q, "tune")
     loss = lookup("metric", metric, METRICS) if isinstance(metric, str) else metric
-    held_out = _Validation(q, validation, progress)
     chosen = choose_link(q.likelihood, link)
-    search = _Search(lambda point: held_out.loss(_at(q, *point), chosen, loss))
+    held_out = _Validation(q, validation, progress)
+    search = _Search(lambda point: held_out.score(_at(q, *point), chosen, loss))
     temperatures = TEMPERATURES if temperature else (log10(float(q.temperature)),)
-    grid = [(float(decade), t) for t in temperatures for decade in DECADES]
+    grid = [(decade, t) for t in temperatures for decade in DECADES]
     best = min(track(grid, "tuning", len(grid), progress), key=search)
-    if not search(best) < float("inf"):
+    if not isfinite(search(best)):
         raise ValueError("no candidate gave a finite loss on the validation data: check its targets and the metric.")
-    return _at(q, *search.refine(best, axes=2 if temperature else 1))
+    best = search.refine(best, (0, 1) if temperature else (0,))
+    # a prior that the data cannot see may be made ever wider: caution moves the temperature where it is tuned
+    return _at(q, *search.cautious(best, caution, (1,) if temperature else (0,)))
 
 
 def _at(q: Gaussian, decades: float, log_temperature: float) -> Gaussian:
@@ -105,31 +118,59 @@ def _at(q: Gaussian, decades: float, log_temperature: float) -> Gaussian:
     return q.replace(prior=prior, temperature=10**log_temperature)
 
 
+@dataclass(frozen=True)
+class _Score:
+    """The loss of each datum, and the mean functional variance."""
+
+    losses: Float[Tensor, " N"]
+    spread: float
+
+    @property
+    def mean(self) -> float:
+        value = float(self.losses.mean())
+        return value if isfinite(value) else inf
+
+
 class _Search:
-    """A function of a point that remembers its values, and a compass search."""
+    """A scored function of a point that remembers its values, and ways to choose among the points."""
 
-    def __init__(self, function: Callable[[tuple[float, float]], float]) -> None:
-        self._function = function
-        self._values: dict[tuple[float, float], float] = {}
+    def __init__(self, score: Callable[[Point], _Score]) -> None:
+        self._score = score
+        self._seen: dict[Point, _Score] = {}
 
-    def __call__(self, point: tuple[float, float]) -> float:
-        if point not in self._values:
-            value = self._function(point)
-            self._values[point] = value if value == value else float("inf")
-        return self._values[point]
+    def __call__(self, point: Point) -> float:
+        """The mean loss."""
+        if point not in self._seen:
+            self._seen[point] = self._score(point)
+        return self._seen[point].mean
 
-    def refine(self, best: tuple[float, float], axes: int) -> tuple[float, float]:
-        """Step along each axis while it helps, with steps halved down to FINEST decades."""
-        step = 0.5
+    def refine(self, start: Point, axes: tuple[int, ...], value: Callable[[Point], float] | None = None) -> Point:
+        """Step along these axes while it lowers the value (the mean loss), with steps halved down to FINEST decades."""
+        value, best, step = value or self, start, 0.5
         while step >= FINEST:
-            around = [(best[0] + d, best[1]) for d in (-step, step)]
-            around += [(best[0], best[1] + d) for d in (-step, step)] if axes == 2 else []
-            nearest = min(around, key=self)
-            if self(nearest) < self(best) and abs(nearest[0]) <= 6 and abs(nearest[1]) <= 6:
+            around = [_moved(best, axis, sign * step) for axis in axes for sign in (-1, 1)]
+            nearest = min(around, key=value)
+            if value(nearest) < value(best) and max(map(abs, nearest)) <= WIDEST:
                 best = nearest
             else:
                 step /= 2
         return best
+
+    def cautious(self, best: Point, caution: float, axes: tuple[int, ...]) -> Point:
+        """The point with the largest functional variance among those not clearly worse than the best."""
+
+        def tightness(point: Point) -> float:
+            mean, score = self(point), self._seen[point]
+            difference = score.losses - self._seen[best].losses
+            error = float(difference.std()) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
+            return -score.spread if isfinite(mean) and float(difference.mean()) <= caution * error else inf
+
+        widest = min(list(self._seen), key=tightness)
+        return self.refine(widest, axes, tightness)
+
+
+def _moved(point: Point, axis: int, step: float) -> Point:
+    return (point[0] + step, point[1]) if axis == 0 else (point[0], point[1] + step)
 
 
 @dataclass
@@ -160,15 +201,11 @@ class _Validation:
                 start += len(f)
                 yield f, projected, targets
 
-    def loss(self, q: Gaussian, link: Link, loss: Loss) -> float:
-        """The mean loss of a posterior that shares everything but prior and temperature."""
-        total, count = 0.0, 0
+    def score(self, q: Gaussian, link: Link, loss: Loss) -> _Score:
+        """The losses of a posterior that shares everything but prior and temperature."""
+        losses, variances = [], []
         for f, projected, y in self._kept if self._kept is not None else self._project(as_batches(self.data)):
-            try:
-                covariance = q.precision.contract(projected, diagonal=False)
-                predictive = q.likelihood.marginal(f, covariance, link)
-            except ValueError:
-                return float("inf")  # a precision that cannot be factorised: no candidate
-            total += float(loss(predictive, y).sum())
-            count += len(y)
-        return total / count
+            covariance = q.precision.contract(projected, diagonal=False)
+            variances.append(covariance.diagonal(dim1=-2, dim2=-1).mean(-1))
+            losses.append(loss(q.likelihood.marginal(f, covariance, link), y))
+        return _Score(torch.cat(losses).detach().double(), float(torch.cat(variances).mean()))

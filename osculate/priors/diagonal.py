@@ -23,21 +23,21 @@ class Diagonal(Prior):
     def __init__(self, precision: float | Tensor = 1.0) -> None:
         self.precision = positive(precision)
 
-    def bind(self, space: ParameterSpace) -> "Diagonal":  # noqa: D102
+    def bind(self, space: ParameterSpace) -> "Diagonal":
         if self.precision.ndim and self.precision.shape != (space.size,):
             raise ValueError(
                 f"Diagonal has precisions of shape {tuple(self.precision.shape)}, the network {space.size} parameters."
             )
         return Diagonal(self.precision.expand(space.size))
 
-    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:  # noqa: D102
+    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
         return self.bind(space).precision
 
-    def per_tensor(self, space: ParameterSpace) -> None:  # noqa: D102
+    def per_tensor(self, space: ParameterSpace) -> None:
         return None
 
-    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, " P"]:  # noqa: D102
+    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, " P"]:
         return values
 
-    def with_precision(self, precision: Tensor) -> "Diagonal":  # noqa: D102
+    def with_precision(self, precision: Tensor) -> "Diagonal":
         return Diagonal(precision)

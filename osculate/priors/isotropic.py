@@ -32,17 +32,17 @@ class Isotropic(Prior):
                 "use Layerwise or Diagonal for several."
             )
 
-    def bind(self, space: ParameterSpace) -> "Isotropic":  # noqa: D102
+    def bind(self, space: ParameterSpace) -> "Isotropic":
         return self
 
-    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:  # noqa: D102
+    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
         return self.precision.expand(space.size)
 
-    def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"]:  # noqa: D102
+    def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"]:
         return self.precision.expand(len(space.names))
 
-    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, ""]:  # noqa: D102
+    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, ""]:
         return values.sum()
 
-    def with_precision(self, precision: Tensor) -> "Isotropic":  # noqa: D102
+    def with_precision(self, precision: Tensor) -> "Isotropic":
         return Isotropic(precision)

@@ -36,7 +36,7 @@ class Layerwise(Prior):
         self.names = names
         self.precision = positive(precision)
 
-    def bind(self, space: ParameterSpace) -> "Layerwise":  # noqa: D102
+    def bind(self, space: ParameterSpace) -> "Layerwise":
         precision = self.precision
         if self.names is not None and self.names != space.names:
             precision = self._reordered(space.names)
@@ -58,14 +58,14 @@ class Layerwise(Prior):
             raise ValueError(f"the prior gives no precision for {', '.join(missing)}: name every parameter tensor.")
         return self.precision[[names.index(name) for name in wanted]]
 
-    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:  # noqa: D102
+    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
         return space.spread(self.per_tensor(space))
 
-    def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"]:  # noqa: D102
+    def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"]:
         return self.bind(space).precision
 
-    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, " T"]:  # noqa: D102
+    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, " T"]:
         return space.totals(values)
 
-    def with_precision(self, precision: Tensor) -> "Layerwise":  # noqa: D102
+    def with_precision(self, precision: Tensor) -> "Layerwise":
         return Layerwise(precision, self.names)

@@ -90,9 +90,7 @@ class Curvature:
         if not present:
             return None
         like = forms[present[0]].rows()
-        parts = [
-            forms[n].rows() if n in forms else like.new_zeros(*like.shape[:2], self.specs[n].size) for n in group
-        ]
+        parts = [forms[n].rows() if n in forms else like.new_zeros(*like.shape[:2], self.specs[n].size) for n in group]
         return Dense(torch.cat(parts, -1))
 
     def __add__(self, other: "Curvature") -> "Curvature":
@@ -197,9 +195,7 @@ class PosteriorPrecision:
 
     def contract(self, projected: list[Any], diagonal: bool) -> Tensor:
         """J_n Λ⁻¹ J_nᵀ for each datum: (N, V, V), or its diagonal (N, V)."""
-        terms = [
-            part.contract(p, diagonal) for part, p in zip(self.parts, projected, strict=True) if p is not None
-        ]
+        terms = [part.contract(p, diagonal) for part, p in zip(self.parts, projected, strict=True) if p is not None]
         return torch.stack(terms).sum(0) if len(terms) > 1 else terms[0]
 
     def covariance_of_rows(self, forms: Mapping[int, Form], curvature: Curvature) -> Float[Tensor, "K K"]:

@@ -30,7 +30,7 @@ class Full(Structure):
         """One dense block."""
         return DenseBlock.zero(spec.positions, dtype, device)
 
-    def zero(  # noqa: D102
+    def zero(
         self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
     ) -> Curvature:
         if space.size > self.limit:

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from osculate.batches import Data
+from osculate.methods._base import Method
 from osculate.training.settings import Settings, Training
 
 
 def train(
-    method: nn.Module,
+    method: Method,
     data: Data,
     settings: Settings | None = None,
     *,
@@ -41,6 +40,7 @@ def train(
         resume: go on from the checkpoint in `folder`.
         device: "auto" (an accelerator if there is one), "cpu", "cuda", "cuda:1", "mps".
         progress: show a progress bar.
+        **changes: fields of `settings` by name.
 
     Returns:
         The posterior reached, the model, and the history (see :class:`Training`).
@@ -70,9 +70,9 @@ def train(
 
 
 def _require_sense(
-    method: nn.Module, settings: Settings, validation: Data | None, folder: str | Path | None, resume: bool
+    method: Method, settings: Settings, validation: Data | None, folder: str | Path | None, resume: bool
 ) -> None:
-    if not isinstance(method, nn.Module) or not hasattr(method, "loss") or not hasattr(method, "result"):
+    if not isinstance(method, Method):
         raise TypeError(
             f"a method of osculate.methods is trained, such as MAP(model, likelihood); got {type(method).__name__}."
         )

@@ -64,9 +64,10 @@ def _size(data: Data, batch_size: int) -> tuple[int, int]:
             f"{type(data).__name__} can be read only once, and training reads the data once an epoch: "
             "pass a list of batches, a DataLoader or a pair of tensors (X, Y)."
         )
-    if isinstance(data, DataLoader) and data.batch_size is not None and not isinstance(data.dataset, IterableDataset):
-        if len(data) and isinstance(data.sampler, Sized):
-            return len(data.sampler), len(data)
+    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset):
+        known = data.batch_size is not None and isinstance(data.sampler, Sized) and len(data) > 0
+        if known:
+            return len(data.sampler), len(data)  # type: ignore[arg-type]
     lengths = [len(x) for x, _ in as_batches(data, batch_size)]
     return sum(lengths), len(lengths)
 

@@ -17,10 +17,11 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from osculate.batches import Data
+from osculate.methods._base import Method
 from osculate.parameters import undisturbed
 from osculate.training.epochs import Epochs, Fixed
 from osculate.training.settings import OPTIMIZERS, Settings
@@ -32,13 +33,13 @@ LOG = "training.csv"
 class Loop(pl.LightningModule):
     """One training loop for every method: the method says what to descend, this says how."""
 
-    def __init__(self, method: nn.Module, epochs: Epochs, settings: Settings, folder: Path | None) -> None:
+    def __init__(self, method: Method, epochs: Epochs, settings: Settings, folder: Path | None) -> None:
         super().__init__()
-        self.method = method
+        self.method: Method = method
         self.epochs = epochs
         self.settings = settings
         self.folder = folder
-        self.history: list[dict[str, float]] = []
+        self.history: list[dict[str, int | float]] = []
         self.best: dict[str, Any] | None = None
         self.read = False  # whether a checkpoint was understood
         self._loss = self._nll = self._seen = self._held_out = 0.0
@@ -61,7 +62,7 @@ class Loop(pl.LightningModule):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """The learning rate follows from the step alone, so that no scheduler state can be lost in a resume."""
         done = (self.current_epoch + batch_idx / self.epochs.num_batches) / self.settings.epochs
-        for group in self.optimizers().param_groups:
+        for group in self._groups():
             group["lr"] = self.settings.lr * self.settings.factor(min(done, 1.0))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -93,10 +94,10 @@ class Loop(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Close the epoch: a row in the history and the log, the best weights, the decision to stop."""
-        row: dict[str, float] = {"epoch": self.current_epoch + 1, "train_loss": self._loss / self._seen}
+        row: dict[str, int | float] = {"epoch": self.current_epoch + 1, "train_loss": self._loss / self._seen}
         if self._held_out:
             row["validation_nll"] = self._nll / self._held_out
-        row["lr"] = self.optimizers().param_groups[0]["lr"]
+        row["lr"] = self._groups()[0]["lr"]
         row["seconds"] = round(time.perf_counter() - self._started, 3)
         self.history.append(row)
         self._keep_best(row)
@@ -121,6 +122,10 @@ class Loop(pl.LightningModule):
         self._require_same_parameters(checkpoint["state_dict"])
         self.history, self.best = saved["history"], saved["best"]
         self.epochs.epoch = checkpoint["epoch"] + 1
+
+    def _groups(self) -> list[dict[str, Any]]:
+        (optimizer,) = self.trainer.optimizers
+        return optimizer.param_groups
 
     def restore_best(self) -> None:
         """Put the weights of the best epoch back, where early stopping has watched for them."""
@@ -149,7 +154,7 @@ class Loop(pl.LightningModule):
                     "another folder."
                 )
 
-    def _keep_best(self, row: dict[str, float]) -> None:
+    def _keep_best(self, row: dict[str, int | float]) -> None:
         if self.settings.patience is None:
             return
         nll = row["validation_nll"]
@@ -163,7 +168,7 @@ class Loop(pl.LightningModule):
 
 
 def fit(
-    method: nn.Module,
+    method: Method,
     data: Data,
     validation: Data | None,
     settings: Settings,
@@ -172,7 +177,7 @@ def fit(
     resume: bool,
     device: str,
     progress: bool,
-) -> list[dict[str, float]]:
+) -> list[dict[str, int | float]]:
     """Run the loop and return its history; see :func:`osculate.training.train`."""
     epochs = Epochs(data, settings.batch_size, settings.seed)
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
@@ -206,9 +211,7 @@ def _callbacks(folder: Path | None, progress: bool) -> list[pl.Callback]:
     folder.mkdir(parents=True, exist_ok=True)
     return [
         *bar,
-        ModelCheckpoint(
-            folder, Path(CHECKPOINT).stem, save_on_train_epoch_end=True, enable_version_counter=False
-        ),
+        ModelCheckpoint(folder, Path(CHECKPOINT).stem, save_on_train_epoch_end=True, enable_version_counter=False),
     ]
 
 
@@ -236,13 +239,15 @@ def _accelerator(device: str) -> tuple[str, int | list[int]]:
         raise ValueError(f"unknown device {device!r}; known: 'auto', 'cpu', 'cuda', 'cuda:<index>', 'mps'") from None
     if wanted.type == "cuda":
         if not torch.cuda.is_available():
-            raise ValueError(f"device {device!r} was asked for, but this torch sees no CUDA device. Use 'cpu' or 'auto'.")
+            raise ValueError(
+                f"device {device!r} was asked for, but this torch sees no CUDA device. Use 'cpu' or 'auto'."
+            )
         return "gpu", [wanted.index or 0]
     return wanted.type, 1
 
 
 @contextmanager
-def _given_back(method: nn.Module, accelerator: str) -> Iterator[None]:
+def _given_back(method: Method, accelerator: str) -> Iterator[None]:
     """Give back modes, device, gradients and random state as they were found."""
     device = next(method.parameters()).device
     gpus = list(range(torch.cuda.device_count())) if accelerator != "cpu" else []
@@ -286,7 +291,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _write_log(path: Path, rows: list[dict[str, float]]) -> None:
+def _write_log(path: Path, rows: list[dict[str, int | float]]) -> None:
     text = StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]))
     writer.writeheader()

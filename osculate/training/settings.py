@@ -102,4 +102,4 @@ class Training:
 
     posterior: Any
     model: nn.Module
-    history: list[dict[str, float]]
+    history: list[dict[str, int | float]]

@@ -154,3 +154,14 @@ def test_effective_parameters_are_between_none_and_all() -> None:
         gamma = osc.evidence.effective_parameters(q.replace(prior=osc.priors.Isotropic(precision)))
         data_rank = osc.evidence.effective_parameters(q.replace(prior=osc.priors.Isotropic(1e-9)))
         assert sum(gamma.values()) == pytest.approx(share * sum(data_rank.values()), abs=1e-3)
+
+
+@pytest.mark.parametrize("structure", osc.structures.REGISTRY)
+def test_weights_that_are_all_zero_get_the_largest_precision_and_the_others_converge(structure: str) -> None:
+    model, x = ZOO["mlp"].model(), ZOO["mlp"].x(25)
+    with torch.no_grad():
+        model[0].bias.zero_()
+    likelihood = osc.likelihoods.Gaussian(0.5)
+    q = osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior="evidence")
+    assert float(q.prior.precision[1]) >= 1e11
+    assert float(q.prior.precision[[0, 2, 3]].max()) < 1e6

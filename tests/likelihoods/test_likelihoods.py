@@ -66,7 +66,9 @@ def test_the_root_of_a_saturated_softmax_is_finite() -> None:
     f = torch.tensor([[200.0, 0.0, -300.0], [-1e4, 0.0, 1e4], [0.0, 0.0, 0.0]])
     root = osc.likelihoods.Categorical().root(f, torch.zeros(3).long())
     assert bool(root.isfinite().all())
-    assert_close(torch.einsum("vnc,vnd->ncd", root, root), osc.likelihoods.Categorical().hessian(f, torch.zeros(3).long()), 1e-6)
+    assert_close(
+        torch.einsum("vnc,vnd->ncd", root, root), osc.likelihoods.Categorical().hessian(f, torch.zeros(3).long()), 1e-6
+    )
 
 
 def test_log_prob_alone_is_enough_for_a_fit() -> None:

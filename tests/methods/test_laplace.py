@@ -106,7 +106,11 @@ def test_subsets() -> None:
     assert_close(last.structure.dense(), everything.structure.dense()[-21:, -21:], 1e-5)
     named = osc.laplace(model, CATEGORICAL, (X, Y), subset=["4.weight", "0"], prior=1.0)
     assert named.network.space.names == ("0.weight", "0.bias", "4.weight")
-    for bad, match in (("lastlayer", "did you mean 'last_layer'"), (["4.weigth"], "did you mean '4.weight'"), ([], "empty")):
+    for bad, match in (
+        ("lastlayer", "did you mean 'last_layer'"),
+        (["4.weigth"], "did you mean '4.weight'"),
+        ([], "empty"),
+    ):
         with pytest.raises(ValueError, match=match):
             osc.laplace(model, CATEGORICAL, (X, Y), subset=bad)
 

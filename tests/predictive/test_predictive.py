@@ -68,7 +68,10 @@ def test_every_link_moves_towards_uniform_as_the_uncertainty_grows(link: str) ->
     likelihood = osc.likelihoods.Categorical()
     mean, covariance = random_logits(4, 1.0)
     entropies = [
-        osc.likelihoods.Categorical().distribution(links.REGISTRY[link]()(likelihood, mean, s * covariance).log()).entropy().mean()
+        osc.likelihoods.Categorical()
+        .distribution(links.REGISTRY[link]()(likelihood, mean, s * covariance).log())
+        .entropy()
+        .mean()
         for s in (1.0, 10.0, 100.0)
     ]
     assert entropies[0] < entropies[1] < entropies[2]

@@ -28,7 +28,7 @@ def held_out_nll(q: osc.posteriors.Gaussian, data: tuple[torch.Tensor, torch.Ten
 @pytest.mark.parametrize("link", ["mc", "probit"])
 def test_nothing_on_a_fine_grid_is_much_better(link: str) -> None:
     q, data = overfitted()
-    best = osc.tune(q, data, link=link)
+    best = osc.tune(q, data, link=link, caution=0.0)
     found = held_out_nll(best, data, link=link)
     for decades in torch.linspace(-4, 4, 17):
         for temperature in (0.01, 0.1, 0.3, 1.0, 3.0):
@@ -77,3 +77,13 @@ def test_refusals() -> None:
         osc.tune(q, (data[0], data[1] + 5))
     with pytest.raises(TypeError, match="Gaussian posterior"):
         osc.tune(osc.posteriors.Point(q.model, q.likelihood), data)
+
+
+def test_between_equals_the_more_unsure_posterior_is_taken() -> None:
+    q, data = overfitted()
+    best, cautious = osc.tune(q, data, caution=0.0), osc.tune(q, data)
+    outside = 20 * torch.randn(50, 2)
+    assert osc.functional_variance(cautious, outside).mean() >= osc.functional_variance(best, outside).mean()
+    losses = [-osc.predict(p, data[0]).log_prob(data[1]) for p in (cautious, best)]
+    difference = losses[0] - losses[1]
+    assert float(difference.mean()) <= 1.05 * float(difference.std()) / len(difference) ** 0.5 + 1e-4

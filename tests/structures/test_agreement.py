@@ -24,7 +24,9 @@ PRIORS = {
 def uneven(prior: osc.priors.Prior, space: osc.parameters.ParameterSpace) -> osc.priors.Prior:
     """The prior with a different precision in each of its groups."""
     precision = prior.bind(space).precision.double()
-    return prior.bind(space).with_precision(precision * torch.linspace(0.3, 3.0, max(1, precision.numel())).reshape(precision.shape))
+    return prior.bind(space).with_precision(
+        precision * torch.linspace(0.3, 3.0, max(1, precision.numel())).reshape(precision.shape)
+    )
 
 
 def fitted(net: str, likelihood: osc.likelihoods.Likelihood, structure: str, prior: float = 0.7) -> tuple:
@@ -70,7 +72,9 @@ def test_uneven_batches_equal_one_batch(net: str, structure: str) -> None:
 
 def test_fits_add_over_data_sets() -> None:
     model, x, y, whole = fitted("mlp", LIKELIHOODS["gaussian"], "kron")
-    one, two = (osc.laplace(model, LIKELIHOODS["gaussian"], (x[s], y[s]), prior=0.7) for s in (slice(4), slice(4, None)))
+    one, two = (
+        osc.laplace(model, LIKELIHOODS["gaussian"], (x[s], y[s]), prior=0.7) for s in (slice(4), slice(4, None))
+    )
     both = one.replace(fit=one.fit + two.fit)
     assert both.num_data == 6
     assert_close(osc.log_evidence(both), osc.log_evidence(whole))
@@ -94,7 +98,10 @@ def test_kron_is_the_mean_of_inputs_times_the_sum_of_outputs() -> None:
 
 def test_kron_counts_every_position_of_a_convolution() -> None:
     """[grosse2016], written as a loop over data and positions."""
-    model, likelihood = torch.nn.Sequential(torch.nn.Conv1d(2, 3, 2), torch.nn.Flatten()).double(), LIKELIHOODS["gaussian"]
+    model, likelihood = (
+        torch.nn.Sequential(torch.nn.Conv1d(2, 3, 2), torch.nn.Flatten()).double(),
+        LIKELIHOODS["gaussian"],
+    )
     x = torch.randn(4, 2, 5, dtype=torch.double)
     q = osc.laplace(model, likelihood, (x, torch.zeros(4, 12, dtype=torch.double)), structure="kron", prior=1.0)
     a = torch.stack([torch.cat([x[n, :, r : r + 2].reshape(-1), torch.ones(1)]) for n in range(4) for r in range(4)])
@@ -129,7 +136,9 @@ def test_without_any_rule_the_fallback_gives_the_same(net: str, monkeypatch: pyt
 def test_outputs_of_several_axes_are_flattened() -> None:
     model = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 2)).double()
     x = torch.randn(5, 1, 4, dtype=torch.double)
-    q = osc.laplace(model, LIKELIHOODS["gaussian"], (x, torch.randn(5, 2, 3, dtype=torch.double)), structure="full", prior=1.0)
+    q = osc.laplace(
+        model, LIKELIHOODS["gaussian"], (x, torch.randn(5, 2, 3, dtype=torch.double)), structure="full", prior=1.0
+    )
     assert osc.functional_variance(q, x).shape == (5, 6, 6)
     assert osc.predict(q, x).mean.shape == (5, 2, 3)
     check_functional_variance(q, reference.jacobian(model, x), x)

@@ -100,9 +100,7 @@ def _spread_out(x: Tensor, steps: list[int]) -> Tensor:
     return wide
 
 
-def _patches(
-    x: Tensor, kernel: Sequence[int], steps: list[int], holes: list[int], groups: int, ones: bool
-) -> Tensor:
+def _patches(x: Tensor, kernel: Sequence[int], steps: list[int], holes: list[int], groups: int, ones: bool) -> Tensor:
     """The windows of a padded input: (N, R, G, I) with I running over channels of a group and kernel positions.
 
     A constant one follows them where ``ones``; windows are copied only once.

@@ -15,7 +15,7 @@ class Bridge:
     .. math:: \alpha_c = \frac{1}{v_c}\Big(1 - \frac{2}{C} + \frac{e^{\mu_c}}{C^2} \sum_d e^{-\mu_d}\Big),
 
     for logits projected onto sum zero and scaled as the publication's norm correction prescribes. [hobbhahn2022]
-    """  # noqa: D400
+    """
 
     def __call__(
         self, likelihood: Likelihood, mean: Float[Tensor, "N C"], covariance: Float[Tensor, "N C C"]

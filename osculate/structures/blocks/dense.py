@@ -26,26 +26,26 @@ class DenseBlock(Block):
         flat = positions.reshape(-1).to(device)
         return cls(flat, torch.zeros(len(flat), len(flat), dtype=dtype, device=device))
 
-    def tensors(self) -> dict[str, Tensor]:  # noqa: D102
+    def tensors(self) -> dict[str, Tensor]:
         return {"matrix": self.matrix}
 
-    def with_tensors(self, tensors: dict[str, Tensor]) -> "DenseBlock":  # noqa: D102
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "DenseBlock":
         return replace(self, **tensors)
 
-    def contribution(self, form: Form) -> dict[str, Tensor]:  # noqa: D102
+    def contribution(self, form: Form) -> dict[str, Tensor]:
         rows = form.rows().flatten(0, 1)
         return {"matrix": gram(rows)}
 
-    def project(self, form: Form, diagonal: bool) -> Any:  # noqa: D102
+    def project(self, form: Form, diagonal: bool) -> Any:
         return form.rows()
 
-    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DensePrecision":  # noqa: D102
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DensePrecision":
         size = delta.vector.double().to(self.matrix.device).sqrt()
         relative = scale * self.matrix.double() / size / size.unsqueeze(1)
         factor = cholesky(relative + torch.eye(len(size), dtype=size.dtype, device=size.device))
         return DensePrecision(factor, size, self.matrix.dtype)
 
-    def dense(self) -> Float[Tensor, "p p"]:  # noqa: D102
+    def dense(self) -> Float[Tensor, "p p"]:
         return self.matrix
 
 
@@ -68,27 +68,27 @@ class DensePrecision(Precision):
         """The lower Cholesky factor of Λ."""
         return self.size.unsqueeze(1) * self.relative
 
-    def log_det_ratio(self) -> Float[Tensor, ""]:  # noqa: D102
+    def log_det_ratio(self) -> Float[Tensor, ""]:
         return 2 * self.relative.diagonal().log().sum()
 
-    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return (v.double() @ self.factor @ self.factor.T).to(v.dtype)
 
-    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return torch.cholesky_solve(v.double().reshape(-1, v.shape[-1]).T, self.factor).T.reshape(v.shape).to(v.dtype)
 
-    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         flat = z.double().reshape(-1, z.shape[-1]).T
         return torch.linalg.solve_triangular(self.factor.T, flat, upper=True).T.reshape(z.shape).to(z.dtype)
 
-    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         flat = v.double().reshape(-1, v.shape[-1]).T
         return torch.linalg.solve_triangular(self.factor, flat, upper=False).T.reshape(v.shape).to(v.dtype)
 
-    def variance(self) -> Float[Tensor, " p"]:  # noqa: D102
+    def variance(self) -> Float[Tensor, " p"]:
         return torch.cholesky_inverse(self.factor).diagonal().to(self.dtype)
 
-    def contract(self, projected: Any, diagonal: bool) -> Tensor:  # noqa: D102
+    def contract(self, projected: Any, diagonal: bool) -> Tensor:
         rows = self.whiten(projected)
         if diagonal:
             return rows.square().sum(-1).T

@@ -28,28 +28,28 @@ class DiagonalBlock(Block):
         flat = positions.reshape(-1).to(device)
         return cls(flat, torch.zeros(len(flat), dtype=dtype, device=device))
 
-    def tensors(self) -> dict[str, Tensor]:  # noqa: D102
+    def tensors(self) -> dict[str, Tensor]:
         return {"values": self.values}
 
-    def with_tensors(self, tensors: dict[str, Tensor]) -> "DiagonalBlock":  # noqa: D102
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "DiagonalBlock":
         return replace(self, **tensors)
 
-    def contribution(self, form: Form) -> dict[str, Tensor]:  # noqa: D102
+    def contribution(self, form: Form) -> dict[str, Tensor]:
         if isinstance(form, Outer) and form.shared == 1:
             g2 = form.g.square().sum(0)[:, 0]  # (N, G, O)
             a2 = form.a.square()[:, 0]  # (N, G, I)
             return {"values": torch.einsum("ngo,ngi->goi", g2, a2).reshape(-1)}
         return {"values": form.rows().square().sum((0, 1))}
 
-    def project(self, form: Form, diagonal: bool) -> Any:  # noqa: D102
+    def project(self, form: Form, diagonal: bool) -> Any:
         if isinstance(form, Outer) and form.shared == 1:
             return form.a[:, 0].square(), form.g[:, :, 0].square() if diagonal else form.g[:, :, 0]
         return form.rows().square() if diagonal else form.rows()
 
-    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DiagonalPrecision":  # noqa: D102
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DiagonalPrecision":
         return DiagonalPrecision(scale * self.values, delta.vector.to(self.values))
 
-    def dense(self) -> Float[Tensor, "p p"]:  # noqa: D102
+    def dense(self) -> Float[Tensor, "p p"]:
         return self.values.diag()
 
 
@@ -65,25 +65,25 @@ class DiagonalPrecision(Precision):
         """The eigenvalues λ."""
         return self.signal + self.delta
 
-    def log_det_ratio(self) -> Float[Tensor, ""]:  # noqa: D102
+    def log_det_ratio(self) -> Float[Tensor, ""]:
         return (self.signal / self.delta).log1p().sum(dtype=torch.double)
 
-    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self.values * v
 
-    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return v / self.values
 
-    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return z * self.values.rsqrt()
 
-    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return v * self.values.rsqrt()
 
-    def variance(self) -> Float[Tensor, " p"]:  # noqa: D102
+    def variance(self) -> Float[Tensor, " p"]:
         return self.values.reciprocal()
 
-    def contract(self, projected: Any, diagonal: bool) -> Tensor:  # noqa: D102
+    def contract(self, projected: Any, diagonal: bool) -> Tensor:
         if isinstance(projected, tuple):
             a2, g = projected
             variances = self.variance().reshape(*a2.shape[1:2], -1, a2.shape[-1])  # (G, O, I)

@@ -46,9 +46,7 @@ class KroneckerBlock(Block):
     has_bias: bool
 
     @classmethod
-    def zero(
-        cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device
-    ) -> "KroneckerBlock":
+    def zero(cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device) -> "KroneckerBlock":
         """No data yet; ``positions`` is (G, O, I)."""
         g, o, i = positions.shape
         zeros = {"dtype": dtype, "device": device}
@@ -60,13 +58,13 @@ class KroneckerBlock(Block):
             has_bias,
         )
 
-    def tensors(self) -> dict[str, Tensor]:  # noqa: D102
+    def tensors(self) -> dict[str, Tensor]:
         return {"inputs": self.inputs, "outputs": self.outputs, "count": self.count}
 
-    def with_tensors(self, tensors: dict[str, Tensor]) -> "KroneckerBlock":  # noqa: D102
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "KroneckerBlock":
         return replace(self, **tensors)
 
-    def contribution(self, form: Form) -> dict[str, Tensor]:  # noqa: D102
+    def contribution(self, form: Form) -> dict[str, Tensor]:
         assert isinstance(form, Outer)
         a = form.a.flatten(0, 1).transpose(0, 1)  # (G, N·R, I)
         g = form.g.flatten(0, 2).transpose(0, 1)  # (G, V·N·R, O)
@@ -93,7 +91,7 @@ class KroneckerBlock(Block):
         """Matrices out of the eigenbasis."""
         return self._output_basis[1] @ matrices @ self._input_basis[1].mT
 
-    def project(self, form: Form, diagonal: bool) -> Any:  # noqa: D102
+    def project(self, form: Form, diagonal: bool) -> Any:
         if isinstance(form, Outer) and form.shared == 1:
             a = torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1])
             g = torch.einsum("vngo,gop->vngp", form.g[:, :, 0], self._output_basis[1])
@@ -115,7 +113,7 @@ class KroneckerBlock(Block):
         matrices = matrices if first_a else matrices @ ua
         return matrices if first_g else ub.mT @ matrices
 
-    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "KroneckerPrecision":  # noqa: D102
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "KroneckerPrecision":
         if delta.weight is None:
             raise ValueError(
                 "the kron structure is exact for one prior precision a parameter tensor, and has no eigenbasis for "
@@ -130,7 +128,7 @@ class KroneckerBlock(Block):
         """u: the bias column in the eigenbasis."""
         return self._input_basis[1][:, -1:, :]
 
-    def dense(self) -> Float[Tensor, "p p"]:  # noqa: D102
+    def dense(self) -> Float[Tensor, "p p"]:
         a = self.inputs / self.count.clamp(min=1)
         return torch.block_diag(*(torch.kron(b, a_) for b, a_ in zip(self.outputs, a, strict=True)))
 
@@ -177,7 +175,7 @@ class KroneckerPrecision(Precision):
         assert self.bias is not None
         return (self.bias - self.weight) / self._determinant
 
-    def log_det_ratio(self) -> Float[Tensor, ""]:  # noqa: D102
+    def log_det_ratio(self) -> Float[Tensor, ""]:
         total = (self.signal / self.weight).log1p().sum(dtype=torch.double)
         if self.bias is None:
             return total
@@ -197,23 +195,23 @@ class KroneckerPrecision(Precision):
         y = self.block.rotate(v.unflatten(-1, self.signal.shape)) * self._eigenvalues**before
         return self.block.rotate_back(self._rank_one(y, middle) * self._eigenvalues**after).flatten(-3)
 
-    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self._apply(v, 0.5, 1.0, 0.5)
 
-    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self._apply(v, -0.5, -1.0, -0.5)
 
-    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         y = self._rank_one(z.unflatten(-1, self.signal.shape), -0.5)
         return self.block.rotate_back(y * self._inverse.sqrt()).flatten(-3)
 
-    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:  # noqa: D102
+    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self._whitened(self.block.rotate(v.unflatten(-1, self.signal.shape))).flatten(-3)
 
     def _whitened(self, rotated: Tensor) -> Tensor:
         return self._rank_one(rotated * self._inverse.sqrt(), -0.5)
 
-    def variance(self) -> Float[Tensor, " p"]:  # noqa: D102
+    def variance(self) -> Float[Tensor, " p"]:
         ub, ua = self.block._output_basis[1], self.block._input_basis[1]
         result = ub.square() @ self._inverse @ ua.square().mT
         if self.bias is not None:
@@ -221,7 +219,7 @@ class KroneckerPrecision(Precision):
             result = result - ub.square() @ (self._downdate.unsqueeze(-1) * pushed.square())
         return result.reshape(-1)
 
-    def contract(self, projected: Any, diagonal: bool) -> Tensor:  # noqa: D102
+    def contract(self, projected: Any, diagonal: bool) -> Tensor:
         if not isinstance(projected, tuple):
             rows = self._whitened(projected).flatten(2)
             if diagonal:

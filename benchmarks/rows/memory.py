@@ -1,0 +1,36 @@
+"""Peak memory of a linearised predictive, in units of the activations of a forward pass over the same points."""
+
+from collections.abc import Callable
+
+import osculate as osc
+from benchmarks import peers
+from benchmarks.networks import posterior, setting
+from benchmarks.result import PeerResult, Result, row
+from benchmarks.timing import Effort, Spread, activation_bytes, peak_bytes
+
+POINTS, PEER_POINTS = 100, 20
+BOUND = 20.0
+
+
+def _memory(network: str, structure: str) -> Callable[[Effort], Result]:
+    def measure(effort: Effort) -> Result:
+        data, q = setting(network), posterior(network, structure)
+        x = data.x[:POINTS]
+        unit = activation_bytes(data.model, x)
+        peak = peak_bytes(lambda: osc.predict(q, x, link="probit"))
+        theirs = ()
+        if peers.available():
+            la = peers.posterior(network, structure)
+            cost = peak_bytes(lambda: peers.predict(la, x[:PEER_POINTS])) * POINTS / PEER_POINTS
+            spread = Spread.of([cost / unit])
+            theirs = (PeerResult(peers.DEFAULT, spread, f"{cost / 1e6:,.0f} MB, from {PEER_POINTS} points"),)
+        name = f"memory probit {structure} {network}"
+        note = f"{peak / 1e6:.1f} MB, activations {unit / 1e6:.2f} MB"
+        return Result(name, "activations, same points", Spread.of([peak / unit]), BOUND, theirs, note=note)
+
+    return measure
+
+
+for _network in ("mlp", "lenet"):
+    for _structure in ("kron", "diag"):
+        row(f"memory-{_structure}-{_network}")(_memory(_network, _structure))

@@ -1,0 +1,81 @@
+"""Predictives for 100 points at once, in units of one training pass (or forward passes) over the same points."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+import osculate as osc
+from benchmarks import peers
+from benchmarks.networks import posterior, setting
+from benchmarks.result import PeerResult, Result, row
+from benchmarks.timing import Effort, ratio
+
+POINTS, SAMPLES = 100, 100
+#: Points that laplace-torch is given at once: its memory and time grow with the Jacobian of all of them.
+PEER_POINTS = 20
+
+#: network, structure, bound in units, smallest speed-up over laplace-torch with its default backend.
+PREDICTIVES = (
+    ("mlp", "kron", 6.0, 500.0),
+    ("lenet", "kron", 7.0, 40.0),
+    ("mlp", "diag", 3.0, None),
+    ("lenet", "diag", 6.0, None),
+)
+
+
+def _linearised(network: str, structure: str, bound: float, faster: float | None) -> Callable[[Effort], Result]:
+    def measure(effort: Effort) -> Result:
+        data, q = setting(network), posterior(network, structure)
+        x = data.x[:POINTS]
+
+        def unit() -> None:
+            data.training_pass(POINTS)
+
+        spread = ratio(unit, lambda: osc.predict(q, x, link="probit"), effort)
+        theirs = []
+        for peer in (peers.DEFAULT, peers.BACKPACK) if peers.available() else ():
+            predict = partial(peers.predict, peers.posterior(network, structure, peer), x[:PEER_POINTS])
+            cost = ratio(unit, predict, effort, POINTS / PEER_POINTS)
+            theirs.append(PeerResult(peer, cost, f"on {PEER_POINTS} points, scaled"))
+        name = f"predict probit {structure} {network}"
+        bounds = {} if faster is None else {peers.DEFAULT: faster}
+        return Result(name, "forward + backward, same points", spread, bound, tuple(theirs), bounds)
+
+    return measure
+
+
+def _sampled(network: str, structure: str) -> Callable[[Effort], Result]:
+    def measure(effort: Effort) -> Result:
+        data, q = setting(network), posterior(network, structure)
+
+        def forward_passes() -> None:
+            with torch.no_grad():
+                for _ in range(SAMPLES):
+                    data.model(data.x)
+
+        def ours() -> None:
+            osc.predict(q, data.x, via="sampled", samples=SAMPLES)
+
+        spread = ratio(forward_passes, ours, effort)
+        theirs = ()
+        if peers.available():
+            la = peers.posterior(network, structure)
+
+            def peer() -> None:
+                for x in data.x[:200].split(POINTS):
+                    la(x, pred_type="nn", link_approx="mc", n_samples=SAMPLES)
+
+            cost = ratio(forward_passes, peer, effort, len(data.x) / 200)
+            theirs = (PeerResult(peers.DEFAULT, cost, "on 200 points in batches of 100, scaled"),)
+        name = f"predict sampled {structure} {network}"
+        return Result(name, f"{SAMPLES} forward passes, N = {len(data.x)}", spread, 1.3, theirs)
+
+    return measure
+
+
+for _network, _structure, _bound, _faster in PREDICTIVES:
+    row(f"predict-probit-{_structure}-{_network}")(_linearised(_network, _structure, _bound, _faster))
+for _network in ("mlp", "lenet"):
+    for _structure in ("kron", "diag"):
+        row(f"predict-sampled-{_structure}-{_network}")(_sampled(_network, _structure))

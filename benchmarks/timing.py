@@ -1,0 +1,108 @@
+"""Process CPU time as ratios, with the unit measured next to the work; and live bytes by torch's own allocator log."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+Work = Callable[[], object]
+
+#: One measurement lasts at least this long, so that the work is repeated within it where it is shorter (seconds).
+SHORTEST = 0.04
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes:
+        repeats: interleaved repeats of unit and work.
+        budget: CPU seconds after which a slow row stops repeating; one repeat is always made.
+    """
+
+    repeats: int = 9
+    budget: float = 20.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A ratio over repeats."""
+
+    median: float
+    low: float
+    high: float
+    repeats: int
+    unit_seconds: float | None = None
+
+    @classmethod
+    def of(cls, values: list[float], unit_seconds: float | None = None) -> "Spread":
+        """Median and range."""
+        return cls(statistics.median(values), min(values), max(values), len(values), unit_seconds)
+
+
+def seconds(work: Work, times: int = 1) -> float:
+    """Process CPU seconds of one call."""
+    start = time.process_time()
+    for _ in range(times):
+        work()
+    return (time.process_time() - start) / times
+
+
+def ratio(unit: Work, work: Work, effort: Effort, scale: float = 1.0) -> Spread:
+    """The cost of ``work`` in units, from interleaved repeats: unit, work, unit, work …
+
+    Args:
+        unit: what one unit is.
+        work: what is measured.
+        effort: how long.
+        scale: factor on each ratio, for work on fewer data than the unit.
+    """
+    seconds(unit)  # the first call pays for memory, threads and kernels
+    unit_times = max(1, round(SHORTEST / seconds(unit)))
+    first = seconds(work)
+    if first > effort.budget:
+        return Spread.of([scale * first / seconds(unit, unit_times)])
+    times = max(1, round(SHORTEST / seconds(work)))
+    ratios, units, spent = [], [], 0.0
+    while len(ratios) < effort.repeats and (not ratios or spent < effort.budget):
+        units.append(seconds(unit, unit_times))
+        cost = seconds(work, times)
+        spent += cost * times
+        ratios.append(scale * cost / units[-1])
+    return Spread.of(ratios, statistics.median(units))
+
+
+def peak_bytes(work: Work) -> int:
+    """The most memory that tensors made by ``work`` took at once, temporaries inside operations included.
+
+    Every allocation and release of torch's CPU allocator is logged by its profiler and summed in order.
+    """
+    work()
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it announces itself on stderr otherwise
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+def activation_bytes(model: nn.Module, x: Tensor) -> int:
+    """The bytes of the outputs of every layer for these inputs."""
+    sizes: list[int] = []
+    leaves = [layer for layer in model.modules() if not any(True for _ in layer.children())]
+    hooks = [
+        layer.register_forward_hook(lambda _, __, output: sizes.append(output.numel() * output.itemsize))
+        for layer in leaves
+        if not isinstance(layer, nn.Flatten)
+    ]
+    model(x)
+    for hook in hooks:
+        hook.remove()
+    return sum(sizes)

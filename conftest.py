@@ -1,0 +1,33 @@
+"""For tests and doctests alike: a fixed seed, one thread, and the names that every example uses."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def seed() -> int:
+    """The same random numbers in every test, whatever ran before it."""
+    torch.manual_seed(0)
+    np.random.seed(0)  # scikit-learn and Lightning fall back on it
+    return 0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """One thread a process, so that two test processes do not fight for two cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def names_of_examples(doctest_namespace: dict[str, Any]) -> None:
+    """Examples in docstrings start from ``import torch``, ``from torch import nn``, ``import osculate as osc``."""
+    import osculate  # here, so that the type checks of the tests are switched on first
+
+    doctest_namespace.update(torch=torch, nn=torch.nn, osc=osculate)

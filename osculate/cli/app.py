@@ -1,0 +1,174 @@
+"""The parser: each command is a few frozen dataclasses, whose fields are its options and the keys of its YAML."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
+
+from osculate.cli import demo, evaluate, fit, predict, train
+from osculate.registry import lookup
+
+#: What a user can cause and repair: answered by one sentence, not by a traceback.
+USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError, ImportError, ArgumentError)
+
+DESCRIPTION = "Calibrated uncertainty for neural networks by Laplace's method."
+EPILOGUE = "`osculate COMMAND --help` lists the options of a command; `osculate demo` needs none and downloads nothing."
+
+
+@dataclass(frozen=True)
+class Command:
+    """One sub-command.
+
+    Args:
+        run: does the work; takes one value of each part.
+        parts: frozen dataclasses whose fields are the options.
+        text: what it does and leaves; the first line stands in the list of commands.
+    """
+
+    run: Callable[..., None]
+    parts: tuple[type, ...]
+    text: str
+
+    @property
+    def options(self) -> list[str]:
+        """The names of all options."""
+        return [f.name for part in self.parts for f in fields(part)]
+
+
+COMMANDS = {
+    name: Command(module.run, module.PARTS, module.__doc__ or "")
+    for name, module in {
+        "demo": demo,
+        "train": train,
+        "fit": fit,
+        "predict": predict,
+        "evaluate": evaluate,
+    }.items()
+}
+
+
+class _Formatter(DefaultHelpFormatter):
+    """Options with dashes, as they are typed."""
+
+    def _format_action_invocation(self, action: Any) -> str:
+        return super()._format_action_invocation(action).replace("_", "-")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0, 2 for an error of the user's, 130 for Ctrl+C.
+
+    Args:
+        arguments: what stands after ``osculate`` on the command line; by default that of this process.
+
+    Raises:
+        Exception: with ``--traceback``, or OSCULATE_TRACEBACK set, errors are raised as they are.
+    """
+    typed = _normalised(sys.argv[1:] if arguments is None else arguments)
+    traceback = "--traceback" in typed or bool(os.environ.get("OSCULATE_TRACEBACK"))
+    typed = [word for word in typed if word != "--traceback"]
+    try:
+        if not typed:
+            typed = ["--help"]
+        _require_known(typed)
+        chosen = _parser().parse_args(typed)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn  # type: ignore[assignment]
+            _dispatch(chosen)
+    except USER_ERRORS as error:
+        if traceback:
+            raise
+        print(f"osculate: error: {_one_line(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("osculate: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="osculate",
+        description=DESCRIPTION,
+        epilog=EPILOGUE,
+        exit_on_error=False,
+        version=_version(),
+        formatter_class=_Formatter,
+    )
+    parser.add_argument("--traceback", action="store_true", help="show where an error happened, for reports of bugs")
+    commands = parser.add_subcommands(required=True, dest="command", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        sub = ArgumentParser(
+            exit_on_error=False,
+            usage=f"osculate {name} [options]",
+            description=" ".join(command.text.split()),
+            formatter_class=_Formatter,
+        )
+        sub.add_argument("--config", action="config", help="YAML file with any of the options below")
+        for part in command.parts:
+            sub.add_class_arguments(part, fail_untyped=False)
+        commands.add_subcommand(name, sub, help=command.text.splitlines()[0])
+    return parser
+
+
+def _dispatch(chosen: Namespace) -> None:
+    command = COMMANDS[chosen.command]
+    values = chosen[chosen.command].as_dict()
+    command.run(*(part(**{f.name: values[f.name] for f in fields(part)}) for part in command.parts))
+
+
+def _normalised(words: Sequence[str]) -> list[str]:
+    """What a person types, as the parser knows it.
+
+    ``--train-size=5`` becomes ``--train_size=5`` (fields have no dashes), and a switch may stand alone or be denied:
+    ``--tune``, ``--no-progress``.
+    """
+    switches = {f.name for c in COMMANDS.values() for part in c.parts for f in fields(part) if f.type is bool}
+    result = []
+    for number, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        name = name[2:].replace("-", "_")
+        if not word.startswith("--"):
+            result.append(word)
+        elif name in switches and not equals and words[number + 1 : number + 2] not in (["true"], ["false"]):
+            result.append(f"--{name}=true")
+        elif name.removeprefix("no_") in switches and not equals and name.startswith("no_"):
+            result.append(f"--{name.removeprefix('no_')}=false")
+        else:
+            result.append("--" + name + equals + value)
+    return result
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _require_known(typed: Sequence[str]) -> None:
+    """Answer an unknown command or option with the known ones; the parser would not."""
+    named = next((word for word in typed if not word.startswith("-")), None)
+    if named is None:
+        return
+    command = lookup("command", named, COMMANDS)
+    known = dict.fromkeys(
+        f"--{name.replace('_', '-')}" for name in ("help", "config", "print_config", *command.options)
+    )
+    for word in typed:
+        if word.startswith("--"):
+            lookup(f"option of osculate {named}", word.partition("=")[0].partition(".")[0].replace("_", "-"), known)
+
+
+def _warn(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    """A warning as a user of the command line wants it: without the line of code that gave it."""
+    print(f"osculate: warning: {_one_line(message)}", file=sys.stderr)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("osculate")
+    except PackageNotFoundError:
+        return "not installed"

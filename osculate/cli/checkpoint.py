@@ -1,0 +1,208 @@
+"""A trained network on disk: its weights as safetensors, and a card that says how to build and feed it."""
+
+import importlib
+import inspect
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from osculate.cli.options import DataOptions, plain
+from osculate.data import Dataset, Scaling
+from osculate.likelihoods import Categorical, Gaussian, Likelihood
+from osculate.networks import NETWORKS, build
+
+#: Version of the card; files of another one are refused.
+FORMAT = 1
+HEADER = "osculate_model"
+MODEL = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is needed to use a network's weights.
+
+    Args:
+        model: name of a built-in network, or ``package.module:factory`` of the user's own.
+        options: keyword arguments of its constructor.
+        input_shape: shape of one input.
+        outputs: number of outputs C.
+        noise: noise scale of a Gaussian likelihood, in standardised units; None for classes.
+        data: the data options of the training.
+        facts: names of the classes, and how inputs and targets were standardised.
+    """
+
+    model: str
+    options: dict[str, Any]
+    input_shape: tuple[int, ...]
+    outputs: int
+    noise: float | None
+    data: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """p(y|f) that the network was trained with."""
+        return Categorical() if self.noise is None else Gaussian(self.noise)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, or None for regression."""
+        names = self.facts.get("classes")
+        return None if names is None else tuple(names)
+
+    def scaling(self, which: str) -> Scaling | None:
+        """How "input" or "target" was standardised, or None."""
+        numbers = self.facts.get(f"{which}_scaling")
+        return None if numbers is None else Scaling(torch.tensor(numbers["mean"]), torch.tensor(numbers["scale"]))
+
+    def data_options(self) -> DataOptions:
+        """The data that the network was trained on."""
+        known = dict(self.data)
+        folder = known.pop("data_folder", None)
+        return DataOptions(**known, data_folder=None if folder is None else Path(folder))
+
+    def network(self, allowed: str | None = None) -> nn.Module:
+        """Build the network, in evaluation mode.
+
+        Args:
+            allowed: the factory that the user has named. A file may say which code made it; it may not make that
+                code run.
+
+        Raises:
+            ValueError: the card names a factory that the user has not, or options that do not fit.
+        """
+        name = allowed or self.model
+        if allowed is None and ":" in self.model:
+            raise ValueError(f"the network is made by {self.model}: pass --model {self.model} to allow that it runs.")
+        return build_network(name, self.input_shape, self.outputs, self.options).eval()
+
+
+def card_of(dataset: Dataset, data: DataOptions, model: str, options: Mapping[str, Any], noise: float | None) -> Card:
+    """The card of a network for a data set."""
+    scalings = {"input_scaling": dataset.input_scaling, "target_scaling": dataset.target_scaling}
+    facts = {
+        "classes": dataset.classes,
+        **{name: s and {"mean": s.mean.tolist(), "scale": s.scale.tolist()} for name, s in scalings.items()},
+    }
+    shape, outputs = tuple(dataset.input_shape), dataset.outputs
+    return Card(model, dict(options), shape, outputs, noise, plain(asdict(data)), plain(facts))
+
+
+def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options: Mapping[str, Any]) -> nn.Module:
+    """A built-in network by name, or the user's own by ``package.module:factory``.
+
+    A factory is called with those of ``input_shape``, ``outputs`` and the options that it takes.
+
+    Raises:
+        ValueError: an unknown name, options that the network does not take, or a factory that is not there.
+        TypeError: the factory returns something else than a module.
+    """
+    if ":" not in name:
+        try:
+            return build(name, input_shape, outputs, **options)
+        except TypeError as error:
+            raise ValueError(f"the network {name!r} does not take the options {dict(options)}: {error}") from None
+    factory = _factory(name)
+    accepted = inspect.signature(factory).parameters
+    offered = {"input_shape": input_shape, "outputs": outputs}
+    network = factory(**{key: value for key, value in offered.items() if key in accepted}, **options)
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"{name} returned a {type(network).__name__}, not a torch.nn.Module.")
+    return network
+
+
+def _factory(name: str) -> Any:
+    module_name, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:  # a console script does not see the folder it is started in
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ValueError(
+            f"--model {name}: the module {module_name!r} cannot be imported ({error}). Name it as "
+            f"package.module:factory, seen from the current folder, or take one of {', '.join(NETWORKS)}."
+        ) from error
+    if not callable(getattr(module, attribute, None)):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ValueError(f"--model {name}: {module_name!r} has no callable {attribute!r}; it has {', '.join(known)}.")
+    return getattr(module, attribute)
+
+
+def save_model(path: Path, model: nn.Module, card: Card) -> None:
+    """Write weights and card to one safetensors file, aside first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in _state(model).items()}
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file(tensors, aside, metadata={HEADER: json.dumps({"format": FORMAT, **plain(asdict(card))})})
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read_model(path: Path) -> tuple[dict[str, Tensor], Card | None]:
+    """Weights and card; the card is None in a safetensors file that osculate did not write.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no safetensors file, or its card is of another version or damaged.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint at {str(path)!r}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(
+            f"{str(path)!r} is no readable safetensors file ({error}). Other formats can execute code when they are "
+            "read; write a state dict with safetensors.torch.save_file(model.state_dict(), path)."
+        ) from error
+    return tensors, _card(path, metadata[HEADER]) if HEADER in metadata else None
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> nn.Module:
+    """Put weights into a network.
+
+    Raises:
+        ValueError: names or shapes differ; the message names the first that does.
+    """
+    mine = _state(model)
+    for name in [*mine, *tensors]:
+        here = tuple(mine[name].shape) if name in mine else None
+        there = tuple(tensors[name].shape) if name in tensors else None
+        if here != there:
+            raise ValueError(
+                f"{str(path)!r} belongs to another network: {name!r} has shape {there or 'none'} in the file and "
+                f"{here or 'none'} in the model."
+            )
+    model.load_state_dict(dict(tensors), strict=False)
+    return model
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers by name, tied ones once."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _card(path: Path, text: str) -> Card:
+    try:
+        content = json.loads(text)
+        found = content.pop("format")
+        if found == FORMAT:
+            return Card(**{**content, "input_shape": tuple(content["input_shape"])})
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError(f"the header of {str(path)!r} is damaged ({error}). Train it again.") from error
+    raise ValueError(
+        f"{str(path)!r} has format {found}, this version of osculate reads format {FORMAT}. Train it again, or use the "
+        "version that wrote it."
+    )

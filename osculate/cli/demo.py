@@ -1,0 +1,172 @@
+"""The main job from start to end: train, fit, tune, compare, and leave a report that explains itself.
+
+Trains a small network on real images, fits a Laplace posterior, and prints one table, MAP beside Laplace; then a curve
+with error bars. Leaves in --output (runs/demo): report.html, metrics.json, config.yaml, posterior.safetensors,
+model.safetensors, and the figures as PNG.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from osculate import structures
+from osculate.cli.checkpoint import MODEL, save_model
+from osculate.cli.classification import Classification, classify, recipe_for
+from osculate.cli.fit import POSTERIOR, summary_of
+from osculate.cli.folder import staged, versions, write_config, write_json, write_text
+from osculate.cli.options import RunOptions, pick_device
+from osculate.cli.regression import Regression, regress
+from osculate.cli.report import Report
+from osculate.cli.tables import Score, console, table
+from osculate.registry import lookup
+from osculate.serialization import save
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """What the demo shows.
+
+    Args:
+        data: digits (comes with scikit-learn), fashion_mnist, mnist or kmnist.
+        train_size: images to train on; by default all digits, 12,000 of the others.
+        seed: of the held-out images, the initial weights and the order of the data.
+        seeds: how many seeds, counted on from the first; with several, tables show mean ± standard error.
+        structure: of the posterior: kron, diag or full.
+    """
+
+    data: str = "digits"
+    train_size: int | None = None
+    seed: int = 0
+    seeds: int = 1
+    structure: str = "kron"
+
+
+PARTS = (DemoOptions, RunOptions)
+
+
+def run(options: DemoOptions, where: RunOptions) -> None:
+    """Run both parts, print the tables, write the folder."""
+    started = time.perf_counter()
+    _require_sense(options, where)
+    out, folder = console(), where.output or Path("runs/demo")
+    runs = [_classified(options, where, seed, out) for seed in range(options.seed, options.seed + options.seeds)]
+    curve = regress(options.seed, where.progress, lambda words: out.print(f"… {words}", style="dim"))
+    rows, curves = _over_seeds([run.scores for run in runs]), _over_seeds([curve.scores])
+    captions = _captions(runs[0], options)
+    for caption, part in zip(captions, (rows, curves), strict=True):
+        out.print(table(caption, part))
+    with staged(folder) as aside:
+        figures = _draw(aside, runs[0], curve)
+        save(runs[0].q, aside / POSTERIOR)
+        save_model(aside / MODEL, runs[0].q.model, runs[0].card)
+        write_config(aside / "config.yaml", "demo", options, where)
+        seconds = _seconds(runs, curve, started)
+        write_json(aside / "metrics.json", _metrics(options, runs, curve, seconds))
+        settings = {f.name: getattr(options, f.name) for f in fields(options)}
+        report = Report(options.data, settings, dict(zip(captions, (rows, curves), strict=True)), figures, seconds)
+        write_text(aside / "report.html", report.html(runs[0], versions()))
+    out.print(f"Saved in {folder}: open {folder / 'report.html'}  ({time.perf_counter() - started:.0f} s)")
+
+
+def _require_sense(options: DemoOptions, where: RunOptions) -> None:
+    """Refuse at once what would otherwise fail after the training."""
+    recipe_for(options.data)
+    lookup("structure", options.structure, structures.REGISTRY)
+    pick_device(where.device)
+    if options.seeds < 1:
+        raise ValueError(f"--seeds is {options.seeds}: at least one run is needed.")
+
+
+def _classified(options: DemoOptions, where: RunOptions, seed: int, out: Console) -> Classification:
+    prefix = f"seed {seed}: " if options.seeds > 1 else ""
+    return classify(
+        options.data,
+        train_size=options.train_size,
+        structure=options.structure,
+        seed=seed,
+        device=where.device,
+        progress=where.progress,
+        say=lambda words: out.print(f"… {prefix}{words}", style="dim"),
+    )
+
+
+def _over_seeds(runs: list[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, Score]]:
+    return {
+        method: {name: Score.over([run[method][name] for run in runs]) for name in scores}
+        for method, scores in runs[0].items()
+    }
+
+
+def _captions(first: Classification, options: DemoOptions) -> tuple[str, str]:
+    test, train = len(first.dataset.test[0]), len(first.dataset.train[0])
+    seeds = f", mean ± standard error of {options.seeds} seeds" if options.seeds > 1 else ""
+    return (
+        f"{options.data}: {test:,} test images, {train:,} to train on{seeds}",
+        "a curve with a gap in its data: 200 test points",
+    )
+
+
+def _draw(folder: Path, first: Classification, curve: Regression) -> dict[str, Path]:
+    """The four figures, of the first seed."""
+    from osculate import plots
+
+    shifted = first.shifted
+    inside = {name: np.asarray(record.inside["entropy"]) for name, record in shifted.items()}
+    outside = {
+        name: {kind: np.asarray(scores["entropy"]) for kind, scores in record.outside.items()}
+        for name, record in shifted.items()
+    }
+    auroc = {
+        name: {kind: scores["entropy"] for kind, scores in record.auroc.items()} for name, record in shifted.items()
+    }
+    classes = first.dataset.classes or ()
+    bands = {
+        name: plots.Band(
+            np.asarray(line.x),
+            np.asarray(line.mean),
+            np.asarray(line.sd),
+            f"log-likelihood in the gap {curve.scores[name]['log_likelihood_gap']:.2f}",
+        )
+        for name, line in curve.lines.items()
+    }
+    points = np.asarray(curve.data[0]), np.asarray(curve.data[1])
+    images, targets = (np.asarray(part) for part in first.dataset.test)
+    drawn = {
+        "reliability": plots.reliability_diagram(first.records),
+        "entropy": plots.entropy_histograms(inside, outside, len(classes), auroc),
+        "least_sure": plots.least_sure(
+            images, targets, {name: np.asarray(first.records[name].probs) for name in ("MAP", "Laplace")}, classes
+        ),
+        "regression": plots.regression_bands(bands, *points, [curve.gap]),
+    }
+    return {name: plots.save(figure, folder / f"{name}.png") for name, figure in drawn.items()}
+
+
+def _seconds(runs: list[Classification], curve: Regression, started: float) -> dict[str, float]:
+    names = runs[0].seconds
+    steps = {f"images: {name}": round(sum(run.seconds[name] for run in runs), 2) for name in names}
+    steps |= {f"curve: {name}": value for name, value in curve.seconds.items()}
+    return {**steps, "all": round(time.perf_counter() - started, 2)}
+
+
+def _metrics(
+    options: DemoOptions, runs: list[Classification], curve: Regression, seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    rows = _over_seeds([run.scores for run in runs])
+    return {
+        "data": options.data,
+        "classification": {
+            method: {name: {"mean": score.mean, "standard_error": score.error} for name, score in scores.items()}
+            for method, scores in rows.items()
+        },
+        "seeds": {str(options.seed + number): run.scores for number, run in enumerate(runs)},
+        "regression": curve.scores,
+        "posterior": summary_of(runs[0].q),
+        "seconds": seconds,
+        "versions": versions(),
+    }

@@ -1,0 +1,148 @@
+"""Fit a Laplace posterior to a trained network, and tune its prior.
+
+Leaves in --output (the folder of the checkpoint): posterior.safetensors, model.safetensors, fit.yaml, and the section
+"fit" of metrics.json.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from osculate.cli.checkpoint import MODEL, Card, card_of, fill, read_model, save_model
+from osculate.cli.folder import versions, write_config, write_section
+from osculate.cli.options import DataOptions, RunOptions, pick_device
+from osculate.cli.train import NOISE, held_out_noise
+from osculate.data import Dataset
+from osculate.evidence import effective_parameters, log_evidence
+from osculate.methods.laplace import laplace
+from osculate.posteriors import Gaussian
+from osculate.predictive import tune
+from osculate.serialization import save
+
+POSTERIOR = "posterior.safetensors"
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What to fit.
+
+    Args:
+        checkpoint: weights as safetensors: model.safetensors of osculate train, or a state dict of your own.
+        model: the network of a checkpoint that osculate did not write, or whose network is your own: mlp, lenet, cnn
+            or package.module:factory.
+        structure: full, kron, diag.
+        curvature: ggn (exact) or fisher (sampled labels: cheaper where there are many classes).
+        prior: evidence (one precision for each parameter tensor, and the noise of a regression), or a number.
+        subset: all, last_layer, or names of parameters and modules with commas between.
+        tune: then choose prior precision and temperature on the validation part.
+    """
+
+    checkpoint: Path
+    model: str | None = None
+    structure: str = "kron"
+    curvature: str = "ggn"
+    prior: float | str = "evidence"
+    subset: str = "all"
+    tune: bool = False
+
+
+PARTS = (FitOptions, DataOptions, RunOptions)
+
+
+def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
+    """Fit, tune, save."""
+    started = time.perf_counter()
+    model, card, dataset = _opened(options, data)
+    q = laplace(
+        model.to(pick_device(where.device)),
+        card.likelihood,
+        dataset.train,
+        structure=options.structure,
+        curvature=options.curvature,
+        prior=options.prior,
+        subset=options.subset if options.subset in ("all", "last_layer") else options.subset.split(","),
+        progress=where.progress,
+    )
+    if options.tune:
+        _require_validation(dataset)
+        q = tune(q, dataset.validation, progress=where.progress)
+    folder = where.output or options.checkpoint.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(folder / MODEL, model, card)
+    save(q, folder / POSTERIOR)
+    summary = {**summary_of(q), "seconds": round(time.perf_counter() - started, 2), "versions": versions()}
+    write_section(folder / "metrics.json", "fit", summary)
+    write_config(folder / "fit.yaml", "fit", options, card.data_options(), where)
+    _print(q, summary)
+    print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}")
+
+
+def summary_of(q: Gaussian) -> dict[str, Any]:
+    """What the fit has found: evidence, well-determined parameters, precisions, noise."""
+    gamma = effective_parameters(q)
+    space = q.network.space
+    per_tensor = q.prior.per_tensor(space)
+    precision = {} if per_tensor is None else dict(zip(space.names, per_tensor.tolist(), strict=True))
+    scale = getattr(q.likelihood, "scale", None)
+    return {
+        "structure": q.structure.structure.name,
+        "log_evidence": float(log_evidence(q)),
+        "parameters": space.size,
+        "data": q.num_data,
+        "well_determined_parameters": sum(gamma.values()),
+        "well_determined_parameters_by_tensor": gamma,
+        "prior_precision": precision,
+        "noise_scale": None if scale is None else float(scale),
+        "temperature": float(q.temperature),
+    }
+
+
+def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Dataset]:
+    """The network with its weights, its card, and the data that it was trained on."""
+    tensors, card = read_model(options.checkpoint)
+    if card is None and options.model is None:
+        raise ValueError(
+            f"{str(options.checkpoint)!r} does not say which network it belongs to: pass --model mlp, lenet, cnn or "
+            "package.module:factory."
+        )
+    chosen = data if card is None else data.over(card.data_options())
+    dataset = chosen.load()
+    if card is not None:
+        _require_fitting(dataset, card)
+        card = replace(card, data=card_of(dataset, chosen, card.model, {}, None).data)
+        return fill(card.network(options.model), tensors, options.checkpoint), card, dataset
+    assert options.model is not None
+    noise = None if dataset.classes is not None else NOISE
+    card = card_of(dataset, chosen, options.model, {}, noise)
+    model = fill(card.network(options.model), tensors, options.checkpoint)
+    return model, replace(card, noise=held_out_noise(model, dataset, noise)), dataset
+
+
+def _require_fitting(dataset: Dataset, card: Card) -> None:
+    here = (tuple(dataset.input_shape), dataset.outputs, dataset.classes is None)
+    there = (card.input_shape, card.outputs, card.classes is None)
+    words = ("inputs of shape {}", "{} outputs", "regression: {}")
+    for mine, theirs, text in zip(here, there, words, strict=True):
+        if mine != theirs:
+            raise ValueError(
+                f"the network was trained for {text.format(theirs)}, {dataset.name!r} has {text.format(mine)}: "
+                "fit it to the data that it was trained on."
+            )
+
+
+def _require_validation(dataset: Dataset) -> None:
+    if not len(dataset.validation[0]):
+        raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
+
+
+def _print(q: Gaussian, summary: dict[str, Any]) -> None:
+    print(f"{summary['structure']} posterior over {summary['parameters']:,} parameters from {q.num_data:,} data")
+    print(f"log evidence                {summary['log_evidence']:.1f} nats")
+    print(f"well-determined parameters  {summary['well_determined_parameters']:.1f}")
+    for name, value in summary["prior_precision"].items():
+        print(f"prior precision             {value:.3g}  {name}")
+    if summary["noise_scale"] is not None:
+        print(f"noise scale                 {summary['noise_scale']:.3g} (of standardised targets)")

@@ -1,0 +1,79 @@
+"""The run folder: every file is written aside and renamed, so that an interruption leaves the old one or the new."""
+
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from osculate.cli.options import plain
+
+_PACKAGES = ("torch", "lightning", "torchmetrics", "numpy", "scikit-learn")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file under a temporary name and rename it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file."""
+    write_text(path, json.dumps(plain(content), indent=2) + "\n")
+
+
+def write_section(path: Path, section: str, content: Mapping[str, Any], fresh: bool = False) -> None:
+    """Write one section of a JSON file and keep the others, unless `fresh`."""
+    others: dict[str, Any] = {}
+    if path.is_file() and not fresh:
+        try:
+            others = json.loads(path.read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{str(path)!r} is no JSON file ({error}): remove it or choose another --output."
+            ) from error
+    write_json(path, {**others, section: content})
+
+
+def write_config(path: Path, command: str, *parts: Any) -> None:
+    """Write the options of a run as YAML that ``--config`` reads."""
+    options = {name: value for part in parts for name, value in asdict(part).items()}
+    text = yaml.safe_dump(plain(options), sort_keys=False, allow_unicode=True)
+    write_text(path, f"# osculate {command} --config {path.name} repeats this run\n{text}")
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A new folder to fill, whose files take the places of the old ones in `folder` only when all are there.
+
+    Files in `folder` that the run does not write stay; after an error everything there is as it was.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield aside
+        folder.mkdir(exist_ok=True)
+        for path in sorted(aside.iterdir()):
+            os.replace(path, folder / path.name)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def versions() -> dict[str, str]:
+    """The software that a result depends on."""
+    found = {name: version(name) for name in _PACKAGES}
+    return {"python": platform.python_version(), **found, "platform": f"{sys.platform} {platform.machine()}"}

@@ -1,0 +1,107 @@
+"""Options that several commands share, as frozen dataclasses, and what they turn into."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from osculate.data import DATASETS, Dataset, from_arrays, load
+from osculate.likelihoods import Categorical, Gaussian, Likelihood
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which data.
+
+    Args:
+        data: name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y.
+        data_folder: the only folder to look into for a named set; by default $OSCULATE_DATA, the cache, a download.
+        train_size: rows to train on; by default all.
+        validation_size: rows held out of the training data; by default a tenth, at most 2000.
+        split: for sets that come with several splits, which one.
+        splits: family of splits, standard or gap.
+        split_seed: chooses the rows that are held out, apart from the seed of the training.
+    """
+
+    data: str | None = None
+    data_folder: Path | None = None
+    train_size: int | None = None
+    validation_size: int | None = None
+    split: int | None = None
+    splits: str | None = None
+    split_seed: int | None = None
+
+    def over(self, other: "DataOptions") -> "DataOptions":
+        """These options, with the other's where nothing was said; another data set takes nothing over."""
+        if self.data not in (None, other.data):
+            return self
+        return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
+
+    def load(self) -> Dataset:
+        """Read the data set.
+
+        Raises:
+            ValueError: no data set was named, or an unknown one.
+            FileNotFoundError: its files are nowhere.
+        """
+        if self.data is None:
+            raise ValueError(f"name the data with --data: an .npz file with X and y, or one of {', '.join(DATASETS)}.")
+        sizes: dict[str, Any] = {
+            "train_size": self.train_size,
+            "validation_size": self.validation_size,
+            "seed": self.split_seed or 0,
+        }
+        if self.data.endswith(".npz"):
+            if not Path(self.data).is_file():
+                raise FileNotFoundError(f"there is no file {self.data!r}: write arrays X and y with numpy.savez.")
+            return from_arrays(self.data, **sizes)
+        return load(
+            self.data, folder=self.data_folder, split=self.split or 0, splits=self.splits or "standard", **sizes
+        )
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where and how to run.
+
+    Args:
+        output: where to leave the results; see the description of the command.
+        device: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps.
+        progress: show progress bars.
+    """
+
+    output: Path | None = None
+    device: str = "auto"
+    progress: bool = True
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device for a name; "auto" takes an accelerator where there is one.
+
+    Raises:
+        ValueError: an unknown device, or one that this machine does not have.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here ({reason}). Use auto or cpu.") from None
+    return device
+
+
+def likelihood_for(dataset: Dataset, noise: float) -> Likelihood:
+    """Categorical where the targets are classes, Gaussian with this noise scale where they are real numbers."""
+    return Categorical() if dataset.classes is not None else Gaussian(noise)
+
+
+def plain(value: Any) -> Any:
+    """A value as YAML and JSON can hold it: paths as strings, tuples as lists."""
+    if isinstance(value, dict):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,191 @@
+"""Predict with a posterior: means, probabilities and their uncertainties, to a file.
+
+Inputs are --inputs file.npz (X), or the test part of --data. --output names the file (predictions.npz or .csv); a name
+without ending writes both.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Categorical
+
+from osculate.cli.checkpoint import MODEL, Card, read_model
+from osculate.cli.folder import write_text
+from osculate.cli.options import DataOptions, RunOptions, pick_device
+from osculate.data import read_arrays
+from osculate.posteriors import Gaussian
+from osculate.predictive import functional_variance, predict
+from osculate.progress import track
+from osculate.serialization import load
+
+#: Rows at a time.
+ROWS = 500
+
+
+@dataclass(frozen=True)
+class PosteriorOptions:
+    """Which posterior, and how it predicts.
+
+    Args:
+        posterior: posterior.safetensors of osculate fit; model.safetensors must lie beside it.
+        model: allows package.module:factory to run, where the network is your own.
+        via: linearised or sampled.
+        link: how class probabilities are integrated: mc, probit, bridge, mean_field.
+        samples: networks to draw with --via sampled.
+        seed: of those draws.
+    """
+
+    posterior: Path
+    model: str | None = None
+    via: str = "linearised"
+    link: str | None = None
+    samples: int = 100
+    seed: int = 0
+
+    def open(self, device: str) -> tuple[Gaussian, Card]:
+        """Read the posterior and the card of its network.
+
+        Raises:
+            FileNotFoundError: one of the two files is missing.
+            ValueError: a file is damaged, or belongs to another network.
+        """
+        beside = self.posterior.parent / MODEL
+        tensors, card = read_model(beside)
+        if card is None:
+            raise ValueError(f"{str(beside)!r} was not written by osculate train or fit.")
+        q = load(self.posterior, card.network(self.model))
+        mode = q.network.module.state_dict()
+        if not all(torch.equal(mode[name], value) for name, value in tensors.items()):
+            raise ValueError(
+                f"{str(self.posterior)!r} was fitted to other weights than those in {str(beside)!r}: the network has "
+                "been trained again since. Run osculate fit again."
+            )
+        return q.to(device=pick_device(device)), card
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """What to predict for.
+
+    Args:
+        inputs: an .npz file with X, in the units of the training data; by default the test part of the data.
+    """
+
+    inputs: Path | None = None
+
+
+PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
+
+
+def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, where: RunOptions) -> None:
+    """Predict and write."""
+    q, card = options.open(where.device)
+    x = _inputs(inputs.inputs, data, card)
+    columns = predictions(q, x, card, options, where.progress)
+    output = where.output or options.posterior.parent / "predictions"
+    suffixes = (output.suffix,) if output.suffix else (".npz", ".csv")
+    for suffix in suffixes:
+        if suffix not in _WRITERS:
+            raise ValueError(f"predictions are written as {' or '.join(_WRITERS)}, not {suffix!r}: rename --output.")
+    for suffix in suffixes:
+        _WRITERS[suffix](output.with_suffix(suffix), columns, card)
+        print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")
+
+
+def predictions(
+    q: Gaussian, x: Tensor, card: Card, options: PosteriorOptions, progress: bool = False
+) -> dict[str, np.ndarray]:
+    """Everything that is known about each input, as arrays with one row each.
+
+    Classes: ``prediction``, ``probabilities``, ``entropy`` (nats), ``mean`` and ``functional_variance`` of the logits.
+    Real values, in original units: ``mean``, ``sd`` (noise included), ``sd_function`` (noise left out).
+    """
+    # drawn weights serve all rows of one call: sampled predictions are made in one
+    rows = len(x) if options.via == "sampled" else ROWS
+    parts = [
+        _classes(q, part, options) if card.noise is None else _numbers(q, part, card, options)
+        for part in track(x.split(rows), "predicting", -(-len(x) // rows), progress)
+    ]
+    return {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
+
+
+def _classes(q: Gaussian, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
+    y = predict(q, x, **how(options))
+    assert isinstance(y, Categorical)
+    with torch.no_grad():
+        logits = q.network(x)
+    values = {
+        "prediction": y.probs.argmax(-1),
+        "probabilities": y.probs,
+        "entropy": y.entropy(),
+        "mean": logits,
+        "functional_variance": functional_variance(q, x, diagonal=True),
+    }
+    return {name: value.detach().cpu() for name, value in values.items()}
+
+
+def _numbers(q: Gaussian, x: Tensor, card: Card, options: PosteriorOptions) -> dict[str, Tensor]:
+    noisy, clean = (predict(q, x, noise=noise, **how(options)) for noise in (True, False))
+    scaling = card.scaling("target")
+    mean, sd, sd_function = (v.detach().cpu() for v in (noisy.mean, noisy.stddev, clean.stddev))
+    if scaling is not None:
+        mean, sd, sd_function = scaling.undo(mean), sd * scaling.scale, sd_function * scaling.scale
+    return {"mean": mean, "sd": sd, "sd_function": sd_function}
+
+
+def how(options: PosteriorOptions) -> dict[str, Any]:
+    """The keyword arguments of `predict` for these options."""
+    if options.via != "sampled":
+        return {"via": options.via, "link": options.link}
+    generator = torch.Generator().manual_seed(options.seed)
+    return {"via": options.via, "samples": options.samples, "generator": generator}
+
+
+def _inputs(path: Path | None, data: DataOptions, card: Card) -> Tensor:
+    """Inputs in the units that the network was trained in."""
+    if path is None:
+        x = data.over(card.data_options()).load().test[0]
+    else:
+        x, _ = read_arrays(path, targets=False)
+        scaling = card.scaling("input")
+        x = x if scaling is None else scaling.apply(x)
+    if tuple(x.shape[1:]) != card.input_shape:
+        raise ValueError(f"the inputs have shape {tuple(x.shape[1:])} each, the network takes {card.input_shape}.")
+    return x
+
+
+def _write_npz(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            np.savez(file, **columns)  # type: ignore[arg-type]
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _write_csv(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    flat = {name: values.reshape(len(values), -1) for name, values in columns.items()}
+    labels = card.classes or [str(i) for i in range(card.outputs)]
+    writer.writerow(
+        name if values.shape[1] == 1 else f"{name}[{labels[i]}]"
+        for name, values in flat.items()
+        for i in range(values.shape[1])
+    )
+    for row in zip(*flat.values(), strict=True):
+        writer.writerow(f"{value:.7g}" for part in row for value in part)
+    write_text(path, text.getvalue())
+
+
+_WRITERS = {".npz": _write_npz, ".csv": _write_csv}

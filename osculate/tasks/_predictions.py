@@ -1,0 +1,28 @@
+"""Predictives of a data set, batch by batch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from osculate.batches import Data, as_batches, number_of_batches
+from osculate.predictive import predict
+from osculate.progress import track
+
+
+def predictions(
+    q: Any, data: Data, batch_size: int, progress: bool, title: str, options: dict[str, Any]
+) -> Iterator[tuple[Distribution, Tensor, Tensor]]:
+    """Yield (predictive, x, y), with a progress bar where it is wanted."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row")
+    batches: Any = as_batches(data, batch_size)
+    total = number_of_batches(data, batch_size)
+    if options.get("via") == "sampled":
+        # weights are drawn once for each call of predict: one call, so that all inputs share them
+        batches, total = [tuple(torch.cat(part) for part in zip(*batches, strict=True))], 1
+    for x, y in track(batches, title, total, progress):
+        with torch.no_grad():
+            yield predict(q, x, **options), x, y

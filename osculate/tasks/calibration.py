@@ -1,0 +1,186 @@
+"""Calibration: are predictions as good as they claim to be?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.distributions import Bernoulli, Categorical, Distribution
+
+from osculate import metrics
+from osculate.batches import Data
+from osculate.tasks._predictions import predictions
+
+#: Central intervals whose coverage is counted.
+LEVELS = (0.5, 0.9, 0.95)
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationRecord:
+    """What :func:`calibration` finds for classes: numbers, and the bins of a reliability diagram.
+
+    Args:
+        probs: predicted probabilities; of a likelihood with one probability for each output, those of no and
+            yes.
+        targets: the right classes.
+        confidence: mean probability of the predicted class in each bin, NaN in an empty one.
+        accuracy: share of right predictions in each bin, NaN in an empty one.
+        count: number of predictions in each bin.
+        scores: accuracy, nll, brier, ece, mce and rmsce over all predictions.
+    """
+
+    probs: Float[Tensor, "N C"]
+    targets: Int[Tensor, " N"]
+    confidence: Float[Tensor, " B"]
+    accuracy: Float[Tensor, " B"]
+    count: Int[Tensor, " B"]
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def metrics(self) -> dict[str, float]:
+        """The scores by name: accuracy, nll, brier (summed over classes), ece, mce, rmsce."""
+        return dict(self.scores)
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionRecord:
+    """What :func:`calibration` finds for real-valued targets.
+
+    Args:
+        mean: predictive means.
+        standard_deviation: predictive standard deviations, observation noise included.
+        targets: what was observed.
+        scores: rmse, log_likelihood (per point, in nats) and the coverage of the central 50, 90 and 95 %
+            intervals.
+    """
+
+    mean: Float[Tensor, "N C"]
+    standard_deviation: Float[Tensor, "N C"]
+    targets: Float[Tensor, "N C"]
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def metrics(self) -> dict[str, float]:
+        """The scores by name: rmse, log_likelihood, coverage_50, coverage_90, coverage_95."""
+        return dict(self.scores)
+
+
+def calibration(
+    q: Any,
+    data: Data,
+    *,
+    bins: int = metrics.BINS,
+    batch_size: int = 500,
+    target_scale: Tensor | None = None,
+    progress: bool = False,
+    **predict_options: Any,
+) -> CalibrationRecord | RegressionRecord:
+    """Compare the predictions for a data set with its targets.
+
+    Args:
+        q: anything that ``osculate.predict`` takes; ``posteriors.Point`` for the network as it is.
+        data: inputs and targets: ``(X, Y)``, a loader, or an iterable of batches.
+        bins: bins of equal width for the calibration errors and the reliability diagram.
+        batch_size: rows at a time where ``data`` is a pair of tensors.
+        target_scale: for regression, what the targets were divided by (``dataset.target_scale``); errors and
+            log-likelihoods are then those of the original units.
+        progress: whether to show a progress bar.
+        **predict_options: passed to ``osculate.predict``, for example ``link="probit"``.
+
+    Returns:
+        A :class:`CalibrationRecord` for classes and for Bernoulli targets (each output counts as one
+        prediction), a :class:`RegressionRecord` for real-valued targets.
+
+    Raises:
+        ValueError: targets do not fit the predictions, or there are no data.
+
+    >>> import osculate as osc
+    >>> q = osc.posteriors.Point(torch.nn.Linear(2, 3), osc.likelihoods.Categorical())
+    >>> record = calibration(q, (torch.zeros(6, 2), torch.arange(6) % 3))
+    >>> sorted(record.metrics())
+    ['accuracy', 'brier', 'ece', 'mce', 'nll', 'rmsce']
+    """
+    pieces: list[tuple[Tensor, ...]] = []
+    discrete = True
+    for predictive, _, y in predictions(q, data, batch_size, progress, "predicting", predict_options):
+        if isinstance(predictive, Categorical | Bernoulli):
+            pieces.append(_classes(predictive, y))
+        else:
+            discrete = False
+            pieces.append(_numbers(predictive, y))
+    columns = [torch.cat(part) for part in zip(*pieces, strict=True)]
+    return _classification(columns, bins) if discrete else _regression(columns, target_scale)
+
+
+def reliability_bins(
+    probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"], bins: int = metrics.BINS
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"], Int[Tensor, " B"]]:
+    """Mean confidence, accuracy and count of the predictions in bins of equal width of confidence.
+
+    >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
+    >>> reliability_bins(probs, torch.tensor([0, 1, 0]), bins=2)[2]
+    tensor([0, 3])
+    """
+    confidence, predicted = probs.double().max(-1)
+    number = (confidence * bins).long().clamp(0, bins - 1)
+    count = number.bincount(minlength=bins)
+    right = (predicted == targets).double()
+    means = [number.bincount(weights=values, minlength=bins) / count for values in (confidence, right)]
+    return means[0], means[1], count
+
+
+def _classes(predictive: Categorical | Bernoulli, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities (M, C) and targets (M,) of one batch, in double precision on the CPU."""
+    if isinstance(predictive, Bernoulli):
+        # log_prob works on the logits where there are any: 1 - p loses all digits once p rounds to 1
+        half = torch.ones_like(predictive.probs)
+        log_probs = torch.stack([predictive.log_prob(0 * half), predictive.log_prob(half)], -1)
+    else:
+        # not predictive.logits: made from probabilities, it is cut off at 1e-7
+        log_probs = predictive.probs.log()
+    if log_probs.shape[:-1] != y.shape:
+        raise ValueError(
+            f"targets of shape {tuple(y.shape)} do not fit predictions for targets of shape"
+            f" {tuple(log_probs.shape[:-1])}; give one target for each prediction"
+        )
+    return log_probs.flatten(0, -2).double().cpu(), y.flatten().long().cpu()
+
+
+def _classification(columns: list[Tensor], bins: int) -> CalibrationRecord:
+    log_probs, targets = columns
+    probs = log_probs.exp()
+    scores = {
+        "accuracy": metrics.accuracy(probs, targets),
+        # in float32, so that a probability of zero costs 87 nats as it does everywhere else
+        "nll": metrics.nll(log_probs.float(), targets),
+        "brier": metrics.brier(probs, targets),
+        "ece": metrics.ece(probs, targets, bins),
+        "mce": metrics.mce(probs, targets, bins),
+        "rmsce": metrics.rmsce(probs, targets, bins),
+    }
+    return CalibrationRecord(probs, targets, *reliability_bins(probs, targets, bins), scores)
+
+
+def _numbers(predictive: Distribution, y: Tensor) -> tuple[Tensor, ...]:
+    """Mean, standard deviation, targets, log p and F at the targets of one batch: all (N, C), double, on the CPU."""
+    if predictive.mean.shape != y.shape:
+        raise ValueError(
+            f"targets of shape {tuple(y.shape)} do not fit predictions of shape {tuple(predictive.mean.shape)};"
+            " reshape the targets, for example with y[:, None]"
+        )
+    y = y.to(predictive.mean.device)
+    values = (predictive.mean, predictive.stddev, y, predictive.log_prob(y), predictive.cdf(y))
+    return tuple(value.reshape(len(y), -1).double().cpu() for value in values)
+
+
+def _regression(columns: list[Tensor], scale: Tensor | None) -> RegressionRecord:
+    mean, spread, y, log_prob, cdf = columns
+    unit = torch.ones(mean.shape[1], dtype=mean.dtype) if scale is None else scale.to(mean).expand(mean.shape[1])
+    mean, spread, y = mean * unit, spread * unit, y * unit
+    scores = {
+        "rmse": metrics.rmse(mean, y),
+        # the density of a target that is c times as large is c times as small
+        "log_likelihood": metrics.log_likelihood(log_prob - unit.log()),
+        **{f"coverage_{100 * level:.0f}": metrics.coverage(cdf, level) for level in LEVELS},
+    }
+    return RegressionRecord(mean, spread, y, scores)

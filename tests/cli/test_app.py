@@ -1,0 +1,107 @@
+"""The front door: help that helps, and one line for what a user can repair."""
+
+import pytest
+
+from osculate.cli import main
+from osculate.cli.app import COMMANDS
+from osculate.training import Settings
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], *([name, "--help"] for name in COMMANDS)])
+def test_help_names_what_there_is(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(words)
+    assert exit.value.code == 0
+    out = capsys.readouterr().out
+    expected = COMMANDS[words[0]].options if len(words) == 2 else list(COMMANDS)
+    for name in expected:
+        assert (f"--{name.replace('_', '-')}" if len(words) == 2 else name) in out
+    assert "_" not in "".join(line.split()[0] for line in out.splitlines() if line.strip().startswith("--"))
+
+
+def test_every_option_has_a_help_text() -> None:
+    for command in COMMANDS.values():
+        for part in command.parts:
+            described = part.__doc__ or ""
+            for name in part.__dataclass_fields__:
+                assert f"{name}: " in described, f"{part.__name__} does not describe {name}"
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["--version"])
+    assert exit.value.code == 0
+    assert "osculate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["trian"], ["'trian'", "did you mean 'train'", "'evaluate'"]),
+        (["train", "--dta", "digits"], ["'--dta'", "did you mean '--data'", "'--epochs'"]),
+        (["train"], ["name the data with --data", "digits"]),
+        (["train", "--data", "digitz"], ["unknown data set 'digitz'", "'digits'", "'fashion_mnist'"]),
+        (["train", "--data", "nowhere.npz"], ["nowhere.npz", "numpy.savez"]),
+        (["train", "--data", "digits", "--model", "resnet"], ["unknown network 'resnet'", "'lenet'"]),
+        (["train", "--data", "digits", "--model-options.depth", "3"], ["cnn", "depth"]),
+        (["train", "--data", "digits", "--epochs", "many"], ["epochs", "int", "many"]),
+        (["train", "--data", "digits", "--epochs", "0"], ["epochs", "at least 1", "0"]),
+        (["train", "--data", "digits", "--optimizer", "adan"], ["'adan'", "'adamw'"]),
+        (["train", "--data", "digits", "--prior", "-1"], ["precision", "positive", "-1"]),
+        (["train", "--data", "digits", "--device", "tpu9"], ["'tpu9'", "auto or cpu"]),
+        (["train", "--config", "nowhere.yaml"], ["config", "nowhere.yaml"]),
+        (["train", "--data", "digits", "--model", "no.such.module:make"], ["no.such.module", "cannot be imported"]),
+        (["train", "--data", "digits", "--model", "math:make"], ["'math'", "'make'", "sqrt"]),
+        (["fit"], ["checkpoint", "required"]),
+        (["fit", "--checkpoint", "nowhere.safetensors"], ["no checkpoint", "nowhere.safetensors"]),
+        (["predict", "--posterior", "nowhere/posterior.safetensors"], ["no checkpoint", "nowhere"]),
+        (["demo", "--data", "diabetes"], ["'diabetes'", "'digits'"]),
+        (["demo", "--seeds", "0"], ["--seeds is 0"]),
+        (["demo", "--structure", "krom"], ["'krom'", "'kron'"]),
+    ],
+)
+def test_what_a_user_can_repair_is_one_line_and_exit_status_2(
+    words: list[str],
+    parts: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: object,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    monkeypatch.delenv("OSCULATE_TRACEBACK", raising=False)
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("osculate: error: ")
+    assert err.count("\n") == 1
+    for part in parts:
+        assert part in err
+
+
+def test_traceback_raises_the_error_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="digitz"):
+        main(["train", "--data", "digitz", "--traceback"])
+    monkeypatch.setenv("OSCULATE_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="digitz"):
+        main(["train", "--data", "digitz"])
+
+
+def test_options_may_be_written_with_dashes_and_switches_alone() -> None:
+    from osculate.cli.app import _normalised
+
+    assert _normalised(["fit", "--train-size=5", "--tune", "--no-progress"]) == [
+        "fit",
+        "--train_size=5",
+        "--tune=true",
+        "--progress=false",
+    ]
+    assert _normalised(["fit", "--tune", "false", "--data", "a-b.npz"]) == [
+        "fit",
+        "--tune",
+        "false",
+        "--data",
+        "a-b.npz",
+    ]
+
+
+def test_training_settings_are_options_of_train() -> None:
+    assert set(Settings.__dataclass_fields__) <= set(COMMANDS["train"].options)

@@ -1,0 +1,306 @@
+"""train, fit, predict and evaluate, on files: what one writes the next can use, and refuses what does not belong."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from osculate.cli.checkpoint import read_model
+from osculate.data import from_arrays, load
+from osculate.predictive import functional_variance, predict
+from osculate.serialization import load as load_posterior
+
+OWN = """
+from torch import nn
+
+def plain():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+def shaped(input_shape, outputs, width=6):
+    first = nn.Linear(input_shape[1] * input_shape[2], width)
+    return nn.Sequential(nn.Flatten(), first, nn.Tanh(), nn.Linear(width, outputs))
+
+def nothing():
+    return 3
+"""
+
+
+def scores(folder: Path, *path: str) -> Any:
+    content = json.loads((folder / "metrics.json").read_text())
+    for part in path:
+        content = content[part]
+    return content
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of the user's own in the current folder."""
+    (tmp_path / "my_networks.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(__import__("sys").modules, "my_networks", raising=False)
+    return tmp_path
+
+
+# ---- train --------------------------------------------------------------------------------------------------------
+
+
+def test_train_leaves_the_run_folder(classifier: Path) -> None:
+    names = {path.name for path in classifier.iterdir()}
+    assert {"config.yaml", "model.safetensors", "metrics.json", "training.csv", "last.ckpt"} <= names
+    assert scores(classifier, "train", "test", "accuracy") > 0.5
+    tensors, card = read_model(classifier / "model.safetensors")
+    assert card is not None
+    assert (card.model, card.options, card.input_shape, card.outputs) == ("cnn", {"width": 4}, (1, 8, 8), 10)
+    assert card.network().load_state_dict(tensors)
+
+
+def test_the_written_config_repeats_the_run(run: Any, classifier: Path, tmp_path: Path) -> None:
+    assert run("train", "--config", classifier / "config.yaml", "--output", tmp_path / "again") == 0
+    first, again = (load_file(f / "model.safetensors") for f in (classifier, tmp_path / "again"))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert yaml.safe_load((classifier / "config.yaml").read_text())["epochs"] == 8
+
+
+def test_an_interrupted_training_resumes(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--data", "digits", "--train-size", 100, "--epochs", 3, "--output", tmp_path / "run")
+    assert run("train", *options, "--output", tmp_path / "whole") == 0
+    from osculate.methods.map import MAP
+
+    original, calls = MAP.loss, []
+
+    def interrupted(self: MAP, *args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(MAP, "loss", interrupted)
+    assert run("train", *options) == 130
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    monkeypatch.setattr(MAP, "loss", original)
+    assert run("train", *options, "--resume") == 0
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "run"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_the_noise_of_a_regression_is_its_error_on_held_out_data(regressor: Path, arrays: Path) -> None:
+    tensors, card = read_model(regressor / "model.safetensors")
+    assert card is not None
+    model = card.network()
+    model.load_state_dict(tensors)
+    x, y = from_arrays(arrays).validation
+    assert card.noise == pytest.approx((model(x) - y).square().mean().sqrt().item(), rel=1e-4)
+
+
+# ---- fit ----------------------------------------------------------------------------------------------------------
+
+
+def test_fit_reports_evidence_and_what_is_well_determined(regressor: Path) -> None:
+    fit = scores(regressor, "fit")
+    assert fit["structure"] == "full"
+    assert fit["parameters"] == sum(v.numel() for v in load_file(regressor / "model.safetensors").values())
+    assert 0 < fit["well_determined_parameters"] < fit["parameters"]
+    assert fit["well_determined_parameters"] == pytest.approx(sum(fit["well_determined_parameters_by_tensor"].values()))
+    assert set(fit["prior_precision"]) == set(load_file(regressor / "model.safetensors"))
+    assert fit["noise_scale"] > 0
+    assert scores(regressor, "train", "test")["rmse"] > 0
+
+
+def test_fit_on_another_folder_brings_the_network_along(run: Any, classifier: Path, tmp_path: Path) -> None:
+    options = ("--structure", "diag", "--subset", "last_layer", "--tune", "--output", tmp_path / "fit")
+    assert run("fit", "--checkpoint", classifier / "model.safetensors", *options) == 0
+    assert run("predict", "--posterior", tmp_path / "fit" / "posterior.safetensors") == 0
+    assert scores(tmp_path / "fit", "fit", "parameters") == 10 * 8 * 4 + 10
+
+
+def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    save_file(model.state_dict(), own / "weights.safetensors")
+    data = ("--data", "digits", "--train-size", 50)
+    factory = ("--model", "my_networks:plain")
+    assert run("fit", "--checkpoint", own / "weights.safetensors", *factory, *data, "--output", own / "out") == 0
+    posterior = ("--posterior", own / "out" / "posterior.safetensors")
+    assert run("predict", *posterior) == 2, "a file must not make code run that the user has not named"
+    assert run("predict", *posterior, *factory) == 0
+    x = load("digits", train_size=50).test[0]
+    with np.load(own / "out" / "predictions.npz") as found:
+        np.testing.assert_allclose(found["mean"], model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_factory_gets_shape_outputs_and_options(run: Any, own: Path) -> None:
+    options = ("--model", "my_networks:shaped", "--model-options.width", 3, "--epochs", 1, "--output", own / "out")
+    assert run("train", "--data", "digits", "--train-size", 50, *options) == 0
+    assert load_file(own / "out" / "model.safetensors")["1.weight"].shape == (3, 64)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--structure", "krom"), ("'krom'", "'kron'")),
+        (("--prior", "evidnce"), ("'evidnce'", "'evidence'")),
+        (("--prior", "-2"), ("positive", "-2")),
+        (("--subset", "nowhere"), ("'nowhere'",)),
+        (("--data", "diabetes"), ("'diabetes'", "(1, 8, 8)", "(10,)")),
+        (("--validation-size", 0, "--tune"), ("--tune", "--validation-size")),
+    ],
+)
+def test_fit_refuses_what_does_not_fit(
+    run: Any, classifier: Path, tmp_path: Path, words: tuple[Any, ...], parts: tuple[str, ...], capsys: Any
+) -> None:
+    assert run("fit", "--checkpoint", classifier / "model.safetensors", "--output", tmp_path, *words) == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in parts), err
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (b"PK\x03\x04 a pickle", ("no readable safetensors", "save_file")),
+        ("truncated", ("no readable safetensors",)),
+        ("no card", ("does not say which network", "--model")),
+        ("other weights", ("another network", "'0.weight'")),
+        ("other format", ("format 99",)),
+    ],
+)
+def test_a_checkpoint_that_is_none_is_refused(
+    run: Any, classifier: Path, tmp_path: Path, content: Any, parts: tuple[str, ...], capsys: Any
+) -> None:
+    path, source = tmp_path / "model.safetensors", classifier / "model.safetensors"
+    tensors = load_file(source)
+    header = {"osculate_model": json.dumps({"format": 99 if content == "other format" else 1})}
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "truncated":
+        path.write_bytes(source.read_bytes()[:500])
+    elif content == "no card":
+        save_file(tensors, path)
+    elif content == "other format":
+        save_file(tensors, path, metadata=header)
+    else:
+        save_file({**tensors, "0.weight": torch.zeros(2, 1, 3, 3)}, path)
+    words = ("--model", "cnn", "--data", "digits") if content == "other weights" else ()
+    assert run("fit", "--checkpoint", path, *words) == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in parts), err
+
+
+# ---- predict ------------------------------------------------------------------------------------------------------
+
+
+def test_predictions_of_classes_are_those_of_the_posterior(run: Any, classifier: Path) -> None:
+    assert run("predict", "--posterior", classifier / "posterior.safetensors") == 0
+    _, card = read_model(classifier / "model.safetensors")
+    assert card is not None
+    q = load_posterior(classifier / "posterior.safetensors", card.network())
+    x = load("digits", train_size=300).test[0]
+    with np.load(classifier / "predictions.npz") as found:
+        probs = predict(q, x).probs.numpy()
+        np.testing.assert_allclose(found["probabilities"], probs, rtol=1e-4, atol=1e-6)
+        np.testing.assert_array_equal(found["prediction"], found["probabilities"].argmax(1))
+        variance = functional_variance(q, x, diagonal=True).numpy()
+        np.testing.assert_allclose(found["functional_variance"], variance, rtol=1e-4, atol=1e-6)
+        entropy = -(probs * np.log(probs)).sum(1)
+        np.testing.assert_allclose(found["entropy"], entropy, rtol=1e-3, atol=1e-4)
+        with (classifier / "predictions.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == len(x)
+        np.testing.assert_allclose(
+            [float(r["probabilities[7]"]) for r in rows], found["probabilities"][:, 7], rtol=1e-5
+        )
+
+
+def test_predictions_of_numbers_are_in_original_units(run: Any, regressor: Path, arrays: Path, tmp_path: Path) -> None:
+    with np.load(arrays) as own:
+        np.savez(tmp_path / "new.npz", X=own["X"][:10])
+        targets = own["y"][:10]
+    output = tmp_path / "out.npz"
+    words = ("--inputs", tmp_path / "new.npz", "--output", output)
+    assert run("predict", "--posterior", regressor / "posterior.safetensors", *words) == 0
+    assert not output.with_suffix(".csv").exists()
+    with np.load(output) as found:
+        assert found["mean"].shape == found["sd"].shape == (10, 1)
+        assert (found["sd"] > found["sd_function"]).all()
+        assert np.abs(found["mean"] - targets).mean() < 0.5 * np.std(targets)
+        assert (np.abs(found["mean"] - targets) < 4 * found["sd"]).all()
+
+
+def test_sampled_predictions_follow_the_seed(run: Any, classifier: Path, tmp_path: Path) -> None:
+    def probabilities(name: str, seed: int) -> np.ndarray:
+        words = ("--via", "sampled", "--samples", 5, "--seed", seed, "--output", tmp_path / name)
+        assert run("predict", "--posterior", classifier / "posterior.safetensors", *words) == 0
+        with np.load(tmp_path / name) as found:
+            return found["probabilities"]
+
+    first = probabilities("a.npz", 1)
+    np.testing.assert_array_equal(first, probabilities("b.npz", 1))
+    assert not np.array_equal(first, probabilities("c.npz", 2))
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--output", "p.txt"), (".npz", ".csv", "'.txt'")),
+        (("--link", "probitt"), ("'probitt'", "'probit'")),
+        (("--via", "sample"), ("'sample'", "'sampled'")),
+    ],
+)
+def test_predict_refuses_what_it_does_not_know(
+    run: Any, classifier: Path, words: tuple[str, ...], parts: tuple[str, ...], capsys: Any
+) -> None:
+    assert run("predict", "--posterior", classifier / "posterior.safetensors", *words) == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in parts), err
+
+
+def test_inputs_of_another_shape_are_refused(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
+    np.savez(tmp_path / "x.npz", X=np.zeros((3, 1, 9, 9)))
+    assert run("predict", "--posterior", classifier / "posterior.safetensors", "--inputs", tmp_path / "x.npz") == 2
+    assert "(1, 9, 9) each, the network takes (1, 8, 8)" in capsys.readouterr().err
+
+
+def test_a_posterior_of_an_earlier_training_is_refused(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
+    shutil.copytree(classifier, tmp_path / "run")
+    again = ("--config", classifier / "config.yaml", "--seed", 1, "--epochs", 1, "--output", tmp_path / "run")
+    assert run("train", *again) == 0
+    assert run("evaluate", "--posterior", tmp_path / "run" / "posterior.safetensors") == 2
+    assert "trained again since" in capsys.readouterr().err
+
+
+# ---- evaluate -----------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_puts_map_beside_laplace(run: Any, classifier: Path, capsys: Any) -> None:
+    assert run("evaluate", "--posterior", classifier / "posterior.safetensors", "--ood", "all") == 0
+    out = capsys.readouterr().out
+    assert "MAP" in out
+    assert "Laplace" in out
+    found = json.loads((classifier / "evaluation.json").read_text())
+    for row in (found["MAP"], found["Laplace"]):
+        assert {"accuracy", "nll", "ece", "brier", "auroc/rotated digits/entropy"} <= set(row)
+    assert found["MAP"]["nll"] == pytest.approx(scores(classifier, "train", "test", "nll"), rel=1e-4)
+    assert "auroc/shuffled pixels/functional_variance" in found["Laplace"]
+
+
+def test_evaluate_names_the_known_partners(run: Any, classifier: Path, capsys: Any) -> None:
+    assert run("evaluate", "--posterior", classifier / "posterior.safetensors", "--ood", "rotated") == 2
+    err = capsys.readouterr().err
+    assert "'rotated'" in err
+    assert "'shuffled pixels'" in err
+
+
+def test_evaluate_writes_where_it_is_told(run: Any, regressor: Path, tmp_path: Path) -> None:
+    output = tmp_path / "new" / "scores.json"
+    assert run("evaluate", "--posterior", regressor / "posterior.safetensors", "--output", output) == 0
+    found = json.loads(output.read_text())
+    assert found["MAP"]["rmse"] == pytest.approx(found["Laplace"]["rmse"], rel=1e-3)
+    assert found["MAP"]["rmse"] == pytest.approx(scores(regressor, "train", "test", "rmse"), rel=1e-4)

@@ -1,0 +1,179 @@
+"""Calibration of any predictive: the same numbers as from its distribution, whatever the batches."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import osculate as osc
+from osculate import metrics
+from osculate.tasks import CalibrationRecord, RegressionRecord, calibration
+from osculate.tasks.calibration import reliability_bins
+from tests.errors import says
+
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(60) % 4
+NUMBERS = torch.stack([X.sum(1), X[:, 0] - X[:, 1]], 1) + 0.3
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
+
+
+@pytest.fixture
+def classifier(net: nn.Module) -> Any:
+    return osc.laplace(net, osc.likelihoods.Categorical(), (X, LABELS), structure="diag", prior=1.0)
+
+
+@pytest.fixture
+def regressor() -> Any:
+    return osc.laplace(nn.Linear(3, 2), osc.likelihoods.Gaussian(0.7), (X, NUMBERS), structure="full", prior=1.0)
+
+
+def test_the_numbers_are_those_of_the_predictive(classifier: Any) -> None:
+    record = calibration(classifier, (X, LABELS), bins=10)
+    probs = osc.predict(classifier, X).probs
+    assert isinstance(record, CalibrationRecord)
+    assert torch.allclose(record.probs, probs.double(), atol=1e-6)
+    assert torch.equal(record.targets, LABELS)
+    found = record.metrics()
+    assert found["accuracy"] == pytest.approx(metrics.accuracy(probs, LABELS))
+    assert found["nll"] == pytest.approx(float(-probs.log()[range(60), LABELS].mean()), rel=1e-5)
+    assert found["ece"] == pytest.approx(metrics.ece(probs, LABELS, 10), abs=1e-6)
+    assert found["ece"] <= found["rmsce"] <= found["mce"]
+
+
+def test_a_point_predicts_what_the_network_says(net: nn.Module) -> None:
+    record = calibration(osc.posteriors.Point(net, osc.likelihoods.Categorical()), (X, LABELS))
+    assert torch.allclose(record.probs, net(X).softmax(-1).double(), atol=1e-6)
+
+
+def test_the_batches_do_not_matter(classifier: Any) -> None:
+    whole = calibration(classifier, (X, LABELS)).metrics()
+    loader = DataLoader(TensorDataset(X, LABELS), batch_size=7)
+    for found in (calibration(classifier, (X, LABELS), batch_size=11), calibration(classifier, loader)):
+        assert found.metrics() == pytest.approx(whole, rel=1e-5, abs=1e-7)
+
+
+def test_sampled_networks_are_the_same_for_all_batches(classifier: Any) -> None:
+    def run(batch_size: int) -> CalibrationRecord:
+        generator = torch.Generator().manual_seed(3)
+        return calibration(
+            classifier, (X, LABELS), batch_size=batch_size, via="sampled", samples=3, generator=generator
+        )
+
+    assert torch.allclose(run(60).probs, run(7).probs, atol=1e-6)
+
+
+def test_options_reach_the_predictive(classifier: Any) -> None:
+    default, probit = (calibration(classifier, (X, LABELS), **options) for options in ({}, {"link": "probit"}))
+    assert not torch.allclose(default.probs, probit.probs, atol=1e-4)
+    with pytest.raises(ValueError, match="'probits'"):
+        calibration(classifier, (X, LABELS), link="probits")
+
+
+def test_the_bins_give_the_expected_calibration_error(classifier: Any) -> None:
+    record = calibration(classifier, (X, LABELS), bins=7)
+    filled = record.count > 0
+    gaps = (record.confidence - record.accuracy).abs()[filled]
+    assert int(record.count.sum()) == 60
+    assert record.confidence[~filled].isnan().all()
+    assert float((gaps * record.count[filled] / 60).sum()) == pytest.approx(record.metrics()["ece"], abs=1e-6)
+    assert float(gaps.max()) == pytest.approx(record.metrics()["mce"], abs=1e-6)
+
+
+def test_certain_predictions_fall_in_the_last_bin() -> None:
+    _, accuracy, count = reliability_bins(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]), bins=3)
+    assert count.tolist() == [0, 0, 2]
+    assert float(accuracy[2]) == 0.5
+
+
+def test_a_certain_and_wrong_network_pays_and_stays_finite() -> None:
+    net = nn.Linear(1, 2, bias=False)
+    nn.init.constant_(net.weight, 0)
+    net.weight.data[0] = 200
+    record = calibration(
+        osc.posteriors.Point(net, osc.likelihoods.Categorical()), (torch.ones(1, 1), torch.ones(1).long())
+    )
+    assert record.metrics()["nll"] == pytest.approx(87.34, abs=0.01)
+
+
+def test_bernoulli_outputs_are_predictions_of_no_and_yes() -> None:
+    y = torch.stack([X[:, 0] > 0, X[:, 1] > 0], 1).float()
+    net = nn.Linear(3, 2)
+    q = osc.posteriors.Point(net, osc.likelihoods.Bernoulli())
+    record = calibration(q, (X, y))
+    p = net(X).sigmoid().detach()
+    expected = nn.functional.binary_cross_entropy(p, y)
+    assert record.probs.shape == (120, 2)
+    assert record.metrics()["nll"] == pytest.approx(float(expected), rel=1e-4)
+    assert record.metrics()["accuracy"] == pytest.approx(float(((p > 0.5) == y.bool()).float().mean()))
+
+
+def test_a_certain_and_wrong_bernoulli_keeps_the_digits_of_its_logit() -> None:
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(net.weight, 40.0)
+    q = osc.posteriors.Point(net, osc.likelihoods.Bernoulli())
+    record = calibration(q, (torch.ones(1, 1), torch.zeros(1, 1)))
+    assert record.metrics()["nll"] == pytest.approx(40.0, rel=1e-5)
+
+
+class TestRegression:
+    def test_the_numbers_are_those_of_the_predictive(self, regressor: Any) -> None:
+        record = calibration(regressor, (X, NUMBERS), batch_size=13)
+        y = osc.predict(regressor, X)
+        assert isinstance(record, RegressionRecord)
+        assert record.metrics() == pytest.approx(
+            {
+                "rmse": float((y.mean - NUMBERS).square().mean().sqrt()),
+                "log_likelihood": float(y.log_prob(NUMBERS).sum(1).mean()),
+                **{
+                    f"coverage_{level}": float(((y.cdf(NUMBERS) - 0.5).abs() <= level / 200).float().mean())
+                    for level in (50, 90, 95)
+                },
+            },
+            rel=1e-5,
+        )
+
+    def test_original_units(self, regressor: Any) -> None:
+        standardised = calibration(regressor, (X, NUMBERS)).metrics()
+        scaled = calibration(regressor, (X, NUMBERS), target_scale=torch.tensor([10.0, 10.0])).metrics()
+        assert scaled["rmse"] == pytest.approx(10 * standardised["rmse"])
+        assert scaled["log_likelihood"] == pytest.approx(standardised["log_likelihood"] - 2 * math.log(10))
+        assert scaled["coverage_90"] == standardised["coverage_90"]
+
+    def test_one_scale_for_each_output(self, regressor: Any) -> None:
+        scale = torch.tensor([2.0, 5.0])
+        record = calibration(regressor, (X, NUMBERS), target_scale=scale)
+        y = osc.predict(regressor, X)
+        density = torch.distributions.Normal(y.mean * scale, y.stddev * scale).log_prob(NUMBERS * scale)
+        assert record.metrics()["log_likelihood"] == pytest.approx(float(density.sum(1).mean()), rel=1e-5)
+
+    def test_a_mixture_of_sampled_networks(self, regressor: Any) -> None:
+        record = calibration(regressor, (X, NUMBERS), via="sampled", samples=20)
+        assert all(math.isfinite(value) for value in record.metrics().values())
+        linearised = calibration(regressor, (X, NUMBERS)).metrics()  # a linear model: the two agree
+        assert record.metrics()["log_likelihood"] == pytest.approx(linearised["log_likelihood"], abs=0.1)
+
+    def test_targets_that_would_broadcast_are_refused(self, regressor: Any) -> None:
+        with pytest.raises(ValueError, match=says("(60,)", "(60, 2)", "y[:, None]")):
+            calibration(regressor, (X, NUMBERS[:, 0]))
+
+
+@pytest.mark.parametrize(
+    ("targets", "options", "words"),
+    [
+        (LABELS[:, None], {}, ["(60, 1)", "(60,)"]),
+        (LABELS + 1, {}, ["4", "4 classes"]),
+        (LABELS, {"bins": 0}, ["0"]),
+        (LABELS, {"batch_size": 0}, ["batch_size is 0"]),
+        (LABELS[:5], {}, ["60", "5"]),
+    ],
+)
+def test_what_does_not_fit_is_refused(classifier: Any, targets: torch.Tensor, options: dict, words: list[str]) -> None:
+    with pytest.raises(ValueError, match=says(*words)):
+        calibration(classifier, (X, targets), **options)

@@ -1,0 +1,102 @@
+"""Out-of-distribution detection: scores are what they say, and higher where the posterior knows nothing."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import osculate as osc
+from osculate import metrics
+from osculate.tasks import ood
+from tests.errors import says
+
+INSIDE = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+OUTSIDE = 6 * torch.randn(30, 3, generator=torch.Generator().manual_seed(1))
+LABELS = (INSIDE[:, 0] > 0).long()
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+@pytest.fixture
+def q(net: nn.Module) -> Any:
+    return osc.laplace(net, osc.likelihoods.Categorical(), (INSIDE, LABELS), structure="diag", prior=1.0)
+
+
+def test_scores_are_those_of_the_predictive(q: Any) -> None:
+    record = ood(q, INSIDE, OUTSIDE, batch_size=7)
+    p = osc.predict(q, INSIDE).probs
+    assert torch.allclose(record.inside["entropy"], -(p * p.log()).sum(1), atol=1e-5)
+    assert torch.allclose(record.inside["max_probability"], 1 - p.max(1).values, atol=1e-5)
+    variance = osc.functional_variance(q, OUTSIDE, diagonal=True).sum(1)
+    assert torch.allclose(record.outside["outside"]["functional_variance"], variance, rtol=1e-4)
+
+
+def test_auroc_compares_each_set_with_the_inside(q: Any) -> None:
+    record = ood(q, INSIDE, {"far": OUTSIDE, "same": INSIDE})
+    assert set(record.metrics()) == {
+        f"auroc/{name}/{score}"
+        for name in ("far", "same")
+        for score in ("entropy", "max_probability", "functional_variance")
+    }
+    for score, value in record.auroc["same"].items():
+        assert value == pytest.approx(0.5), score
+        far = metrics.auroc(record.inside[score], record.outside["far"][score])
+        assert record.auroc["far"][score] == pytest.approx(far)
+
+
+def test_the_variance_grows_away_from_the_data(q: Any) -> None:
+    assert ood(q, INSIDE, OUTSIDE).auroc["outside"]["functional_variance"] > 0.8
+
+
+def test_a_point_has_no_functional_variance(net: nn.Module) -> None:
+    point = osc.posteriors.Point(net, osc.likelihoods.Categorical())
+    assert set(ood(point, INSIDE, OUTSIDE).inside) == {"entropy", "max_probability"}
+    with pytest.raises(TypeError, match=says("Point", "Gaussian")):
+        ood(point, INSIDE, OUTSIDE, scores=("functional_variance",))
+
+
+def test_regression_has_no_most_probable_class() -> None:
+    y = INSIDE.sum(1, keepdim=True)
+    q = osc.laplace(nn.Linear(3, 1), osc.likelihoods.Gaussian(0.5), (INSIDE, y), structure="full", prior=1.0)
+    record = ood(q, INSIDE, OUTSIDE)
+    assert set(record.inside) == {"entropy", "functional_variance"}
+    # for one Gaussian output, entropy is monotone in the variance
+    assert record.auroc["outside"]["entropy"] == pytest.approx(record.auroc["outside"]["functional_variance"], abs=1e-3)
+    with pytest.raises(ValueError, match=says("max_probability", "Normal")):
+        ood(q, INSIDE, OUTSIDE, scores=("max_probability",))
+    with pytest.raises(ValueError, match=says("entropy", "linearised")):
+        ood(q, INSIDE, OUTSIDE, scores=("entropy",), via="sampled", samples=3)
+
+
+def test_bernoulli_outputs_are_scored_together() -> None:
+    net = nn.Linear(3, 2)
+    record = ood(osc.posteriors.Point(net, osc.likelihoods.Bernoulli()), INSIDE, OUTSIDE)
+    p = net(INSIDE).sigmoid()
+    assert torch.allclose(record.inside["max_probability"], 1 - torch.maximum(p, 1 - p).prod(1), atol=1e-6)
+    entropy = torch.distributions.Bernoulli(p).entropy().sum(1)
+    assert torch.allclose(record.inside["entropy"], entropy, atol=1e-5)
+
+
+def test_certain_predictions_have_no_entropy_and_no_nan() -> None:
+    net = nn.Linear(1, 2, bias=False)
+    net.weight.data = torch.tensor([[500.0], [-500.0]])
+    point = osc.posteriors.Point(net, osc.likelihoods.Categorical())
+    assert torch.equal(ood(point, torch.ones(3, 1), torch.ones(2, 1)).inside["entropy"], torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda q: ood(q, INSIDE, OUTSIDE, scores=("entropie",)), ["'entropie'", "'entropy'"]),
+        (lambda q: ood(q, INSIDE, {}), ["no set"]),
+        (lambda q: ood(q, INSIDE, OUTSIDE[:0], scores=("entropy",)), ["empty"]),
+        (lambda q: ood(q, INSIDE, OUTSIDE / 0), ["inf"]),
+    ],
+)
+def test_what_cannot_be_scored_is_explained(q: Any, call: Any, words: list[str]) -> None:
+    with pytest.raises(ValueError, match=says(*words)):
+        call(q)
