@@ -1,7 +1,7 @@
 """The one door through which data comes in: pairs of tensors, loaders and iterables become checked batches."""
 
 from collections.abc import Iterable, Iterator, Sized
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -47,14 +47,14 @@ def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:
     return len(data) if isinstance(data, Sized) else None
 
 
-def is_pair_of_tensors(data: object) -> bool:
+def is_pair_of_tensors(data: object) -> TypeGuard[tuple[Tensor, Tensor]]:
     """Whether ``data`` is ``(X, Y)`` rather than an iterable of batches."""
     return isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
 
 
 def _raw_batches(data: Data, batch_size: int) -> Iterable:
     if is_pair_of_tensors(data):
-        inputs, targets = data  # type: ignore[misc]
+        inputs, targets = data
         if len(inputs) != len(targets):
             raise ValueError(f"X has {len(inputs)} rows and Y has {len(targets)}: give each input one target.")
         return zip(inputs.split(batch_size), targets.split(batch_size), strict=True) if len(inputs) else []

@@ -69,6 +69,19 @@ def test_every_optimiser_and_schedule_descends(optimizer: str, schedule: str) ->
     assert history[-1]["train_loss"] < history[0]["train_loss"]
 
 
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [1, 1, 1, 1]),
+        ("linear", [0.8125, 0.5625, 0.3125, 0.0625]),  # at the last of four batches of each of four epochs
+        ("cosine", [0.9157, 0.5975, 0.2222, 0.0096]),
+    ],
+)
+def test_the_rate_follows_its_schedule(schedule: str, expected: list[float]) -> None:
+    rates = [row["lr"] for row in run(schedule=schedule, lr=0.5).history]
+    assert rates == pytest.approx([0.5 * factor for factor in expected], abs=1e-4)
+
+
 def test_the_result_holds_posterior_model_and_history() -> None:
     model = network()
     done = run(MAP(model, Categorical()), validation=HELD_OUT)

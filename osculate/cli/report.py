@@ -180,8 +180,8 @@ def claims(first: Classification, seed: str = "") -> str:
         parts.append(f"{name} claims {100 * claimed:.1f} % on average and is right in {100 * kept:.1f} %: {verdict}")
     return (
         f"On the test images{seed}, {'; '.join(parts)}. A posterior whose prior comes from the training images alone "
-        "tends to be too modest where these are few: it counts everything as possible that they do not rule out. Tuning on "
-        "held-out images repairs that, and gives up part of the caution towards foreign images."
+        "tends to be too modest where these are few: it counts everything as possible that they do not rule out. "
+        "Tuning on held-out images repairs that, and gives up part of the caution towards foreign images."
     )
 
 

@@ -14,4 +14,5 @@ def jvp(network: Network, x: Tensor, tangent: Float[Tensor, " P"]) -> tuple[Tens
     def outputs(theta: dict[str, Tensor]) -> Tensor:
         return network(x, theta)
 
-    return torch.func.jvp(outputs, (parameters,), (network.space.unflatten(tangent),))
+    f, product = torch.func.jvp(outputs, (parameters,), (network.space.unflatten(tangent),))[:2]
+    return f, product

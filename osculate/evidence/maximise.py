@@ -36,7 +36,7 @@ LONGEST = 6.0
 def maximise_evidence(
     q: Gaussian, mode: str = "fixed_point", tolerance: float = 1e-4, max_steps: int = 200, noise: bool = True
 ) -> Gaussian:
-    r"""The same posterior with prior precisions, and the noise scale of a Gaussian likelihood, that maximise the evidence.
+    r"""The same posterior with prior precisions, and the noise scale where there is one, of largest evidence.
 
     .. math:: \delta_g = \gamma_g / \lVert\theta_g\rVert^2, \qquad
               \beta = (N C - \textstyle\sum_g \gamma_g) / \mathrm{SSE}
@@ -159,9 +159,7 @@ class Problem:
     def start(self) -> Float[Tensor, " D"]:
         """x at the posterior's own prior and noise."""
         x = self.q.prior.precision.detach().double().log().reshape(-1).cpu()
-        x = x.masked_fill(
-            self._squares() == 0, log(LARGEST)
-        )  # the evidence of weights that are all zero has no maximum
+        x = x.masked_fill(self._squares() == 0, log(LARGEST))  # where all are zero there is no maximum
         return torch.cat([x, x.new_zeros(1)]) if self.tunes_noise else x
 
     def posterior(self, x: Float[Tensor, " D"]) -> Gaussian:

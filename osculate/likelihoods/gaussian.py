@@ -137,6 +137,5 @@ class Gaussian(Likelihood):
     def noise_balance(self, statistics: Mapping[str, Tensor]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """N C, and SSE in units of σ²."""
         errors = statistics["squared_error"].double().cpu()
-        return statistics["count"].double().cpu() * len(errors), (
-            errors / self._scale(errors).reshape(-1).square()
-        ).sum()
+        data = statistics["count"].double().cpu() * len(errors)
+        return data, (errors / self._scale(errors).reshape(-1).square()).sum()

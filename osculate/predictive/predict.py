@@ -43,8 +43,8 @@ def predict(
         generator: for the draws.
 
     Returns:
-        A ``torch.distributions`` object: ``Categorical`` or ``Bernoulli`` with probabilities, ``Normal`` of shape (N, C)
-        for a Gaussian likelihood, ``MultivariateNormal`` for a joint, a mixture of normals for sampled networks.
+        A ``torch.distributions`` object: ``Categorical`` or ``Bernoulli`` with probabilities, ``Normal`` of shape
+        (N, C) for a Gaussian likelihood, ``MultivariateNormal`` for a joint, a mixture of normals for sampled networks.
 
     Raises:
         ValueError: an unknown ``via``, ``link`` or ``joint``, one that does not fit the likelihood, an empty or

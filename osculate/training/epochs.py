@@ -28,14 +28,14 @@ class Epochs:
         return self.num_batches
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        # Lightning may ask for the iterator before the epoch has begun: nothing may be drawn until the first batch
-        # is, and the counter is read only then. The caller has put torch's generators aside (see `loop.fit`).
+        # Lightning asks for the first iterator before the epoch has begun, and for the first batch after: a generator
+        # reads the counter only then. The caller has put torch's random state aside (see `loop.fit`).
         torch.manual_seed(_mixed(self._seed, self.epoch))
         yield from as_batches(self._pass())
 
     def _pass(self) -> Iterable:
         if is_pair_of_tensors(self._data):
-            inputs, targets = self._data  # type: ignore[misc]
+            inputs, targets = self._data
             order = torch.randperm(self.num_data).to(inputs.device)
             return ((inputs[rows], targets[rows.to(targets.device)]) for rows in order.split(self._batch_size))
         if isinstance(self._data, Dataset) and not isinstance(self._data, IterableDataset):

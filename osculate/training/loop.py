@@ -3,8 +3,6 @@
 import csv
 import logging
 import os
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -121,7 +119,6 @@ class Loop(pl.LightningModule):
         self._require_same_settings({**saved["settings"], "num_data": saved["num_data"]})
         self._require_same_parameters(checkpoint["state_dict"])
         self.history, self.best = saved["history"], saved["best"]
-        self.epochs.epoch = checkpoint["epoch"] + 1
 
     def _groups(self) -> list[dict[str, Any]]:
         (optimizer,) = self.trainer.optimizers
@@ -277,18 +274,13 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn the exit that Lightning makes of Ctrl+C back into KeyboardInterrupt, with the signal handler back."""
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT) if main else None
+    """Turn the exit that Lightning makes of Ctrl+C back into KeyboardInterrupt."""
     try:
         yield
     except SystemExit as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, handler)
 
 
 def _write_log(path: Path, rows: list[dict[str, int | float]]) -> None:

@@ -96,7 +96,8 @@ def _spread_out(x: Tensor, steps: list[int]) -> Tensor:
         return x
     sizes = [(size - 1) * step + 1 for size, step in zip(x.shape[2:], steps, strict=True)]
     wide = x.new_zeros(*x.shape[:2], *sizes)
-    wide[(..., *(slice(None, None, step) for step in steps))] = x
+    every = tuple(slice(None, None, step) for step in steps)
+    wide[(slice(None), slice(None), *every)] = x
     return wide
 
 

@@ -11,7 +11,7 @@ from osculate.likelihoods import Likelihood
 
 @dataclass(frozen=True)
 class MeanField:
-    r"""p_c ∝ 1 / Σ_d exp(−(μ_c − μ_d) / √(1 + π/8 · Var[f_c − f_d])), which uses the correlations of logits. [lu2020]"""
+    r"""p_c ∝ 1 / Σ_d exp(−(μ_c − μ_d) / √(1 + π/8 · Var[f_c − f_d])), with the correlations of logits. [lu2020]"""
 
     def __call__(
         self, likelihood: Likelihood, mean: Float[Tensor, "N C"], covariance: Float[Tensor, "N C C"]

@@ -81,7 +81,7 @@ class Precision(ABC):
 
     @abstractmethod
     def log_det_ratio(self) -> Float[Tensor, ""]:
-        """log |Λ| − log |diag(δ)| = log |I + diag(δ)⁻¹ scale · G|, whose gradient in −log δ is γ without cancellation."""
+        """log |Λ| − log |diag(δ)|: its gradient in −log δ is γ, without cancellation."""
 
     @abstractmethod
     def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
@@ -97,7 +97,7 @@ class Precision(ABC):
 
     @abstractmethod
     def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        """Mᵀ v, so that whiten(v) · whiten(w) = vᵀ Λ⁻¹ w."""
+        """Multiply with Mᵀ, so that the products of whitened vectors are vᵀ Λ⁻¹ w."""
 
     @abstractmethod
     def variance(self) -> Float[Tensor, " p"]:

@@ -49,20 +49,15 @@ class KroneckerBlock(Block):
     def zero(cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device) -> "KroneckerBlock":
         """No data yet; ``positions`` is (G, O, I)."""
         g, o, i = positions.shape
-        zeros = {"dtype": dtype, "device": device}
-        return cls(
-            positions.reshape(-1).to(device),
-            torch.zeros(g, i, i, **zeros),  # type: ignore[arg-type]
-            torch.zeros(g, o, o, **zeros),  # type: ignore[arg-type]
-            torch.zeros((), **zeros),  # type: ignore[arg-type]
-            has_bias,
-        )
+        like = torch.zeros((), dtype=dtype, device=device)
+        flat = positions.reshape(-1).to(device)
+        return cls(flat, like.new_zeros(g, i, i), like.new_zeros(g, o, o), like, has_bias)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"inputs": self.inputs, "outputs": self.outputs, "count": self.count}
 
     def with_tensors(self, tensors: dict[str, Tensor]) -> "KroneckerBlock":
-        return replace(self, **tensors)
+        return replace(self, inputs=tensors["inputs"], outputs=tensors["outputs"], count=tensors["count"])
 
     def contribution(self, form: Form) -> dict[str, Tensor]:
         assert isinstance(form, Outer)
