@@ -23,7 +23,7 @@ from osculate.curvature.layers import RULES, Call, Use
 from osculate.parameters import Network, ParameterSpace
 
 #: Bytes that the pulled-back columns of one chunk may take.
-MEMORY = 2**30
+MEMORY = 2**28
 
 
 @dataclass(frozen=True)
