@@ -29,8 +29,8 @@ HEADER = "osculate"
 def save(q: Gaussian, path: str | os.PathLike) -> None:
     """Write a Gaussian posterior to one safetensors file.
 
-    The file holds the mode (all parameters and buffers of the network), the curvature, the prior and the likelihood, but
-    not the network's code: :func:`load` needs a module of the same architecture. It is written under a temporary name
+    The file holds the mode (all parameters and buffers of the network), the curvature, the prior and the likelihood,
+    but not the network's code: :func:`load` needs a module of the same architecture. It is written under a temporary name
     and renamed, so that an interruption leaves no half file.
 
     Args:
