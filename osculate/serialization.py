@@ -30,8 +30,8 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
     """Write a Gaussian posterior to one safetensors file.
 
     The file holds the mode (all parameters and buffers of the network), the curvature, the prior and the likelihood,
-    but not the network's code: :func:`load` needs a module of the same architecture. It is written under a temporary name
-    and renamed, so that an interruption leaves no half file.
+    but not the network's code: :func:`load` needs a module of the same architecture. It is written under a temporary
+    name and renamed, so that an interruption leaves no half file.
 
     Args:
         q: the posterior.
