@@ -56,7 +56,8 @@ class ParameterSpace:
         parts = theta.split(self.sizes, dim=-1)
         batch = theta.shape[:-1]
         return {
-            name: part.reshape(*batch, *shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+            name: part.reshape((*batch, *shape))
+            for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
 
     def positions(self) -> dict[str, Int[Tensor, "..."]]:
@@ -118,7 +119,13 @@ class Network:
 
         Raises:
             ValueError: the output is not a tensor with one row for each input.
+            TypeError: inputs and parameters are of different floating types.
         """
+        if x.is_floating_point() and x.dtype != self.dtype:
+            raise TypeError(
+                f"the inputs are {x.dtype}, the network's parameters {self.dtype}. Convert one of them, for example "
+                f"with x.to({self.dtype})."
+            )
         f = functional_call(self.module, dict(theta or {}), (x.to(self.device),))
         if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != len(x):
             shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
@@ -136,7 +143,13 @@ class Network:
 
 
 def _frozen_copy(model: nn.Module) -> nn.Module:
-    module = copy.deepcopy(model)
+    try:
+        module = copy.deepcopy(model)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the network cannot be copied ({error}): it keeps an activation with its gradient graph as an attribute. "
+            "Detach or delete it."
+        ) from error
     for parameter in module.parameters():
         parameter.requires_grad_(False)
         parameter.grad = None
@@ -190,9 +203,11 @@ def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
     ('0.bias', '1.weight', '1.bias')
     """
     known = [name for name, _ in model.named_parameters()]
+    first_name = {id(p): name for name, p in model.named_parameters()}
+    every = [(alias, first_name[id(p)]) for alias, p in model.named_parameters(remove_duplicate=False)]
     chosen: set[str] = set()
     for name in wanted:
-        members = [known_name for known_name in known if known_name == name or known_name.startswith(f"{name}.")]
+        members = [first for alias, first in every if alias == name or alias.startswith(f"{name}.")]
         if not members:
             modules = [
                 module for module, layer in model.named_modules() if module and any(True for _ in layer.parameters())

@@ -4,12 +4,10 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from osculate import likelihoods, priors, structures
@@ -19,6 +17,7 @@ from osculate.parameters import Network
 from osculate.posteriors import Fit, Gaussian
 from osculate.priors import Prior
 from osculate.registry import lookup
+from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
 
 #: The version of the file format; files of another one are refused.
 FORMAT = 1
@@ -48,7 +47,7 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist: make it first.")
-    tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in _state(q.network.module).items()}
+    tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
     tensors |= {f"curvature.{name}": value for name, value in q.structure.tensors().items()}
     tensors |= {f"statistics.{name}": value for name, value in q.fit.statistics.items()}
     tensors |= {f"positions.{n}": block.positions.int() for n, block in enumerate(q.fit.plan.blocks)}
@@ -68,13 +67,7 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
         "last_layer": q.fit.plan.last_layer,
         "blocks": [{"names": b.names, "kind": b.kind, "has_bias": b.has_bias} for b in q.fit.plan.blocks],
     }
-    ready = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file(ready, temporary, metadata={HEADER: json.dumps(header)})
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_tensors(path, tensors, HEADER, header)
 
 
 def load(path: str | os.PathLike, model: nn.Module) -> Gaussian:
@@ -93,8 +86,6 @@ def load(path: str | os.PathLike, model: nn.Module) -> Gaussian:
             message names the first parameter that differs).
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no posterior at {str(path)!r}.")
     header, tensors = _read(path)
     try:
         return _rebuild(path, header, tensors, model)
@@ -103,9 +94,8 @@ def load(path: str | os.PathLike, model: nn.Module) -> Gaussian:
 
 
 def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Gaussian:
-    network = Network(model, header["names"])
+    network = Network(model, header["names"]).to("cpu")
     stored = _part(tensors, "network")
-    _require_same_network(path, _state(network.module), stored)
     if repr(network.module) != header["architecture"]:
         warnings.warn(
             f"the network given to load prints differently from the one in {str(path)!r} (same parameters, perhaps "
@@ -113,7 +103,7 @@ def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], 
             stacklevel=3,
         )
     network.module.to(dtype=next(value.dtype for value in stored.values() if value.is_floating_point()))
-    network.module.load_state_dict(stored, strict=False)
+    fill(network.module, stored, path)
     plan = Plan(
         tuple(
             Block(tuple(b["names"]), b["kind"], tensors[f"positions.{n}"].long(), b["has_bias"])
@@ -133,12 +123,7 @@ def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], 
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{str(path)!r} is truncated or not a safetensors file ({error}). Fit it again.") from error
+    metadata, tensors = read_tensors(path)
     if HEADER not in metadata:
         raise ValueError(f"{str(path)!r} is a safetensors file, but not a posterior written by osc.save.")
     try:
@@ -154,24 +139,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return header, tensors
 
 
-def _state(module: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers by name, tied ones once."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) + 1 :]: value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
-
-
-def _require_same_network(path: Path, mine: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
-    for name in [*mine, *stored]:
-        here = tuple(mine[name].shape) if name in mine else None
-        there = tuple(stored[name].shape) if name in stored else None
-        if here != there:
-            raise ValueError(
-                f"{str(path)!r} belongs to another network: {name!r} has shape {there or 'none'} in the file and "
-                f"{here or 'none'} in the model. Pass a module of the architecture that was fitted."
-            )
 
 
 def _name_of(thing: object, registry: Mapping[str, Any]) -> str:
@@ -183,7 +152,6 @@ def _name_of(thing: object, registry: Mapping[str, Any]) -> str:
 
 def _describe(thing: Any, registry: Mapping[str, Any], prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """A dataclass as its registered name and fields; tensor fields go to ``tensors``."""
-    assert is_dataclass(thing)
     description: dict[str, Any] = {"name": _name_of(thing, registry), "fields": {}}
     for field in fields(thing):
         value = getattr(thing, field.name)

@@ -17,6 +17,7 @@ PACKAGE = ROOT / "osculate"
 ORDER = (
     "registry",
     "progress",
+    "tensorfiles",
     "batches",
     "parameters",
     "likelihoods",

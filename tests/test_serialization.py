@@ -65,7 +65,7 @@ def test_no_half_file_is_left_by_an_interruption(tmp_path: Path, monkeypatch: py
         Path(path).write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("osculate.serialization.save_file", interrupted)
+    monkeypatch.setattr("osculate.tensorfiles.save_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
         osc.save(q, tmp_path / "q.safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["q.safetensors"]
@@ -84,7 +84,7 @@ def test_refusals(tmp_path: Path) -> None:
     path = tmp_path / "q.safetensors"
     osc.save(q, path)
     whole = path.read_bytes()
-    with pytest.raises(FileNotFoundError, match="no posterior at"):
+    with pytest.raises(FileNotFoundError, match="no file at"):
         osc.load(tmp_path / "other.safetensors", model)
     with pytest.raises(FileNotFoundError, match="folder"):
         osc.save(q, tmp_path / "nowhere" / "q.safetensors")

@@ -81,6 +81,38 @@ class TiedEmbedding(nn.Module):
         return F.linear(torch.tanh(self.mix(self.embed(tokens))).mean(1), self.embed.weight)
 
 
+class PartlyRuled(nn.Module):
+    """One bias used by rule and without one, in two layers that share their weight; a parameter without axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(4, 4))
+        self.b1 = nn.Parameter(torch.empty(4))
+        self.b2 = nn.Parameter(torch.empty(4))
+        self.t = nn.Parameter(torch.empty(()))
+        self.head = nn.Linear(4, OUTPUTS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(F.linear(x, self.weight, self.b1))
+        h = torch.tanh(F.linear(h, self.weight, self.b2)) * self.t
+        return self.head(h * self.b2.exp())
+
+
+class BiasFirst(nn.Module):
+    """Biases registered before their weights, in an affine and in a normalisation layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.b = nn.Parameter(torch.empty(5))
+        self.w = nn.Parameter(torch.empty(5, 4))
+        self.shift = nn.Parameter(torch.empty(5))
+        self.scale = nn.Parameter(torch.empty(5))
+        self.head = nn.Linear(5, OUTPUTS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.layer_norm(F.linear(x, self.w, self.b), (5,), self.scale, self.shift))
+
+
 class Functional(nn.Module):
     """Bare parameters: functional calls, a matrix product, an elementwise scale, a free bias, an odd reduction."""
 
@@ -192,6 +224,8 @@ ZOO: dict[str, Case] = {
     "residual": Case(Residual, vector),
     "tied": Case(Tied, vector),
     "tied_embedding": Case(TiedEmbedding, lambda n: torch.randint(OUTPUTS, (n, 5))),
+    "partly_ruled": Case(PartlyRuled, vector),
+    "bias_first": Case(BiasFirst, vector),
     "functional": Case(Functional, vector),
     "sequence": Case(Sequence, lambda n: torch.randint(7, (n, 5))),
     "attention": Case(Attention, lambda n: torch.randn(n, 5, 4, dtype=torch.double)),

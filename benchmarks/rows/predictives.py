@@ -11,7 +11,9 @@ from benchmarks.networks import posterior, setting
 from benchmarks.result import PeerResult, Result, row
 from benchmarks.timing import Effort, ratio
 
-POINTS, SAMPLES = 100, 100
+POINTS = 100
+#: Sampled networks: draws (the ratio does not depend on them), inputs, and how many pass through a network at once.
+SAMPLES, INPUTS, ROWS = 20, 10_000, 1000
 #: Points that laplace-torch is given at once: its memory and time grow with the Jacobian of all of them.
 PEER_POINTS = 20
 
@@ -49,27 +51,27 @@ def _sampled(network: str, structure: str) -> Callable[[Effort], Result]:
     def measure(effort: Effort) -> Result:
         data, q = setting(network), posterior(network, structure)
 
+        x = data.x.repeat(INPUTS // len(data.x), *[1] * (data.x.ndim - 1))
+
         def forward_passes() -> None:
             with torch.no_grad():
                 for _ in range(SAMPLES):
-                    data.model(data.x)
+                    for rows in x.split(ROWS):
+                        data.model(rows)
 
-        def ours() -> None:
-            osc.predict(q, data.x, via="sampled", samples=SAMPLES)
-
-        spread = ratio(forward_passes, ours, effort)
+        spread = ratio(forward_passes, lambda: osc.predict(q, x, via="sampled", samples=SAMPLES), effort)
         theirs = ()
         if peers.available():
             la = peers.posterior(network, structure)
 
             def peer() -> None:
-                for x in data.x[:200].split(POINTS):
-                    la(x, pred_type="nn", link_approx="mc", n_samples=SAMPLES)
+                for few in x[:200].split(POINTS):
+                    la(few, pred_type="nn", link_approx="mc", n_samples=SAMPLES)
 
-            cost = ratio(forward_passes, peer, effort, len(data.x) / 200)
+            cost = ratio(forward_passes, peer, effort, INPUTS / 200)
             theirs = (PeerResult(peers.DEFAULT, cost, "on 200 points in batches of 100, scaled"),)
         name = f"predict sampled {structure} {network}"
-        return Result(name, f"{SAMPLES} forward passes, N = {len(data.x)}", spread, 1.3, theirs)
+        return Result(name, f"{SAMPLES} forward passes, N = {INPUTS:,}", spread, 1.3, theirs)
 
     return measure
 

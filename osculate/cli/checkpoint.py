@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from osculate.cli.options import DataOptions, plain
 from osculate.data import Dataset, Scaling
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
 from osculate.networks import NETWORKS, build
+from osculate.tensorfiles import network_tensors, read_tensors, write_tensors
 
 #: Version of the card; files of another one are refused.
 FORMAT = 1
@@ -140,13 +139,7 @@ def _factory(name: str) -> Any:
 def save_model(path: Path, model: nn.Module, card: Card) -> None:
     """Write weights and card to one safetensors file, aside first."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in _state(model).items()}
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file(tensors, aside, metadata={HEADER: json.dumps({"format": FORMAT, **plain(asdict(card))})})
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_tensors(path, network_tensors(model), HEADER, {"format": FORMAT, **plain(asdict(card))})
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], Card | None]:
@@ -156,42 +149,14 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], Card | None]:
         FileNotFoundError: there is no such file.
         ValueError: it is no safetensors file, or its card is of another version or damaged.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no checkpoint at {str(path)!r}.")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+        metadata, tensors = read_tensors(path)
+    except ValueError as error:
         raise ValueError(
-            f"{str(path)!r} is no readable safetensors file ({error}). Other formats can execute code when they are "
-            "read; write a state dict with safetensors.torch.save_file(model.state_dict(), path)."
+            f"{error} Other formats can execute code when they are read; write a state dict with "
+            "safetensors.torch.save_file(model.state_dict(), path)."
         ) from error
     return tensors, _card(path, metadata[HEADER]) if HEADER in metadata else None
-
-
-def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> nn.Module:
-    """Put weights into a network.
-
-    Raises:
-        ValueError: names or shapes differ; the message names the first that does.
-    """
-    mine = _state(model)
-    for name in [*mine, *tensors]:
-        here = tuple(mine[name].shape) if name in mine else None
-        there = tuple(tensors[name].shape) if name in tensors else None
-        if here != there:
-            raise ValueError(
-                f"{str(path)!r} belongs to another network: {name!r} has shape {there or 'none'} in the file and "
-                f"{here or 'none'} in the model."
-            )
-    model.load_state_dict(dict(tensors), strict=False)
-    return model
-
-
-def _state(module: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers by name, tied ones once."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _card(path: Path, text: str) -> Card:

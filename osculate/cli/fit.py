@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from osculate.cli.checkpoint import MODEL, Card, card_of, fill, read_model, save_model
+from osculate.cli.checkpoint import MODEL, Card, card_of, read_model, save_model
 from osculate.cli.folder import versions, write_config, write_section
 from osculate.cli.options import DataOptions, RunOptions, pick_device
 from osculate.cli.train import NOISE, held_out_noise
@@ -21,6 +21,7 @@ from osculate.methods.laplace import laplace
 from osculate.posteriors import Gaussian
 from osculate.predictive import tune
 from osculate.serialization import save
+from osculate.tensorfiles import fill
 
 POSTERIOR = "posterior.safetensors"
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from osculate.likelihoods import Likelihood
 
 class Kind(ABC):
     """A curvature matrix as Σ_n Σ_v (J_nᵀ s_nv)(J_nᵀ s_nv)ᵀ for columns s_nv in output space."""
+
+    name: ClassVar[str]
 
     @abstractmethod
     def count(self, outputs: int) -> int:
@@ -25,6 +28,8 @@ class Kind(ABC):
 @dataclass(frozen=True)
 class GGN(Kind):
     r"""The exact generalised Gauss–Newton matrix G = Σ_n J_nᵀ Λ_n J_n: as many columns as Λ has rank."""
+
+    name: ClassVar[str] = "ggn"
 
     def count(self, outputs: int) -> int:
         """One for each output."""
@@ -47,6 +52,7 @@ class Fisher(Kind):
         ValueError: ``samples`` is not positive.
     """
 
+    name: ClassVar[str] = "fisher"
     samples: int = 1
     generator: torch.Generator | None = None
 

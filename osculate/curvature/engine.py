@@ -55,7 +55,7 @@ class Plan:
     Attributes:
         blocks: in the order of ``named_parameters()``.
         floats: numbers held for each column and datum while forms are made.
-        last_layer: the parameters of the operation that ran last.
+        last_layer: the parameters of the operation that ran last, empty where it is not an affine layer.
     """
 
     blocks: tuple[Block, ...]
@@ -75,6 +75,7 @@ class Tape:
     theta: dict[str, Tensor]
     uses: list[tuple[Use, GradientEdge, int]]
     uncovered: set[str]
+    last: set[str]
 
 
 class Recorder(TorchFunctionMode):
@@ -85,6 +86,7 @@ class Recorder(TorchFunctionMode):
         self._names = {id(tensor): name for name, tensor in theta.items()}
         self.uses: list[tuple[Use, GradientEdge, int]] = []
         self.uncovered: set[str] = set()
+        self.last: set[str] = set()
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the operation, then note which parameters it used and how."""
@@ -96,7 +98,7 @@ class Recorder(TorchFunctionMode):
         return output
 
     def _note(self, func: Callable, output: object, touched: set[str], args: tuple, kwargs: dict) -> None:
-        use = None
+        self.last, use = touched, None
         if func in RULES and isinstance(output, Tensor):
             with torch.no_grad():
                 use = RULES[func](Call(self._names, output), *args, **kwargs)
@@ -109,16 +111,18 @@ class Recorder(TorchFunctionMode):
 
 def record(network: Network, x: Tensor) -> Tape:
     """The forward pass at the mode, with what the rules noted."""
-    theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-    recorder = Recorder(theta)
-    with torch.enable_grad(), recorder:
-        f = network(x, theta)
+    with torch.inference_mode(False), torch.enable_grad():
+        x = x.clone() if x.is_inference() else x
+        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
+        recorder = Recorder(theta)
+        with recorder:
+            f = network(x, theta)
     if not f.requires_grad:
         raise ValueError(
             "the network's output does not depend on any tracked parameter "
             f"({', '.join(theta)}): nothing can be said about its uncertainty."
         )
-    return Tape(f, theta, recorder.uses, recorder.uncovered)
+    return Tape(f, theta, recorder.uses, recorder.uncovered, recorder.last)
 
 
 def pull(f: Tensor, inputs: list, columns: Tensor, retain_graph: bool = False) -> list[Tensor | None]:
@@ -130,6 +134,8 @@ def pull(f: Tensor, inputs: list, columns: Tensor, retain_graph: bool = False) -
             return list(
                 torch.autograd.grad(f, inputs, columns, is_grads_batched=True, allow_unused=True, retain_graph=True)
             )
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:  # an operation whose backward cannot be batched: one column at a time
             pass
     each = [torch.autograd.grad(f, inputs, c, allow_unused=True, retain_graph=True) for c in columns]
@@ -182,14 +188,12 @@ def _combine(block: Block, members: list[tuple[Use, Form]], space: ParameterSpac
     if block.kind == "outer":
         outers = [form for form in members_forms if isinstance(form, Outer)]
         return outers[0] if len(outers) == 1 else concatenate(outers)
-    if len(members) == 1 and members[0][1].rows().shape[-1] == block.size and isinstance(members_forms[0], Dense):
-        return members_forms[0]
     first = members_forms[0].rows()
     total = first.new_zeros(*first.shape[:2], block.size)
     positions = space.positions()
     for use, form in members:
-        local = torch.searchsorted(block.positions, use.arrange(positions).reshape(-1))
-        total.index_add_(2, local, form.rows())
+        local = torch.searchsorted(block.positions.cpu(), use.arrange(positions).reshape(-1))
+        total.index_add_(2, local.to(total.device), form.rows())
     return Dense(total)
 
 
@@ -201,7 +205,7 @@ def _fallback_forms(network: Network, names: list[str], x: Tensor, cotangents: T
             f = network(x[n : n + 1], theta)
         pulled = pull(f, list(theta.values()), cotangents[:, n : n + 1]) if f.requires_grad else [None] * len(names)
         zeros = [tensor.detach().new_zeros(len(cotangents), *tensor.shape) for tensor in theta.values()]
-        rows.append([(z if g is None else g).flatten(1) for g, z in zip(pulled, zeros, strict=True)])
+        rows.append([(z if g is None else g).reshape(len(z), -1) for g, z in zip(pulled, zeros, strict=True)])
     return [Dense(torch.stack(parts, 1)) for parts in zip(*rows, strict=True)]
 
 

@@ -29,28 +29,30 @@ def make_plan(network: Network, x: Tensor) -> Plan:
     x = x[:16] if len(x) > 1 else torch.cat([x, x])
     _require_a_function(network, x)
     tape = record(network, x)
-    escaped = set(network.space.names) - {name for use, _, _ in tape.uses for name in use.names}
-    wrong = tape.uncovered | escaped | _unfaithful(network, tape, x)
-    good = [(use, form) for use, form in _sample_forms(tape) if not wrong & set(use.names)]
-    wrong |= set(network.space.names) - {name for use, _ in good for name in use.names}
+    found = _random_forms(tape)
+    wrong = tape.uncovered | _unfaithful(network, tape, found)
+    wrong |= set(network.space.names) - {name for use, _ in found for name in use.names}
+    while spread := {name for use, _ in found if wrong & set(use.names) for name in use.names} - wrong:
+        wrong |= spread  # a use is by rule for all of its parameters, or for none
+    good = [(use, form) for use, form in found if not wrong & set(use.names)]
     blocks = _blocks(network, good) + [
         Block((name,), "fallback", network.space.positions()[name].reshape(-1)) for name in wrong
     ]
     order = {name: number for number, name in enumerate(network.space.names)}
     blocks.sort(key=lambda block: min(order[name] for name in block.names))
-    last = max(tape.uses, key=lambda use: tape.uses.index(use))[0].names if tape.uses else network.space.names[-1:]
-    return Plan(tuple(blocks), _floats(tape, good, blocks), last)
+    last = [use.names for use, form in good if isinstance(form, Outer) and set(use.names) >= tape.last]
+    return Plan(tuple(blocks), _floats(tape, good, blocks), last[-1] if last else ())
 
 
 def _require_a_function(network: Network, x: Tensor) -> None:
     with torch.no_grad():
         first, second, alone = network(x), network(x), network(x[:1])
-    if not torch.equal(first, second) and not bool((first.isnan() & second.isnan()).any()):
+    scale = first.abs().max() + torch.finfo(first.dtype).tiny
+    if bool((first - second).abs().max() / scale > 1e-4):
         raise ValueError(
             "the network gives another output for the same input when it is called again: an active dropout, or "
             "noise in its forward pass. Call model.eval() first, or take the randomness out."
         )
-    scale = first.abs().max() + torch.finfo(first.dtype).tiny
     if bool(((alone - first[:1]).abs().max() / scale) > 1e-2):
         raise ValueError(
             "the output for one input depends on the other inputs of its batch (a normalisation over the batch in "
@@ -58,12 +60,17 @@ def _require_a_function(network: Network, x: Tensor) -> None:
         )
 
 
-def _sample_forms(tape: Tape, columns: Tensor | None = None) -> list[tuple[Use, Form | None]]:
-    """Each use with its form for one random column on the first datum, None where axes cannot be read."""
-    if columns is None:
-        columns = torch.zeros_like(tape.f).unsqueeze(0)
-        columns[0, 0] = 1.0
-    pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], columns)
+def _random_column(tape: Tape) -> Tensor:
+    """A column that is random on the first datum, and zero on all others."""
+    column = torch.zeros_like(tape.f)
+    generator = torch.Generator().manual_seed(0)
+    column[0] = torch.randn(tape.f[0].shape, generator=generator).to(tape.f)
+    return column
+
+
+def _random_forms(tape: Tape) -> list[tuple[Use, Form | None]]:
+    """Each use with its form for the random column, None where its axes cannot be read."""
+    pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], _random_column(tape).unsqueeze(0))
     result: list[tuple[Use, Form | None]] = []
     for (use, _, _), g in zip(tape.uses, pulled, strict=True):
         result.append((use, None if g is None else _readable(use, g, len(tape.f))))
@@ -79,27 +86,26 @@ def _readable(use: Use, g: Tensor, count: int) -> Form | None:
         return None
 
 
-def _unfaithful(network: Network, tape: Tape, x: Tensor) -> set[str]:
-    """The parameters whose rules disagree with autograd for a random column on the first datum."""
-    generator = torch.Generator().manual_seed(0)
-    columns = torch.zeros_like(tape.f).unsqueeze(0)
-    columns[0, 0] = torch.randn(tape.f[0].shape, generator=generator).to(tape.f)
-    truth = torch.autograd.grad(tape.f, list(tape.theta.values()), columns[0], allow_unused=True, retain_graph=True)
+def _unfaithful(network: Network, tape: Tape, found: list[tuple[Use, Form | None]]) -> set[str]:
+    """The parameters whose rules disagree with autograd for the random column."""
+    truth = torch.autograd.grad(tape.f, list(tape.theta.values()), _random_column(tape), allow_unused=True)
     positions = network.space.positions()
-    total = tape.f.new_zeros(network.space.size).detach()
+    total = tape.f.detach().new_zeros(network.space.size)
+    eps = torch.finfo(total.dtype).eps
+    tolerance, floor = eps**0.5, 100 * eps * max(float(t.abs().max()) for t in truth if t is not None)
     wrong: set[str] = set()
-    for use, form in _sample_forms(tape, columns):
+    for use, form in found:
         if form is None:
             wrong |= set(use.names)
             continue
         rows = form.rows()[0]
-        if bool(rows[1:].abs().max() > 1e-4 * rows[0].abs().max() + 1e-30):
+        if bool(rows[1:].abs().max() > tolerance * rows[0].abs().max() + floor):
             wrong |= set(use.names)
         total.index_add_(0, use.arrange(positions).reshape(-1).to(total.device), rows[0])
     for name, expected in zip(tape.theta, truth, strict=True):
         expected = torch.zeros_like(tape.theta[name]) if expected is None else expected
-        found = total[positions[name]]
-        if bool((found - expected).abs().max() > 1e-2 * expected.abs().max() + 1e-6):
+        error = (total[positions[name].to(total.device)] - expected).abs().max()
+        if bool(error > 10 * tolerance * expected.abs().max() + floor):
             wrong.add(name)
     return wrong
 

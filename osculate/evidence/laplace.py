@@ -1,13 +1,15 @@
 """The Laplace evidence, with every constant."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.posteriors import Gaussian
+from osculate.posteriors import as_gaussian
 
 
-def log_evidence(q: Gaussian) -> Float[Tensor, ""]:
+def log_evidence(q: Any) -> Float[Tensor, ""]:
     r"""The Laplace approximation of log p(D|δ), in nats.
 
     .. math:: \log p(D \mid \delta) \approx \tfrac1T \log p(D \mid \theta^*) + \log p(\theta^* \mid \delta)
@@ -31,15 +33,16 @@ def log_evidence(q: Gaussian) -> Float[Tensor, ""]:
     >>> osc.log_evidence(q).ndim
     0
     """
+    q = as_gaussian(q, "log_evidence")
     statistics = {name: value.double() for name, value in q.fit.statistics.items()}
     fit = q.likelihood.log_likelihood(statistics) / q.temperature
-    delta = q.prior.vector(q.network.space).double()
+    delta = q.prior.vector(q.network.space).double().to(q.mean.device)
     theta = q.mean.double()
     # the constants of prior and volume, P/2 log 2π, cancel; so does log |diag δ|, against that of Λ
     return fit - 0.5 * (delta * theta.square()).sum() - 0.5 * q.precision.log_det_ratio()
 
 
-def effective_parameters(q: Gaussian) -> dict[str, float]:
+def effective_parameters(q: Any) -> dict[str, float]:
     r"""γ for each parameter tensor: how many of its parameters the data determine.
 
     .. math:: \gamma_t = n_t - \sum_{p \in t} \delta_p \, (\Lambda^{-1})_{pp}, \qquad 0 \le \gamma_t \le n_t
@@ -52,6 +55,7 @@ def effective_parameters(q: Gaussian) -> dict[str, float]:
     Returns:
         γ by parameter name. Cost: the posterior variances.
     """
+    q = as_gaussian(q, "effective_parameters")
     space = q.network.space
     with torch.no_grad():
         determined = 1 - q.prior.vector(space).to(q.mean) * q.variance()

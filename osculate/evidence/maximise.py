@@ -17,12 +17,13 @@ found on the directional derivative alone, which single precision does not spoil
 import warnings
 from dataclasses import dataclass
 from math import log
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.posteriors import Gaussian
+from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
 
 #: Precisions, and the factor on the noise precision, are kept within these bounds.
@@ -34,7 +35,7 @@ LONGEST = 6.0
 
 
 def maximise_evidence(
-    q: Gaussian, mode: str = "fixed_point", tolerance: float = 1e-4, max_steps: int = 200, noise: bool = True
+    q: Any, mode: str = "fixed_point", tolerance: float = 1e-4, max_steps: int = 200, noise: bool = True
 ) -> Gaussian:
     r"""The same posterior with prior precisions, and the noise scale where there is one, of largest evidence.
 
@@ -69,8 +70,9 @@ def maximise_evidence(
     >>> _ = net.weight.data.copy_(solution[:3].T), net.bias.data.copy_(solution[3])
     >>> q = osc.laplace(net, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior="evidence")
     >>> round(float(q.likelihood.scale), 2)
-    0.1
+    0.11
     """
+    q = as_gaussian(q, "maximise_evidence")
     choose("mode of the evidence", mode, ("fixed_point",))
     problem = Problem(q, noise and q.likelihood.has_noise)
     x, budget = problem.start(), max_steps
@@ -184,7 +186,7 @@ class Problem:
         gain, cost = -gradient[: len(squares)], squares * x[: len(squares)].exp()
         if self.tunes_noise:
             data, error = self.q.likelihood.noise_balance(self.q.fit.statistics)
-            error = error * x[-1].exp()
+            data, error = data / self.q.temperature, error / self.q.temperature * x[-1].exp()
             gain, cost = torch.cat([gain, data.reshape(1)]), torch.cat([cost, (error + gradient[-1]).reshape(1)])
         tiny = 1e-300
         stuck = ((x >= log(LARGEST)) & (gain > cost)) | ((x <= log(SMALLEST)) & (gain < cost))

@@ -104,7 +104,8 @@ class Gaussian(Likelihood):
 
     def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> Distribution:
         if not noise:
-            return Normal(f.mean(0), f.std(0))
+            spread = f.std(0, correction=0) + torch.finfo(f.dtype).tiny  # one function has no spread
+            return Normal(f.mean(0), spread)
         weights = torch.ones(f.shape[0], dtype=f.dtype, device=f.device).expand(*f.shape[1:], -1)
         return MixtureSameFamily(
             Categorical(weights), Normal(f.movedim(0, -1), self._scale(f).expand_as(f).movedim(0, -1))

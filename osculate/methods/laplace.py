@@ -51,7 +51,8 @@ def laplace(
             object such as ``osc.curvature.Fisher(samples=5)``.
         prior: "evidence" (one precision a parameter tensor, and the noise scale of a Gaussian likelihood, by the
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
-        subset: "all" (every parameter that requires gradients), "last_layer", or a list of parameter and module names.
+        subset: "all" (every parameter that requires gradients), "last_layer", or a list of parameter and module names
+            (which counts frozen parameters in).
         progress: show a progress bar.
 
     Returns:
@@ -101,7 +102,15 @@ def _network(model: nn.Module, subset: str | Iterable[str], x: Tensor) -> Networ
         return Network(model, select(model, subset))
     choose("subset", subset, ("all", "last_layer"))
     network = Network(model, names)
-    return network if subset == "all" else Network(model, make_plan(network, x.to(network.device)).last_layer)
+    if subset == "all":
+        return network
+    last = make_plan(network, x.to(network.device)).last_layer
+    if not last:
+        raise ValueError(
+            "subset='last_layer': the last operation with parameters is not a linear or convolution layer. "
+            f"Name the parameters instead, for example subset=[{names[-1]!r}]."
+        )
+    return Network(model, last)
 
 
 def _fit(
@@ -137,4 +146,4 @@ def _fit(
         count += len(x)
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
-    return Fit(curvature, likelihood, statistics, count, plan)
+    return Fit(curvature, likelihood, statistics, count, plan, kind.name)

@@ -75,7 +75,10 @@ class Gaussian(Posterior):
     def __post_init__(self) -> None:
         if not bool(torch.as_tensor(self.temperature) > 0):
             raise ValueError(f"the temperature must be positive, got {self.temperature}.")
-        object.__setattr__(self, "prior", self.prior.bind(self.network.space))
+        prior = self.prior.bind(self.network.space)
+        if prior.precision.device != self.network.device:
+            prior = prior.with_precision(prior.precision.to(self.network.device))
+        object.__setattr__(self, "prior", prior)
 
     @property
     def structure(self) -> Curvature:

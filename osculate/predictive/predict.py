@@ -70,15 +70,19 @@ def predict(
         choose("joint", joint, ("outputs", "batch"))
     if not noise:
         _require_noise(likelihood)
+    if samples < 1:
+        raise ValueError(f"a sampled predictive needs at least one sample, got samples={samples}.")
+    chosen = choose_link(likelihood, link)
+    if joint is not None and via != "linearised":
+        raise ValueError(f"joint predictives are Gaussian: use via='linearised', not {via!r}.")
     if via == "mode":
         with torch.no_grad():
-            return likelihood.distribution(posterior.network(x))
+            f = posterior.network(x)
+        return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
     assert isinstance(posterior, Gaussian)
     if via == "sampled":
-        if joint is not None:
-            raise ValueError("joint predictives are Gaussian: use via='linearised'.")
         return likelihood.mixture(sampled_networks(posterior, x, samples, generator), noise=noise)
-    return _linearised(posterior, x, choose_link(likelihood, link), noise, joint)
+    return _linearised(posterior, x, chosen, noise, joint)
 
 
 def sample_functions(
@@ -144,5 +148,5 @@ def _linearised(q: Gaussian, x: Tensor, link: Link, noise: bool, joint: str | No
         return likelihood.joint(*joint_covariance(q, x), noise=noise)
     f, covariance = moments(q, x)
     if joint == "outputs":
-        return likelihood.joint(f.flatten(1), covariance, noise=noise)
+        return likelihood.joint(f.reshape(len(f), -1), covariance, noise=noise)
     return likelihood.marginal(f, covariance, link, noise=noise)

@@ -183,14 +183,20 @@ class _Validation:
 
     def __post_init__(self) -> None:
         self._kept: list[tuple[Tensor, list[Any], Tensor]] | None = []
+        self._batches: list[tuple[Tensor, Tensor]] = []  # the loader is read once: it may shuffle, or end
         size = 0
         batches = track(as_batches(self.data), "validation pass", number_of_batches(self.data), self.progress)
-        for part in self._project(batches):
+        for part in self._project(self._remembered(batches)):
             size += sum(leaf.numel() * leaf.itemsize for leaf in tree_leaves(part) if isinstance(leaf, Tensor))
             if size > MEMORY:
                 self._kept = None
-                return
-            self._kept.append(part)
+            elif self._kept is not None:
+                self._kept.append(part)
+
+    def _remembered(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in batches:
+            self._batches.append(batch)
+            yield batch
 
     def _project(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, list[Any], Tensor]]:
         for x, y in batches:
@@ -204,7 +210,7 @@ class _Validation:
     def score(self, q: Gaussian, link: Link, loss: Loss) -> _Score:
         """The losses of a posterior that shares everything but prior and temperature."""
         losses, variances = [], []
-        for f, projected, y in self._kept if self._kept is not None else self._project(as_batches(self.data)):
+        for f, projected, y in self._kept if self._kept is not None else self._project(iter(self._batches)):
             covariance = q.precision.contract(projected, diagonal=False)
             variances.append(covariance.diagonal(dim1=-2, dim2=-1).mean(-1))
             losses.append(loss(q.likelihood.marginal(f, covariance, link), y))

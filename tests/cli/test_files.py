@@ -165,8 +165,8 @@ def test_fit_refuses_what_does_not_fit(
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        (b"PK\x03\x04 a pickle", ("no readable safetensors", "save_file")),
-        ("truncated", ("no readable safetensors",)),
+        (b"PK\x03\x04 a pickle", ("not a safetensors file", "save_file")),
+        ("truncated", ("truncated or not a safetensors file",)),
         ("no card", ("does not say which network", "--model")),
         ("other weights", ("another network", "'0.weight'")),
         ("other format", ("format 99",)),
