@@ -78,7 +78,10 @@ def _checked(batch: object, number: int) -> tuple[Tensor, Tensor]:
     x, y = batch
     for name, value in (("x", x), ("y", y)):
         if not isinstance(value, Tensor):
-            raise TypeError(f"{name} of batch {number} is a {type(value).__name__}, not a tensor.")
+            raise TypeError(
+                f"{name} of batch {number} is a {type(value).__name__}, not a tensor. Convert arrays with "
+                "torch.from_numpy."
+            )
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
         raise ValueError(
             f"batch {number} has inputs of shape {tuple(x.shape)} and targets of shape {tuple(y.shape)}: "

@@ -1,18 +1,22 @@
 """Compare a posterior with the network it was made from, on test data.
 
+Test data are the test part of what it was trained on, or every row of another file.
+
 Prints one table and writes it as JSON to --output (evaluation.json beside the posterior).
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json
 from osculate.cli.options import DataOptions, RunOptions
 from osculate.cli.predict import PosteriorOptions, how
 from osculate.cli.tables import print_scores
-from osculate.data import Dataset, out_of_distribution
+from osculate.data import Dataset, out_of_distribution, read_arrays
 from osculate.posteriors import Gaussian, Point
 from osculate.registry import lookup
 from osculate.tasks import calibration, ood
@@ -35,7 +39,7 @@ PARTS = (PosteriorOptions, EvaluateOptions, DataOptions, RunOptions)
 def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, where: RunOptions) -> None:
     """Evaluate, print and write."""
     q, card = options.open(where.device)
-    dataset = data.over(card.data_options()).load()
+    dataset = _file(data, card) if _is_new_file(data, card) else data.over(card.data_options()).load()
     partners = _partners(dataset, what.ood)
     point = Point(q.model, card.likelihood)
     scores = {
@@ -47,6 +51,26 @@ def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, whe
     write_json(output, {**scores, **facts})
     print_scores(f"{dataset.name}: {len(dataset.test[0]):,} test data", scores)
     print(f"Saved {output}")
+
+
+def _is_new_file(data: DataOptions, card: Card) -> bool:
+    """Whether --data names a file other than the one that was trained on: all of it is test data then."""
+    known = card.data_options().data
+    if data.data is None or not data.data.endswith(".npz"):
+        return False
+    return known is None or Path(data.data).resolve() != Path(known).resolve()
+
+
+def _file(data: DataOptions, card: Card) -> Dataset:
+    """Every row of a file as the test part, in the units of the training."""
+    assert data.data is not None
+    x, y = read_arrays(data.data)
+    inputs, targets = card.scaling("input"), card.scaling("target")
+    x = x if inputs is None else inputs.apply(x)
+    y = y if targets is None else targets.apply(y)
+    nothing = (x[:0], y[:0])
+    classes = None if y.is_floating_point() else tuple(str(c) for c in range(card.outputs))
+    return Dataset(Path(data.data).stem, nothing, nothing, (x, y), classes, inputs, targets)
 
 
 def scores_of(

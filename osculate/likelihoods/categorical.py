@@ -34,8 +34,8 @@ class Categorical(Likelihood):
             raise ValueError("Categorical needs at least two logits; for one logit use Bernoulli.")
         if y.is_floating_point() or y.dtype == torch.bool or y.is_complex():
             raise TypeError(
-                f"Categorical needs integer class indices, got {y.dtype}. Convert them with y.long(), or use "
-                "Gaussian for real-valued targets."
+                f"Categorical needs integer class indices, got {y.dtype}. Convert indices with y.long(), one-hot "
+                "rows with y.argmax(-1); for real-valued targets use Gaussian."
             )
         if y.ndim != 1:
             raise ValueError(

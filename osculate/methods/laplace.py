@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from osculate.structures import Structure
 
 def laplace(
     model: nn.Module,
-    likelihood: Likelihood,
+    likelihood: Any,
     data: Data,
     *,
     structure: str | Structure = "kron",
@@ -62,7 +63,8 @@ def laplace(
         ValueError: active dropout, batch normalisation in training mode, no trainable parameter, an empty loader, a
             value that is not finite, targets that do not fit the likelihood, an unknown name, a precision that is not
             positive, or a full structure on a network that is too large.
-        TypeError: a loader that yields something else than pairs of tensors, or targets of the wrong type.
+        TypeError: a likelihood that is none, a loader that yields something else than pairs of tensors, or targets of
+            the wrong type.
 
     Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher").
 
@@ -72,6 +74,11 @@ def laplace(
     >>> osc.predict(q, X[:4]).probs.shape
     torch.Size([4, 3])
     """
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
+            "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
+        )
     kind = lookup("curvature", curvature, curvatures.REGISTRY)() if isinstance(curvature, str) else curvature
     matrix = lookup("structure", structure, structures.REGISTRY)() if isinstance(structure, str) else structure
     chosen_prior, by_evidence = _prior(prior)

@@ -17,7 +17,7 @@ from osculate.registry import choose, lookup
 
 def predict(
     q: Any,
-    x: Tensor,
+    x: Any,
     *,
     via: str | None = None,
     link: str | Link | None = None,
@@ -60,6 +60,8 @@ def predict(
     Normal(loc: torch.Size([4, 1]), scale: torch.Size([4, 1]))
     """
     posterior = as_posterior(q)
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor of inputs (N, …), got {type(x).__name__}. Predict batch by batch.")
     if len(x) == 0:
         raise ValueError("there is nothing to predict: x has no rows.")
     require_finite(x, "x")

@@ -1,5 +1,6 @@
 """Prior precision and temperature on held-out data, with every pass over the network done once."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf, isfinite, log10
@@ -109,6 +110,12 @@ def tune(
     if not isfinite(search(best)):
         raise ValueError("no candidate gave a finite loss on the validation data: check its targets and the metric.")
     best = search.refine(best, (0, 1) if temperature else (0,))
+    if max(best[0], -best[1]) >= 4.0:
+        warnings.warn(
+            "on these held-out data no uncertainty is best: the tuned posterior predicts nearly as the network alone. "
+            "Held-out data of another kind, or the prior of the evidence, keep it.",
+            stacklevel=2,
+        )
     # a prior that the data cannot see may be made ever wider: caution moves the temperature where it is tuned
     return _at(q, *search.cautious(best, caution, (1,) if temperature else (0,)))
 
@@ -161,9 +168,11 @@ class _Search:
 
         def tightness(point: Point) -> float:
             mean, score = self(point), self._seen[point]
+            if not isfinite(mean):
+                return inf
             difference = score.losses - self._seen[best].losses
             error = float(difference.std()) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
-            return -score.spread if isfinite(mean) and float(difference.mean()) <= caution * error else inf
+            return -score.spread if float(difference.mean()) <= caution * error else inf
 
         widest = min(list(self._seen), key=tightness)
         return self.refine(widest, axes, tightness)
@@ -211,7 +220,10 @@ class _Validation:
         """The losses of a posterior that shares everything but prior and temperature."""
         losses, variances = [], []
         for f, projected, y in self._kept if self._kept is not None else self._project(iter(self._batches)):
-            covariance = q.precision.contract(projected, diagonal=False)
+            try:
+                covariance = q.precision.contract(projected, diagonal=False)
+                losses.append(loss(q.likelihood.marginal(f, covariance, link), y))
+            except ValueError:  # a precision that cannot be factorised, or probabilities that are not finite
+                return _Score(torch.full((1,), inf), 0.0)
             variances.append(covariance.diagonal(dim1=-2, dim2=-1).mean(-1))
-            losses.append(loss(q.likelihood.marginal(f, covariance, link), y))
         return _Score(torch.cat(losses).detach().double(), float(torch.cat(variances).mean()))

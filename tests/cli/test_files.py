@@ -304,3 +304,20 @@ def test_evaluate_writes_where_it_is_told(run: Any, regressor: Path, tmp_path: P
     found = json.loads(output.read_text())
     assert found["MAP"]["rmse"] == pytest.approx(found["Laplace"]["rmse"], rel=1e-3)
     assert found["MAP"]["rmse"] == pytest.approx(scores(regressor, "train", "test", "rmse"), rel=1e-4)
+
+
+def test_every_row_of_another_file_is_evaluated_in_the_units_of_the_training(
+    run: Any, tmp_path: Path, capsys: Any
+) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(5.0, 3.0, (80, 2)).astype("float32")
+    y = (10 * x[:, 0] + generator.normal(size=80)).astype("float32")
+    np.savez(tmp_path / "train.npz", X=x, y=y)
+    np.savez(tmp_path / "other.npz", X=x[:30] + 1, y=y[:30] + 10)
+    assert run("train", "--data", tmp_path / "train.npz", "--epochs", 30, "--lr", 0.01, "--output", tmp_path / "m") == 0
+    assert run("fit", "--checkpoint", tmp_path / "m" / "model.safetensors", "--output", tmp_path / "m") == 0
+    words = ("--posterior", tmp_path / "m" / "posterior.safetensors", "--data", tmp_path / "other.npz")
+    assert run("evaluate", *words, "--output", tmp_path / "scores.json") == 0
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["test_data"] == 30
+    assert scores["Laplace"]["rmse"] < 10  # in the file's units; other scalings would shift it by much more

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import Form
-from osculate.linalg import cholesky, gram
+from osculate.linalg import cholesky, eigh, gram
 from osculate.structures.blocks._base import Block, Delta, Precision
 
 
@@ -41,9 +41,17 @@ class DenseBlock(Block):
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DensePrecision":
         size = delta.vector.double().to(self.matrix.device).sqrt()
-        relative = scale * self.matrix.double() / size / size.unsqueeze(1)
-        factor = cholesky(relative + torch.eye(len(size), dtype=size.dtype, device=size.device))
-        return DensePrecision(factor, size, self.matrix.dtype)
+        eye = torch.eye(len(size), dtype=size.dtype, device=size.device)
+        matrix = scale * self.matrix.double() / size / size.unsqueeze(1) + eye
+        if bool(torch.linalg.cholesky_ex(matrix.detach()).info):  # rounding below zero, against a vague prior
+            matrix = scale * self._clamped / size / size.unsqueeze(1) + eye
+        return DensePrecision(cholesky(matrix), size, self.matrix.dtype)
+
+    @cached_property
+    def _clamped(self) -> Float[Tensor, "p p"]:
+        """The matrix without the negative eigenvalues that single precision gave it."""
+        values, vectors = eigh(self.matrix.double())
+        return vectors * values @ vectors.T
 
     def dense(self) -> Float[Tensor, "p p"]:
         return self.matrix
