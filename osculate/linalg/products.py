@@ -7,15 +7,20 @@ from torch import Tensor
 SMALLEST = 64
 
 
-def gram(x: Float[Tensor, "*B k n"]) -> Float[Tensor, "*B n n"]:
-    """xᵀ x, with the half above the diagonal copied instead of computed again (down to blocks of 64)."""
+def add_gram(total: Float[Tensor, "B n n"], x: Float[Tensor, "B k n"]) -> None:
+    """Add xᵀ x to a symmetric matrix in place.
+
+    For tall x the half below the diagonal is copied instead of computed again (down to blocks of 64); for flat ones
+    the products are too small to gain by that.
+    """
     n = x.shape[-1]
-    if n < 2 * SMALLEST:
-        return x.mT @ x
-    left, right = x[..., : n // 2], x[..., n // 2 :]
-    result = x.new_empty(*x.shape[:-2], n, n)
-    result[..., : n // 2, : n // 2] = gram(left)
-    result[..., n // 2 :, n // 2 :] = gram(right)
-    result[..., : n // 2, n // 2 :] = left.mT @ right
-    result[..., n // 2 :, : n // 2] = result[..., : n // 2, n // 2 :].mT
-    return result
+    if n < 2 * SMALLEST or x.shape[-2] < n:
+        total.baddbmm_(x.mT, x)
+        return
+    half = n // 2
+    left, right = x[..., :half], x[..., half:]
+    add_gram(total[..., :half, :half], left)
+    add_gram(total[..., half:, half:], right)
+    corner = total[..., :half, half:]
+    corner.baddbmm_(left.mT, right)
+    total[..., half:, :half] = corner.mT

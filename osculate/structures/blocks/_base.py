@@ -29,8 +29,8 @@ class Block(ABC):
         """The same block with another state."""
 
     @abstractmethod
-    def contribution(self, form: Form) -> dict[str, Tensor]:
-        """What one batch adds to the state."""
+    def accumulate(self, form: Form) -> None:
+        """Add one batch to the state, in place."""
 
     @abstractmethod
     def project(self, form: Form, diagonal: bool) -> Any:
@@ -43,12 +43,6 @@ class Block(ABC):
     @abstractmethod
     def dense(self) -> Float[Tensor, "p p"]:
         """The matrix itself, in the order of ``positions``."""
-
-    def accumulate(self, form: Form) -> None:
-        """Add one more batch to the state, in place."""
-        state = self.tensors()
-        for name, value in self.contribution(form).items():
-            state[name].add_(value)
 
 
 class Delta:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import Form
-from osculate.linalg import cholesky, eigh, gram
+from osculate.linalg import add_gram, cholesky, eigh
 from osculate.structures.blocks._base import Block, Delta, Precision
 
 
@@ -32,9 +32,8 @@ class DenseBlock(Block):
     def with_tensors(self, tensors: dict[str, Tensor]) -> "DenseBlock":
         return replace(self, **tensors)
 
-    def contribution(self, form: Form) -> dict[str, Tensor]:
-        rows = form.rows().flatten(0, 1)
-        return {"matrix": gram(rows)}
+    def accumulate(self, form: Form) -> None:
+        add_gram(self.matrix.unsqueeze(0), form.rows().flatten(0, 1).unsqueeze(0))
 
     def project(self, form: Form, diagonal: bool) -> Any:
         return form.rows()

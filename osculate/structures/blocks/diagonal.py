@@ -34,12 +34,13 @@ class DiagonalBlock(Block):
     def with_tensors(self, tensors: dict[str, Tensor]) -> "DiagonalBlock":
         return replace(self, **tensors)
 
-    def contribution(self, form: Form) -> dict[str, Tensor]:
+    def accumulate(self, form: Form) -> None:
         if isinstance(form, Outer) and form.shared == 1:
             g2 = form.g.square().sum(0)[:, 0]  # (N, G, O)
             a2 = form.a.square()[:, 0]  # (N, G, I)
-            return {"values": torch.einsum("ngo,ngi->goi", g2, a2).reshape(-1)}
-        return {"values": form.rows().square().sum((0, 1))}
+            self.values.add_(torch.einsum("ngo,ngi->goi", g2, a2).reshape(-1))
+        else:
+            self.values.add_(form.rows().square().sum((0, 1)))
 
     def project(self, form: Form, diagonal: bool) -> Any:
         if isinstance(form, Outer) and form.shared == 1:

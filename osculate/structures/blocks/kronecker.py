@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import Form, Outer
-from osculate.linalg import eigh, gram
+from osculate.linalg import add_gram, eigh
 from osculate.structures.blocks._base import Block, Delta, Precision
 
 
@@ -59,12 +59,13 @@ class KroneckerBlock(Block):
     def with_tensors(self, tensors: dict[str, Tensor]) -> "KroneckerBlock":
         return replace(self, inputs=tensors["inputs"], outputs=tensors["outputs"], count=tensors["count"])
 
-    def contribution(self, form: Form) -> dict[str, Tensor]:
+    def accumulate(self, form: Form) -> None:
         assert isinstance(form, Outer)
         a = form.a.flatten(0, 1).transpose(0, 1)  # (G, N·R, I)
         g = form.g.flatten(0, 2).transpose(0, 1)  # (G, V·N·R, O)
-        count = self.count.new_tensor(form.a.shape[0] * form.a.shape[1])
-        return {"inputs": gram(a), "outputs": gram(g), "count": count}
+        add_gram(self.inputs, a)
+        add_gram(self.outputs, g)
+        self.count.add_(form.a.shape[0] * form.a.shape[1])
 
     @cached_property
     def _input_basis(self) -> tuple[Tensor, Tensor]:
