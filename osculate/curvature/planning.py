@@ -98,10 +98,11 @@ def _unfaithful(network: Network, tape: Tape, found: list[tuple[Use, Form | None
         if form is None:
             wrong |= set(use.names)
             continue
-        rows = form.rows()[0]
-        if bool(rows[1:].abs().max() > tolerance * rows[0].abs().max() + floor):
+        pulled = form.g[0] if isinstance(form, Outer) else form.j[0]
+        if bool(pulled[1:].abs().max() > tolerance * pulled[0].abs().max() + floor):
             wrong |= set(use.names)
-        total.index_add_(0, use.arrange(positions).reshape(-1).to(total.device), rows[0])
+        rows = (Outer(form.a[:1], form.g[:, :1]) if isinstance(form, Outer) else form).rows()
+        total.index_add_(0, use.arrange(positions).reshape(-1).to(total.device), rows[0, 0])
     for name, expected in zip(tape.theta, truth, strict=True):
         expected = torch.zeros_like(tape.theta[name]) if expected is None else expected
         error = (total[positions[name].to(total.device)] - expected).abs().max()

@@ -16,6 +16,7 @@ found on the directional derivative alone, which single precision does not spoil
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 from typing import Any
 
@@ -161,7 +162,7 @@ class Problem:
     def start(self) -> Float[Tensor, " D"]:
         """x at the posterior's own prior and noise."""
         x = self.q.prior.precision.detach().double().log().reshape(-1).cpu()
-        x = x.masked_fill(self._squares() == 0, log(LARGEST))  # where all are zero there is no maximum
+        x = x.masked_fill(self._squares == 0, log(LARGEST))  # where all are zero there is no maximum
         return torch.cat([x, x.new_zeros(1)]) if self.tunes_noise else x
 
     def posterior(self, x: Float[Tensor, " D"]) -> Gaussian:
@@ -173,6 +174,7 @@ class Problem:
             return self.q.replace(prior=prior)
         return self.q.replace(prior=prior, likelihood=self.q.likelihood.times((-0.5 * x[-1]).exp().to(precision)))
 
+    @cached_property
     def _squares(self) -> Float[Tensor, " G"]:
         """‖θ_g‖² of each group."""
         return self.q.prior.totals(self.q.mean.double().square(), self.q.network.space).reshape(-1).cpu()
@@ -182,7 +184,7 @@ class Problem:
         logs = x.detach().requires_grad_()
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(self.posterior(logs).precision.log_det_ratio(), logs)
-        squares = self._squares()
+        squares = self._squares
         gain, cost = -gradient[: len(squares)], squares * x[: len(squares)].exp()
         if self.tunes_noise:
             data, error = self.q.likelihood.noise_balance(self.q.fit.statistics)

@@ -111,15 +111,14 @@ def _patches(x: Tensor, kernel: Sequence[int], steps: list[int], holes: list[int
         x = x.unfold(axis, hole * (k - 1) + 1, step)[..., ::hole]
     dims = len(kernel)
     x = x.reshape(n, groups, channels // groups, *x.shape[2:])  # (N, G, C/G, *positions, *kernel)
-    order = (0, *range(3, 3 + dims), 1, 2, *range(3 + dims, 3 + 2 * dims))
-    windows = x.permute(order)  # (N, *positions, G, C/G, *kernel)
-    window = windows.shape[dims + 2 :]
+    windows = x.permute(1, 2, *range(3 + dims, 3 + 2 * dims), 0, *range(3, 3 + dims))
+    window = windows.shape[1 : 2 + dims]  # (C/G, *kernel), before N and the positions: long runs to copy
     features = torch.Size(window).numel()
-    result = x.new_empty(*windows.shape[: dims + 2], features + ones)
-    result[..., :features].unflatten(-1, window).copy_(windows)
+    result = x.new_empty(groups, features + ones, *windows.shape[2 + dims :])
+    result[:, :features].unflatten(1, window).copy_(windows)
     if ones:
-        result[..., features] = 1
-    return result.flatten(1, dims)
+        result[:, features] = 1
+    return result.flatten(3).permute(2, 3, 0, 1)
 
 
 def _positions_last_to_rows(g: Tensor, groups: int) -> Tensor:

@@ -61,10 +61,12 @@ class KroneckerBlock(Block):
 
     def accumulate(self, form: Form) -> None:
         assert isinstance(form, Outer)
-        a = form.a.flatten(0, 1).transpose(0, 1)  # (G, N·R, I)
-        g = form.g.flatten(0, 2).transpose(0, 1)  # (G, V·N·R, O)
-        add_gram(self.inputs, a)
-        add_gram(self.outputs, g)
+        add_gram(self.inputs, form.a.permute(2, 0, 1, 3).flatten(1, 2))  # (G, N·R, I)
+        if form.shared > form.g.shape[-1]:  # one small product for each datum, without bringing positions together
+            g = form.g.permute(3, 0, 1, 4, 2).flatten(1, 2)  # (G, V·N, O, R)
+            self.outputs.add_((g @ g.mT).sum(1))
+        else:
+            add_gram(self.outputs, form.g.permute(3, 0, 1, 2, 4).flatten(1, 3))  # (G, V·N·R, O)
         self.count.add_(form.a.shape[0] * form.a.shape[1])
 
     @cached_property
@@ -103,8 +105,12 @@ class KroneckerBlock(Block):
         i = form.a.shape[-1]
         ua, ub = self._input_basis[1], self._output_basis[1]
         first_a, first_g = r * i < v * o * i, r < i
-        a = torch.einsum("nrgi,gij->nrgj", form.a, ua) if first_a else form.a
-        g = torch.einsum("vnrgo,gop->vnrgp", form.g, ub) if first_g else form.g
+        a, g = form.a, form.g
+        if first_a:
+            turned = ua.mT @ a.permute(2, 3, 0, 1).flatten(2)  # (G, I, N·R)
+            a = turned.unflatten(2, a.shape[:2]).permute(2, 3, 0, 1)
+        if first_g:
+            g = (ub.mT @ g.permute(0, 1, 3, 4, 2)).permute(0, 1, 4, 2, 3)
         matrices = Outer(a, g).matrices()
         matrices = matrices if first_a else matrices @ ua
         return matrices if first_g else ub.mT @ matrices
@@ -172,7 +178,7 @@ class KroneckerPrecision(Precision):
         return (self.bias - self.weight) / self._determinant
 
     def log_det_ratio(self) -> Float[Tensor, ""]:
-        total = (self.signal / self.weight).log1p().sum(dtype=torch.double)
+        total = (self.signal / self.weight).log1p().sum(-1).sum(dtype=torch.double)  # rows in their own type
         if self.bias is None:
             return total
         return total + (1 - self._learned + self._learned * self.weight / self.bias).log().sum(dtype=torch.double)
