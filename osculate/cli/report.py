@@ -181,7 +181,7 @@ def claims(first: Classification, seed: str = "") -> str:
     return (
         f"On the test images{seed}, {'; '.join(parts)}. A posterior whose prior comes from the training images alone "
         "tends to be too modest where these are few: it counts everything as possible that they do not rule out. "
-        "Tuning on held-out images repairs most of that; the table above shows what it costs or gains in caution towards "
+        "Tuning on held-out images repairs most of that; the table shows what it costs or gains in caution towards "
         "foreign images."
     )
 
