@@ -13,6 +13,7 @@ from benchmarks.timing import Effort, ratio
 
 POINTS = 100
 #: Sampled networks: draws (the ratio does not depend on them), inputs, and how many pass through a network at once.
+#: A draw costs the same for any number of inputs: with 2,000 of them, the ratio of kron on the MLP was 1.9, not 1.2.
 SAMPLES, INPUTS, ROWS = 20, 10_000, 1000
 #: Points that laplace-torch is given at once: its memory and time grow with the Jacobian of all of them.
 PEER_POINTS = 20
