@@ -56,8 +56,6 @@ def effective_parameters(q: Any) -> dict[str, float]:
         γ by parameter name. Cost: the posterior variances.
     """
     q = as_gaussian(q, "effective_parameters")
-    space = q.network.space
     with torch.no_grad():
-        determined = 1 - q.prior.vector(space).to(q.mean) * q.variance()
-        totals = space.totals(determined.double()).clamp(min=0)
-    return dict(zip(space.names, totals.tolist(), strict=True))
+        totals = q.precision.determined_by_tensor()
+    return dict(zip(q.network.space.names, totals.tolist(), strict=True))

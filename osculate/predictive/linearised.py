@@ -70,7 +70,7 @@ def joint_covariance(q: Gaussian, x: Tensor) -> tuple[Float[Tensor, " K"], Float
     Cost: K × P numbers of one block of parameters at a time, and K² for the answer.
     """
     f, found = forms(q.network, q.fit.plan, x.to(q.network.device), unit_columns)
-    return f.reshape(-1), q.precision.covariance_of_rows(found, q.structure)
+    return f.reshape(-1), q.precision.covariance_of_rows(found)
 
 
 def sampled_linear_functions(q: Gaussian, x: Tensor, samples: int, generator: torch.Generator | None) -> Tensor:

@@ -38,6 +38,8 @@ class Layerwise(Prior):
 
     def bind(self, space: ParameterSpace) -> "Layerwise":
         precision = self.precision
+        if self.names == space.names and precision.shape == (len(space.names),):
+            return self
         if self.names is not None and self.names != space.names:
             precision = self._reordered(space.names)
         if precision.ndim == 0:

@@ -4,8 +4,9 @@ A structure only decides which block keeps which kind of matrix; the matrices th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -57,6 +58,20 @@ def _expanded(spec: BlockSpec, value: Mapping[str, Tensor], space: ParameterSpac
     if not spec.has_bias:
         return [weight]
     return [torch.cat([weight[..., :-1], value[spec.names[1]].expand(*spec.positions.shape[:-1], 1)], -1)]
+
+
+def _split(spec: BlockSpec, values: Tensor, space: ParameterSpace) -> list[Tensor]:
+    """The entries of a block by tensor: the inverse of :func:`_expanded`."""
+    if spec.kind != "outer":
+        sizes = dict(zip(space.names, space.sizes, strict=True))
+        return list(values.split([sizes[name] for name in spec.names]))
+    values = values.reshape(spec.positions.shape)
+    return [values[..., :-1], values[..., -1]] if spec.has_bias else [values]
+
+
+def _split_all(specs: Sequence[BlockSpec], values: Tensor, space: ParameterSpace) -> list[Tensor]:
+    parts = values.split([spec.size for spec in specs])
+    return [tensor for spec, part in zip(specs, parts, strict=True) for tensor in _split(spec, part, space)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,24 +138,26 @@ class Curvature:
 
     def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "PosteriorPrecision":
         """scale · G + diag(δ), factorised."""
+        per_tensor = prior.per_tensor(self.space)
+        value = None if per_tensor is None else dict(zip(self.space.names, per_tensor, strict=True))
         parts = [
-            block.precision(scale, self._delta(block, [self.specs[n] for n in group], prior))
+            block.precision(scale, self._delta(block, [self.specs[n] for n in group], prior, value))
             for block, group in zip(self.blocks, self.groups, strict=True)
         ]
-        return PosteriorPrecision(tuple(parts), self.blocks, self.space)
+        return PosteriorPrecision(tuple(parts), self)
 
-    def _delta(self, block: Block, specs: list[BlockSpec], prior: Prior) -> Delta:
-        """The prior precisions of one block; sums, not gathers, in its backward pass where they can be."""
-        per_tensor = prior.per_tensor(self.space)
-        if per_tensor is None:
+    def _delta(
+        self, block: Block, specs: list[BlockSpec], prior: Prior, value: Mapping[str, Tensor] | None
+    ) -> Delta:
+        """The prior precisions of one block, from one value a tensor where the prior has them."""
+        if value is None:
             return Delta(lambda: prior.vector(self.space)[block.positions], None, None)
-        value = dict(zip(self.space.names, per_tensor, strict=True))
 
         def vector() -> Tensor:
             if prior.isotropic:
-                return per_tensor[0].expand(len(block.positions))
-            parts = [part for spec in specs for part in _expanded(spec, value, self.space)]
-            return torch.cat([part.reshape(-1) for part in parts])
+                return value[self.space.names[0]].expand(len(block.positions))
+            parts = [part.reshape(-1) for spec in specs for part in _expanded(spec, value, self.space)]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
 
         names = specs[0].names
         bias = None if prior.isotropic or len(names) < 2 else value[names[-1]]
@@ -160,16 +177,39 @@ class PosteriorPrecision:
     """scale · G + diag(δ) over all tracked parameters, block by block. Vectors are (*S, P)."""
 
     parts: tuple[Precision, ...]
-    blocks: tuple[Block, ...]
-    space: ParameterSpace
+    curvature: Curvature
+
+    @property
+    def space(self) -> ParameterSpace:
+        """The parameter space."""
+        return self.curvature.space
 
     def log_det_ratio(self) -> Float[Tensor, ""]:
         """log |Λ| − log |diag(δ)|, in double precision."""
         return torch.stack([part.log_det_ratio() for part in self.parts]).sum()
 
+    def determined(self) -> Float[Tensor, " P"]:
+        """γ of each parameter: how far the data, rather than the prior, determine it."""
+        return self._assembled([part.determined() for part in self.parts])
+
+    def determined_by_tensor(self) -> Float[Tensor, " T"]:
+        """γ of each parameter tensor, in double precision."""
+        found = {}
+        for part, group in zip(self.parts, self.curvature.groups, strict=True):
+            specs = [self.curvature.specs[number] for number in group]
+            totals = part.determined_totals(partial(_split_all, specs, space=self.space))
+            found.update(zip([name for spec in specs for name in spec.names], totals, strict=True))
+        return torch.stack([found[name] for name in self.space.names])
+
+    def _assembled(self, values: list[Tensor]) -> Float[Tensor, " P"]:
+        result = values[0].new_empty(self.space.size)
+        for value, block in zip(values, self.curvature.blocks, strict=True):
+            result[block.positions] = value.to(result)
+        return result
+
     def _blockwise(self, verb: str, v: Tensor) -> Tensor:
         result = torch.empty_like(v)
-        for part, block in zip(self.parts, self.blocks, strict=True):
+        for part, block in zip(self.parts, self.curvature.blocks, strict=True):
             result[..., block.positions] = getattr(part, verb)(v[..., block.positions])
         return result
 
@@ -187,22 +227,18 @@ class PosteriorPrecision:
 
     def variance(self) -> Float[Tensor, " P"]:
         """The diagonal of Λ⁻¹."""
-        variances = [part.variance() for part in self.parts]
-        result = variances[0].new_empty(self.space.size)
-        for value, block in zip(variances, self.blocks, strict=True):
-            result[block.positions] = value
-        return result
+        return self._assembled([part.variance() for part in self.parts])
 
     def contract(self, projected: list[Any], diagonal: bool) -> Tensor:
         """J_n Λ⁻¹ J_nᵀ for each datum: (N, V, V), or its diagonal (N, V)."""
         terms = [part.contract(p, diagonal) for part, p in zip(self.parts, projected, strict=True) if p is not None]
         return torch.stack(terms).sum(0) if len(terms) > 1 else terms[0]
 
-    def covariance_of_rows(self, forms: Mapping[int, Form], curvature: Curvature) -> Float[Tensor, "K K"]:
+    def covariance_of_rows(self, forms: Mapping[int, Form]) -> Float[Tensor, "K K"]:
         """J Λ⁻¹ Jᵀ over all rows of all data together, K = N·V ordered by datum; one block at a time."""
         total: Tensor | None = None
-        for part, group in zip(self.parts, curvature.groups, strict=True):
-            form = curvature._form(group, forms)
+        for part, group in zip(self.parts, self.curvature.groups, strict=True):
+            form = self.curvature._form(group, forms)
             if form is None:
                 continue
             rows = part.whiten(form.rows().transpose(0, 1).flatten(0, 1))

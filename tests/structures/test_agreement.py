@@ -5,7 +5,7 @@ import torch
 
 import osculate as osc
 from osculate.curvature import reference
-from tests.laws import assert_close, check_algebra, check_functional_variance, targets
+from tests.laws import assert_close, check_algebra, check_determined_parameters, check_functional_variance, targets
 from tests.zoo import ZOO
 
 LIKELIHOODS = {
@@ -57,6 +57,7 @@ def test_posterior_algebra_equals_that_of_its_dense_matrix(net: str, structure: 
     model, x, _, q = fitted(net, LIKELIHOODS["categorical"], structure)
     q = q.replace(prior=uneven(PRIORS[prior], q.network.space), temperature=1.7)
     check_algebra(q)
+    check_determined_parameters(q)
     check_functional_variance(q, reference.jacobian(model, x), x)
 
 

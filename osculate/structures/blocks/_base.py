@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -75,7 +76,15 @@ class Precision(ABC):
 
     @abstractmethod
     def log_det_ratio(self) -> Float[Tensor, ""]:
-        """log |Λ| − log |diag(δ)|: its gradient in −log δ is γ, without cancellation."""
+        """log |Λ| − log |diag(δ)|: its gradient in −log δ is γ."""
+
+    @abstractmethod
+    def determined(self) -> Float[Tensor, " p"]:
+        """γ of each parameter: 1 − δ_p (Λ⁻¹)_pp, between 0 (the prior decides) and 1 (the data do)."""
+
+    def determined_totals(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
+        """γ of each parameter tensor of the block, which ``split`` cuts values (p,) into; in double precision."""
+        return [values.sum(dtype=torch.double) for values in split(self.determined())]
 
     @abstractmethod
     def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:

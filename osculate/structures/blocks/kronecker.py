@@ -14,6 +14,7 @@ split over the factors. A bias with its own δ_b adds, for each eigenvalue of B,
 u the last row of U_A; determinant, inverse and root of such a matrix are closed forms.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -160,10 +161,18 @@ class KroneckerPrecision(Precision):
         return self._eigenvalues.reciprocal()
 
     @cached_property
+    def _shares(self) -> Float[Tensor, "G O I"]:
+        """signal / D: the share of each direction that the data determine."""
+        return self.signal * self._inverse
+
+    @cached_property
     def _learned(self) -> Float[Tensor, "G O"]:
         """t = uᵀ (signal / D) u: the share of the bias direction that the data determine."""
-        u2 = self.block.bias_direction().square()
-        return (u2 * (self.signal * self._inverse)).sum(-1)
+        return self._along_bias(self._shares)
+
+    def _along_bias(self, values: Float[Tensor, "G O I"]) -> Float[Tensor, "G O"]:
+        """uᵀ diag(values) u."""
+        return (values @ self.block.bias_direction().square().mT).squeeze(-1)
 
     @cached_property
     def _determinant(self) -> Float[Tensor, "G O"]:
@@ -182,6 +191,24 @@ class KroneckerPrecision(Precision):
         if self.bias is None:
             return total
         return total + (1 - self._learned + self._learned * self.weight / self.bias).log().sum(dtype=torch.double)
+
+    def determined(self) -> Float[Tensor, " p"]:
+        delta = self.weight.expand(self.signal.shape)
+        if self.bias is not None:
+            delta = torch.cat([delta[..., :-1], self.bias.expand(*delta.shape[:-1], 1)], -1)
+        return 1 - delta.reshape(-1) * self.variance()
+
+    def determined_totals(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
+        """The gradients of :meth:`log_det_ratio` in −log δ_w and −log δ_b, without leaving the eigenbasis."""
+        total = self._shares.sum(-1)
+        if not self.block.has_bias:
+            return [total.sum(dtype=torch.double)]
+        t, ratio = self._learned, 1.0 if self.bias is None else self.weight / self.bias
+        change = self._along_bias(self._shares.square()) - t  # of t in log δ_w
+        determinant = 1 - t + t * ratio
+        bias = t * ratio / determinant
+        weight = total - bias - (ratio - 1) * change / determinant
+        return [weight.sum(dtype=torch.double), bias.sum(dtype=torch.double)]
 
     def _rank_one(self, y: Tensor, power: float) -> Tensor:
         """(I + c û ûᵀ)^power y with û = D^{-1/2} u, for y (*S, G, O, I)."""
