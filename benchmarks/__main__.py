@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import peers, rows  # noqa: F401  (rows registers them)
+from benchmarks.markdown import markdown
 from benchmarks.result import ROWS, PeerResult, Result
 from benchmarks.timing import Effort, Spread, keep_freed_memory
 
@@ -26,6 +27,9 @@ WIDTH = 170
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, write; 1 where ``--strict`` and a bound is missed."""
     options = _parser().parse_args(arguments)
+    if options.markdown:
+        print(markdown(json.loads(options.markdown.read_text())))
+        return 0
     torch.set_num_threads(THREADS)
     kept = not options.system_allocator and keep_freed_memory()
     warnings.filterwarnings("ignore", module="laplace|torch|curvlinops|backpack")
@@ -49,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("rows", nargs="*", help=f"parts of names; all by default. Known: {', '.join(ROWS)}")
     parser.add_argument("--json", type=Path, help="write the record here")
+    parser.add_argument("--markdown", type=Path, help="print this record as the table of the README, measure nothing")
     parser.add_argument("--quick", action="store_true", help="5 repeats, and slow rows once")
     parser.add_argument("--system-allocator", action="store_true", help="let freed memory go back to the kernel")
     parser.add_argument("--strict", action="store_true", help="exit with 1 where a bound is missed")

@@ -1,6 +1,7 @@
 """MNIST and the sets made in its image: 28 × 28 grey pictures in ten classes."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -109,11 +110,8 @@ def _part(name: str, part: int, request: Request) -> Part:
     """Training part (0) or test part (1): an archive in NumPy format where there is one, else the idx files."""
     family = FAMILY[name]
     if family.archives:
-        try:
+        with suppress(FileNotFoundError):  # the original files are looked for below, and their error says what to do
             path = find(f"{name}/{family.archives[part]}", request.folder)
-        except FileNotFoundError:
-            pass  # the original files are looked for below, and their error says what to do
-        else:
             images, labels = (torch.from_numpy(array) for array in read_npz(path, "X", "y"))
             return _checked(name, images, labels)
     images, labels = (_original(name, 2 * part + kind, request) for kind in (0, 1))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 #: Integrates a response over a Gaussian on f: link(likelihood, mean (N, C), covariance (N, C, C)) -> (N, C).
+#: A link with ``needs_covariance = False`` gets the variances (N, C) in place of the covariance.
 Link = Callable[["Likelihood", Tensor, Tensor], Tensor]
 
 
@@ -71,14 +72,23 @@ class Likelihood(ABC):
         """E[y|f], on the scale of the targets (probabilities for classes)."""
         return self.distribution(f).mean
 
+    def needs_covariance(self, link: Link) -> bool:
+        """Whether :meth:`marginal` with this link needs how the outputs of one input vary together."""
+        return getattr(link, "needs_covariance", True)
+
     def marginal(
-        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c c"], link: Link, noise: bool = True
+        self,
+        mean: Float[Tensor, "N *C"],
+        covariance: Float[Tensor, "N c c"] | Float[Tensor, "N c"],
+        link: Link,
+        noise: bool = True,
     ) -> Distribution:
         r"""p(y) = ∫ p(y|f) N(f; mean, covariance) df.
 
         Args:
             mean: of the function values.
-            covariance: of the function values, outputs flattened to c.
+            covariance: of the function values, outputs flattened to c; only their variances (N, c) where
+                :meth:`needs_covariance` says so.
             link: how the integral is done, where it has no closed form.
             noise: whether observation noise is part of the answer, where the likelihood has such noise.
         """

@@ -60,8 +60,11 @@ class Bernoulli(Likelihood):
     def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:
         return torch.sigmoid(f)
 
+    def needs_covariance(self, link: Link) -> bool:
+        return False
+
     def marginal(
-        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c c"], link: Link, noise: bool = True
+        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c"], link: Link, noise: bool = True
     ) -> BernoulliDistribution:
         probs = link(self, mean.reshape(len(mean), -1), covariance)
         return BernoulliDistribution(probs=probs.reshape(mean.shape).clamp(0, 1))

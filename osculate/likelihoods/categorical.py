@@ -84,7 +84,11 @@ class Categorical(Likelihood):
         return f.softmax(-1)
 
     def marginal(
-        self, mean: Float[Tensor, "N C"], covariance: Float[Tensor, "N C C"], link: Link, noise: bool = True
+        self,
+        mean: Float[Tensor, "N C"],
+        covariance: Float[Tensor, "N C C"] | Float[Tensor, "N C"],
+        link: Link,
+        noise: bool = True,
     ) -> CategoricalDistribution:
         return CategoricalDistribution(probs=link(self, mean, covariance))
 

@@ -85,12 +85,14 @@ class Gaussian(Likelihood):
     def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:
         return f
 
+    def needs_covariance(self, link: Link) -> bool:
+        return False
+
     def marginal(
-        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c c"], link: Link, noise: bool = True
+        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c"], link: Link, noise: bool = True
     ) -> Normal:
         """N(mean, variance of f + σ²), exactly; the link is not needed."""
-        variance = covariance.diagonal(dim1=-2, dim2=-1).reshape(mean.shape)
-        return Normal(mean, (variance + self._scale(mean) ** 2 * noise).sqrt())
+        return Normal(mean, (covariance.reshape(mean.shape) + self._scale(mean) ** 2 * noise).sqrt())
 
     def joint(
         self, mean: Float[Tensor, "*N c"], covariance: Float[Tensor, "*N c c"], noise: bool = True

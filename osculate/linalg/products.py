@@ -1,26 +1,28 @@
 """Products that know that their result is symmetric."""
 
+from collections.abc import Iterator
+
 from jaxtyping import Float
 from torch import Tensor
 
-#: Below this size one product is faster than three smaller ones.
-SMALLEST = 64
+#: Rows of the result that one product computes.
+STRIP = 128
+
+
+def _strips(n: int) -> Iterator[slice]:
+    yield from (slice(start, min(n, start + STRIP)) for start in range(0, n, STRIP))
 
 
 def add_gram(total: Float[Tensor, "B n n"], x: Float[Tensor, "B k n"]) -> None:
-    """Add xᵀ x to a symmetric matrix in place.
+    """Add xᵀ x to the lower triangle, in place; :func:`mirror` completes the matrix.
 
-    For tall x the half below the diagonal is copied instead of computed again (down to blocks of 64); for flat ones
-    the products are too small to gain by that.
+    A strip of rows at a time, up to the diagonal: little more than half the work of the whole product, and no copy.
     """
-    n = x.shape[-1]
-    if n < 2 * SMALLEST or x.shape[-2] < n:
-        total.baddbmm_(x.mT, x)
-        return
-    half = n // 2
-    left, right = x[..., :half], x[..., half:]
-    add_gram(total[..., :half, :half], left)
-    add_gram(total[..., half:, half:], right)
-    corner = total[..., :half, half:]
-    corner.baddbmm_(left.mT, right)
-    total[..., half:, :half] = corner.mT
+    for rows in _strips(x.shape[-1]):
+        total[:, rows, : rows.stop].baddbmm_(x[..., rows].mT, x[..., : rows.stop])
+
+
+def mirror(matrix: Float[Tensor, "B n n"]) -> None:
+    """Copy what :func:`add_gram` left below the diagonal to above it, in place."""
+    for rows in _strips(matrix.shape[-1]):
+        matrix[:, : rows.start, rows] = matrix[:, rows, : rows.start].mT

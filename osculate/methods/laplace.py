@@ -151,6 +151,7 @@ def _fit(
             for name, value in likelihood.statistics(f, y[part]).items():
                 statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
         count += len(x)
+    curvature.finish()
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
     return Fit(curvature, likelihood, statistics, count, plan, kind.name)

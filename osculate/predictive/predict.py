@@ -148,7 +148,7 @@ def _linearised(q: Gaussian, x: Tensor, link: Link, noise: bool, joint: str | No
     likelihood = q.likelihood
     if joint == "batch":
         return likelihood.joint(*joint_covariance(q, x), noise=noise)
-    f, covariance = moments(q, x)
     if joint == "outputs":
+        f, covariance = moments(q, x)
         return likelihood.joint(f.reshape(len(f), -1), covariance, noise=noise)
-    return likelihood.marginal(f, covariance, link, noise=noise)
+    return likelihood.marginal(*moments(q, x, diagonal=not likelihood.needs_covariance(link)), link, noise=noise)

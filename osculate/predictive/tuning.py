@@ -102,8 +102,8 @@ def tune(
     q = as_gaussian(q, "tune")
     loss = lookup("metric", metric, METRICS) if isinstance(metric, str) else metric
     chosen = choose_link(q.likelihood, link)
-    held_out = _Validation(q, validation, progress)
-    search = _Search(lambda point: held_out.score(_at(q, *point), chosen, loss))
+    held_out = _Validation(q, validation, chosen, progress)
+    search = _Search(lambda point: held_out.score(_at(q, *point), loss))
     temperatures = TEMPERATURES if temperature else (log10(float(q.temperature)),)
     grid = [(decade, t) for t in temperatures for decade in DECADES]
     best = min(track(grid, "tuning", len(grid), progress), key=search)
@@ -188,9 +188,11 @@ class _Validation:
 
     q: Gaussian
     data: Data
+    link: Link
     progress: bool
 
     def __post_init__(self) -> None:
+        self._diagonal = not self.q.likelihood.needs_covariance(self.link)
         self._kept: list[tuple[Tensor, list[Any], Tensor]] | None = []
         self._batches: list[tuple[Tensor, Tensor]] = []  # the loader is read once: it may shuffle, or end
         size = 0
@@ -210,20 +212,21 @@ class _Validation:
     def _project(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, list[Any], Tensor]]:
         for x, y in batches:
             start = 0
-            for f, projected in projections(self.q, x, diagonal=False):
+            for f, projected in projections(self.q, x, self._diagonal):
                 targets = y[start : start + len(f)].to(f.device)
                 self.q.likelihood.check(f, targets)
                 start += len(f)
                 yield f, projected, targets
 
-    def score(self, q: Gaussian, link: Link, loss: Loss) -> _Score:
+    def score(self, q: Gaussian, loss: Loss) -> _Score:
         """The losses of a posterior that shares everything but prior and temperature."""
         losses, variances = [], []
         for f, projected, y in self._kept if self._kept is not None else self._project(iter(self._batches)):
             try:
-                covariance = q.precision.contract(projected, diagonal=False)
-                losses.append(loss(q.likelihood.marginal(f, covariance, link), y))
+                covariance = q.precision.contract(projected, self._diagonal)
+                losses.append(loss(q.likelihood.marginal(f, covariance, self.link), y))
             except ValueError:  # a precision that cannot be factorised, or probabilities that are not finite
                 return _Score(torch.full((1,), inf), 0.0)
-            variances.append(covariance.diagonal(dim1=-2, dim2=-1).mean(-1))
+            variance = covariance if self._diagonal else covariance.diagonal(dim1=-2, dim2=-1)
+            variances.append(variance.mean(-1))
         return _Score(torch.cat(losses).detach().double(), float(torch.cat(variances).mean()))

@@ -98,6 +98,11 @@ class Curvature:
             if (form := self._form(group, forms)) is not None:
                 block.accumulate(form)
 
+    def finish(self) -> None:
+        """Complete the matrices after the last :meth:`accumulate`, in place."""
+        for block in self.blocks:
+            block.finish()
+
     def _form(self, group: tuple[int, ...], forms: Mapping[int, Form]) -> Form | None:
         present = [n for n in group if n in forms]
         if len(group) == 1:
@@ -146,9 +151,7 @@ class Curvature:
         ]
         return PosteriorPrecision(tuple(parts), self)
 
-    def _delta(
-        self, block: Block, specs: list[BlockSpec], prior: Prior, value: Mapping[str, Tensor] | None
-    ) -> Delta:
+    def _delta(self, block: Block, specs: list[BlockSpec], prior: Prior, value: Mapping[str, Tensor] | None) -> Delta:
         """The prior precisions of one block, from one value a tensor where the prior has them."""
         if value is None:
             return Delta(lambda: prior.vector(self.space)[block.positions], None, None)
@@ -194,7 +197,7 @@ class PosteriorPrecision:
 
     def determined_by_tensor(self) -> Float[Tensor, " T"]:
         """γ of each parameter tensor, in double precision."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for part, group in zip(self.parts, self.curvature.groups, strict=True):
             specs = [self.curvature.specs[number] for number in group]
             totals = part.determined_totals(partial(_split_all, specs, space=self.space))

@@ -17,8 +17,23 @@ from osculate.tasks._predictions import predictions
 LEVELS = (0.5, 0.9, 0.95)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record:
+    """Scores by name.
+
+    Args:
+        scores: what :meth:`metrics` gives.
+    """
+
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def metrics(self) -> dict[str, float]:
+        """The scores by name, as plain numbers."""
+        return dict(self.scores)
+
+
 @dataclass(frozen=True, eq=False)
-class CalibrationRecord:
+class CalibrationRecord(Record):
     """What :func:`calibration` finds for classes: numbers, and the bins of a reliability diagram.
 
     Args:
@@ -28,7 +43,7 @@ class CalibrationRecord:
         confidence: mean probability of the predicted class in each bin, NaN in an empty one.
         accuracy: share of right predictions in each bin, NaN in an empty one.
         count: number of predictions in each bin.
-        scores: accuracy, nll, brier, ece, mce and rmsce over all predictions.
+        scores: accuracy, nll, brier (summed over classes), ece, mce and rmsce over all predictions.
     """
 
     probs: Float[Tensor, "N C"]
@@ -36,15 +51,10 @@ class CalibrationRecord:
     confidence: Float[Tensor, " B"]
     accuracy: Float[Tensor, " B"]
     count: Int[Tensor, " B"]
-    scores: Mapping[str, float] = field(default_factory=dict)
-
-    def metrics(self) -> dict[str, float]:
-        """The scores by name: accuracy, nll, brier (summed over classes), ece, mce, rmsce."""
-        return dict(self.scores)
 
 
 @dataclass(frozen=True, eq=False)
-class RegressionRecord:
+class RegressionRecord(Record):
     """What :func:`calibration` finds for real-valued targets.
 
     Args:
@@ -58,11 +68,6 @@ class RegressionRecord:
     mean: Float[Tensor, "N C"]
     standard_deviation: Float[Tensor, "N C"]
     targets: Float[Tensor, "N C"]
-    scores: Mapping[str, float] = field(default_factory=dict)
-
-    def metrics(self) -> dict[str, float]:
-        """The scores by name: rmse, log_likelihood, coverage_50, coverage_90, coverage_95."""
-        return dict(self.scores)
 
 
 def calibration(
@@ -158,7 +163,7 @@ def _classification(columns: list[Tensor], bins: int) -> CalibrationRecord:
         "mce": metrics.mce(probs, targets, bins),
         "rmsce": metrics.rmsce(probs, targets, bins),
     }
-    return CalibrationRecord(probs, targets, *reliability_bins(probs, targets, bins), scores)
+    return CalibrationRecord(probs, targets, *reliability_bins(probs, targets, bins), scores=scores)
 
 
 def _numbers(predictive: Distribution, y: Tensor) -> tuple[Tensor, ...]:
@@ -183,4 +188,4 @@ def _regression(columns: list[Tensor], scale: Tensor | None) -> RegressionRecord
         "log_likelihood": metrics.log_likelihood(log_prob - unit.log()),
         **{f"coverage_{100 * level:.0f}": metrics.coverage(cdf, level) for level in LEVELS},
     }
-    return RegressionRecord(mean, spread, y, scores)
+    return RegressionRecord(mean, spread, y, scores=scores)

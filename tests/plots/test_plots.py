@@ -18,7 +18,7 @@ def record(classes: int = 3, count: int = 200, sharpness: float = 2.0) -> Calibr
     probs = (sharpness * torch.randn(count, classes)).softmax(-1).double()
     targets = torch.randint(classes, (count,))
     scores = {"ece": metrics.ece(probs, targets), "accuracy": metrics.accuracy(probs, targets)}
-    return CalibrationRecord(probs, targets, *reliability_bins(probs, targets), scores)
+    return CalibrationRecord(probs, targets, *reliability_bins(probs, targets), scores=scores)
 
 
 def texts(figure: Figure) -> str:

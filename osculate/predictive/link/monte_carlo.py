@@ -25,11 +25,21 @@ class MonteCarlo:
     points: int = 256
 
     def __call__(
-        self, likelihood: Likelihood, mean: Float[Tensor, "N C"], covariance: Float[Tensor, "N C C"]
+        self,
+        likelihood: Likelihood,
+        mean: Float[Tensor, "N C"],
+        covariance: Float[Tensor, "N C C"] | Float[Tensor, "N C"],
     ) -> Float[Tensor, "N C"]:
-        """The integrated response for each datum; costs N·S·C² operations."""
-        noise = normal_points(self.points, mean.shape[-1]).to(mean)
-        f = mean + torch.einsum("ncd,sd->snc", root(covariance), noise)
+        """The integrated response for each datum; costs N·S·C² operations.
+
+        A likelihood whose outputs are integrated one by one gives their variances, and one dimension is enough.
+        """
+        if covariance.ndim == mean.ndim:
+            f = mean + covariance.sqrt() * normal_points(self.points, 1).to(mean).unsqueeze(-1)
+        else:
+            f = mean + torch.einsum(
+                "ncd,sd->snc", root(covariance), normal_points(self.points, mean.shape[-1]).to(mean)
+            )
         return likelihood.response(f).mean(0)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import pi
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -16,9 +17,10 @@ class Probit:
     Close for one logit (Bernoulli); for several it ignores their correlations, and is too unsure.
     """
 
+    needs_covariance: ClassVar[bool] = False
+
     def __call__(
-        self, likelihood: Likelihood, mean: Float[Tensor, "N C"], covariance: Float[Tensor, "N C C"]
+        self, likelihood: Likelihood, mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"]
     ) -> Float[Tensor, "N C"]:
         """The response at the shrunken logits."""
-        variance = covariance.diagonal(dim1=-2, dim2=-1)
         return likelihood.response(mean * (1 + pi / 8 * variance).rsqrt())

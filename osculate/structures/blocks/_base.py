@@ -31,7 +31,10 @@ class Block(ABC):
 
     @abstractmethod
     def accumulate(self, form: Form) -> None:
-        """Add one batch to the state, in place."""
+        """Add one batch to the state, in place; :meth:`finish` follows the last one."""
+
+    def finish(self) -> None:
+        """Complete what :meth:`accumulate` left half done for speed, in place."""
 
     @abstractmethod
     def project(self, form: Form, diagonal: bool) -> Any:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import Form
-from osculate.linalg import add_gram, cholesky, eigh
+from osculate.linalg import add_gram, cholesky, eigh, mirror
 from osculate.structures.blocks._base import Block, Delta, Precision
 
 
@@ -34,6 +34,9 @@ class DenseBlock(Block):
 
     def accumulate(self, form: Form) -> None:
         add_gram(self.matrix.unsqueeze(0), form.rows().flatten(0, 1).unsqueeze(0))
+
+    def finish(self) -> None:
+        mirror(self.matrix.unsqueeze(0))
 
     def project(self, form: Form, diagonal: bool) -> Any:
         return form.rows()

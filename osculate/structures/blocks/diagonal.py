@@ -84,8 +84,12 @@ class DiagonalPrecision(Precision):
     def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return v * self.values.rsqrt()
 
-    def variance(self) -> Float[Tensor, " p"]:
+    @cached_property
+    def _inverse(self) -> Float[Tensor, " p"]:
         return self.values.reciprocal()
+
+    def variance(self) -> Float[Tensor, " p"]:
+        return self._inverse
 
     def contract(self, projected: Any, diagonal: bool) -> Tensor:
         if isinstance(projected, tuple):
@@ -93,7 +97,7 @@ class DiagonalPrecision(Precision):
             variances = self.variance().reshape(*a2.shape[1:2], -1, a2.shape[-1])  # (G, O, I)
             weights = torch.einsum("ngi,goi->ngo", a2, variances)
             if diagonal:
-                return torch.einsum("vngo,ngo->nv", g, weights)
+                return (g * weights).sum((2, 3)).T
             return torch.einsum("vngo,wngo->nvw", g * weights, g)
         if diagonal:
             return (projected @ self.variance()).T

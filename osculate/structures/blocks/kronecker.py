@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import Form, Outer
-from osculate.linalg import add_gram, eigh
+from osculate.linalg import add_gram, eigh, mirror
 from osculate.structures.blocks._base import Block, Delta, Precision
 
 
@@ -70,6 +70,10 @@ class KroneckerBlock(Block):
             add_gram(self.outputs, form.g.permute(3, 0, 1, 2, 4).flatten(1, 3))  # (G, V·N·R, O)
         self.count.add_(form.a.shape[0] * form.a.shape[1])
 
+    def finish(self) -> None:
+        mirror(self.inputs)
+        mirror(self.outputs)
+
     @cached_property
     def _input_basis(self) -> tuple[Tensor, Tensor]:
         return eigh(self.inputs / self.count.clamp(min=1))
@@ -94,7 +98,7 @@ class KroneckerBlock(Block):
         if isinstance(form, Outer) and form.shared == 1:
             a = torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1])
             g = torch.einsum("vngo,gop->vngp", form.g[:, :, 0], self._output_basis[1])
-            return a, g
+            return a, g.square() if diagonal else g
         if isinstance(form, Outer):
             return self._rotated_matrices(form)
         shape = (len(self.outputs), self.outputs.shape[-1], self.inputs.shape[-1])
@@ -262,5 +266,5 @@ class KroneckerPrecision(Precision):
             along = torch.einsum("ngi,goi->ngo", a * u, self._inverse)
             weights = weights - self._downdate * along.square()
         if diagonal:
-            return torch.einsum("vngo,ngo->nv", g.square(), weights)
+            return (g * weights).sum((2, 3)).T
         return torch.einsum("vngo,wngo->nvw", g * weights, g)
