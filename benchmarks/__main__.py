@@ -71,7 +71,7 @@ def _chosen(parts: list[str]) -> list[str]:
 def table(results: list[Result]) -> Table:
     """Ratios with their range over repeats, beside the bounds, and the peers with our speed-up over them."""
     drawn = Table(title=f"osculate beside laplace-torch ({cpu()}, {THREADS} thread, process CPU time)")
-    for column in ("work", "osculate", "bound", "", "laplace-torch", "+ BackPACK", "note"):
+    for column in ("work", "osculate", "flops", "bound", "", "laplace-torch", "+ BackPACK", "note"):
         drawn.add_column(column, overflow="fold")
     units = [result.unit for result in results]
     for number, result in enumerate(results):
@@ -83,6 +83,7 @@ def table(results: list[Result]) -> Table:
         drawn.add_row(
             result.name,
             _spread(result.ours),
+            "" if result.limit is None else f"{result.limit:.2f}",
             _bound(result),
             verdict,
             _peer(result, found.get(peers.DEFAULT)),

@@ -4,8 +4,8 @@ from typing import Any
 
 from benchmarks import peers
 
-HEAD = """| work | unit | osculate | bound | | laplace-torch | faster |
-|---|---|---|---|---|---|---|"""
+HEAD = """| work | unit | osculate | flops | bound | | laplace-torch | faster |
+|---|---|---|---|---|---|---|---|"""
 
 
 def markdown(record: dict[str, Any]) -> str:
@@ -22,6 +22,7 @@ def _line(row: dict[str, Any]) -> str:
         row["name"],
         row["unit"],
         f"{row['ours']['median']:.2f}",
+        "" if row["limit"] is None else f"{row['limit']:.2f}",
         ", ".join(bounds),
         verdict,
         "–" if peer is None else f"{peer['spread']['median']:,.1f}",

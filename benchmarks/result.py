@@ -33,6 +33,7 @@ class Result:
         peers: the peers, default first; empty where they do not have it, or are not installed.
         faster: for each peer by name, the smallest speed-up that meets the budget.
         note: anything that a reader must know, such as the convergence reached.
+        limit: the floating-point work of ours in that of the unit, None where it was not counted.
         holds: what else must be true for the row to meet its budget (a tuning that has converged).
     """
 
@@ -44,6 +45,7 @@ class Result:
     faster: dict[str, float] = field(default_factory=dict)
     note: str = ""
     holds: bool = True
+    limit: float | None = None
 
     def speedup(self, peer: PeerResult) -> float:
         """How many times the peer's cost ours is smaller."""

@@ -7,13 +7,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode, addmm_flop, baddbmm_flop
 
 Work = Callable[[], object]
 
 #: One measurement lasts at least this long, so that the work is repeated within it where it is shorter (seconds).
 SHORTEST = 0.04
+
+#: Products that torch's counter knows only in their other form.
+IN_PLACE = {torch.ops.aten.addmm_: addmm_flop, torch.ops.aten.baddbmm_: baddbmm_flop}
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,19 @@ def ratio(unit: Work, work: Work, effort: Effort, scale: float = 1.0) -> Spread:
         spent += cost * times
         ratios.append(scale * cost / units[-1])
     return Spread.of(ratios, statistics.median(units))
+
+
+def flops(unit: Work, work: Work) -> float:
+    """The matrix products and convolutions of ``work``, in those of ``unit``: where its cost in units cannot go below.
+
+    Products are counted as they are carried out, whatever their shapes do to their speed.
+    """
+    counts = []
+    for each in (unit, work):
+        with FlopCounterMode(display=False, custom_mapping=IN_PLACE) as counter:
+            each()
+        counts.append(counter.get_total_flops())
+    return counts[1] / counts[0]
 
 
 def peak_bytes(work: Work) -> int:

@@ -6,7 +6,7 @@ import osculate as osc
 from benchmarks import peers
 from benchmarks.networks import BATCH, DATA, setting
 from benchmarks.result import PeerResult, Result, row
-from benchmarks.timing import Effort, ratio
+from benchmarks.timing import Effort, flops, ratio
 
 UNIT = "forward + backward, same data"
 #: What laplace-torch's slow rows are measured on: (data, batch). Their cost a datum does not fall with more.
@@ -35,7 +35,8 @@ def _fit(network: str, structure: str, curvature: str, bound: float) -> Callable
 
         spread = ratio(data.training_pass, ours, effort)
         theirs = _peers(network, structure, effort) if curvature == "ggn" and peers.available() else ()
-        return Result(f"fit {structure} {curvature} {network}", UNIT, spread, bound, theirs)
+        name = f"fit {structure} {curvature} {network}"
+        return Result(name, UNIT, spread, bound, theirs, limit=flops(data.training_pass, ours))
 
     return measure
 

@@ -9,7 +9,7 @@ import osculate as osc
 from benchmarks import peers
 from benchmarks.networks import posterior, setting
 from benchmarks.result import PeerResult, Result, row
-from benchmarks.timing import Effort, ratio
+from benchmarks.timing import Effort, flops, ratio
 
 POINTS = 100
 #: Sampled networks: draws, inputs, and how many pass through a network at once. A draw costs the same for any number of
@@ -35,7 +35,10 @@ def _linearised(network: str, structure: str, bound: float, faster: float | None
         def unit() -> None:
             data.training_pass(POINTS)
 
-        spread = ratio(unit, lambda: osc.predict(q, x, link="probit"), effort)
+        def ours() -> None:
+            osc.predict(q, x, link="probit")
+
+        spread = ratio(unit, ours, effort)
         theirs = []
         for peer in (peers.DEFAULT, peers.BACKPACK) if peers.available() else ():
             predict = partial(peers.predict, peers.posterior(network, structure, peer), x[:PEER_POINTS])
@@ -43,7 +46,8 @@ def _linearised(network: str, structure: str, bound: float, faster: float | None
             theirs.append(PeerResult(peer, cost, f"on {PEER_POINTS} points, scaled"))
         name = f"predict probit {structure} {network}"
         bounds = {} if faster is None else {peers.DEFAULT: faster}
-        return Result(name, "forward + backward, same points", spread, bound, tuple(theirs), bounds)
+        limit = flops(unit, ours)
+        return Result(name, "forward + backward, same points", spread, bound, tuple(theirs), bounds, limit=limit)
 
     return measure
 
@@ -60,7 +64,10 @@ def _sampled(network: str, structure: str, inputs: int) -> Callable[[Effort], Re
                     for rows in x.split(ROWS):
                         data.model(rows)
 
-        spread = ratio(forward_passes, lambda: osc.predict(q, x, via="sampled", samples=SAMPLES), effort)
+        def ours() -> None:
+            osc.predict(q, x, via="sampled", samples=SAMPLES)
+
+        spread = ratio(forward_passes, ours, effort)
         theirs = ()
         if peers.available():
             la = peers.posterior(network, structure)
@@ -72,7 +79,8 @@ def _sampled(network: str, structure: str, inputs: int) -> Callable[[Effort], Re
             cost = ratio(forward_passes, peer, effort, 10 * inputs / 200)
             theirs = (PeerResult(peers.DEFAULT, cost, "on 200 points in batches of 100 and 10 draws, scaled"),)
         name = f"predict sampled {structure} {network}, N = {inputs:,}"
-        return Result(name, f"{SAMPLES} forward passes", spread, 1.3, theirs)
+        limit = flops(forward_passes, ours)
+        return Result(name, f"{SAMPLES} forward passes", spread, 1.3, theirs, limit=limit)
 
     return measure
 
