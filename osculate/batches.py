@@ -1,26 +1,30 @@
 """The one door through which data comes in: pairs of tensors, loaders and iterables become checked batches."""
 
-from collections.abc import Iterable, Iterator, Sized
-from typing import TypeAlias, TypeGuard
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any, TypeAlias, TypeGuard
 
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-Data: TypeAlias = Iterable | Dataset | tuple[Tensor, Tensor]
+from osculate.inputs import Inputs, count, take, tensors
+
+Data: TypeAlias = Iterable | Dataset | tuple[Inputs, Tensor]
 
 #: Rows taken at a time from a pair of tensors or from a data set without a loader.
 BATCH_SIZE = 256
 
 
-def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Tensor, Tensor]]:
+def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Inputs, Tensor]]:
     """Iterate over checked ``(x, y)`` batches.
 
     Args:
-        data: a pair of tensors ``(X, Y)``, a ``DataLoader``, a ``Dataset``, or any iterable of ``(x, y)`` batches.
+        data: a pair ``(X, Y)``, a ``DataLoader``, a ``Dataset``, or any iterable of ``(x, y)`` batches. x is a tensor,
+            a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``); a mapping with "labels", as Hugging Face
+            loaders give it, is a batch by itself.
         batch_size: rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
 
     Raises:
-        TypeError: something is not an ``(x, y)`` pair of tensors.
+        TypeError: something is not an ``(x, y)`` pair of inputs and targets.
         ValueError: no batch at all, an empty batch, different lengths, or a value that is not finite (the message
             says which batch and which row).
 
@@ -36,8 +40,8 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Tenso
 
 def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:
     """How many batches :func:`as_batches` will yield, or None where only iterating would tell."""
-    if is_pair_of_tensors(data):
-        return -(-len(data[0]) // batch_size)
+    if is_pair(data):
+        return -(-count(data[0]) // batch_size)
     if isinstance(data, IterableDataset):
         return None
     if isinstance(data, Dataset):
@@ -47,17 +51,19 @@ def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:
     return len(data) if isinstance(data, Sized) else None
 
 
-def is_pair_of_tensors(data: object) -> TypeGuard[tuple[Tensor, Tensor]]:
+def is_pair(data: object) -> TypeGuard[tuple[Inputs, Tensor]]:
     """Whether ``data`` is ``(X, Y)`` rather than an iterable of batches."""
-    return isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
+    return isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], Tensor) and bool(tensors(data[0]))
 
 
 def _raw_batches(data: Data, batch_size: int) -> Iterable:
-    if is_pair_of_tensors(data):
+    if is_pair(data):
         inputs, targets = data
-        if len(inputs) != len(targets):
-            raise ValueError(f"X has {len(inputs)} rows and Y has {len(targets)}: give each input one target.")
-        return zip(inputs.split(batch_size), targets.split(batch_size), strict=True) if len(inputs) else []
+        size = count(inputs)
+        if size != len(targets):
+            raise ValueError(f"X has {size} rows and Y has {len(targets)}: give each input one target.")
+        parts = [slice(start, start + batch_size) for start in range(0, size, batch_size)]
+        return ((take(inputs, part), targets[part]) for part in parts)
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size=batch_size)
     if not isinstance(data, Iterable) or isinstance(data, Tensor | str | dict):
@@ -68,7 +74,9 @@ def _raw_batches(data: Data, batch_size: int) -> Iterable:
     return data
 
 
-def _checked(batch: object, number: int) -> tuple[Tensor, Tensor]:
+def _checked(batch: Any, number: int) -> tuple[Inputs, Tensor]:
+    if isinstance(batch, Mapping) and "labels" in batch:
+        batch = ({name: value for name, value in batch.items() if name != "labels"}, batch["labels"])
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         size = f" of length {len(batch)}" if isinstance(batch, tuple | list | dict) else ""
         raise TypeError(
@@ -76,21 +84,23 @@ def _checked(batch: object, number: int) -> tuple[Tensor, Tensor]:
             "Let the loader yield inputs and targets, for example with TensorDataset(X, Y)."
         )
     x, y = batch
-    for name, value in (("x", x), ("y", y)):
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                f"{name} of batch {number} is a {type(value).__name__}, not a tensor. Convert arrays with "
-                "torch.from_numpy."
-            )
-    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
-        raise ValueError(
-            f"batch {number} has inputs of shape {tuple(x.shape)} and targets of shape {tuple(y.shape)}: "
-            "both need the batch as their first axis, with the same length."
+    inputs = tensors(x)
+    if not inputs or not isinstance(y, Tensor):
+        name, value = ("y", y) if inputs else ("x", x)
+        raise TypeError(
+            f"{name} of batch {number} is a {type(value).__name__}, not a tensor. Convert arrays with torch.from_numpy."
         )
-    if len(x) == 0:
+    for name, tensor in inputs.items():
+        if tensor.ndim == 0 or y.ndim == 0 or len(tensor) != len(y):
+            raise ValueError(
+                f"batch {number} has inputs {name + ' ' if name else ''}of shape {tuple(tensor.shape)} and targets of "
+                f"shape {tuple(y.shape)}: both need the batch as their first axis, with the same length."
+            )
+    if len(y) == 0:
         raise ValueError(f"batch {number} is empty. Drop empty batches from the loader.")
-    for name, value in (("x", x), ("y", y)):
-        require_finite(value, f"{name} of batch {number}")
+    for name, tensor in inputs.items():
+        require_finite(tensor, f"x{'.' + name if name else ''} of batch {number}")
+    require_finite(y, f"y of batch {number}")
     return x, y
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from osculate.inputs import Inputs, arguments, count, moved, tensors
 from osculate.registry import choose
 
 
@@ -101,8 +102,8 @@ class Network:
 
     @property
     def mean(self) -> Float[Tensor, " P"]:
-        """The mode θ*, flat."""
-        return self.space.flatten(self.parameters)
+        """The mode θ*, flat; in single precision where the network is in half."""
+        return self.space.flatten(self.parameters).to(self.state_dtype)
 
     @property
     def device(self) -> torch.device:
@@ -114,24 +115,35 @@ class Network:
         """The floating type of the parameters."""
         return next(self.module.parameters()).dtype
 
-    def __call__(self, x: Tensor, theta: Mapping[str, Tensor] | None = None) -> Tensor:
+    @property
+    def state_dtype(self) -> torch.dtype:
+        """The floating type of sums over data: that of the parameters, single precision for half ones."""
+        return torch.float32 if self.dtype in (torch.float16, torch.bfloat16) else self.dtype
+
+    def __call__(self, x: Inputs, theta: Mapping[str, Tensor] | None = None) -> Tensor:
         """f(x; θ), at the mode where ``theta`` is not given.
 
         Raises:
             ValueError: the output is not a tensor with one row for each input.
             TypeError: inputs and parameters are of different floating types.
         """
-        if x.is_floating_point() and x.dtype != self.dtype:
-            raise TypeError(
-                f"the inputs are {x.dtype}, the network's parameters {self.dtype}. Convert one of them, for example "
-                f"with x.to({self.dtype})."
-            )
-        f = functional_call(self.module, dict(theta or {}), (x.to(self.device),))
-        if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != len(x):
+        for name, tensor in tensors(x).items():
+            if tensor.is_floating_point() and tensor.dtype != self.dtype:
+                raise TypeError(
+                    f"the inputs {name + ' ' if name else ''}are {tensor.dtype}, the network's parameters "
+                    f"{self.dtype}. Convert one of them, for example with x.to({self.dtype})."
+                )
+        values = dict(theta or {})
+        if any(value.dtype != self.dtype for value in values.values()):
+            values = {name: value.to(self.dtype) for name, value in values.items()}
+        f = functional_call(self.module, values, *arguments(moved(x, self.device)))
+        f = getattr(f, "logits", f)  # the output of a Hugging Face model
+        size = count(x)
+        if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != size:
             shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
             raise ValueError(
-                f"the network returned {shape} for {len(x)} inputs; it must return one tensor "
-                "whose first axis is the batch."
+                f"the network returned {shape} for {size} inputs; it must return one tensor whose first axis is the "
+                "batch (or an object with such a tensor as `logits`)."
             )
         return f
 
@@ -143,11 +155,14 @@ class Network:
 
 
 def _frozen_copy(model: nn.Module) -> nn.Module:
+    attributes = [value for layer in model.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
+    # a tensor with a gradient graph, such as the weight that weight normalisation keeps, has no deep copy of its own
+    memo = {id(value): value.detach().clone() for value in attributes if value.grad_fn is not None}
     try:
-        module = copy.deepcopy(model)
+        module = copy.deepcopy(model, memo)
     except RuntimeError as error:
         raise ValueError(
-            f"the network cannot be copied ({error}): it keeps an activation with its gradient graph as an attribute. "
+            f"the network cannot be copied ({error}): it keeps an activation with its gradient graph in an attribute. "
             "Detach or delete it."
         ) from error
     for parameter in module.parameters():

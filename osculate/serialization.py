@@ -20,7 +20,7 @@ from osculate.registry import lookup
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
 
 #: The version of the file format; files of another one are refused.
-FORMAT = 1
+FORMAT = 2
 #: The key of the JSON in the safetensors header.
 HEADER = "osculate"
 
@@ -63,8 +63,7 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
         "temperature": float(q.temperature),
         "num_data": q.num_data,
         "kind": q.fit.kind,
-        "floats": q.fit.plan.floats,
-        "last_layer": q.fit.plan.last_layer,
+        "plan": {name: getattr(q.fit.plan, name) for name in ("floats", "inputs", "outputs", "last_layer")},
         "blocks": [{"names": b.names, "kind": b.kind, "has_bias": b.has_bias} for b in q.fit.plan.blocks],
     }
     write_tensors(path, tensors, HEADER, header)
@@ -109,11 +108,11 @@ def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], 
             Block(tuple(b["names"]), b["kind"], tensors[f"positions.{n}"].long(), b["has_bias"])
             for n, b in enumerate(header["blocks"])
         ),
-        header["floats"],
-        tuple(header["last_layer"]),
+        *(header["plan"][name] for name in ("floats", "inputs", "outputs")),
+        tuple(header["plan"]["last_layer"]),
     )
     structure = _restore(header["structure"], structures.REGISTRY, "structure", tensors)
-    curvature = structure.zero(plan.blocks, network.space, network.dtype, network.device)
+    curvature = structure.zero(plan.blocks, network.space, network.state_dtype, network.device)
     curvature = curvature.with_tensors(_part(tensors, "curvature"))
     fit_likelihood = _restore(header["fit_likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     fit = Fit(curvature, fit_likelihood, _part(tensors, "statistics"), header["num_data"], plan, header["kind"])

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
+from osculate.inputs import Inputs, call
 from osculate.posteriors import Gaussian
 
 #: Relative agreement asked of exact results in float64.
@@ -19,11 +20,11 @@ def assert_close(found: Tensor, expected: Tensor, relative: float = EXACT) -> No
     assert error <= relative, f"relative error {error:.2e} > {relative:.0e}"
 
 
-def targets(likelihood: osc.likelihoods.Likelihood, model: nn.Module, x: Tensor, seed: int = 2) -> Tensor:
+def targets(likelihood: osc.likelihoods.Likelihood, model: nn.Module, x: Inputs, seed: int = 2) -> Tensor:
     """Targets drawn from the likelihood at the network's outputs."""
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
-        return likelihood.distribution(model(x)).sample()
+        return likelihood.distribution(call(model, x)).sample()
 
 
 def dense_precision(q: Gaussian) -> Tensor:
@@ -49,12 +50,14 @@ def check_algebra(q: Gaussian) -> None:
     assert_close(q.log_prob(theta), density.log_prob(theta))
 
 
-def check_functional_variance(q: Gaussian, jacobian: Tensor, x: Tensor) -> None:
+def check_functional_variance(q: Gaussian, jacobian: Tensor, x: Inputs) -> None:
     """J Λ⁻¹ Jᵀ from the factors equals the dense product, in blocks, on the diagonal, and over the batch."""
     inverse = dense_precision(q).inverse()
     expected = jacobian @ inverse @ jacobian.mT
     assert_close(osc.functional_variance(q, x), expected)
-    assert_close(osc.functional_variance(q, x, diagonal=True), expected.diagonal(dim1=1, dim2=2))
+    variance = osc.functional_variance(q, x, diagonal=True)
+    assert variance.shape == q.network(x).shape
+    assert_close(variance.flatten(1), expected.diagonal(dim1=1, dim2=2))
     flat = jacobian.flatten(0, 1)
     found = osc.predictive.linearised.joint_covariance(q, x)[1]
     assert_close(found, flat @ inverse @ flat.T)

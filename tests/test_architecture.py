@@ -18,6 +18,8 @@ ORDER = (
     "registry",
     "progress",
     "tensorfiles",
+    "inputs",
+    "memory",
     "batches",
     "parameters",
     "likelihoods",

@@ -6,9 +6,72 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from osculate.likelihoods import Likelihood
+
+
+@dataclass(frozen=True)
+class Columns:
+    """V columns (N, *C) in output space, made a few at a time.
+
+    Attributes:
+        count: V.
+        part: gives columns start to stop, (stop − start, N, *C).
+        group: columns that belong together; they are cut at multiples of this number.
+    """
+
+    count: int
+    part: Callable[[int, int], Tensor]
+    group: int = 1
+
+    @classmethod
+    def of(cls, columns: Float[Tensor, "V N *C"]) -> "Columns":
+        """Columns that are there already."""
+        return cls(len(columns), lambda start, stop: columns[start:stop])
+
+    @classmethod
+    def local(cls, likelihood: Likelihood, root: Float[Tensor, "V N T E"], f: Tensor) -> "Columns":
+        """The columns of a matrix that is block diagonal over T positions, from a root of its blocks.
+
+        Each column is one of the root's at one position, and zero at all others: T·V in all.
+        """
+        v, n, t, e = root.shape
+        if t == 1:
+            return cls.of(likelihood.merge(root, f.shape))
+
+        def part(start: int, stop: int) -> Tensor:
+            number = torch.arange(start, stop, device=root.device)
+            which, where = number // t, number % t
+            columns = root.new_zeros(len(number), n, t, e)
+            each = torch.arange(len(number), device=root.device)
+            columns[each, :, where] = root[which, :, where]
+            return likelihood.merge(columns, f.shape)
+
+        return cls(v * t, part)
+
+    @classmethod
+    def units(cls, f: Tensor, group: int, likelihood: Likelihood | None = None) -> "Columns":
+        """One column for each of c outputs, so that the rows are those of the Jacobian.
+
+        Args:
+            f: outputs (N, *C).
+            group: outputs that belong together.
+            likelihood: gives the order, position by position; that of f's own entries without one.
+        """
+        size = f[0].numel()
+
+        def part(start: int, stop: int) -> Tensor:
+            columns = f.new_zeros(stop - start, size)
+            columns[torch.arange(stop - start), torch.arange(start, stop)] = 1
+            if likelihood is None:
+                columns = columns.reshape(-1, 1, *f.shape[1:])
+            else:
+                columns = likelihood.merge(columns.reshape(stop - start, 1, -1, group), (1, *f.shape[1:]))
+            return columns.expand(-1, len(f), *f.shape[1:])
+
+        return cls(size, part, group)
 
 
 class Kind(ABC):
@@ -17,12 +80,8 @@ class Kind(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def count(self, outputs: int) -> int:
-        """V, the number of columns for this number of outputs (an upper bound)."""
-
-    @abstractmethod
-    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Tensor:
-        """The columns (V, N, *C) for outputs f (N, *C) and targets y."""
+    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
+        """The columns for outputs f (N, *C) and targets y."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +90,9 @@ class GGN(Kind):
 
     name: ClassVar[str] = "ggn"
 
-    def count(self, outputs: int) -> int:
-        """One for each output."""
-        return outputs
-
-    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Tensor:
-        """The columns of a root of Λ."""
-        return likelihood.root(f, y)
+    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
+        """The columns of a root of Λ, position by position."""
+        return Columns.local(likelihood, likelihood.local_root(f, y), f)
 
 
 @dataclass(frozen=True)
@@ -60,14 +115,57 @@ class Fisher(Kind):
         if self.samples < 1:
             raise ValueError(f"the Fisher needs at least one sampled label, got samples={self.samples}.")
 
-    def count(self, outputs: int) -> int:
-        """One for each sampled label."""
-        return self.samples
-
-    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Tensor:
+    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
         """Scores of sampled labels."""
-        return likelihood.sampled_root(f, y, self.samples, self.generator)
+        return Columns.of(likelihood.sampled_root(f, y, self.samples, self.generator))
+
+
+@dataclass(frozen=True)
+class EmpiricalFisher(Kind):
+    r"""The empirical Fisher Σ_n ∇log p(y_n|f_n) ∇log p(y_n|f_n)ᵀ, with the labels of the data.
+
+    One column. It is not an estimate of the GGN: where the network fits its labels, it vanishes. [kunstner2019]
+    """
+
+    name: ClassVar[str] = "empirical_fisher"
+
+    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
+        """The scores of the data's own labels."""
+        return Columns.of(likelihood.score(f, y).unsqueeze(0))
+
+
+@dataclass(frozen=True)
+class Hessian(Kind):
+    r"""The full Hessian −∂² Σ_n log p(y_n|f(x_n; θ))/∂θ², second derivatives of the network included.
+
+    It has no root and may be indefinite: only structures that work with products (full, diag, matrix_free) take it.
+    Directions of negative curvature get the prior's precision alone, with a warning that counts them.
+
+    Args:
+        samples: Rademacher vectors for the structures that estimate its diagonal.
+        seed: of these vectors.
+    """
+
+    name: ClassVar[str] = "hessian"
+    samples: int = 100
+    seed: int = 0
+
+    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
+        """There are none.
+
+        Raises:
+            ValueError: always, with the structures that can be used.
+        """
+        raise ValueError(
+            "this structure is built from columns of a root of the curvature, and the full Hessian has none. "
+            "Use structure='full', 'diag' or 'matrix_free', or curvature='ggn'."
+        )
 
 
 #: The kinds by name, as they are typed.
-REGISTRY: dict[str, Callable[[], Kind]] = {"ggn": GGN, "fisher": Fisher}
+REGISTRY: dict[str, Callable[[], Kind]] = {
+    "ggn": GGN,
+    "fisher": Fisher,
+    "empirical_fisher": EmpiricalFisher,
+    "hessian": Hessian,
+}

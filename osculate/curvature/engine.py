@@ -9,21 +9,25 @@ A :class:`Plan`, made and verified once on the first batch, says which parameter
 fallback: per-datum vector-Jacobian products, slower and never wrong.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
+from osculate.curvature.columns import Columns
+from osculate.curvature.fallback import fallback_forms
 from osculate.curvature.forms import Dense, Form, Outer, concatenate
-from osculate.curvature.layers import RULES, Call, Use
+from osculate.curvature.layers import REWRITES, RULES, Call, Sources, Use
+from osculate.curvature.pullback import pull
+from osculate.inputs import Inputs, apply, count, take, tensors
 from osculate.parameters import Network, ParameterSpace
 
-#: Bytes that the pulled-back columns of one chunk may take.
-MEMORY = 2**28
+#: Columns that are pulled back at once at most: more are no faster.
+COLUMNS = 128
+EVERYTHING = 2**62
 
 
 @dataclass(frozen=True)
@@ -55,16 +59,30 @@ class Plan:
     Attributes:
         blocks: in the order of ``named_parameters()``.
         floats: numbers held for each column and datum while forms are made.
+        inputs: numbers held for each datum, however many columns there are.
+        outputs: c, the number of outputs of a datum.
         last_layer: the parameters of the operation that ran last, empty where it is not an affine layer.
     """
 
     blocks: tuple[Block, ...]
     floats: int
+    inputs: int
+    outputs: int
     last_layer: tuple[str, ...]
 
-    def chunk(self, columns: int, itemsize: int = 4) -> int:
-        """How many data fit into the memory budget with this number of columns."""
-        return max(1, MEMORY // (2 * itemsize * max(1, columns) * self.floats))
+    def data_at_once(self, columns: int, memory: int | None, itemsize: int = 4) -> int:
+        """How many data fit into the memory with this number of columns; one at least."""
+        if memory is None:
+            return EVERYTHING
+        each = min(max(1, columns), COLUMNS) * self.floats + self.inputs
+        return max(1, memory // (2 * itemsize * each))
+
+    def columns_at_once(self, data: int, memory: int | None, itemsize: int = 4) -> int:
+        """How many columns fit into the memory for this number of data; one at least."""
+        if memory is None:
+            return EVERYTHING
+        left = memory // (2 * itemsize * max(1, data)) - self.inputs
+        return max(1, min(COLUMNS, left // self.floats))
 
 
 @dataclass
@@ -81,9 +99,9 @@ class Tape:
 class Recorder(TorchFunctionMode):
     """Watches the operations of a forward pass and applies the layer rules to those that touch a parameter."""
 
-    def __init__(self, theta: Mapping[str, Tensor]) -> None:
+    def __init__(self, theta: Mapping[str, Tensor], constants: Iterable[Tensor] = ()) -> None:
         super().__init__()
-        self._names = {id(tensor): name for name, tensor in theta.items()}
+        self._sources = Sources(theta, constants)
         self.uses: list[tuple[Use, GradientEdge, int]] = []
         self.uncovered: set[str] = set()
         self.last: set[str] = set()
@@ -91,9 +109,13 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the operation, then note which parameters it used and how."""
         kwargs = kwargs or {}
+        if func in REWRITES:
+            with self:
+                output = REWRITES[func](*args, **kwargs)
+            if output is not NotImplemented:
+                return output
         output = func(*args, **kwargs)
-        touched = {self._names[id(leaf)] for leaf in tree_leaves((args, kwargs)) if id(leaf) in self._names}
-        if touched and any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(output)):
+        if touched := self._sources.follow(func, args, kwargs, output):
             self._note(func, output, touched, args, kwargs)
         return output
 
@@ -101,7 +123,7 @@ class Recorder(TorchFunctionMode):
         self.last, use = touched, None
         if func in RULES and isinstance(output, Tensor):
             with torch.no_grad():
-                use = RULES[func](Call(self._names, output), *args, **kwargs)
+                use = RULES[func](Call(self._sources, output), *args, **kwargs)
         if use is None or not isinstance(output, Tensor):
             self.uncovered |= touched
             return
@@ -109,12 +131,13 @@ class Recorder(TorchFunctionMode):
         self.uncovered |= touched - set(use.names)
 
 
-def record(network: Network, x: Tensor) -> Tape:
+def record(network: Network, x: Inputs) -> Tape:
     """The forward pass at the mode, with what the rules noted."""
     with torch.inference_mode(False), torch.enable_grad():
-        x = x.clone() if x.is_inference() else x
+        if any(tensor.is_inference() for tensor in tensors(x).values()):
+            x = apply(torch.clone, x)
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-        recorder = Recorder(theta)
+        recorder = Recorder(theta, (*network.module.buffers(), *network.module.parameters()))
         with recorder:
             f = network(x, theta)
     if not f.requires_grad:
@@ -125,61 +148,101 @@ def record(network: Network, x: Tensor) -> Tape:
     return Tape(f, theta, recorder.uses, recorder.uncovered, recorder.last)
 
 
-def pull(f: Tensor, inputs: list, columns: Tensor, retain_graph: bool = False) -> list[Tensor | None]:
-    """∂(columns · f)/∂inputs for all columns (V, N, *C) at once: a list of (V, *input)."""
-    if not inputs:
-        return []
-    if len(columns) > 1:
-        try:
-            return list(
-                torch.autograd.grad(f, inputs, columns, is_grads_batched=True, allow_unused=True, retain_graph=True)
-            )
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:  # an operation whose backward cannot be batched: one column at a time
-            pass
-    each = [torch.autograd.grad(f, inputs, c, allow_unused=True, retain_graph=True) for c in columns]
-    return [None if parts[0] is None else torch.stack(parts) for parts in zip(*each, strict=True)]
+@dataclass(frozen=True)
+class Piece:
+    """The forms of some data for some of their columns.
+
+    Attributes:
+        f: outputs (n, *C) of these data.
+        first: whether these are the first columns of these data.
+        last: whether they are the last.
+        group: columns that belong together.
+        forms: by the number of the block; a block that these data did not use has none.
+    """
+
+    f: Tensor
+    first: bool
+    last: bool
+    group: int
+    forms: dict[int, Form]
 
 
-def forms(
-    network: Network, plan: Plan, x: Tensor, columns: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, dict[int, Form]]:
-    """The outputs f(x) at the mode, and the form of each block for these columns.
+def pieces(
+    network: Network,
+    plan: Plan,
+    x: Inputs,
+    columns: Callable[[Tensor, slice], Columns],
+    expected: int,
+    memory: int | None,
+) -> Iterator[Piece]:
+    """The forms of a batch, as many data and columns at a time as the memory allows.
 
     Args:
         network: the network.
         plan: from :func:`make_plan` on the same network.
-        x: inputs (N, …).
-        columns: takes f (N, *C) to columns (V, N, *C).
-
-    Returns:
-        f, and forms by the number of the block; a block that this batch did not use has none.
+        x: inputs of N data.
+        columns: takes the outputs f (n, *C) of some data, and which they are, to their columns.
+        expected: about how many columns there will be.
+        memory: bytes that the temporaries may take; None for everything at once.
 
     Cost: one forward pass and one backward pass for each column, without weight gradients.
     """
+    size = count(x)
+    step = plan.data_at_once(expected, memory, network.state_dtype.itemsize)
+    for start in range(0, size, step):
+        part = slice(start, start + step)
+        yield from _pieces_of(network, plan, take(x, part), lambda f, part=part: columns(f, part), memory)
+
+
+def _pieces_of(
+    network: Network, plan: Plan, x: Inputs, columns: Callable[[Tensor], Columns], memory: int | None
+) -> Iterator[Piece]:
     tape = record(network, x)
-    f = tape.f.detach()
-    cotangents = columns(f)
+    f = tape.f.detach().to(network.state_dtype)
+    every = columns(f)
+    step = plan.columns_at_once(len(f), memory, f.itemsize)
+    step = every.count if step >= every.count else max(1, step // every.group) * every.group
+    for start in range(0, every.count, step):
+        stop = min(every.count, start + step)
+        found = _forms(network, plan, tape, x, every.part(start, stop), stop < every.count)
+        if start:
+            found = {n: replace(form, fresh=False) if isinstance(form, Outer) else form for n, form in found.items()}
+        yield Piece(f, start == 0, stop == every.count, every.group, found)
+
+
+def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor, retain_graph: bool) -> dict[int, Form]:
     by_rule = {name for block in plan.blocks if block.kind != "fallback" for name in block.names}
     if strangers := tape.uncovered & by_rule:
         raise ValueError(
             f"the network used {', '.join(sorted(strangers))} in another way than on the first batch. "
             "Put inputs that take every path of its control flow into the first batch."
         )
+    size, cotangents = len(tape.f), columns.to(tape.f.dtype)
     uses = [(use, edge) for use, edge, _ in tape.uses if set(use.names) <= by_rule]
-    pulled = pull(tape.f, [edge for _, edge in uses], cotangents)
+    pulled = pull(tape.f, [edge for _, edge in uses], cotangents, retain_graph)
     found: dict[int, list[tuple[Use, Form]]] = {}
     owner = {name: number for number, block in enumerate(plan.blocks) for name in block.names}
     for (use, _), g in zip(uses, pulled, strict=True):
         if g is not None:
-            found.setdefault(owner[use.names[0]], []).append((use, use.form(g).per_sample(len(x))))
+            form = in_state_dtype(use.form(g).per_sample(size), network.state_dtype)
+            found.setdefault(owner[use.names[0]], []).append((use, form))
     result = {number: _combine(plan.blocks[number], members, network.space) for number, members in found.items()}
     fallback = [number for number, block in enumerate(plan.blocks) if block.kind == "fallback"]
     if fallback:
         names = [plan.blocks[number].names[0] for number in fallback]
-        result.update(zip(fallback, _fallback_forms(network, names, x, cotangents), strict=True))
-    return f, dict(sorted(result.items()))
+        rows = fallback_forms(network, names, x, cotangents)
+        rows = [in_state_dtype(form, network.state_dtype) for form in rows]
+        result.update(zip(fallback, rows, strict=True))
+    return dict(sorted(result.items()))
+
+
+def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:
+    """The form of a network in half precision in the type that sums over data are kept in."""
+    if isinstance(form, Dense):
+        return form if form.j.dtype == dtype else Dense(form.j.to(dtype))
+    if form.g.dtype == dtype:
+        return form
+    return Outer(lambda: form.inputs().to(dtype), form.g.to(dtype), form.fresh)
 
 
 def _combine(block: Block, members: list[tuple[Use, Form]], space: ParameterSpace) -> Form:
@@ -195,22 +258,3 @@ def _combine(block: Block, members: list[tuple[Use, Form]], space: ParameterSpac
         local = torch.searchsorted(block.positions.cpu(), use.arrange(positions).reshape(-1))
         total.index_add_(2, local.to(total.device), form.rows())
     return Dense(total)
-
-
-def _fallback_forms(network: Network, names: list[str], x: Tensor, cotangents: Tensor) -> list[Form]:
-    rows: list[list[Tensor]] = []
-    for n in range(len(x)):
-        theta = {name: network.parameters[name].requires_grad_() for name in names}
-        with torch.enable_grad():
-            f = network(x[n : n + 1], theta)
-        pulled = pull(f, list(theta.values()), cotangents[:, n : n + 1]) if f.requires_grad else [None] * len(names)
-        zeros = [tensor.detach().new_zeros(len(cotangents), *tensor.shape) for tensor in theta.values()]
-        rows.append([(z if g is None else g).reshape(len(z), -1) for g, z in zip(pulled, zeros, strict=True)])
-    return [Dense(torch.stack(parts, 1)) for parts in zip(*rows, strict=True)]
-
-
-def chunks(plan: Plan, count: int, columns: int, itemsize: int = 4) -> Iterator[slice]:
-    """Slices of a batch of ``count`` data that each fit into the memory budget."""
-    step = plan.chunk(columns, itemsize)
-    for start in range(0, count, step):
-        yield slice(start, start + step)

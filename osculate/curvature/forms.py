@@ -4,6 +4,7 @@ For a block of parameters, the rows s_vᵀ J_n (V columns s_v of a root of the o
 two forms. ``Outer`` keeps the two factors of an affine operation apart, ``Dense`` holds the rows themselves.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,24 +20,29 @@ class Outer:
     .. math:: J_n^\top s_v = \sum_r g_{vnr} \otimes a_{nr}, \quad \text{a matrix } (O, I) \text{ for each group } G
 
     Attributes:
-        a: the inputs of the operation at each position; a last feature of ones carries the bias.
+        inputs: gives a, the inputs of the operation at each position; a last feature of ones carries the bias. They
+            are made when a structure asks, and not kept: the windows of a convolution are larger than its input.
         g: the columns pulled back to the outputs of the operation.
+        fresh: False where the same data have been seen before, with other columns.
     """
 
-    a: Float[Tensor, "N R G I"]
+    inputs: Callable[[], Float[Tensor, "N R G I"]]
     g: Float[Tensor, "V N R G O"]
+    fresh: bool = True
+
+    @property
+    def a(self) -> Float[Tensor, "N R G I"]:
+        """The inputs of the operation, made anew."""
+        return self.inputs()
 
     @property
     def shared(self) -> int:
         """R, the number of positions."""
-        return self.a.shape[1]
+        return self.g.shape[2]
 
     def matrices(self) -> Float[Tensor, "V N G O I"]:
         """The rows as matrices; costs V·N·R·O·I operations and V·N·O·I memory."""
-        v, n, r, groups, o = self.g.shape
-        a = self.a.permute(0, 2, 1, 3)  # (N, G, R, I)
-        g = self.g.permute(1, 3, 0, 4, 2).reshape(n, groups, v * o, r)  # (N, G, V·O, R)
-        return (g @ a).reshape(n, groups, v, o, -1).permute(2, 0, 1, 3, 4)
+        return matrices(self.a, self.g)
 
     def rows(self) -> Float[Tensor, "V N p"]:
         """The rows, flattened over (G, O, I)."""
@@ -44,10 +50,19 @@ class Outer:
 
     def per_sample(self, count: int) -> "Outer":
         """The same with leading axes of length N·k read as N samples of k·R positions."""
-        if len(self.a) == count:
+        if self.g.shape[1] == count:
             return self
-        a, g = self.a, self.g
-        return Outer(a.reshape(count, -1, *a.shape[2:]), g.reshape(len(g), count, -1, *g.shape[3:]))
+        g = self.g.reshape(len(self.g), count, -1, *self.g.shape[3:])
+
+        def inputs() -> Tensor:
+            a = self.inputs()
+            return a.reshape(count, -1, *a.shape[2:])
+
+        return Outer(inputs, g, self.fresh)
+
+    def first(self) -> "Outer":
+        """The first datum alone."""
+        return Outer(lambda: self.inputs()[:1], self.g[:, :1], self.fresh)
 
 
 @dataclass(frozen=True)
@@ -69,10 +84,39 @@ class Dense:
         v, n, p = self.j.shape
         return self if n == count else Dense(self.j.reshape(v, count, -1, p).sum(2))
 
+    def first(self) -> "Dense":
+        """The first datum alone."""
+        return Dense(self.j[:, :1])
+
 
 Form: TypeAlias = Outer | Dense
 
 
+def matrices(a: Float[Tensor, "N R G I"], g: Float[Tensor, "V N R G O"]) -> Float[Tensor, "V N G O I"]:
+    """Σ_r g_r ⊗ a_r for each column and datum."""
+    v, n, r, groups, o = g.shape
+    left = g.permute(1, 3, 0, 4, 2).reshape(n, groups, v * o, r)  # (N, G, V·O, R)
+    product = left @ a.permute(0, 2, 1, 3)
+    return product.reshape(n, groups, v, o, -1).permute(2, 0, 1, 3, 4)
+
+
 def concatenate(forms: list[Outer]) -> Outer:
     """Several uses of one weight as one form: their positions, one after the other (exact)."""
-    return Outer(torch.cat([form.a for form in forms], 1), torch.cat([form.g for form in forms], 2))
+
+    def inputs() -> Tensor:
+        return torch.cat([form.inputs() for form in forms], 1)
+
+    return Outer(inputs, torch.cat([form.g for form in forms], 2), forms[0].fresh)
+
+
+def rows_in_parts(form: Form, floats: int) -> Iterator[Float[Tensor, "V n p"]]:
+    """The rows of some data at a time, so that each part has at most this many entries (one datum at least)."""
+    if isinstance(form, Dense):
+        yield form.j
+        return
+    a = form.a
+    v, n, _, groups, o = form.g.shape
+    step = max(1, floats // max(1, v * groups * o * a.shape[-1]))
+    for start in range(0, n, step):
+        part = slice(start, start + step)
+        yield matrices(a[part], form.g[:, part]).flatten(2)

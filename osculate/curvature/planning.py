@@ -8,13 +8,15 @@ goes to the fallback. A network whose output for one input is random, or depends
 import torch
 from torch import Tensor
 
-from osculate.curvature.engine import Block, Plan, Tape, pull, record
+from osculate.curvature.engine import Block, Plan, Tape, record
 from osculate.curvature.forms import Form, Outer
 from osculate.curvature.layers import Use
+from osculate.curvature.pullback import pull
+from osculate.inputs import Inputs, concatenate, count, take
 from osculate.parameters import Network
 
 
-def make_plan(network: Network, x: Tensor) -> Plan:
+def make_plan(network: Network, x: Inputs) -> Plan:
     """The blocks of a network, found and verified on these inputs.
 
     Args:
@@ -26,7 +28,7 @@ def make_plan(network: Network, x: Tensor) -> Plan:
 
     Cost: three forward passes and two backward passes over at most 16 inputs.
     """
-    x = x[:16] if len(x) > 1 else torch.cat([x, x])
+    x = take(x, slice(0, 16)) if count(x) > 1 else concatenate([x, x])
     _require_a_function(network, x)
     tape = record(network, x)
     found = _random_forms(tape)
@@ -41,12 +43,13 @@ def make_plan(network: Network, x: Tensor) -> Plan:
     order = {name: number for number, name in enumerate(network.space.names)}
     blocks.sort(key=lambda block: min(order[name] for name in block.names))
     last = [use.names for use, form in good if isinstance(form, Outer) and set(use.names) >= tape.last]
-    return Plan(tuple(blocks), _floats(tape, good, blocks), last[-1] if last else ())
+    floats, inputs = _sizes(tape, good, blocks)
+    return Plan(tuple(blocks), floats, inputs, tape.f[0].numel(), last[-1] if last else ())
 
 
-def _require_a_function(network: Network, x: Tensor) -> None:
+def _require_a_function(network: Network, x: Inputs) -> None:
     with torch.no_grad():
-        first, second, alone = network(x), network(x), network(x[:1])
+        first, second, alone = network(x), network(x), network(take(x, slice(0, 1)))
     scale = first.abs().max() + torch.finfo(first.dtype).tiny
     if bool((first - second).abs().max() / scale > 1e-4):
         raise ValueError(
@@ -80,7 +83,7 @@ def _random_forms(tape: Tape) -> list[tuple[Use, Form | None]]:
 def _readable(use: Use, g: Tensor, count: int) -> Form | None:
     try:
         form = use.form(g)
-        rows = len(form.a) if isinstance(form, Outer) else form.j.shape[1]
+        rows = form.g.shape[1] if isinstance(form, Outer) else form.j.shape[1]
         return form.per_sample(count) if rows % count == 0 else None
     except (RuntimeError, ValueError):
         return None
@@ -101,7 +104,7 @@ def _unfaithful(network: Network, tape: Tape, found: list[tuple[Use, Form | None
         pulled = form.g[0] if isinstance(form, Outer) else form.j[0]
         if bool(pulled[1:].abs().max() > tolerance * pulled[0].abs().max() + floor):
             wrong |= set(use.names)
-        rows = (Outer(form.a[:1], form.g[:, :1]) if isinstance(form, Outer) else form).rows()
+        rows = form.first().rows()
         total.index_add_(0, use.arrange(positions).reshape(-1).to(total.device), rows[0, 0])
     for name, expected in zip(tape.theta, truth, strict=True):
         expected = torch.zeros_like(tape.theta[name]) if expected is None else expected
@@ -135,8 +138,10 @@ def _block(
     return Block(ordered, "dense", every)
 
 
-def _floats(tape: Tape, uses: list[tuple[Use, Form | None]], blocks: list[Block]) -> int:
+def _sizes(tape: Tape, uses: list[tuple[Use, Form | None]], blocks: list[Block]) -> tuple[int, int]:
+    """Numbers held for each column and datum, and for each datum: blocks are worked on one after the other."""
     outputs = sum(size for _, _, size in tape.uses)
-    repeated = {use.names[0] for use, form in uses if isinstance(form, Outer) and form.shared > 1}
-    matrices = sum(b.size for b in blocks if b.kind != "outer" or repeated & set(b.names))
-    return max(1, outputs + matrices)
+    repeated = {use.names[0]: form.shared for use, form in uses if isinstance(form, Outer) and form.shared > 1}
+    rows = [b.size for b in blocks if b.kind != "outer" or set(repeated) & set(b.names)]
+    windows = [repeated[b.names[0]] * b.positions.shape[-1] for b in blocks if b.names[0] in repeated]
+    return max(1, outputs + max(rows, default=0)), outputs + max(windows, default=0)

@@ -1,18 +1,241 @@
-"""Matrix-free products with the Jacobian of a network at its mode."""
+r"""Matrix-free products with the Jacobian of a network at its mode, and with its curvature matrices.
+
+.. math:: J v, \qquad J^\top u, \qquad G v = \sum_n J_n^\top \Lambda_n J_n v, \qquad
+          H v = -\frac{\partial^2}{\partial\theta^2} \sum_n \log p(y_n \mid f(x_n; \theta))\, v
+
+No layer rule is needed, and nothing of size c × c or P × P is built. Several vectors go through at once where every
+operation can be batched, and one by one where not. J v is taken by reverse over reverse, so that it is the transpose of
+Jᵀ u (the forward mode of an embedding with a padding index is not), and by forward mode where an operation has no
+second derivative; one direction is verified against Jᵀ u.
+"""
+
+from collections.abc import Callable
+from math import prod
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.curvature.columns import Columns
+from osculate.curvature.linearisation import Linearisation, derivative, recording
+from osculate.inputs import Inputs, count, take
+from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
 
+#: Outputs that interact in one position, up to which Λ is taken as blocks; above, by second derivatives of log p.
+BLOCK = 32
 
-def jvp(network: Network, x: Tensor, tangent: Float[Tensor, " P"]) -> tuple[Tensor, Tensor]:
-    """f(x) and J(x) v for one direction v in parameter space; costs about two forward passes."""
-    parameters = network.parameters
+#: A symmetric map of columns (S, N, *C), each datum by itself, such as u -> Λ u.
+OutputMap = Callable[[Tensor], Tensor]
+#: The outputs f (n, *C) of the data ``part`` to their map.
+OutputProduct = Callable[[Tensor, slice], OutputMap]
 
-    def outputs(theta: dict[str, Tensor]) -> Tensor:
-        return network(x, theta)
 
-    f, product = torch.func.jvp(outputs, (parameters,), (network.space.unflatten(tangent),))[:2]
-    return f, product
+def jvp(network: Network, x: Inputs, tangent: Float[Tensor, "*S P"]) -> tuple[Tensor, Tensor]:
+    """f(x) and J(x) v for one direction v in parameter space, or several.
+
+    Args:
+        network: the network.
+        x: inputs of N data.
+        tangent: v, (P,) or (S, P).
+
+    Returns:
+        f (N, *C), and J v as (N, *C) or (S, N, *C). Cost: about three forward passes for each direction,
+        and a backward pass to verify them.
+    """
+    at = Linearisation(network, x)
+    product = at.jvp(tangent.reshape(-1, tangent.shape[-1]))
+    return at.f, product.reshape(*tangent.shape[:-1], *at.f.shape)
+
+
+def vjp(network: Network, x: Inputs, cotangent: Float[Tensor, "S N *C"]) -> tuple[Tensor, Tensor]:
+    """f(x) and J(x)ᵀ u, summed over the data, for several columns u in output space.
+
+    Args:
+        network: the network.
+        x: inputs of N data.
+        cotangent: u.
+
+    Returns:
+        f (N, *C), and Jᵀ u as (S, P). Cost: one forward pass, and one backward pass for each column.
+    """
+    at = Linearisation(network, x)
+    return at.f, at.vjp(cotangent)
+
+
+def output_hessian(likelihood: Likelihood, f: Float[Tensor, "N *C"], y: Tensor) -> OutputMap:
+    """u (S, N, *C) to Λ u, Λ_n the Hessian of −log p(y_n|f_n).
+
+    Up to :data:`BLOCK` outputs that interact, by the root of each position's block, as the exact structures take it
+    (negative directions dropped); above, by second derivatives of log p, without a matrix.
+    """
+    if likelihood.events(f) <= BLOCK:
+        root = likelihood.local_root(f, y)
+
+        def through_root(u: Tensor) -> Tensor:
+            weights = torch.einsum("vnte,snte->svnt", root, likelihood.split(u, 1))
+            return likelihood.merge(torch.einsum("svnt,vnte->snte", weights, root), f.shape)
+
+        return through_root
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = f.detach().clone().requires_grad_()
+        loss = -likelihood.log_prob(leaf, y.clone() if y.is_inference() else y).sum()
+        (gradient,) = torch.autograd.grad(loss, leaf, create_graph=True)
+    return lambda u: derivative((gradient,), [leaf], {"f": u.to(leaf.dtype)}).reshape(u.shape)
+
+
+def columns_product(columns: Columns, memory: int) -> OutputMap:
+    """u (S, N, *C) to Σ_v s_v s_vᵀ u, each datum by itself.
+
+    Args:
+        columns: s_v.
+        memory: bytes that the columns made at once may take.
+    """
+
+    def product(u: Tensor) -> Tensor:
+        total, step = torch.zeros_like(u), max(1, memory // (u.itemsize * u[0].numel()))
+        for start in range(0, columns.count, step):
+            part = columns.part(start, min(columns.count, start + step)).flatten(2)
+            weights = torch.einsum("vnc,snc->svn", part, u.flatten(2))
+            total += torch.einsum("svn,vnc->snc", weights, part).reshape(u.shape)
+        return total
+
+    return product
+
+
+def gauss_newton_product(
+    network: Network, x: Inputs, v: Float[Tensor, "S P"], output_product: OutputProduct, memory: int
+) -> Float[Tensor, "S P"]:
+    r"""Σ_n J_nᵀ A_n J_n v for any symmetric maps A_n of the outputs of each datum.
+
+    Args:
+        network: the network.
+        x: inputs of N data.
+        v: directions.
+        output_product: gives u -> A u.
+        memory: bytes that activations and their derivatives may take at once; data and directions are cut to fit.
+
+    Returns:
+        One product for each direction. Cost: about three forward passes and one backward pass each.
+    """
+    total = torch.zeros_like(v)
+    vectors, data = _portions(network, x, len(v), memory)
+    for part in data:
+        at = Linearisation(network, take(x, part))
+        through = output_product(at.f, part)
+        for some in vectors:
+            total[some] += at.vjp(through(at.jvp(v[some])))
+    return total
+
+
+def ggn_product(
+    network: Network, likelihood: Likelihood, x: Inputs, y: Tensor, v: Float[Tensor, "S P"], memory: int = 2**28
+) -> Float[Tensor, "S P"]:
+    r"""G v = Σ_n J_nᵀ Λ_n J_n v, Λ_n the Hessian of −log p(y_n|f_n). [schraudolph2002]
+
+    Args:
+        network: the network.
+        likelihood: p(y|f).
+        x: inputs of N data.
+        y: their targets.
+        v: directions.
+        memory: see :func:`gauss_newton_product`.
+
+    Returns:
+        One product for each direction. Cost: about three forward passes and one backward pass each.
+    """
+    return gauss_newton_product(network, x, v, lambda f, part: output_hessian(likelihood, f, y[part]), memory)
+
+
+def fisher_product(
+    network: Network, columns: Float[Tensor, "V N *C"], x: Inputs, v: Float[Tensor, "S P"], memory: int = 2**28
+) -> Float[Tensor, "S P"]:
+    r"""F v = Σ_n Σ_v (J_nᵀ s_nv)(J_nᵀ s_nv)ᵀ v for columns s, such as scores of sampled labels, or of the data's own.
+
+    Args:
+        network: the network.
+        columns: s, in output space.
+        x: inputs of N data.
+        v: directions.
+        memory: see :func:`gauss_newton_product`.
+
+    Returns:
+        One product for each direction. Cost: as :func:`ggn_product`.
+    """
+    return gauss_newton_product(
+        network, x, v, lambda _, part: columns_product(Columns.of(columns[:, part]), memory), memory
+    )
+
+
+def hessian_product(
+    network: Network, likelihood: Likelihood, x: Inputs, y: Tensor, v: Float[Tensor, "S P"], memory: int = 2**28
+) -> Float[Tensor, "S P"]:
+    r"""H v, H the Hessian of −Σ_n log p(y_n | f(x_n; θ)) at the mode, by reverse over reverse. [pearlmutter1994]
+
+    Args:
+        network: the network.
+        likelihood: p(y|f).
+        x: inputs of N data.
+        y: their targets.
+        v: directions.
+        memory: see :func:`gauss_newton_product`.
+
+    Returns:
+        One product for each direction. Cost: one forward and one backward pass, and two more for each direction and for
+        one that verifies them.
+
+    Raises:
+        RuntimeError: the second derivatives that torch gives are not symmetric, as those of its fused weight
+            normalisation.
+    """
+    generator = torch.Generator().manual_seed(0)
+    witness = torch.randn(1, v.shape[-1], generator=generator).to(v)
+    v = torch.cat([v, witness])
+    total = torch.zeros_like(v)
+    vectors, data = _portions(network, x, len(v), memory)
+    for part in data:
+        with recording():
+            theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
+            f = network(take(x, part), theta).to(network.state_dtype)
+            loss = -likelihood.log_prob(f, y[part]).sum()
+            inputs = list(theta.values())
+            slopes = torch.autograd.grad(loss, inputs, create_graph=True, allow_unused=True)
+            for some in vectors:
+                directions = network.space.unflatten(v[some].detach().to(network.dtype))
+                total[some] += derivative(slopes, inputs, directions).to(total.dtype)
+    difference = total[0] @ v[-1] - total[-1] @ v[0]
+    scale = total[0].norm() * v[-1].norm() + total[-1].norm() * v[0].norm()
+    if bool(difference.abs() > min(0.1, 1e3 * torch.finfo(network.dtype).eps) * scale):
+        raise RuntimeError(
+            "the second derivatives that torch computes for this network are not symmetric, so one of its operations "
+            "has a wrong one (the fused weight normalisation of torch 2.13 does). Use curvature='ggn', which needs "
+            "first derivatives only."
+        )
+    return total[:-1]
+
+
+def _portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[list[slice], list[slice]]:
+    """Which directions, and which data, to take at once."""
+    itemsize, size = network.state_dtype.itemsize, count(x)
+    some = max(1, min(vectors, memory // (4 * itemsize * network.space.size)))
+    step = max(1, memory // (2 * itemsize * some * activations(network, x)))
+    return (
+        [slice(start, min(vectors, start + some)) for start in range(0, vectors, some)],
+        [slice(start, min(size, start + step)) for start in range(0, size, step)],
+    )
+
+
+def activations(network: Network, x: Inputs) -> int:
+    """How many numbers a forward pass keeps for one datum."""
+    own = {p.untyped_storage().data_ptr() for p in network.module.parameters()}
+    sizes: list[int] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in own:
+            sizes.append(tensor.numel())
+        return tensor
+
+    with recording(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
+        f = network(take(x, slice(1)), theta)
+    return sum(sizes) + prod(f.shape)

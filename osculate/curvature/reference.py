@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, hessian as func_hessian, jacrev
 
+from osculate.inputs import Inputs, arguments, call, count
 from osculate.likelihoods import Likelihood
 from osculate.parameters import ParameterSpace
 
@@ -18,29 +19,34 @@ def _parts(model: nn.Module) -> tuple[ParameterSpace, Float[Tensor, " P"]]:
     return space, space.flatten(tensors)
 
 
-def jacobian(model: nn.Module, x: Tensor) -> Float[Tensor, "N C P"]:
+def _outputs(model: nn.Module, theta: dict[str, Tensor], x: Inputs) -> Tensor:
+    f = functional_call(model, theta, *arguments(x))
+    return getattr(f, "logits", f)
+
+
+def jacobian(model: nn.Module, x: Inputs) -> Float[Tensor, "N C P"]:
     r"""J_n = ∂f(x_n; θ)/∂θ at the module's parameters, outputs flattened to C for each input."""
     space, theta = _parts(model)
 
     def outputs(flat: Tensor) -> Tensor:
-        return functional_call(model, space.unflatten(flat), (x,)).reshape(len(x), -1)
+        return _outputs(model, space.unflatten(flat), x).reshape(count(x), -1)
 
     return jacrev(outputs)(theta)
 
 
-def ggn(model: nn.Module, likelihood: Likelihood, x: Tensor, y: Tensor) -> Float[Tensor, "P P"]:
+def ggn(model: nn.Module, likelihood: Likelihood, x: Inputs, y: Tensor) -> Float[Tensor, "P P"]:
     r"""The generalised Gauss–Newton matrix G = Σ_n J_nᵀ Λ_n J_n with Λ = −∂² log p(y|f)/∂f²."""
     J = jacobian(model, x)
     with torch.no_grad():
-        output_hessian = likelihood.hessian(model(x), y)
+        output_hessian = likelihood.hessian(call(model, x), y)
     return torch.einsum("ncp,ncd,ndq->pq", J, output_hessian, J)
 
 
-def hessian(model: nn.Module, likelihood: Likelihood, x: Tensor, y: Tensor) -> Float[Tensor, "P P"]:
+def hessian(model: nn.Module, likelihood: Likelihood, x: Inputs, y: Tensor) -> Float[Tensor, "P P"]:
     r"""The Hessian of −Σ_n log p(y_n | f(x_n; θ))."""
     space, theta = _parts(model)
 
     def negative_log_likelihood(flat: Tensor) -> Tensor:
-        return -likelihood.log_prob(functional_call(model, space.unflatten(flat), (x,)), y).sum()
+        return -likelihood.log_prob(_outputs(model, space.unflatten(flat), x), y).sum()
 
     return func_hessian(negative_log_likelihood)(theta)

@@ -1,32 +1,44 @@
 """What every likelihood p(y|f) offers; only ``log_prob`` must be written, the rest has defaults by autograd."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
 
-#: Integrates a response over a Gaussian on f: link(likelihood, mean (N, C), covariance (N, C, C)) -> (N, C).
-#: A link with ``needs_covariance = False`` gets the variances (N, C) in place of the covariance.
+#: Integrates a response over a Gaussian on the E outputs of M positions:
+#: link(likelihood, mean (M, E), covariance (M, E, E)) -> (M, E).
+#: A link with ``needs_covariance = False`` gets the variances (M, E) in place of the covariance.
 Link = Callable[["Likelihood", Tensor, Tensor], Tensor]
 
 
 class Likelihood(ABC):
     r"""The density p(y|f) of one target given one network output, and what follows from it.
 
-    ``f`` has the batch first and any shape after it; C is the number of outputs for one input. Everything is a
-    sum over data, with all constants. A subclass must write :meth:`log_prob`; the output Hessian, its root, the
-    sampled root of the Fisher and the check of targets then work by automatic differentiation, and closed forms
-    may replace them (the tests compare each with the default).
+    ``f`` has the batch first and any shape after it: (N, \*C), c numbers for each datum. Everything is a sum over
+    data, with all constants. A subclass must write :meth:`log_prob`; the output Hessian, its root, the sampled root of
+    the Fisher and the score then work by automatic differentiation, and closed forms may replace them (the tests
+    compare each with the default).
+
+    The outputs of one datum fall into T positions of E outputs each. Outputs of one position interact in the density;
+    positions are independent given f. :attr:`interacts` declares which: the Hessian is then kept as T blocks of E × E,
+    and nothing of size c² is built. :meth:`split` and :meth:`merge` go between both layouts.
     """
 
-    #: The links that make sense for this likelihood; the first is the default.
+    #: The links that make sense for this likelihood; the first is the default. Empty: it needs none.
     links: ClassVar[tuple[str, ...]] = ()
-    #: Whether targets carry noise on the scale of f, whose size can be tuned and left out of predictions.
+    #: Whether targets carry noise on the scale of f, of one size that the evidence can tune.
     has_noise: ClassVar[bool] = False
+    #: Whether targets are f plus noise, so that predictions may leave the noise out.
+    real_valued: ClassVar[bool] = False
+    #: Which outputs of a datum interact: "all", those along the "axis" :attr:`class_axis`, or "none" (E = 1).
+    interacts: ClassVar[str] = "all"
+    #: The axis of f, the batch axis included, along which outputs interact where :attr:`interacts` is "axis".
+    class_axis: int | None = None
 
     @abstractmethod
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
@@ -35,59 +47,144 @@ class Likelihood(ABC):
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
         """Raise ValueError or TypeError, saying why, if these targets do not fit these outputs."""
 
+    def events(self, f: Shaped[Tensor, "N *C"]) -> int:
+        """E, how many outputs interact with each other."""
+        if self.interacts == "none":
+            return 1
+        return prod(f.shape[1:]) if self.interacts == "all" else f.shape[self._axis(f.ndim)]
+
+    def split(self, f: Shaped[Tensor, "..."], leading: int = 0) -> Shaped[Tensor, "... N T E"]:
+        r"""Outputs (…, N, \*C) as T independent positions of E interacting outputs; positions in row-major order.
+
+        Args:
+            f: outputs, or columns in output space.
+            leading: how many axes stand before the batch axis.
+        """
+        front, shape = f.shape[: leading + 1], f.shape[leading:]
+        events = self.events(f[(0,) * leading])
+        if self.interacts == "axis":
+            f = f.movedim(leading + self._axis(len(shape)), -1)
+        return f.reshape(*front, prod(shape[1:]) // events, events)
+
+    def merge(self, t: Shaped[Tensor, "... N T E"], shape: Sequence[int]) -> Shaped[Tensor, "..."]:
+        r"""The inverse of :meth:`split`: (…, N, T, E) as (…, N, \*C).
+
+        Args:
+            t: numbers for each position.
+            shape: that of the outputs, (N, \*C); only \*C is read.
+        """
+        front, rest = t.shape[:-2], list(shape[1:])
+        if self.interacts != "axis":
+            return t.reshape(*front, *rest)
+        axis = self._axis(len(shape))
+        del rest[axis - 1]
+        return t.reshape(*front, *rest, t.shape[-1]).movedim(-1, axis - len(shape))
+
+    def _axis(self, dimensions: int) -> int:
+        """:attr:`class_axis` counted from the front, for outputs of this many axes."""
+        axis = -1 if self.class_axis is None else self.class_axis
+        found = axis + dimensions if axis < 0 else axis
+        if not 0 < found < dimensions:
+            raise ValueError(
+                f"{type(self).__name__} has class_axis={self.class_axis}, but the network's outputs have {dimensions} "
+                "axes, the first of them the batch: name one of the others."
+            )
+        return found
+
+    def local_hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E E"]:
+        r"""The blocks of Λ_n = −∂² log p(y_n|f_n)/∂f², one for each position.
+
+        The default is the observed Hessian by automatic differentiation: E Hessian-vector products, each of which
+        serves all data and positions at once. A likelihood whose observed Hessian is indefinite returns the expected
+        one (the Fisher information) and says so.
+        """
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf, total = self._leaf_and_total(f, y)
+            (gradient,) = torch.autograd.grad(-total, leaf, create_graph=True)
+            if not gradient.requires_grad:  # a density whose logarithm is linear in f
+                return leaf.new_zeros(*leaf.shape, leaf.shape[-1])
+            rows = [
+                torch.autograd.grad(e.sum(), leaf, retain_graph=True, materialize_grads=True)[0]
+                for e in gradient.unbind(-1)
+            ]
+        return torch.stack(rows, -2)
+
+    def _leaf_and_total(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs (N, T, E) as a fresh leaf of the graph, and Σ_n log p as a function of it."""
+        leaf = self.split(f).detach().clone().requires_grad_()
+        y = y.clone() if y.is_inference() else y
+        return leaf, self.log_prob(self.merge(leaf, f.shape), y).sum()
+
+    def local_root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N T E"]:
+        r"""Columns S_v, at most E, with Σ_v S_v S_vᵀ = :meth:`local_hessian`, for each position.
+
+        Negative directions of a density that is not log-concave are dropped.
+        """
+        values, vectors = torch.linalg.eigh(self.local_hessian(f, y).double())
+        return (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)).to(f.dtype).movedim(-1, 0)
+
+    def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
+        r"""∂ log p(y_n|f_n)/∂f: one column of the empirical Fisher."""
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf, total = self._leaf_and_total(f, y)
+            (gradient,) = torch.autograd.grad(total, leaf)
+        return self.merge(gradient, f.shape)
+
     def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:
-        r"""Λ_n = −∂² log p(y_n|f_n)/∂f², for outputs flattened to c."""
-
-        def one(flat: Tensor, target: Tensor) -> Tensor:
-            return -self.log_prob(flat.reshape(1, *f.shape[1:]), target.unsqueeze(0)).sum()
-
-        return torch.func.vmap(torch.func.hessian(one))(f.reshape(len(f), -1), y)
+        """:meth:`local_hessian` as one matrix over all c outputs of a datum; for small outputs, it holds N·c²."""
+        local = self.local_hessian(f, y)
+        count = prod(f.shape[1:])
+        numbers = torch.arange(count, device=f.device).reshape(1, *f.shape[1:])
+        places = self.split(numbers)[0]  # (T, E): where each output stands among the c
+        dense = local.new_zeros(len(f), count, count)
+        dense[:, places.unsqueeze(-1), places.unsqueeze(-2)] = local
+        return dense
 
     def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:
-        r"""Columns s_v with Σ_v s_v s_vᵀ = Λ_n (negative directions of a non-concave density are dropped)."""
-        values, vectors = torch.linalg.eigh(self.hessian(f, y).double())
-        columns = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)
-        return columns.to(f.dtype).permute(2, 0, 1).reshape(-1, *f.shape)
+        r"""Columns s_v with Σ_v s_v s_vᵀ = Λ_n: one for each position and local column; for small outputs."""
+        local = self.local_root(f, y)
+        positions = local.shape[2]
+        if positions == 1:
+            return self.merge(local, f.shape)
+        eye = torch.eye(positions, dtype=f.dtype, device=f.device)[:, None, :, None]
+        return self.merge(local.unsqueeze(1) * eye, f.shape).flatten(0, 1)
 
     def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
         r"""Random columns s_v with E Σ_v s_v s_vᵀ = Λ_n: the Fisher with ``samples`` draws.
 
-        The default multiplies :meth:`root` with random signs; likelihoods that can be sampled use the scores of
+        The default multiplies :meth:`local_root` with random signs; likelihoods that can be sampled use the scores of
         sampled labels, which need no root.
         """
-        root = self.root(f, y)
-        signs = torch.randint(2, (samples, *root.shape[:2]), generator=generator).to(root) * 2 - 1
-        return torch.einsum("svn,vn...->sn...", signs, root) / samples**0.5
+        local = self.local_root(f, y)
+        device = drawn_on(f, generator)
+        signs = torch.randint(2, (samples, *local.shape[:3]), generator=generator, device=device).to(local) * 2 - 1
+        return self.merge(torch.einsum("svnt,vnte->snte", signs, local), f.shape) / samples**0.5
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> Distribution:
-        """The torch distribution p(y|f)."""
+        """The torch distribution p(y|f), with the shape of the targets as its batch shape."""
         raise NotImplementedError(
             f"{type(self).__name__} defines no distribution(f): log_prob alone can be fitted and compared, "
             "but prediction needs it. Return the torch.distributions object of p(y|f) there."
         )
 
-    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:
-        """E[y|f], on the scale of the targets (probabilities for classes)."""
+    def response(self, f: Float[Tensor, "*S M E"]) -> Float[Tensor, "*S M E"]:
+        """E[y|f] of positions as :meth:`split` lays them out, on the scale of the targets; what a link integrates."""
         return self.distribution(f).mean
 
     def needs_covariance(self, link: Link) -> bool:
-        """Whether :meth:`marginal` with this link needs how the outputs of one input vary together."""
-        return getattr(link, "needs_covariance", True)
+        """Whether :meth:`marginal` with this link needs how the outputs of one position vary together."""
+        return self.interacts != "none" and getattr(link, "needs_covariance", True)
 
     def marginal(
-        self,
-        mean: Float[Tensor, "N *C"],
-        covariance: Float[Tensor, "N c c"] | Float[Tensor, "N c"],
-        link: Link,
-        noise: bool = True,
+        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N ..."], link: Link, noise: bool = True
     ) -> Distribution:
-        r"""p(y) = ∫ p(y|f) N(f; mean, covariance) df.
+        r"""p(y) = ∫ p(y|f) N(f; mean, covariance) df, target by target.
 
         Args:
             mean: of the function values.
-            covariance: of the function values, outputs flattened to c; only their variances (N, c) where
+            covariance: of the function values within each position, (N, T, E, E); only their variances (N, \*C) where
                 :meth:`needs_covariance` says so.
             link: how the integral is done, where it has no closed form.
             noise: whether observation noise is part of the answer, where the likelihood has such noise.
@@ -139,10 +236,6 @@ class Likelihood(ABC):
         raise ValueError(f"{type(self).__name__} has no noise scale.")
 
 
-def require_same_shape(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
-    """Raise ValueError unless the targets have exactly the shape of the outputs (no silent broadcasting)."""
-    if f.shape != y.shape:
-        raise ValueError(
-            f"{type(likelihood).__name__} needs targets of the shape of the outputs, got targets "
-            f"{tuple(y.shape)} for outputs {tuple(f.shape)}. Reshape the targets, for example with y.unsqueeze(-1)."
-        )
+def drawn_on(f: Tensor, generator: torch.Generator | None) -> torch.device:
+    """Where random numbers for these outputs are drawn: a generator draws on its own device only."""
+    return f.device if generator is None else generator.device

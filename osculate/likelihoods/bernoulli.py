@@ -9,12 +9,15 @@ from torch import Tensor
 from torch.distributions import Bernoulli as BernoulliDistribution
 from torch.nn.functional import logsigmoid
 
-from osculate.likelihoods._base import Likelihood, Link, require_same_shape
+from osculate.likelihoods._base import Link, drawn_on
+from osculate.likelihoods._elementwise import Elementwise
 
 
 @dataclass(frozen=True, eq=False)
-class Bernoulli(Likelihood):
+class Bernoulli(Elementwise):
     r"""y ~ Bernoulli(sigmoid f), independent over outputs; targets are 0 or 1 in the shape of the outputs.
+
+    One logit is a yes-or-no question, (N, C) is C labels of which any number may apply, (N, 1, H, W) a binary mask.
 
     .. math:: \log p(y \mid f) = \sum_c \left[ y_c \log s(f_c) + (1 - y_c) \log s(-f_c) \right],
        \qquad \Lambda = \operatorname{diag}(s(f)\, s(-f))
@@ -30,7 +33,7 @@ class Bernoulli(Likelihood):
         return terms.reshape(len(f), -1).sum(-1)
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
-        require_same_shape(self, f, y)
+        super().check(f, y)
         wrong = ((y != 0) & (y != 1)).nonzero()
         if len(wrong):
             where = tuple(int(i) for i in wrong[0])
@@ -38,35 +41,29 @@ class Bernoulli(Likelihood):
                 f"target {y[where].item()} at {where} of the batch is out of range: Bernoulli needs 0 or 1."
             )
 
-    def _variance(self, f: Tensor) -> Tensor:
+    def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         return torch.sigmoid(f) * torch.sigmoid(-f)
 
-    def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:
-        return self._variance(f).reshape(len(f), -1).diag_embed()
-
-    def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:
-        columns = self._variance(f).sqrt().reshape(len(f), -1).diag_embed()
-        return columns.movedim(1, 0).reshape(-1, *f.shape)
+    def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
+        return y - torch.sigmoid(f)
 
     def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
         p = torch.sigmoid(f).expand(samples, *f.shape)
-        return (torch.bernoulli(p, generator=generator) - p) / samples**0.5
+        drawn = torch.bernoulli(p.to(drawn_on(f, generator)), generator=generator)
+        return (drawn.to(f.device) - p) / samples**0.5
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> BernoulliDistribution:
         return BernoulliDistribution(logits=f)
 
-    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:
+    def response(self, f: Float[Tensor, "*S M E"]) -> Float[Tensor, "*S M E"]:
         return torch.sigmoid(f)
 
-    def needs_covariance(self, link: Link) -> bool:
-        return False
-
     def marginal(
-        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c"], link: Link, noise: bool = True
+        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N ..."], link: Link, noise: bool = True
     ) -> BernoulliDistribution:
-        probs = link(self, mean.reshape(len(mean), -1), covariance)
+        probs = link(self, mean.reshape(-1, 1), covariance.reshape(-1, 1))
         return BernoulliDistribution(probs=probs.reshape(mean.shape).clamp(0, 1))
 
     def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> BernoulliDistribution:

@@ -1,4 +1,4 @@
-"""One of C classes, by the softmax of C logits."""
+"""One of C classes, by the softmax of C logits: one label a datum, a token, or a pixel."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,90 +7,162 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Categorical as CategoricalDistribution
-from torch.nn.functional import one_hot
 
-from osculate.likelihoods._base import Likelihood, Link
+from osculate.likelihoods._base import Likelihood, Link, drawn_on
 
 
 @dataclass(frozen=True, eq=False)
 class Categorical(Likelihood):
-    r"""y ~ Categorical(softmax f), targets as class indices 0 … C − 1.
+    r"""y ~ Categorical(softmax f) at each position, targets as class indices 0 … C − 1.
 
     .. math:: \log p(y \mid f) = f_y - \log \sum_c e^{f_c}, \qquad \Lambda = \operatorname{diag}(p) - p p^\top
 
+    Logits have shape (N, C) for one label a datum, (N, T, V) for a label at each of T tokens, or (N, C, H, W) with
+    ``class_axis=1`` for one at each pixel; targets have this shape without the class axis. Predictive distributions
+    have the class axis last.
+
+    Args:
+        class_axis: the axis of the logits that runs over classes, the batch axis counted.
+        ignore_index: a target that marks a position without label (padding): it contributes nothing.
+
+    Raises:
+        ValueError: ``class_axis`` is the batch axis.
+
     >>> Categorical().log_prob(torch.zeros(1, 4), torch.tensor([2]))
+    tensor([-1.3863])
+    >>> Categorical(class_axis=1, ignore_index=-1).log_prob(torch.zeros(1, 4, 1, 2), torch.tensor([[[2, -1]]]))
     tensor([-1.3863])
     """
 
+    class_axis: int = -1
+    ignore_index: int | None = None
+    interacts: ClassVar[str] = "axis"
     links: ClassVar[tuple[str, ...]] = ("mc", "probit", "bridge", "mean_field")
 
-    def log_prob(self, f: Float[Tensor, "N C"], y: Tensor) -> Float[Tensor, " N"]:
-        return f.log_softmax(-1).gather(-1, y.long().unsqueeze(-1)).squeeze(-1)
+    def __post_init__(self) -> None:
+        if self.class_axis == 0:
+            raise ValueError("class_axis=0 is the batch axis: classes are on a later one, such as 1 or -1.")
+
+    def _classes_last(self, f: Tensor, leading: int = 0) -> Float[Tensor, "... C"]:
+        return f.movedim(leading + self._axis(f.ndim - leading), -1)
+
+    def _labels(self, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Class indices that can be gathered with, and which positions have a label (None: all)."""
+        if self.ignore_index is None:
+            return y.long(), None
+        kept = y != self.ignore_index
+        return torch.where(kept, y.long(), 0), kept
+
+    def _kept(self, y: Tensor, t: Float[Tensor, "*V N T E"]) -> Float[Tensor, "*V N T E"]:
+        """Zero at positions without label."""
+        kept = self._labels(y)[1]
+        return t if kept is None else torch.where(kept.reshape(len(y), -1, 1), t, 0)
+
+    def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
+        labels, kept = self._labels(y)
+        terms = self._classes_last(f).log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        if kept is not None:
+            terms = torch.where(kept, terms, 0)
+        return terms.reshape(len(f), -1).sum(-1)
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
-        if f.ndim != 2:
+        if f.ndim < 2:
             raise ValueError(f"Categorical needs logits of shape (N, C), the network returned {tuple(f.shape)}.")
-        if f.shape[1] < 2:
+        classes = self.events(f)
+        if classes < 2:
             raise ValueError("Categorical needs at least two logits; for one logit use Bernoulli.")
         if y.is_floating_point() or y.dtype == torch.bool or y.is_complex():
             raise TypeError(
                 f"Categorical needs integer class indices, got {y.dtype}. Convert indices with y.long(), one-hot "
                 "rows with y.argmax(-1); for real-valued targets use Gaussian."
             )
-        if y.ndim != 1:
-            raise ValueError(
-                f"Categorical needs targets of shape (N,), got {tuple(y.shape)}: class indices, not one-hot rows "
-                "(use y.argmax(-1)) and without a trailing axis (use y.squeeze(-1))."
-            )
-        wrong = ((y < 0) | (y >= f.shape[1])).nonzero()
+        self._check_shape(f, y)
+        labels, kept = self._labels(y)
+        wrong = ((labels < 0) | (labels >= classes)).nonzero()
         if len(wrong):
-            row = int(wrong[0])
+            where = tuple(int(i) for i in wrong[0])
+            place = f"row {where[0]}" if len(where) == 1 else f"position {where}"
+            way_out = "" if kept is not None else " Positions without label are named by ignore_index."
             raise ValueError(
-                f"target {int(y[row])} in row {row} of the batch is out of range: the network has {f.shape[1]} "
-                f"logits, so classes are 0 to {f.shape[1] - 1}."
+                f"target {int(y[where])} in {place} of the batch is out of range: the network has {classes} "
+                f"logits, so classes are 0 to {classes - 1}.{way_out}"
             )
 
-    def hessian(self, f: Float[Tensor, "N C"], y: Tensor) -> Float[Tensor, "N C C"]:
-        p = f.softmax(-1)
+    def _check_shape(self, f: Tensor, y: Tensor) -> None:
+        expected = tuple(self._classes_last(f).shape[:-1])
+        if y.shape == expected:
+            return
+        for axis in range(1, f.ndim):
+            if tuple(y.shape) == (*f.shape[:axis], *f.shape[axis + 1 :]):
+                raise ValueError(
+                    f"Categorical with class_axis={self.class_axis} needs targets of shape {expected} for logits "
+                    f"{tuple(f.shape)}, got {tuple(y.shape)}. If the classes are on axis {axis}, use "
+                    f"Categorical(class_axis={axis})."
+                )
+        raise ValueError(
+            f"Categorical needs targets of shape (N,), got {tuple(y.shape)} for logits {tuple(f.shape)}: class "
+            "indices, not one-hot rows (use y.argmax(-1)) and without a trailing axis (use y.squeeze(-1))."
+            if f.ndim == 2
+            else f"Categorical needs targets of shape {expected} for logits {tuple(f.shape)} with classes on axis "
+            f"{self.class_axis}, got {tuple(y.shape)}: one class index at each position. For one label a datum the "
+            "network must return (N, C)."
+        )
+
+    def local_hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E E"]:
+        p = self._kept(y, self.split(f).softmax(-1))
         return p.diag_embed() - p.unsqueeze(-1) * p.unsqueeze(-2)
 
-    def root(self, f: Float[Tensor, "N C"], y: Tensor) -> Float[Tensor, "V N C"]:
+    def local_root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N T E"]:
         r"""The C − 1 columns of the Cholesky factor of diag(p) − ppᵀ, in closed form.
 
         With tails q_k = Σ_{j>k} p_j (q_{−1} = 1): L_kk = √(p_k q_k / q_{k−1}) and, for i > k,
         L_ik = −p_i √(p_k / (q_{k−1} q_k)). The last column is zero, since Λ has rank C − 1.
         """
-        p = f.softmax(-1)
+        p = self.split(f).softmax(-1)
         tails = p.flip(-1).cumsum(-1).flip(-1)  # Σ_{j≥k} p_j = q_{k−1}
-        before, after = tails[:, :-1], tails[:, 1:]
+        before, after = tails[..., :-1], tails[..., 1:]
         tiny = torch.finfo(p.dtype).tiny
-        diagonal = (p[:, :-1] * after / before.clamp(min=tiny)).sqrt()
-        share = p.unsqueeze(1) / after.clamp(min=tiny).unsqueeze(-1)  # p_i / q_k, at most 1 where i > k
+        diagonal = (p[..., :-1] * after / before.clamp(min=tiny)).sqrt()
+        share = p.unsqueeze(-2) / after.clamp(min=tiny).unsqueeze(-1)  # p_i / q_k, at most 1 where i > k
         columns = (-share * diagonal.unsqueeze(-1)).triu(1)
         columns.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
-        return columns.movedim(1, 0)
+        return self._kept(y, columns.movedim(-2, 0))
+
+    def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
+        labels = self._labels(y)[0].reshape(len(f), -1, 1)
+        return self.merge(self._kept(y, _one_hot_minus(self.split(f).softmax(-1), labels)), f.shape)
 
     def sampled_root(
-        self, f: Float[Tensor, "N C"], y: Tensor, samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "V N C"]:
-        p = f.softmax(-1)
-        labels = torch.multinomial(p, samples, replacement=True, generator=generator)
-        return (one_hot(labels.T, f.shape[-1]) - p) / samples**0.5
+        self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "V N *C"]:
+        p = self.split(f).softmax(-1)
+        rows = p.flatten(0, 1).to(drawn_on(f, generator))
+        drawn = torch.multinomial(rows, samples, replacement=True, generator=generator)
+        labels = drawn.to(f.device).T.reshape(samples, *p.shape[:2], 1)
+        return self.merge(self._kept(y, _one_hot_minus(p.expand(samples, *p.shape), labels)), f.shape) / samples**0.5
 
-    def distribution(self, f: Float[Tensor, "N C"]) -> CategoricalDistribution:
-        return CategoricalDistribution(logits=f)
+    def distribution(self, f: Float[Tensor, "N *C"]) -> CategoricalDistribution:
+        return CategoricalDistribution(logits=self._classes_last(f))
 
-    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:
+    def response(self, f: Float[Tensor, "*S M E"]) -> Float[Tensor, "*S M E"]:
         return f.softmax(-1)
 
     def marginal(
-        self,
-        mean: Float[Tensor, "N C"],
-        covariance: Float[Tensor, "N C C"] | Float[Tensor, "N C"],
-        link: Link,
-        noise: bool = True,
+        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N ..."], link: Link, noise: bool = True
     ) -> CategoricalDistribution:
-        return CategoricalDistribution(probs=link(self, mean, covariance))
+        logits = self._classes_last(mean)
+        classes = logits.shape[-1]
+        if self.needs_covariance(link):
+            covariance = covariance.reshape(-1, classes, classes)
+        else:
+            covariance = self._classes_last(covariance.reshape(mean.shape)).reshape(-1, classes)
+        probs = link(self, logits.reshape(-1, classes), covariance)
+        return CategoricalDistribution(probs=probs.reshape(logits.shape))
 
-    def mixture(self, f: Float[Tensor, "S N C"], noise: bool = True) -> CategoricalDistribution:
-        return CategoricalDistribution(probs=self.response(f).mean(0))
+    def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> CategoricalDistribution:
+        return CategoricalDistribution(probs=self._classes_last(f, leading=1).softmax(-1).mean(0))
+
+
+def _one_hot_minus(p: Float[Tensor, "... C"], labels: Tensor) -> Float[Tensor, "... C"]:
+    """One-hot rows of these labels minus the probabilities, without the one-hot rows."""
+    return p.neg().scatter_add(-1, labels, torch.ones_like(labels, dtype=p.dtype))

@@ -8,14 +8,15 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, MixtureSameFamily, MultivariateNormal, Normal
+from torch.distributions import Distribution, MultivariateNormal, Normal
 
-from osculate.likelihoods._base import Likelihood, Link, require_same_shape
+from osculate.likelihoods._base import Likelihood, Link, drawn_on
+from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Likelihood):
-    r"""y ~ N(f, σ²), independent over outputs.
+class Gaussian(Elementwise):
+    r"""y ~ N(f, σ²), independent over outputs of any shape.
 
     .. math:: \log p(y \mid f) = -\tfrac12 \sum_c \left[(y_c - f_c)^2/\sigma_c^2 + \log 2\pi\sigma_c^2\right],
        \qquad \Lambda = \operatorname{diag}(\sigma^{-2})
@@ -33,13 +34,10 @@ class Gaussian(Likelihood):
 
     scale: float | Tensor = 1.0
     has_noise: ClassVar[bool] = True
+    real_valued: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        scale = torch.as_tensor(self.scale)
-        if not bool((scale > 0).all()) or not bool(scale.isfinite().all()):
-            raise ValueError(
-                f"the noise scale must be positive and finite, got {self.scale}. It is a standard deviation."
-            )
+        require_positive(self.scale)
 
     def _scale(self, like: Tensor) -> Tensor:
         return torch.as_tensor(self.scale, dtype=like.dtype, device=like.device)
@@ -50,46 +48,34 @@ class Gaussian(Likelihood):
         return -0.5 * terms.reshape(len(f), -1).sum(-1)
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
-        if not y.is_floating_point():
-            raise TypeError(
-                f"Gaussian needs floating-point targets, got {y.dtype}. Convert them with y.float(), or use "
-                "Categorical for class indices."
-            )
-        require_same_shape(self, f, y)
+        require_floating(self, y)
+        super().check(f, y)
         scale = tuple(torch.as_tensor(self.scale).shape)
         if scale not in ((), tuple(f.shape[1:])):
             raise ValueError(
                 f"the noise scale has shape {scale}, one output {tuple(f.shape[1:])}: give one number, or one for each."
             )
 
-    def _scale_of_outputs(self, f: Tensor) -> Tensor:
-        return self._scale(f).expand(f.shape[1:]).reshape(-1)
+    def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
+        return (self._scale(f) ** -2).expand_as(f)
 
-    def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:
-        precision = self._scale_of_outputs(f) ** -2
-        return precision.diag().expand(len(f), -1, -1)
-
-    def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:
-        columns = self._scale_of_outputs(f).reciprocal().diag()
-        return columns.unsqueeze(1).expand(-1, len(f), -1).reshape(-1, *f.shape)
+    def score(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> Float[Tensor, "N *C"]:
+        return (y - f) / self._scale(f) ** 2
 
     def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
-        noise = torch.randn(samples, *f.shape, generator=generator, dtype=f.dtype, device=f.device)
-        return noise / self._scale(f) / samples**0.5
+        noise = torch.randn(samples, *f.shape, generator=generator, dtype=f.dtype, device=drawn_on(f, generator))
+        return noise.to(f.device) / self._scale(f) / samples**0.5
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> Normal:
         return Normal(f, self._scale(f).expand_as(f))
 
-    def response(self, f: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N C"]:
+    def response(self, f: Float[Tensor, "*S M E"]) -> Float[Tensor, "*S M E"]:
         return f
 
-    def needs_covariance(self, link: Link) -> bool:
-        return False
-
     def marginal(
-        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N c"], link: Link, noise: bool = True
+        self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N ..."], link: Link, noise: bool = True
     ) -> Normal:
         """N(mean, variance of f + σ²), exactly; the link is not needed."""
         return Normal(mean, (covariance.reshape(mean.shape) + self._scale(mean) ** 2 * noise).sqrt())
@@ -106,20 +92,30 @@ class Gaussian(Likelihood):
 
     def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> Distribution:
         if not noise:
-            spread = f.std(0, correction=0) + torch.finfo(f.dtype).tiny  # one function has no spread
-            return Normal(f.mean(0), spread)
-        weights = torch.ones(f.shape[0], dtype=f.dtype, device=f.device).expand(*f.shape[1:], -1)
-        return MixtureSameFamily(
-            Categorical(weights), Normal(f.movedim(0, -1), self._scale(f).expand_as(f).movedim(0, -1))
-        )
+            return spread(f)
+        return mix(Normal(f.movedim(0, -1), self._scale(f).expand_as(f).movedim(0, -1)))
 
     def statistics(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> dict[str, Tensor]:
+        """The squared error of each output that has a scale of its own (of all together where they share one)."""
         squares = (y - f).double().square().reshape(len(f), -1).sum(0)
-        return {"squared_error": squares, "count": torch.tensor(len(f), dtype=torch.double, device=f.device)}
+        if torch.as_tensor(self.scale).numel() == 1:
+            squares = squares.sum().reshape(1)
+        count = torch.tensor(f.numel() // max(len(squares), 1), dtype=torch.double, device=f.device)
+        return {"squared_error": squares, "count": count}
+
+    def _scales_of(self, errors: Tensor) -> Tensor:
+        """The scale of each of the squared errors that were kept."""
+        scale = self._scale(errors).reshape(-1)
+        if len(scale) not in (1, len(errors)):
+            raise ValueError(
+                f"squared errors were summed for {len(errors)} noise scale(s), but there are now {len(scale)}: "
+                "fit again with one scale for each output."
+            )
+        return scale.expand(len(errors))
 
     def log_likelihood(self, statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         errors = statistics["squared_error"]
-        scale = self._scale(errors).reshape(-1).expand(len(errors))
+        scale = self._scales_of(errors)
         return -0.5 * (errors / scale**2 + statistics["count"] * (2 * scale.log() + log(2 * pi))).sum()
 
     def curvature_scale(self, reference: Likelihood) -> Float[Tensor, ""] | float:
@@ -141,4 +137,11 @@ class Gaussian(Likelihood):
         """N C, and SSE in units of σ²."""
         errors = statistics["squared_error"].double().cpu()
         data = statistics["count"].double().cpu() * len(errors)
-        return data, (errors / self._scale(errors).reshape(-1).square()).sum()
+        return data, (errors / self._scales_of(errors).square()).sum()
+
+
+def require_positive(scale: float | Tensor) -> None:
+    """Raise ValueError unless a noise scale is positive and finite."""
+    values = torch.as_tensor(scale)
+    if not bool((values > 0).all()) or not bool(values.isfinite().all()):
+        raise ValueError(f"the noise scale must be positive and finite, got {scale}. It is a standard deviation.")

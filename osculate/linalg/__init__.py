@@ -1,4 +1,14 @@
-"""Linear algebra that needs only matrices: factorisations that say what they had to do, and products."""
+"""Linear algebra that needs only matrices or their products: factorisations, solves, spectra, estimates."""
 
 from osculate.linalg.products import add_gram as add_gram, mirror as mirror
 from osculate.linalg.psd import cholesky as cholesky, eigh as eigh, root as root
+from osculate.linalg.cg import Product as Product, Solution as Solution, conjugate_gradients as conjugate_gradients
+from osculate.linalg.diagonals import Estimate as Estimate, diagonal as diagonal, signs as signs
+from osculate.linalg.lanczos import (
+    Quadrature as Quadrature,
+    apply as apply,
+    log_determinant as log_determinant,
+    quadrature as quadrature,
+)
+from osculate.linalg.low_rank import nystrom as nystrom
+from osculate.linalg.woodbury import DiagonalPlusLowRank as DiagonalPlusLowRank

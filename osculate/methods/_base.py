@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.posteriors import Posterior
 
@@ -24,7 +25,7 @@ class Method(nn.Module, ABC):
     likelihood: Likelihood
 
     @abstractmethod
-    def loss(self, x: Tensor, y: Tensor, num_data: int) -> Float[Tensor, ""]:
+    def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """The scalar to descend, for one batch.
 
         Args:

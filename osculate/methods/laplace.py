@@ -1,6 +1,7 @@
 """Post-hoc Laplace: one pass over the data at the mode of a trained network."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -10,10 +11,12 @@ from torch import Tensor, nn
 from osculate import curvature as curvatures, structures
 from osculate.batches import Data, as_batches, number_of_batches, require_finite
 from osculate.curvature.columns import Kind
-from osculate.curvature.engine import chunks, forms
+from osculate.curvature.observation import Observation
 from osculate.curvature.planning import make_plan
 from osculate.evidence import maximise_evidence
+from osculate.inputs import Inputs, moved
 from osculate.likelihoods import Likelihood
+from osculate.memory import budget
 from osculate.parameters import Network, require_deterministic_layers, select, trainable
 from osculate.posteriors import Fit, Gaussian
 from osculate.priors import Isotropic, Layerwise, Prior
@@ -31,6 +34,7 @@ def laplace(
     curvature: str | Kind = "ggn",
     prior: str | float | Prior = "evidence",
     subset: str | Iterable[str] = "all",
+    memory: str | int | None = None,
     progress: bool = False,
 ) -> Gaussian:
     r"""The Laplace approximation of the posterior over a trained network's parameters.
@@ -46,14 +50,16 @@ def laplace(
             exactly as it is.
         likelihood: p(y|f), from ``osc.likelihoods``.
         data: what the network was trained on: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
-            tensors ``(X, Y)``.
-        structure: "full", "kron" (the default), "diag", or an object of ``osc.structures``.
-        curvature: "ggn" (exact), "fisher" (one sampled label for each datum: as cheap as one training epoch), or an
-            object such as ``osc.curvature.Fisher(samples=5)``.
+            tensors ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``).
+        structure: a name from ``osc.structures.REGISTRY`` ("kron" is the default), or an object of ``osc.structures``.
+        curvature: "ggn" (exact), "fisher" (one sampled label for each datum: as cheap as one training epoch),
+            "empirical_fisher", "hessian", or an object such as ``osc.curvature.Fisher(samples=5)``.
         prior: "evidence" (one precision a parameter tensor, and the noise scale of a Gaussian likelihood, by the
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
         subset: "all" (every parameter that requires gradients), "last_layer", or a list of parameter and module names
             (which counts frozen parameters in).
+        memory: what the temporaries of the pass may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of
+            what is free where that is less.
         progress: show a progress bar.
 
     Returns:
@@ -86,7 +92,8 @@ def laplace(
     batches = _tracked(data, progress, f"{matrix.name} curvature")
     first = next(batches)
     network = _network(model, subset, first[0])
-    fit = _fit(network, likelihood, first, batches, matrix, kind)
+    start = _observe(network, likelihood, kind, first, memory)
+    fit = _fit(start, matrix, chain([chain([first], batches)], _again(data, matrix, progress)))
     q = Gaussian(network, fit, likelihood, chosen_prior)
     return maximise_evidence(q) if by_evidence else q
 
@@ -99,11 +106,22 @@ def _prior(prior: str | float | Prior) -> tuple[Prior, bool]:
     return Isotropic(prior), False
 
 
-def _tracked(data: Data, progress: bool, title: str) -> Iterator[tuple[Tensor, Tensor]]:
+def _tracked(data: Data, progress: bool, title: str) -> Iterator[tuple[Inputs, Tensor]]:
     yield from track(as_batches(data), title, number_of_batches(data), progress)
 
 
-def _network(model: nn.Module, subset: str | Iterable[str], x: Tensor) -> Network:
+def _again(data: Data, structure: Structure, progress: bool) -> Iterator[Iterator[tuple[Inputs, Tensor]]]:
+    """The data once more for each further pass that a structure needs."""
+    for number in range(1, structure.passes):
+        if isinstance(data, Iterator):
+            raise ValueError(
+                f"structure={structure.name!r} reads the data {structure.passes} times, and {type(data).__name__} can "
+                "be read only once: pass a list of batches, a DataLoader or a pair (X, Y)."
+            )
+        yield _tracked(data, progress, f"{structure.name} curvature, pass {number + 1} of {structure.passes}")
+
+
+def _network(model: nn.Module, subset: str | Iterable[str], x: Inputs) -> Network:
     names = trainable(model)
     if not isinstance(subset, str):
         return Network(model, select(model, subset))
@@ -111,7 +129,7 @@ def _network(model: nn.Module, subset: str | Iterable[str], x: Tensor) -> Networ
     network = Network(model, names)
     if subset == "all":
         return network
-    last = make_plan(network, x.to(network.device)).last_layer
+    last = make_plan(network, moved(x, network.device)).last_layer
     if not last:
         raise ValueError(
             "subset='last_layer': the last operation with parameters is not a linear or convolution layer. "
@@ -120,38 +138,30 @@ def _network(model: nn.Module, subset: str | Iterable[str], x: Tensor) -> Networ
     return Network(model, last)
 
 
-def _fit(
-    network: Network,
-    likelihood: Likelihood,
-    first: tuple[Tensor, Tensor],
-    rest: Iterator[tuple[Tensor, Tensor]],
-    structure: Structure,
-    kind: Kind,
-) -> Fit:
+def _observe(
+    network: Network, likelihood: Likelihood, kind: Kind, batch: tuple[Inputs, Tensor], memory: str | int | None
+) -> Observation:
+    """The first batch, with the plan of the network that it shows."""
+    x, y = moved(batch[0], network.device), batch[1].to(network.device)
+    likelihood.check(network(x), y)
+    return Observation(network, make_plan(network, x), likelihood, kind, x, y, budget(memory, network.device))
+
+
+def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tuple[Inputs, Tensor]]]) -> Fit:
     """The curvature and the likelihood's statistics, summed over all batches."""
-    device = network.device
-    outputs = network(first[0])
-    likelihood.check(outputs, first[1].to(device))
-    plan = make_plan(network, first[0].to(device))
-    curvature = structure.zero(plan.blocks, network.space, network.dtype, device)
-    columns = kind.count(outputs[0].numel())
+    network, likelihood = start.network, start.likelihood
+    curvature = structure.zero(start.plan.blocks, network.space, network.state_dtype, network.device)
     statistics: dict[str, Tensor] = {}
-    count = 0
-    for number, (x, y) in enumerate(chain([first], rest)):
-        x, y = x.to(device), y.to(device)
-        for part in chunks(plan, len(x), columns, network.dtype.itemsize):
-
-            def pulled(f: Tensor, y: Tensor = y[part], number: int = number) -> Tensor:
-                require_finite(f, f"the network's output for batch {number}")
-                likelihood.check(f, y)
-                return kind.columns(likelihood, f, y)
-
-            f, found = forms(network, plan, x[part], pulled)
-            curvature.accumulate(found)
-            for name, value in likelihood.statistics(f, y[part]).items():
-                statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
-        count += len(x)
-    curvature.finish()
+    size = 0
+    for number, batches in enumerate(passes):
+        for batch, (x, y) in enumerate(batches):
+            here = replace(start, x=moved(x, network.device), y=y.to(network.device), number=batch)
+            f = structure.add(curvature, here, number)
+            if number == 0:
+                for name, value in likelihood.statistics(f, here.y).items():
+                    statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
+                size += len(y)
+        curvature.finish()
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
-    return Fit(curvature, likelihood, statistics, count, plan, kind.name)
+    return Fit(curvature, likelihood, statistics, size, start.plan, start.kind.name)

@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method
 from osculate.parameters import undisturbed
@@ -45,18 +46,18 @@ class MAP(Method):
         self.likelihood = likelihood
         self.prior = _as_prior(prior)
 
-    def loss(self, x: Tensor, y: Tensor, num_data: int) -> Float[Tensor, ""]:
+    def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """Negative log joint per datum, -(1/B) Σ log p(y|f) - (1/N) log p(θ), in nats.
 
         Args:
-            x: inputs of the batch, (B, ...).
+            x: inputs of the batch, (B, ...), or several in a tuple or mapping.
             y: targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
         """
-        f = self.model(x)
+        f = call(self.model, x)
         self.likelihood.check(f, y)
         learned = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
-        return -self.likelihood.log_prob(f, y).sum() / len(x) - self.prior.log_prob(learned) / num_data
+        return -self.likelihood.log_prob(f, y).sum() / len(y) - self.prior.log_prob(learned) / num_data
 
     def result(self) -> Point:
         """The posterior reached so far: all mass at the current parameters, dropout and the like in evaluation mode."""

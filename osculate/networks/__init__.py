@@ -4,9 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import nn
 
+from osculate.networks.autoencoder import ConvAutoencoder as ConvAutoencoder
 from osculate.networks.cnn import SmallCNN as SmallCNN
+from osculate.networks.gpt import GPT as GPT
 from osculate.networks.lenet import LeNet as LeNet
 from osculate.networks.mlp import MLP as MLP
+from osculate.networks.preact_resnet import PreActResNet as PreActResNet
+from osculate.networks.resnet import ResNet as ResNet
+from osculate.networks.unet import UNet as UNet
+from osculate.networks.vit import ViT as ViT
 from osculate.registry import lookup
 
 #: Networks by name: each builds from the shape of one input and the number of outputs.
@@ -14,6 +20,12 @@ NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP.for_inputs,
     "lenet": LeNet.for_inputs,
     "cnn": SmallCNN.for_inputs,
+    "preact_resnet": PreActResNet.for_inputs,
+    "resnet": ResNet.for_inputs,
+    "vit": ViT.for_inputs,
+    "unet": UNet.for_inputs,
+    "autoencoder": ConvAutoencoder,
+    "gpt": GPT.for_inputs,
 }
 
 
@@ -23,7 +35,7 @@ def build(name: str, input_shape: Sequence[int], outputs: int, **options: object
     Args:
         name: a key of :data:`NETWORKS`.
         input_shape: shape of one input, without the batch axis: ``(13,)`` or ``(1, 28, 28)``.
-        outputs: the number of outputs C.
+        outputs: the number of outputs C; output channels of "unet" and "autoencoder", the vocabulary of "gpt".
         **options: what the network's own constructor takes, for example ``hidden=(50, 50)`` for ``"mlp"``.
 
     Raises:

@@ -1,5 +1,6 @@
 """p(y*|x*): what users want."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -7,10 +8,18 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from osculate.batches import require_finite
+from osculate.inputs import Inputs, count, tensors
 from osculate.likelihoods import Likelihood, Link
 from osculate.posteriors import Gaussian, as_gaussian, as_posterior
 from osculate.predictive import link as links
-from osculate.predictive.linearised import joint_covariance, moments, sampled_linear_functions
+from osculate.predictive.linearised import (
+    all_outputs,
+    interacting_outputs,
+    joint_covariance,
+    moments,
+    sampled_linear_functions,
+    single_outputs,
+)
 from osculate.predictive.sampled import sampled_networks
 from osculate.registry import choose, lookup
 
@@ -24,13 +33,14 @@ def predict(
     noise: bool = True,
     joint: str | None = None,
     samples: int = 100,
+    memory: str | int | None = None,
     generator: torch.Generator | None = None,
 ) -> Distribution:
     r"""The posterior predictive p(y|x) = ∫ p(y | f(x; θ)) q(θ) dθ.
 
     Args:
         q: a posterior, or what ``osc.train`` returned.
-        x: inputs (N, …).
+        x: inputs (N, …): a tensor, a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``).
         via: "linearised" (the default for a Gaussian posterior: f is linear in θ, in closed form up to the link),
             "sampled" (the network itself at sampled weights), "mode" (for a point: the network as it is).
         link: how probabilities are integrated over Gaussian logits: "mc" (a fixed quasi-random set with the full
@@ -40,6 +50,7 @@ def predict(
         joint: for real-valued targets, "outputs" for the joint over the outputs of each input, or "batch" for the
             joint over all inputs and outputs.
         samples: draws for ``via="sampled"``; each draw serves all inputs.
+        memory: what temporaries may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
         generator: for the draws.
 
     Returns:
@@ -60,11 +71,7 @@ def predict(
     Normal(loc: torch.Size([4, 1]), scale: torch.Size([4, 1]))
     """
     posterior = as_posterior(q)
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a tensor of inputs (N, …), got {type(x).__name__}. Predict batch by batch.")
-    if len(x) == 0:
-        raise ValueError("there is nothing to predict: x has no rows.")
-    require_finite(x, "x")
+    _check_inputs(x)
     kind = f"way to predict with a {type(posterior).__name__} posterior"
     via = choose(kind, via or posterior.ways[0], posterior.ways)
     likelihood = posterior.likelihood
@@ -79,16 +86,16 @@ def predict(
         raise ValueError(f"joint predictives are Gaussian: use via='linearised', not {via!r}.")
     if via == "mode":
         with torch.no_grad():
-            f = posterior.network(x)
+            f = posterior.network(x).to(posterior.network.state_dtype)
         return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
     assert isinstance(posterior, Gaussian)
     if via == "sampled":
         return likelihood.mixture(sampled_networks(posterior, x, samples, generator), noise=noise)
-    return _linearised(posterior, x, chosen, noise, joint)
+    return _linearised(posterior, x, chosen, noise, joint, memory)
 
 
 def sample_functions(
-    q: Any, x: Tensor, samples: int = 100, *, via: str = "linearised", generator: torch.Generator | None = None
+    q: Any, x: Any, samples: int = 100, *, via: str = "linearised", generator: torch.Generator | None = None
 ) -> Tensor:
     r"""Draw functions: f(x; θ*) + J(x)(θ_s − θ*) ("linearised"), or f(x; θ_s) ("sampled").
 
@@ -137,18 +144,37 @@ def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
 
 
 def _require_noise(likelihood: Likelihood) -> None:
-    if not likelihood.has_noise:
+    if not likelihood.real_valued:
         raise ValueError(
             f"noise=False is for real-valued targets; {type(likelihood).__name__} has no noise to leave out. "
             "For the uncertainty of the logits use osc.functional_variance or osc.sample_functions."
         )
 
 
-def _linearised(q: Gaussian, x: Tensor, link: Link, noise: bool, joint: str | None) -> Distribution:
+def _check_inputs(x: Any) -> None:
+    found = tensors(x)
+    if not found:
+        raise TypeError(
+            f"x must be a tensor of inputs (N, …), or a tuple or mapping of such, got {type(x).__name__}. "
+            "Predict batch by batch."
+        )
+    if count(x) == 0:
+        raise ValueError("there is nothing to predict: x has no rows.")
+    for name, tensor in found.items():
+        require_finite(tensor, f"x{'.' + name if name else ''}")
+
+
+def _linearised(
+    q: Gaussian, x: Inputs, link: Link, noise: bool, joint: str | None, memory: str | int | None
+) -> Distribution:
     likelihood = q.likelihood
     if joint == "batch":
         return likelihood.joint(*joint_covariance(q, x), noise=noise)
     if joint == "outputs":
-        f, covariance = moments(q, x)
-        return likelihood.joint(f.reshape(len(f), -1), covariance, noise=noise)
-    return likelihood.marginal(*moments(q, x, diagonal=not likelihood.needs_covariance(link)), link, noise=noise)
+        f, covariance = moments(q, x, all_outputs, memory)
+        return likelihood.joint(f.reshape(len(f), -1), covariance.squeeze(1), noise=noise)
+    if likelihood.needs_covariance(link):
+        f, covariance = moments(q, x, partial(interacting_outputs, likelihood), memory)
+        return likelihood.marginal(f, covariance, link, noise=noise)
+    f, variance = moments(q, x, single_outputs, memory)
+    return likelihood.marginal(f, variance.reshape(f.shape), link, noise=noise)

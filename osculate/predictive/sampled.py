@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.inputs import Inputs, count, moved, take
 from osculate.posteriors import Gaussian
 
 #: Rows of x that pass through a network at once.
@@ -11,13 +12,14 @@ ROWS = 1024
 
 
 def sampled_networks(
-    q: Gaussian, x: Tensor, samples: int, generator: torch.Generator | None = None
+    q: Gaussian, x: Inputs, samples: int, generator: torch.Generator | None = None
 ) -> Float[Tensor, "S N *C"]:
     """f(x; θ_s) for S draws of the weights, each drawn once and used for all inputs."""
-    x = x.to(q.network.device)
+    x = moved(x, q.network.device)
+    parts = [take(x, slice(start, start + ROWS)) for start in range(0, count(x), ROWS)]
     result = []
     with torch.no_grad():
         for _ in range(samples):
             theta = q.network.space.unflatten(q.sample(1, generator)[0])
-            result.append(torch.cat([q.network(rows, theta) for rows in x.split(ROWS)]))
+            result.append(torch.cat([q.network(rows, theta).to(q.network.state_dtype) for rows in parts]))
     return torch.stack(result)

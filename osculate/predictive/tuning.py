@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, isfinite, log10
 from typing import Any
 
@@ -13,17 +14,24 @@ from torch.distributions import Bernoulli, Categorical, Distribution
 from torch.utils._pytree import tree_leaves
 
 from osculate.batches import Data, as_batches, number_of_batches
+from osculate.inputs import Inputs
 from osculate.likelihoods import Link
+from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.predictive.linearised import projections
+from osculate.predictive.linearised import (
+    Projected,
+    interacting_outputs,
+    projections,
+    single_outputs,
+)
 from osculate.predictive.predict import choose_link
 from osculate.progress import track
 from osculate.registry import lookup
 
 #: A loss of each datum, lower is better.
 Loss = Callable[[Distribution, Tensor], Float[Tensor, " N"]]
-#: Bytes of projected validation data that are kept; above it they are computed anew for each candidate.
-MEMORY = 2 * 2**30
+#: Projected validation data are kept up to this many times the memory of a pass, else computed anew each time.
+KEPT = 8
 #: The coarse grid: decades on the prior precision, and on the temperature.
 DECADES = (-2.0, -1.0, 0.0, 1.0, 2.0, 4.0)
 TEMPERATURES = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5)
@@ -46,7 +54,7 @@ def brier(predictive: Distribution, y: Tensor) -> Float[Tensor, " N"]:
     """The squared distance of the probabilities from the one-hot target, summed over classes."""
     if isinstance(predictive, Categorical):
         target = torch.nn.functional.one_hot(y.long(), predictive.probs.shape[-1])
-        return (predictive.probs - target).square().sum(-1)
+        return (predictive.probs - target).square().reshape(len(y), -1).sum(-1)
     if isinstance(predictive, Bernoulli):
         return (predictive.probs - y).square().reshape(len(y), -1).sum(-1)
     raise ValueError(f"metric='brier' is for classes, the predictive is a {type(predictive).__name__}: use 'nll'.")
@@ -192,41 +200,50 @@ class _Validation:
     progress: bool
 
     def __post_init__(self) -> None:
-        self._diagonal = not self.q.likelihood.needs_covariance(self.link)
-        self._kept: list[tuple[Tensor, list[Any], Tensor]] | None = []
-        self._batches: list[tuple[Tensor, Tensor]] = []  # the loader is read once: it may shuffle, or end
+        likelihood = self.q.likelihood
+        self._coupled = likelihood.needs_covariance(self.link)
+        self._units = partial(interacting_outputs, likelihood) if self._coupled else single_outputs
+        self._memory = budget(None, self.q.network.device)
+        self._kept: list[tuple[Projected, Tensor]] | None = []
+        self._batches: list[tuple[Inputs, Tensor]] = []  # the loader is read once: it may shuffle, or end
         size = 0
         batches = track(as_batches(self.data), "validation pass", number_of_batches(self.data), self.progress)
         for part in self._project(self._remembered(batches)):
-            size += sum(leaf.numel() * leaf.itemsize for leaf in tree_leaves(part) if isinstance(leaf, Tensor))
-            if size > MEMORY:
+            leaves = tree_leaves([part[0].f, part[0].parts])
+            size += sum(leaf.numel() * leaf.itemsize for leaf in leaves if isinstance(leaf, Tensor))
+            if size > KEPT * self._memory:
                 self._kept = None
             elif self._kept is not None:
                 self._kept.append(part)
 
-    def _remembered(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _remembered(self, batches: Iterator[tuple[Inputs, Tensor]]) -> Iterator[tuple[Inputs, Tensor]]:
         for batch in batches:
             self._batches.append(batch)
             yield batch
 
-    def _project(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, list[Any], Tensor]]:
+    def _project(self, batches: Iterator[tuple[Inputs, Tensor]]) -> Iterator[tuple[Projected, Tensor]]:
         for x, y in batches:
             start = 0
-            for f, projected in projections(self.q, x, self._diagonal):
-                targets = y[start : start + len(f)].to(f.device)
-                self.q.likelihood.check(f, targets)
-                start += len(f)
-                yield f, projected, targets
+            for each in projections(self.q, x, self._units, self._memory):
+                targets = y[start : start + len(each.f)].to(each.f.device)
+                if each.first:
+                    self.q.likelihood.check(each.f, targets)
+                if each.last:
+                    start += len(each.f)
+                yield replace(each, parts=list(each.parts)), targets
 
     def score(self, q: Gaussian, loss: Loss) -> _Score:
         """The losses of a posterior that shares everything but prior and temperature."""
         losses, variances = [], []
-        for f, projected, y in self._kept if self._kept is not None else self._project(iter(self._batches)):
+        parts: list[Tensor] = []
+        for each, y in self._kept if self._kept is not None else self._project(iter(self._batches)):
             try:
-                covariance = q.precision.contract(projected, self._diagonal)
-                losses.append(loss(q.likelihood.marginal(f, covariance, self.link), y))
+                parts.append(q.precision.contract(each.parts, each.group))
+                if each.last:
+                    covariance, parts = torch.cat(parts, 1), []
+                    variances.append(covariance.diagonal(dim1=-2, dim2=-1).reshape(len(y), -1).mean(-1))
+                    covariance = covariance if self._coupled else covariance.reshape(each.f.shape)
+                    losses.append(loss(q.likelihood.marginal(each.f, covariance, self.link), y))
             except ValueError:  # a precision that cannot be factorised, or probabilities that are not finite
                 return _Score(torch.full((1,), inf), 0.0)
-            variance = covariance if self._diagonal else covariance.diagonal(dim1=-2, dim2=-1)
-            variances.append(variance.mean(-1))
         return _Score(torch.cat(losses).detach().double(), float(torch.cat(variances).mean()))

@@ -7,9 +7,25 @@ from osculate.structures._base import (
     PosteriorPrecision as PosteriorPrecision,
     Structure as Structure,
 )
+from osculate.structures.block import BlockDiagonal as BlockDiagonal
 from osculate.structures.diag import Diag as Diag
+from osculate.structures.ekfac import EKFAC as EKFAC
 from osculate.structures.full import Full as Full
 from osculate.structures.kron import Kron as Kron
+from osculate.structures.low_rank import LowRank as LowRank
+from osculate.structures.approx_diag import ApproxDiag as ApproxDiag
+from osculate.structures.mixed_diag import MixedDiag as MixedDiag
+from osculate.structures.matrix_free import MatrixFree as MatrixFree
 
 #: The structures by name, as they are typed.
-REGISTRY: dict[str, Callable[[], Structure]] = {"full": Full, "kron": Kron, "diag": Diag}
+REGISTRY: dict[str, Callable[[], Structure]] = {
+    "full": Full,
+    "block": BlockDiagonal,
+    "kron": Kron,
+    "ekfac": EKFAC,
+    "diag": Diag,
+    "low_rank": LowRank,
+    "matrix_free": MatrixFree,
+    "approx_diag": ApproxDiag,
+    "mixed_diag": MixedDiag,
+}

@@ -4,7 +4,7 @@ A structure only decides which block keeps which kind of matrix; the matrices th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from osculate.curvature.engine import Block as BlockSpec
 from osculate.curvature.forms import Dense, Form
+from osculate.curvature.observation import Observation
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
 from osculate.structures.blocks import Block, Delta, Precision
@@ -24,10 +25,30 @@ class Structure(ABC):
     """Which block of parameters is kept as which kind of matrix."""
 
     name: ClassVar[str]
+    #: How often the data are read.
+    passes: ClassVar[int] = 1
 
     @abstractmethod
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """An empty block for these parameters."""
+
+    def add(self, curvature: "Curvature", observation: Observation, number: int = 0) -> Tensor:
+        """Add one batch to a curvature, in place.
+
+        Args:
+            curvature: from :meth:`zero`, still being made.
+            observation: the batch.
+            number: of the pass over the data.
+
+        Returns:
+            The outputs f (N, *C) of the batch.
+        """
+        outputs = []
+        for piece in observation.pieces():
+            curvature.accumulate(piece.forms)
+            if piece.first:
+                outputs.append(piece.f)
+        return torch.cat(outputs)
 
     def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
         """Which forms go into one matrix, by number; one each unless a structure couples layers."""
@@ -114,7 +135,13 @@ class Curvature:
         return Dense(torch.cat(parts, -1))
 
     def __add__(self, other: "Curvature") -> "Curvature":
-        """The matrix of both data sets together."""
+        """The matrix of both data sets together.
+
+        Raises:
+            TypeError: the structure reads the data more than once, and its states do not add.
+        """
+        if self.structure.passes > 1:
+            raise TypeError(f"structure {self.structure.name!r} cannot be added: fit both data sets together.")
         mine, theirs = self.tensors(), other.tensors()
         return self.with_tensors({name: value + theirs[name].to(value) for name, value in mine.items()})
 
@@ -134,12 +161,11 @@ class Curvature:
         ]
         return replace(self, blocks=tuple(blocks))
 
-    def project(self, forms: Mapping[int, Form], diagonal: bool) -> list[Any]:
-        """What :meth:`PosteriorPrecision.contract` needs of the forms of some data, for any prior."""
-        return [
-            None if (form := self._form(group, forms)) is None else block.project(form, diagonal)
-            for block, group in zip(self.blocks, self.groups, strict=True)
-        ]
+    def project(self, forms: Mapping[int, Form], events: int) -> Iterator[Any]:
+        """What :meth:`PosteriorPrecision.contract` needs of the forms of some data, for any prior; block by block."""
+        for block, group in zip(self.blocks, self.groups, strict=True):
+            form = self._form(group, forms)
+            yield None if form is None else block.project(form, events)
 
     def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "PosteriorPrecision":
         """scale · G + diag(δ), factorised."""
@@ -232,10 +258,15 @@ class PosteriorPrecision:
         """The diagonal of Λ⁻¹."""
         return self._assembled([part.variance() for part in self.parts])
 
-    def contract(self, projected: list[Any], diagonal: bool) -> Tensor:
-        """J_n Λ⁻¹ J_nᵀ for each datum: (N, V, V), or its diagonal (N, V)."""
-        terms = [part.contract(p, diagonal) for part, p in zip(self.parts, projected, strict=True) if p is not None]
-        return torch.stack(terms).sum(0) if len(terms) > 1 else terms[0]
+    def contract(self, projected: Iterable[Any], events: int) -> Float[Tensor, "N T E E"]:
+        """The blocks of J_n Λ⁻¹ J_nᵀ for groups of E rows that belong together, V = T·E rows for each datum."""
+        total: Tensor | None = None
+        for part, p in zip(self.parts, projected, strict=True):
+            if p is not None:
+                term = part.contract(p, events)
+                total = term if total is None else total + term
+        assert total is not None
+        return total
 
     def covariance_of_rows(self, forms: Mapping[int, Form]) -> Float[Tensor, "K K"]:
         """J Λ⁻¹ Jᵀ over all rows of all data together, K = N·V ordered by datum; one block at a time."""

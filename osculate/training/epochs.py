@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from osculate.batches import Data, as_batches, is_pair_of_tensors
+from osculate.batches import Data, as_batches, is_pair
+from osculate.inputs import Inputs, take
 
 
 class Epochs:
@@ -27,17 +28,17 @@ class Epochs:
     def __len__(self) -> int:
         return self.num_batches
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         # Lightning asks for the first iterator before the epoch has begun, and for the first batch after: a generator
         # reads the counter only then. The caller has put torch's random state aside (see `loop.fit`).
         torch.manual_seed(_mixed(self._seed, self.epoch))
         yield from as_batches(self._pass())
 
     def _pass(self) -> Iterable:
-        if is_pair_of_tensors(self._data):
+        if is_pair(self._data):
             inputs, targets = self._data
-            order = torch.randperm(self.num_data).to(inputs.device)
-            return ((inputs[rows], targets[rows.to(targets.device)]) for rows in order.split(self._batch_size))
+            order = torch.randperm(self.num_data)
+            return ((take(inputs, rows), targets[rows]) for rows in order.split(self._batch_size))
         if isinstance(self._data, Dataset) and not isinstance(self._data, IterableDataset):
             return DataLoader(self._data, batch_size=self._batch_size, shuffle=True)
         return self._data
@@ -53,7 +54,7 @@ class Fixed:
     def __len__(self) -> int:
         return self.num_batches
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         return as_batches(self._data, self._batch_size)
 
 
@@ -68,7 +69,7 @@ def _size(data: Data, batch_size: int) -> tuple[int, int]:
         known = data.batch_size is not None and isinstance(data.sampler, Sized) and len(data) > 0
         if known:
             return len(data.sampler), len(data)  # type: ignore[arg-type]
-    lengths = [len(x) for x, _ in as_batches(data, batch_size)]
+    lengths = [len(y) for _, y in as_batches(data, batch_size)]
     return sum(lengths), len(lengths)
 
 

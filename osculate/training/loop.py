@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from osculate.batches import Data
+from osculate.inputs import Inputs, call
 from osculate.methods._base import Method
 from osculate.parameters import undisturbed
 from osculate.training.epochs import Epochs, Fixed
@@ -63,7 +64,7 @@ class Loop(pl.LightningModule):
         for group in self._groups():
             group["lr"] = self.settings.lr * self.settings.factor(min(done, 1.0))
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
         """The method's loss on one batch, refused where it is not finite."""
         x, y = batch
         loss = self.method.loss(x, y, self.epochs.num_data)
@@ -73,18 +74,18 @@ class Loop(pl.LightningModule):
                 f"the loss is {value} in epoch {self.current_epoch + 1}, batch {batch_idx + 1} of "
                 f"{self.epochs.num_batches}. Lower the learning rate (it is {self.settings.lr:g}), or scale the data."
             )
-        self._loss += value * len(x)
-        self._seen += len(x)
-        self.log("loss", value, prog_bar=True, logger=False, batch_size=len(x))
+        self._loss += value * len(y)
+        self._seen += len(y)
+        self.log("loss", value, prog_bar=True, logger=False, batch_size=len(y))
         return loss
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> None:
         """Sum the plug-in NLL of the held-out data."""
         x, y = batch
-        f = self.method.model(x)
+        f = call(self.method.model, x)
         self.method.likelihood.check(f, y)
         self._nll -= self.method.likelihood.log_prob(f, y).sum().item()
-        self._held_out += len(x)
+        self._held_out += len(y)
 
     def on_validation_epoch_end(self) -> None:
         """Show the mean validation NLL."""

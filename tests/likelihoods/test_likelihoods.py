@@ -1,74 +1,53 @@
-"""Each likelihood: closed forms equal the autograd defaults, roots are roots, targets are checked."""
+"""What holds for one likelihood or another; what holds for all is in test_protocol.py."""
 
 import pytest
 import torch
 from torch import Tensor
 
 import osculate as osc
-from osculate.likelihoods import Likelihood
+from osculate.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Poisson, StudentT
 from tests.laws import assert_close
-
-CASES = {
-    "categorical": osc.likelihoods.Categorical(),
-    "bernoulli": osc.likelihoods.Bernoulli(),
-    "gaussian": osc.likelihoods.Gaussian(0.7),
-    "gaussian per output": osc.likelihoods.Gaussian(torch.tensor([0.3, 1.0, 2.0, 0.5])),
-}
-
-
-def outputs_and_targets(likelihood: Likelihood) -> tuple[Tensor, Tensor]:
-    f = torch.randn(5, 4, dtype=torch.double) * 2
-    return f, likelihood.distribution(f).sample()
-
-
-def test_every_registered_likelihood_is_tested() -> None:
-    assert {type(likelihood) for likelihood in CASES.values()} == set(osc.likelihoods.REGISTRY.values())
-
-
-@pytest.mark.parametrize("likelihood", CASES.values(), ids=CASES)
-def test_log_prob_is_that_of_the_distribution(likelihood: Likelihood) -> None:
-    f, y = outputs_and_targets(likelihood)
-    assert_close(likelihood.log_prob(f, y), likelihood.distribution(f).log_prob(y).reshape(5, -1).sum(-1))
-
-
-@pytest.mark.parametrize("likelihood", CASES.values(), ids=CASES)
-def test_hessian_equals_the_autograd_default(likelihood: Likelihood) -> None:
-    f, y = outputs_and_targets(likelihood)
-    assert_close(likelihood.hessian(f, y), Likelihood.hessian(likelihood, f, y))
-
-
-@pytest.mark.parametrize("likelihood", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("default", [False, True])
-def test_root_times_its_transpose_is_the_hessian(likelihood: Likelihood, default: bool) -> None:
-    f, y = outputs_and_targets(likelihood)
-    root = Likelihood.root(likelihood, f, y) if default else likelihood.root(f, y)
-    assert_close(torch.einsum("vnc,vnd->ncd", root, root), likelihood.hessian(f, y))
-
-
-@pytest.mark.parametrize("likelihood", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("default", [False, True])
-def test_sampled_roots_average_to_the_hessian(likelihood: Likelihood, default: bool) -> None:
-    f, y = outputs_and_targets(likelihood)
-    draw = Likelihood.sampled_root if default else type(likelihood).sampled_root
-    columns = draw(likelihood, f, y, 40_000, torch.Generator().manual_seed(0))
-    assert_close(torch.einsum("vnc,vnd->ncd", columns, columns), likelihood.hessian(f, y), 0.05)
-
-
-@pytest.mark.parametrize("likelihood", CASES.values(), ids=CASES)
-def test_statistics_add_and_give_the_log_likelihood(likelihood: Likelihood) -> None:
-    f, y = outputs_and_targets(likelihood)
-    parts = [likelihood.statistics(f[s], y[s]) for s in (slice(2), slice(2, None))]
-    total = {name: parts[0][name] + parts[1][name] for name in parts[0]}
-    assert_close(likelihood.log_likelihood(total), likelihood.log_prob(f, y).sum(), 1e-6)
+from tests.likelihoods.cases import CASES
 
 
 def test_the_root_of_a_saturated_softmax_is_finite() -> None:
     f = torch.tensor([[200.0, 0.0, -300.0], [-1e4, 0.0, 1e4], [0.0, 0.0, 0.0]])
-    root = osc.likelihoods.Categorical().root(f, torch.zeros(3).long())
+    root = Categorical().root(f, torch.zeros(3).long())
     assert bool(root.isfinite().all())
-    assert_close(
-        torch.einsum("vnc,vnd->ncd", root, root), osc.likelihoods.Categorical().hessian(f, torch.zeros(3).long()), 1e-6
-    )
+    assert_close(torch.einsum("vnc,vnd->ncd", root, root), Categorical().hessian(f, torch.zeros(3).long()), 1e-6)
+
+
+def test_classes_need_one_column_less_than_there_are() -> None:
+    case = CASES["categorical, pixels"]
+    assert case.likelihood.local_root(*case.pair()).shape == (3, 5, 6, 4)
+
+
+def test_the_class_axis_is_only_a_matter_of_layout() -> None:
+    f = torch.randn(5, 2, 3, 4, dtype=torch.double)
+    y = torch.randint(4, (5, 2, 3))
+    last, first = Categorical(), Categorical(class_axis=1)
+    moved = f.movedim(-1, 1)
+    assert_close(last.log_prob(f, y), first.log_prob(moved, y))
+    assert_close(last.local_root(f, y), first.local_root(moved, y))
+    assert_close(last.score(f, y).movedim(-1, 1), first.score(moved, y))
+    assert_close(last.distribution(f).probs, first.distribution(moved).probs)
+
+
+def test_ignored_positions_contribute_nothing() -> None:
+    likelihood, plain = Categorical(ignore_index=-100), Categorical()
+    f, y = torch.randn(4, 3, 5, dtype=torch.double), torch.randint(5, (4, 3))
+    y[0] = -100
+    y[2, 1] = -100
+    kept = y != -100
+    other = torch.where(kept.unsqueeze(-1), f, torch.randn_like(f))
+    assert_close(likelihood.log_prob(f, y), likelihood.log_prob(other, y))
+    assert float(likelihood.log_prob(f, y)[0]) == 0.0
+    each = plain.log_prob(f[kept], y[kept])
+    assert_close(likelihood.log_prob(f, y).sum(), each.sum())
+    drawn = likelihood.sampled_root(f, y, 7, torch.Generator().manual_seed(0))
+    for columns in (likelihood.local_root(f, y), drawn, likelihood.score(f, y).unsqueeze(0)):
+        assert bool((columns[:, ~kept] == 0).all())
+        assert bool((columns[:, kept] != 0).any(-1).any(0).all())
 
 
 def test_log_prob_alone_is_enough_for_a_fit() -> None:
@@ -87,13 +66,72 @@ def test_log_prob_alone_is_enough_for_a_fit() -> None:
         likelihood.distribution(x)
 
 
-def test_the_noise_scale_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="-1"):
-        osc.likelihoods.Gaussian(-1.0)
+class Linear(Likelihood):
+    """A density whose logarithm is linear in f: it has no curvature."""
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        return (f * y).sum(-1)
+
+
+def test_a_density_that_is_linear_in_f_has_no_curvature() -> None:
+    f = torch.randn(3, 2)
+    assert_close(Linear().local_hessian(f, f), torch.zeros(3, 1, 2, 2))
+    assert_close(Linear().root(f, f), torch.zeros(2, 3, 2))
+
+
+def test_the_defaults_work_in_inference_mode() -> None:
+    case = CASES["poisson"]
+    f, y = case.pair()
+    expected = case.likelihood.local_hessian(f, y), case.likelihood.score(f, y)
+    with torch.inference_mode():
+        f, y = f.clone(), y.clone()
+        assert_close(Likelihood.local_hessian(case.likelihood, f, y), expected[0])
+        assert_close(Likelihood.score(case.likelihood, f, y), expected[1])
+
+
+def test_squared_errors_are_kept_apart_only_for_scales_of_their_own() -> None:
+    f, y = torch.randn(5, 4, 3), torch.randn(5, 4, 3)
+    assert Gaussian(0.5).statistics(f, y)["squared_error"].shape == (1,)
+    assert Gaussian(torch.ones(4, 3)).statistics(f, y)["squared_error"].shape == (12,)
+    for likelihood in (Gaussian(0.5), Gaussian(torch.full((4, 3), 0.5))):
+        data, error = likelihood.noise_balance(likelihood.statistics(f, y))
+        assert float(data) == 60
+        assert_close(error, ((y - f) / 0.5).double().square().sum(), 1e-6)
+
+
+def test_one_scale_cannot_become_many_without_a_new_fit() -> None:
+    f, y = torch.randn(5, 3), torch.randn(5, 3)
+    with pytest.raises(ValueError, match="1 noise scale.*now 3.*fit again"):
+        Gaussian(torch.ones(3)).log_likelihood(Gaussian(1.0).statistics(f, y))
 
 
 def test_other_proportions_of_noise_need_a_new_fit() -> None:
-    old, new = osc.likelihoods.Gaussian(torch.tensor([1.0, 2.0])), osc.likelihoods.Gaussian(torch.tensor([2.0, 2.0]))
+    old, new = Gaussian(torch.tensor([1.0, 2.0])), Gaussian(torch.tensor([2.0, 2.0]))
     with pytest.raises(ValueError, match="proportions"):
         new.curvature_scale(old)
-    assert float(osc.likelihoods.Gaussian(torch.tensor([2.0, 4.0])).curvature_scale(old)) == pytest.approx(0.25)
+    assert float(Gaussian(torch.tensor([2.0, 4.0])).curvature_scale(old)) == pytest.approx(0.25)
+
+
+def test_curvature_scales_from_one_student_t_to_another() -> None:
+    f = torch.zeros(1, 2)
+    old, new = StudentT(4.0, 1.0), StudentT(7.0, 0.5)
+    assert_close(new.local_hessian(f, f), old.local_hessian(f, f) * new.curvature_scale(old), 1e-6)
+    for likelihood in (new, Gaussian()):
+        with pytest.raises(ValueError, match="fit it again"):
+            likelihood.curvature_scale(Poisson())
+
+
+def test_a_student_t_of_many_degrees_is_a_gaussian() -> None:
+    f, y = torch.zeros(3, 2).double(), torch.randn(3, 2).double()
+    many, normal = StudentT(1e9, 0.7), Gaussian(0.7)
+    assert_close(many.log_prob(f, y), normal.log_prob(f, y), 1e-6)
+    assert_close(many.local_hessian(f, y), normal.local_hessian(f, y), 1e-6)
+
+
+def test_a_constant_log_variance_gives_the_gaussian() -> None:
+    mean, y = torch.randn(4, 3).double(), torch.randn(4, 3).double()
+    f = torch.cat([mean, torch.full_like(mean, 2 * torch.tensor(0.7).double().log().item())], 1)
+    both, plain = HeteroscedasticGaussian(), Gaussian(0.7)
+    assert_close(both.log_prob(f, y), plain.log_prob(mean, y), 1e-6)
+    assert_close(both.score(f, y)[:, :3], plain.score(mean, y), 1e-6)
+    assert_close(both.local_hessian(f, y)[..., 0, 0], plain.local_hessian(mean, y)[..., 0, 0], 1e-6)

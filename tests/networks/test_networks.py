@@ -1,11 +1,13 @@
 """Networks: built by name for the inputs they are given, or refused with a reason."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
 from osculate import networks
-from osculate.networks import MLP, LeNet, SmallCNN
+from osculate.networks import MLP, LeNet, PreActResNet, ResNet, SmallCNN, ViT
 from osculate.networks.mlp import ACTIVATIONS
 from tests.errors import says
 
@@ -14,16 +16,72 @@ def parameters(net: nn.Module) -> int:
     return sum(p.numel() for p in net.parameters())
 
 
-@pytest.mark.parametrize("name", sorted(networks.NETWORKS))
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 13, 13)])
-def test_every_network_takes_images_and_every_parameter_matters(name: str, shape: tuple[int, ...]) -> None:
-    net = networks.build(name, shape, 7)
-    f = net(torch.randn(5, *shape))
-    assert f.shape == (5, 7)
+#: Options that keep the large ones quick.
+SMALL: dict[str, dict] = {
+    "resnet": {"width": 8, "blocks": (1, 1)},
+    "preact_resnet": {"width": 8, "blocks": (1, 1)},
+    "vit": {"width": 12, "depth": 2, "heads": 3},
+}
+PER_PIXEL = {"unet", "autoencoder"}
+
+
+def assert_every_parameter_matters(net: nn.Module, f: torch.Tensor) -> None:
     f.square().sum().backward()
     for label, parameter in net.named_parameters():
         assert parameter.grad is not None, label
         assert parameter.grad.abs().sum() > 0, label
+
+
+@pytest.mark.parametrize("name", sorted(set(networks.NETWORKS) - {"gpt"}))
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 13, 13)])
+def test_every_network_takes_images_and_every_parameter_matters(name: str, shape: tuple[int, ...]) -> None:
+    net = networks.build(name, shape, 7, **SMALL.get(name, {}))
+    f = net(torch.randn(5, *shape))
+    assert f.shape == ((5, 7, *shape[1:]) if name in PER_PIXEL else (5, 7))
+    assert_every_parameter_matters(net, f)
+
+
+@pytest.mark.parametrize("name", sorted(PER_PIXEL))
+@pytest.mark.parametrize("size", [(9, 14), (17, 8)])
+def test_networks_for_pixels_keep_any_resolution(name: str, size: tuple[int, int]) -> None:
+    net = networks.build(name, (2, *size), 3, width=2, depth=3)
+    assert net(torch.randn(4, 2, *size)).shape == (4, 3, *size)
+
+
+def test_the_autoencoder_has_a_bottleneck_between_its_two_parts() -> None:
+    net = networks.build("autoencoder", (1, 12, 10), 1, latent=3)
+    x = torch.randn(4, 1, 12, 10)
+    assert [name for name, _ in net.named_children()] == ["encoder", "decoder"]
+    assert net.encoder(x).shape == (4, 3)
+    torch.testing.assert_close(net.decoder(net.encoder(x)), net(x))
+
+
+def test_the_language_model_predicts_from_earlier_tokens_only() -> None:
+    net = networks.build("gpt", (9,), 11)
+    tokens = torch.randint(11, (2, 9))
+    f = net(tokens)
+    assert f.shape == (2, 9, 11)
+    assert_every_parameter_matters(net, f)
+    changed = tokens.clone()
+    changed[:, 6] = (changed[:, 6] + 1) % 11
+    difference = (net(changed) - f).abs().amax((0, 2))
+    assert float(difference[:6].max()) < 1e-5
+    assert float(difference[6:].min()) > 1e-5
+    assert net(tokens[:, :4]).shape == (2, 4, 11)
+
+
+@pytest.mark.parametrize(
+    ("make", "count"),
+    [
+        (lambda: ResNet(1000), 25_557_032),  # the count of the published ResNet-50
+        (lambda: ResNet(), 23_528_522),
+        (lambda: ViT(1000, (3, 224, 224), patch=16), 5_717_416),  # DeiT-Ti
+        (lambda: PreActResNet(), 11_172_170),
+    ],
+)
+def test_published_parameter_counts(make: Callable[[], nn.Module], count: int) -> None:
+    with torch.device("meta"):
+        assert parameters(make()) == count
 
 
 def test_mlp_has_the_widths_and_the_activation_that_were_asked_for() -> None:
@@ -62,6 +120,17 @@ def test_the_small_cnn_is_small() -> None:
         (lambda: networks.build("lenet", (1, 28, 20), 10), ["(1, 28, 20)"]),
         (lambda: networks.build("lenet", (1, 8, 8), 10), ["8 x 8", "cnn"]),
         (lambda: networks.build("cnn", (1, 3, 3), 10), ["3 x 3", "mlp"]),
+        (lambda: networks.build("unet", (13,), 2), ["(13,)", "mlp"]),
+        (lambda: networks.build("unet", (1, 8, 8), 2, depth=0), ["0"]),
+        (lambda: networks.build("autoencoder", (13,), 2), ["(13,)", "mlp"]),
+        (lambda: networks.build("autoencoder", (1, 8, 8), 1, latent=0), ["0, 16 and 3"]),
+        (lambda: networks.build("resnet", (3, 8, 9), 10), ["(3, 8, 9)", "mlp"]),
+        (lambda: networks.build("resnet", (3, 8, 8), 10, blocks=()), ["()"]),
+        (lambda: networks.build("preact_resnet", (3, 8, 8), 10, width=0), ["0"]),
+        (lambda: networks.build("vit", (3, 8, 8), 10, patch=3), ["3 x 3", "8 x 8"]),
+        (lambda: networks.build("vit", (3, 8, 8), 10, width=10), ["3 heads", "10"]),
+        (lambda: networks.build("gpt", (3, 8), 10), ["(3, 8)", "(context,)"]),
+        (lambda: networks.build("gpt", (8,), 10, heads=3), ["3 heads", "64"]),
     ],
 )
 def test_what_cannot_be_built_is_explained(call, words: list[str]) -> None:

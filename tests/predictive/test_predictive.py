@@ -6,7 +6,7 @@ from torch import nn
 
 import osculate as osc
 from osculate.predictive import link as links
-from osculate.predictive.linearised import unit_columns
+from osculate.curvature.columns import Columns
 from tests.laws import assert_close, targets
 from tests.zoo import ZOO
 
@@ -14,94 +14,6 @@ from tests.zoo import ZOO
 def posterior(likelihood: osc.likelihoods.Likelihood, structure: str = "kron", prior: float = 1.0, net: str = "mlp"):
     model, x = ZOO[net].model(), ZOO[net].x(20)
     return osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=prior), x
-
-
-def random_logits(classes: int, scale: float, count: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
-    mean = 2 * torch.randn(count, classes, dtype=torch.double)
-    a = torch.randn(count, classes, classes, dtype=torch.double)
-    covariance = a @ a.mT
-    return mean, scale * covariance / covariance.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
-
-
-def by_brute_force(likelihood, mean, covariance, samples: int = 1_000_000) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(samples // 100, mean.shape[-1], generator=generator, dtype=mean.dtype)
-    root = torch.linalg.cholesky(covariance)
-    total = torch.zeros_like(mean)
-    for _ in range(100):
-        noise.normal_(generator=generator)
-        total += torch.stack([likelihood.response(m + noise @ r.T).mean(0) for m, r in zip(mean, root, strict=True)])
-    return total / 100
-
-
-@pytest.mark.parametrize("variance", [0.1, 1.0, 5.0, 25.0])
-def test_probit_is_within_two_hundredths_of_a_million_samples(variance: float) -> None:
-    likelihood = osc.likelihoods.Bernoulli()
-    mean = torch.linspace(-8, 8, 9, dtype=torch.double).unsqueeze(1)
-    covariance = torch.full((9, 1, 1), variance, dtype=torch.double)
-    found = links.Probit()(likelihood, mean, covariance.squeeze(-1))
-    assert float((found - by_brute_force(likelihood, mean, covariance)).abs().max()) < 0.02
-
-
-@pytest.mark.parametrize("variance", [0.1, 1.0, 25.0])
-def test_quasi_monte_carlo_converges_to_a_million_samples(variance: float) -> None:
-    """Within 0.02 with the default 256 points, and faster than plain sampling, whose error would fall by a quarter."""
-    likelihood = osc.likelihoods.Categorical()
-    mean, covariance = random_logits(5, variance, count=6)
-    truth = by_brute_force(likelihood, mean, covariance)
-    coarse, fine = (
-        float((links.MonteCarlo(points)(likelihood, mean, covariance) - truth).abs().max()) for points in (256, 4096)
-    )
-    assert coarse < 0.02
-    assert fine < max(coarse / 4, 0.001)  # a million samples are themselves exact to 0.0005 only
-
-
-def integrated(link: str, mean: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """The probabilities of four classes by this link, which gets the part of the covariance that it asks for."""
-    likelihood, chosen = osc.likelihoods.Categorical(), links.REGISTRY[link]()
-    if not likelihood.needs_covariance(chosen):
-        covariance = covariance.diagonal(dim1=-2, dim2=-1)
-    return likelihood.marginal(mean, covariance, chosen).probs
-
-
-def test_one_output_at_a_time_needs_only_variances() -> None:
-    likelihood = osc.likelihoods.Bernoulli()
-    mean, covariance = random_logits(3, 4.0, count=5)
-    truth = by_brute_force(likelihood, mean, covariance)
-    found = likelihood.marginal(mean, covariance.diagonal(dim1=-2, dim2=-1), links.MonteCarlo()).probs
-    assert float((found - truth).abs().max()) < 0.002
-
-
-@pytest.mark.parametrize("link", links.REGISTRY)
-def test_every_link_gives_probabilities_and_the_network_itself_without_uncertainty(link: str) -> None:
-    mean, covariance = random_logits(4, 3.0)
-    p = integrated(link, mean, covariance)
-    assert bool((p >= 0).all())
-    assert_close(p.sum(-1), torch.ones(len(p), dtype=p.dtype))
-    if link != "bridge":  # the bridge matches a Dirichlet, which is not the softmax at the mean
-        certain = integrated(link, mean, 1e-12 * covariance)
-        assert_close(certain, mean.softmax(-1), 1e-4)
-
-
-@pytest.mark.parametrize("link", links.REGISTRY)
-def test_every_link_moves_towards_uniform_as_the_uncertainty_grows(link: str) -> None:
-    mean, covariance = random_logits(4, 1.0)
-    probabilities = [integrated(link, mean, s * covariance) for s in (1.0, 10.0, 100.0)]
-    entropies = [torch.distributions.Categorical(probs=p).entropy().mean() for p in probabilities]
-    assert entropies[0] < entropies[1] < entropies[2]
-
-
-@pytest.mark.parametrize("link", ["mc", "mean_field"])
-def test_links_that_use_correlations_ignore_a_common_shift_of_all_logits(link: str) -> None:
-    mean, covariance = random_logits(4, 1.0)
-    shifted = integrated(link, mean, covariance + 30.0)
-    assert float((shifted - integrated(link, mean, covariance)).abs().max()) < 0.02
-
-
-def test_singular_covariances_are_integrated_too() -> None:
-    mean = torch.randn(3, 4)
-    p = links.MonteCarlo()(osc.likelihoods.Categorical(), mean, torch.zeros(3, 4, 4))
-    assert_close(p, mean.softmax(-1), 1e-5)
 
 
 def test_far_from_the_data_laplace_is_unsure_where_the_mode_is_certain() -> None:
@@ -193,9 +105,14 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_close(osc.predict(q, x).probs, osc.predict(q, x).probs)
 
 
-def test_unit_columns_give_the_jacobian() -> None:
-    assert unit_columns(torch.zeros(2, 3)).shape == (3, 2, 3)
-    assert_close(unit_columns(torch.zeros(2, 3))[1], torch.tensor([[0.0, 1, 0], [0, 1, 0]]))
+def test_unit_columns_are_the_identity_in_the_order_of_the_likelihood() -> None:
+    units = Columns.units(torch.zeros(2, 3), 3)
+    assert torch.equal(units.part(1, 3)[:, 1], torch.eye(3)[1:])
+    images = torch.zeros(2, 2, 3, 1)  # two classes at three positions
+    likelihood = osc.likelihoods.Categorical(class_axis=1)
+    units = Columns.units(images, 2, likelihood)
+    assert units.part(2, 4).reshape(2, 2, 6)[:, 0].nonzero().tolist() == [[0, 1], [1, 4]]  # position 1, class by class
+
 
 
 def test_what_cannot_be_asked() -> None:

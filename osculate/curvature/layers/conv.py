@@ -27,7 +27,7 @@ def conv(
     [grosse2016] writes a convolution as this linear map; groups are independent blocks of it.
     """
     dims = weight.ndim - 2
-    if input.ndim != weight.ndim or call.name(input) is not None:
+    if input.ndim != weight.ndim or call.source(input) is not None:
         return None
     kernel, steps, holes = weight.shape[2:], _each(stride, dims), _each(dilation, dims)
     if isinstance(padding, str):
@@ -59,7 +59,7 @@ def conv_transpose(
 ) -> Use | None:
     """A convolution with the flipped kernel over the input with zeros put between its entries."""
     dims = weight.ndim - 2
-    if input.ndim != weight.ndim or call.name(input) is not None:
+    if input.ndim != weight.ndim or call.source(input) is not None:
         return None
     kernel, steps, holes = weight.shape[2:], _each(stride, dims), _each(dilation, dims)
     reach = [d * (k - 1) - p for d, k, p in zip(holes, kernel, _each(padding, dims), strict=True)]

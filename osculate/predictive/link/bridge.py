@@ -18,9 +18,9 @@ class Bridge:
     """
 
     def __call__(
-        self, likelihood: Likelihood, mean: Float[Tensor, "N C"], covariance: Float[Tensor, "N C C"]
-    ) -> Float[Tensor, "N C"]:
-        """The mean of the Dirichlet for each datum."""
+        self, likelihood: Likelihood, mean: Float[Tensor, "M E"], covariance: Float[Tensor, "M E E"]
+    ) -> Float[Tensor, "M E"]:
+        """The mean of the Dirichlet at each position."""
         count = mean.shape[-1]
         rows, total = covariance.sum(-1), covariance.sum((-2, -1))
         mean = mean - mean.mean(-1, keepdim=True)

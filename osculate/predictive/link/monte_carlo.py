@@ -11,6 +11,9 @@ from torch.quasirandom import SobolEngine
 from osculate.likelihoods import Likelihood
 from osculate.linalg import root
 
+#: Numbers that the function values of one chunk of positions may take.
+NUMBERS = 2**24
+
 
 @dataclass(frozen=True)
 class MonteCarlo:
@@ -27,24 +30,30 @@ class MonteCarlo:
     def __call__(
         self,
         likelihood: Likelihood,
-        mean: Float[Tensor, "N C"],
-        covariance: Float[Tensor, "N C C"] | Float[Tensor, "N C"],
-    ) -> Float[Tensor, "N C"]:
-        """The integrated response for each datum; costs N·S·C² operations.
+        mean: Float[Tensor, "M E"],
+        covariance: Float[Tensor, "M E E"] | Float[Tensor, "M E"],
+    ) -> Float[Tensor, "M E"]:
+        """The integrated response at each position; costs M·S·E² operations, in chunks of bounded memory.
 
         A likelihood whose outputs are integrated one by one gives their variances, and one dimension is enough.
         """
+        rows = max(1, NUMBERS // (self.points * mean.shape[-1]))
+        parts = zip(mean.split(rows), covariance.split(rows), strict=True)
+        return torch.cat([self._integrate(likelihood, *part) for part in parts])
+
+    def _integrate(self, likelihood: Likelihood, mean: Tensor, covariance: Tensor) -> Tensor:
         if covariance.ndim == mean.ndim:
             f = mean + covariance.sqrt() * normal_points(self.points, 1).to(mean).unsqueeze(-1)
         else:
             f = mean + torch.einsum(
-                "ncd,sd->snc", root(covariance), normal_points(self.points, mean.shape[-1]).to(mean)
+                "mef,sf->sme", root(covariance), normal_points(self.points, mean.shape[-1]).to(mean)
             )
         return likelihood.response(f).mean(0)
 
 
 @lru_cache(maxsize=16)
-def normal_points(points: int, dimensions: int) -> Float[Tensor, "S C"]:
+@torch.inference_mode(False)  # what is kept must serve autograd too
+def normal_points(points: int, dimensions: int) -> Float[Tensor, "S E"]:
     """A fixed quasi-random sample of a standard normal."""
     uniform = SobolEngine(dimensions, scramble=True, seed=0).draw(points, dtype=torch.double)
     return torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))

@@ -20,7 +20,7 @@ class Probit:
     needs_covariance: ClassVar[bool] = False
 
     def __call__(
-        self, likelihood: Likelihood, mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"]
-    ) -> Float[Tensor, "N C"]:
+        self, likelihood: Likelihood, mean: Float[Tensor, "M E"], variance: Float[Tensor, "M E"]
+    ) -> Float[Tensor, "M E"]:
         """The response at the shrunken logits."""
         return likelihood.response(mean * (1 + pi / 8 * variance).rsqrt())

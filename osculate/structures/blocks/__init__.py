@@ -1,6 +1,14 @@
-"""The matrices that one block of parameters can be: diagonal, dense, or a Kronecker product."""
+"""The matrices that one block of parameters can be: diagonal, dense, a Kronecker product, or low rank."""
 
 from osculate.structures.blocks._base import Block as Block, Delta as Delta, Precision as Precision
+from osculate.structures.blocks.batch import Batch as Batch
 from osculate.structures.blocks.dense import DenseBlock as DenseBlock
 from osculate.structures.blocks.diagonal import DiagonalBlock as DiagonalBlock
+from osculate.structures.blocks.eigen import EigenBlock as EigenBlock
 from osculate.structures.blocks.kronecker import KroneckerBlock as KroneckerBlock
+from osculate.structures.blocks.low_rank import LowRankBlock as LowRankBlock
+from osculate.structures.blocks.matrix_free import (
+    Accuracy as Accuracy,
+    MatrixFreeBlock as MatrixFreeBlock,
+    MatrixFreePrecision as MatrixFreePrecision,
+)

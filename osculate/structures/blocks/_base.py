@@ -37,7 +37,7 @@ class Block(ABC):
         """Complete what :meth:`accumulate` left half done for speed, in place."""
 
     @abstractmethod
-    def project(self, form: Form, diagonal: bool) -> Any:
+    def project(self, form: Form, events: int) -> Any:
         """What is needed of a form for :meth:`Precision.contract` with any prior: the costly part, done once."""
 
     @abstractmethod
@@ -110,5 +110,23 @@ class Precision(ABC):
         """The diagonal of Λ⁻¹."""
 
     @abstractmethod
-    def contract(self, projected: Any, diagonal: bool) -> Float[Tensor, "N c c"] | Float[Tensor, "N c"]:
-        """J_n Λ⁻¹ J_nᵀ over the V rows of each datum (only its diagonal, (N, V)), from ``Block.project``."""
+    def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
+        """The blocks of J_n Λ⁻¹ J_nᵀ for groups of E of the V = T·E rows of each datum, from ``Block.project``."""
+
+
+def grams(rows: Float[Tensor, "V N p"], events: int) -> Float[Tensor, "N T E E"]:
+    """The products of whitened rows with each other, in groups of E consecutive ones."""
+    if events == 1:
+        return rows.square().sum(-1).T[..., None, None]
+    grouped = rows.unflatten(0, (-1, events)).permute(2, 0, 1, 3)
+    return grouped @ grouped.mT
+
+
+def weighted_grams(
+    g: Float[Tensor, "V N G O"], weights: Float[Tensor, "N G O"], events: int
+) -> Float[Tensor, "N T E E"]:
+    """Σ_o w_o g_eo g_fo in groups of E consecutive columns; of E = 1, ``g`` holds the squares."""
+    if events == 1:
+        return (g * weights).sum((2, 3)).T[..., None, None]
+    grouped = g.unflatten(0, (-1, events))
+    return torch.einsum("tengo,tfngo->ntef", grouped * weights, grouped)

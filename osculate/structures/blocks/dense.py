@@ -10,7 +10,7 @@ from torch import Tensor
 
 from osculate.curvature.forms import Form
 from osculate.linalg import add_gram, cholesky, eigh, mirror
-from osculate.structures.blocks._base import Block, Delta, Precision
+from osculate.structures.blocks._base import Block, Delta, Precision, grams
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class DenseBlock(Block):
     def finish(self) -> None:
         mirror(self.matrix.unsqueeze(0))
 
-    def project(self, form: Form, diagonal: bool) -> Any:
+    def project(self, form: Form, events: int) -> Any:
         return form.rows()
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DensePrecision":
@@ -101,9 +101,5 @@ class DensePrecision(Precision):
     def variance(self) -> Float[Tensor, " p"]:
         return torch.cholesky_inverse(self.factor).diagonal().to(self.dtype)
 
-    def contract(self, projected: Any, diagonal: bool) -> Tensor:
-        rows = self.whiten(projected)
-        if diagonal:
-            return rows.square().sum(-1).T
-        rows = rows.transpose(0, 1)
-        return rows @ rows.mT
+    def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
+        return grams(self.whiten(projected), events)

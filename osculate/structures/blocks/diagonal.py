@@ -8,8 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import Form, Outer
-from osculate.structures.blocks._base import Block, Delta, Precision
+from osculate.curvature.forms import Form, Outer, rows_in_parts
+from osculate.structures.blocks._base import Block, Delta, Precision, grams, weighted_grams
+
+#: Entries of the rows that are formed at once.
+ENTRIES = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +43,14 @@ class DiagonalBlock(Block):
             a2 = form.a.square()[:, 0]  # (N, G, I)
             self.values.add_(torch.einsum("ngo,ngi->goi", g2, a2).reshape(-1))
         else:
-            self.values.add_(form.rows().square().sum((0, 1)))
+            for rows in rows_in_parts(form, ENTRIES):
+                self.values.add_(rows.square().sum((0, 1)))
 
-    def project(self, form: Form, diagonal: bool) -> Any:
+    def project(self, form: Form, events: int) -> Any:
         if isinstance(form, Outer) and form.shared == 1:
-            return form.a[:, 0].square(), form.g[:, :, 0].square() if diagonal else form.g[:, :, 0]
-        return form.rows().square() if diagonal else form.rows()
+            g = form.g[:, :, 0]
+            return form.a[:, 0].square(), g.square() if events == 1 else g
+        return form.rows().square() if events == 1 else form.rows()
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DiagonalPrecision":
         return DiagonalPrecision(scale * self.values, delta.vector.to(self.values))
@@ -91,15 +96,12 @@ class DiagonalPrecision(Precision):
     def variance(self) -> Float[Tensor, " p"]:
         return self._inverse
 
-    def contract(self, projected: Any, diagonal: bool) -> Tensor:
+    def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         if isinstance(projected, tuple):
             a2, g = projected
             variances = self.variance().reshape(*a2.shape[1:2], -1, a2.shape[-1])  # (G, O, I)
             weights = torch.einsum("ngi,goi->ngo", a2, variances)
-            if diagonal:
-                return (g * weights).sum((2, 3)).T
-            return torch.einsum("vngo,wngo->nvw", g * weights, g)
-        if diagonal:
-            return (projected @ self.variance()).T
-        rows = self.whiten(projected).transpose(0, 1)
-        return rows @ rows.mT
+            return weighted_grams(g, weights, events)
+        if events == 1:
+            return (projected @ self.variance()).T[..., None, None]
+        return grams(self.whiten(projected), events)

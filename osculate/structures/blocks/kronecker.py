@@ -23,9 +23,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import Form, Outer
+from osculate.curvature.forms import Form, Outer, matrices
 from osculate.linalg import add_gram, eigh, mirror
-from osculate.structures.blocks._base import Block, Delta, Precision
+from osculate.structures.blocks._base import Block, Delta, Precision, grams, weighted_grams
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +62,15 @@ class KroneckerBlock(Block):
 
     def accumulate(self, form: Form) -> None:
         assert isinstance(form, Outer)
-        add_gram(self.inputs, form.a.permute(2, 0, 1, 3).flatten(1, 2))  # (G, N·R, I)
+        if form.fresh:
+            a = form.a
+            add_gram(self.inputs, a.permute(2, 0, 1, 3).flatten(1, 2))  # (G, N·R, I)
+            self.count.add_(a.shape[0] * a.shape[1])
         if form.shared > form.g.shape[-1]:  # one small product for each datum, without bringing positions together
             g = form.g.permute(3, 0, 1, 4, 2).flatten(1, 2)  # (G, V·N, O, R)
             self.outputs.add_((g @ g.mT).sum(1))
         else:
             add_gram(self.outputs, form.g.permute(3, 0, 1, 2, 4).flatten(1, 3))  # (G, V·N·R, O)
-        self.count.add_(form.a.shape[0] * form.a.shape[1])
 
     def finish(self) -> None:
         mirror(self.inputs)
@@ -86,19 +88,19 @@ class KroneckerBlock(Block):
     def _eigenvalues(self) -> Float[Tensor, "G O I"]:
         return self._output_basis[0].unsqueeze(-1) * self._input_basis[0].unsqueeze(-2)
 
-    def rotate(self, matrices: Float[Tensor, "*S G O I"]) -> Float[Tensor, "*S G O I"]:
+    def rotate(self, v: Float[Tensor, "*S G O I"]) -> Float[Tensor, "*S G O I"]:
         """Matrices into the eigenbasis."""
-        return self._output_basis[1].mT @ matrices @ self._input_basis[1]
+        return self._output_basis[1].mT @ v @ self._input_basis[1]
 
-    def rotate_back(self, matrices: Float[Tensor, "*S G O I"]) -> Float[Tensor, "*S G O I"]:
+    def rotate_back(self, v: Float[Tensor, "*S G O I"]) -> Float[Tensor, "*S G O I"]:
         """Matrices out of the eigenbasis."""
-        return self._output_basis[1] @ matrices @ self._input_basis[1].mT
+        return self._output_basis[1] @ v @ self._input_basis[1].mT
 
-    def project(self, form: Form, diagonal: bool) -> Any:
+    def project(self, form: Form, events: int) -> Any:
         if isinstance(form, Outer) and form.shared == 1:
             a = torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1])
             g = torch.einsum("vngo,gop->vngp", form.g[:, :, 0], self._output_basis[1])
-            return a, g.square() if diagonal else g
+            return a, g.square() if events == 1 else g
         if isinstance(form, Outer):
             return self._rotated_matrices(form)
         shape = (len(self.outputs), self.outputs.shape[-1], self.inputs.shape[-1])
@@ -107,18 +109,18 @@ class KroneckerBlock(Block):
     def _rotated_matrices(self, form: Outer) -> Float[Tensor, "V N G O I"]:
         """Rotate a factor before the sum over positions where that is the cheaper order, the matrix after it else."""
         v, _, r, _, o = form.g.shape
-        i = form.a.shape[-1]
+        a, g = form.a, form.g
+        i = a.shape[-1]
         ua, ub = self._input_basis[1], self._output_basis[1]
         first_a, first_g = r * i < v * o * i, r < i
-        a, g = form.a, form.g
         if first_a:
             turned = ua.mT @ a.permute(2, 3, 0, 1).flatten(2)  # (G, I, N·R)
             a = turned.unflatten(2, a.shape[:2]).permute(2, 3, 0, 1)
         if first_g:
             g = (ub.mT @ g.permute(0, 1, 3, 4, 2)).permute(0, 1, 4, 2, 3)
-        matrices = Outer(a, g).matrices()
-        matrices = matrices if first_a else matrices @ ua
-        return matrices if first_g else ub.mT @ matrices
+        rows = matrices(a, g)
+        rows = rows if first_a else rows @ ua
+        return rows if first_g else ub.mT @ rows
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "KroneckerPrecision":
         if delta.weight is None:
@@ -252,19 +254,13 @@ class KroneckerPrecision(Precision):
             result = result - ub.square() @ (self._downdate.unsqueeze(-1) * pushed.square())
         return result.reshape(-1)
 
-    def contract(self, projected: Any, diagonal: bool) -> Tensor:
+    def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         if not isinstance(projected, tuple):
-            rows = self._whitened(projected).flatten(2)
-            if diagonal:
-                return rows.square().sum(-1).T
-            rows = rows.transpose(0, 1)
-            return rows @ rows.mT
+            return grams(self._whitened(projected).flatten(2), events)
         a, g = projected
         weights = torch.einsum("ngi,goi->ngo", a.square(), self._inverse)
         if self.bias is not None:
             u = self.block.bias_direction().squeeze(1)
             along = torch.einsum("ngi,goi->ngo", a * u, self._inverse)
             weights = weights - self._downdate * along.square()
-        if diagonal:
-            return (g * weights).sum((2, 3)).T
-        return torch.einsum("vngo,wngo->nvw", g * weights, g)
+        return weighted_grams(g, weights, events)

@@ -1,0 +1,85 @@
+"""Rows by plain vector-Jacobian products, datum by datum: for parameters that no rule covers. Slower, never wrong."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import vjp, vmap
+from torch.utils._pytree import tree_map
+
+from osculate.curvature.forms import Dense, Form
+from osculate.curvature.pullback import pull
+from osculate.inputs import Inputs, apply, count, take
+from osculate.parameters import Network
+
+
+def fallback_forms(network: Network, names: list[str], x: Inputs, cotangents: Float[Tensor, "V N *C"]) -> list[Form]:
+    r"""The rows s_vᵀ J_n of some parameters by automatic differentiation.
+
+    .. math:: j_{vn} = s_{vn}^\top \frac{\partial f(x_n; \theta)}{\partial \theta}
+
+    All data and columns go in one call where every operation of the network can be batched over them; one datum at a
+    time where one cannot (control flow on values, an operation without a batching rule), or where torch's rule for one
+    is wrong, as that of PReLU is in torch 2.13: a random combination of the rows is compared with a plain gradient.
+
+    Args:
+        network: the network at its mode.
+        names: the parameters.
+        x: inputs of N data.
+        cotangents: columns (V, N, *C) in output space.
+
+    Returns:
+        One form for each parameter, its rows flattened.
+
+    Cost: a forward pass, a backward pass for each column, and V·N·p numbers for each parameter.
+    """
+    theta = {name: network.parameters[name] for name in names}
+    with torch.inference_mode(False):
+        x = apply(lambda tensor: tensor.clone() if tensor.is_inference() else tensor, x)
+        try:
+            rows = _at_once(network, theta, x, cotangents)
+            right = _agree(rows, network, theta, x, cotangents)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            right = False
+        if not right:
+            rows = _one_by_one(network, theta, x, cotangents)
+    return [Dense(rows[name].detach().reshape(*cotangents.shape[:2], -1)) for name in names]
+
+
+def _at_once(network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> dict[str, Tensor]:
+    def rows(x_n: Inputs, columns: Tensor) -> dict[str, Tensor]:
+        alone = apply(lambda tensor: tensor.unsqueeze(0), x_n)
+        pullback = vjp(lambda values: network(alone, values)[0], theta)[1]
+        return vmap(lambda column: pullback(column)[0])(columns)
+
+    axes = tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, x)
+    return vmap(rows, in_dims=(axes, 1), out_dims=1)(x, cotangents)
+
+
+def _agree(rows: dict[str, Tensor], network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> bool:
+    """Whether a random combination of rows is the gradient of the same combination of columns."""
+    generator = torch.Generator().manual_seed(0)
+    mix = torch.randn(cotangents.shape[:2], generator=generator).to(cotangents)
+    truth = _gradients(network, theta, x, torch.einsum("vn,vn...->n...", mix, cotangents).unsqueeze(0))
+    tolerance = torch.finfo(cotangents.dtype).eps ** 0.5 * mix.norm()
+    for name, found in rows.items():
+        error = (torch.tensordot(mix, found, 2) - truth[name][0]).abs().max()
+        if not bool(error <= tolerance * torch.linalg.vector_norm(found, torch.inf)):
+            return False
+    return True
+
+
+def _one_by_one(network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> dict[str, Tensor]:
+    found = [_gradients(network, theta, take(x, slice(n, n + 1)), cotangents[:, n : n + 1]) for n in range(count(x))]
+    return {name: torch.stack([each[name] for each in found], 1) for name in theta}
+
+
+def _gradients(network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> dict[str, Tensor]:
+    """∂(Σ_n c_vn · f_n)/∂θ for each column: (V, *parameter), zero where the outputs do not depend on a parameter."""
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in theta.items()}
+    with torch.enable_grad():
+        f = network(x, leaves)
+    pulled = pull(f, list(leaves.values()), cotangents) if f.requires_grad else [None] * len(leaves)
+    zeros = [tensor.new_zeros(len(cotangents), *tensor.shape) for tensor in theta.values()]
+    return {name: z if g is None else g for name, g, z in zip(theta, pulled, zeros, strict=True)}

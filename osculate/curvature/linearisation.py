@@ -1,0 +1,155 @@
+"""The network around its mode, and derivatives that are taken in whichever way its operations allow."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from osculate.curvature.engine import pull
+from osculate.inputs import Inputs, apply, tensors
+from osculate.parameters import Network
+
+
+class Linearisation:
+    """The network around its mode for some inputs, f(x; θ* + v) ≈ f + J v.
+
+    Args:
+        network: the network.
+        x: inputs of N data.
+    """
+
+    def __init__(self, network: Network, x: Inputs) -> None:
+        self._network = network
+        self._x = apply(torch.clone, x) if any(tensor.is_inference() for tensor in tensors(x).values()) else x
+
+    @cached_property
+    def _graph(self) -> tuple[Tensor, list[Tensor]]:
+        with recording():
+            theta = {name: p.requires_grad_() for name, p in self._network.parameters.items()}
+            return self._network(self._x, theta), list(theta.values())
+
+    @property
+    def f(self) -> Float[Tensor, "N *C"]:
+        """The outputs at the mode."""
+        return self._graph[0].detach().to(self._network.state_dtype)
+
+    def jvp(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
+        """J v for several directions; about three forward passes each, and a backward pass to verify them."""
+        v = v.detach().to(self._network.dtype)
+        ways = (self._double_backward, self._batched_forward, self._single_forward)
+        return _first_that_works([partial(self._verified, way) for way in ways], v).to(self._network.state_dtype)
+
+    @cached_property
+    def _witness(self) -> tuple[Float[Tensor, "N *C"], Float[Tensor, " P"]]:
+        """A random u, and Jᵀ u."""
+        f = self._graph[0]
+        u = torch.randn(f.shape, generator=torch.Generator().manual_seed(0)).to(f)
+        return u, self.vjp(u.unsqueeze(0))[0]
+
+    def _verified(self, way: Callable[[Tensor], Tensor], v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
+        """J v, refused unless u · J v = v · Jᵀ u.
+
+        Reverse over reverse reports zero, in silence, behind an operation that is differentiable once.
+        """
+        product, (u, row) = way(v), self._witness
+        first = product[0].to(row.dtype)
+        difference = (u.to(row.dtype) * first).sum() - row @ v[0].to(row.dtype)
+        scale = u.norm().to(row.dtype) * first.norm() + row.norm() * v[0].norm().to(row.dtype)
+        if bool(difference.abs() > min(0.1, 1e3 * torch.finfo(v.dtype).eps) * scale):
+            raise RuntimeError(
+                "the forward and the backward derivative of an operation of this network differ: products with its "
+                "Jacobian are not defined. Use a structure that is built from layers ('full', 'block', 'kron', 'diag')."
+            )
+        return product
+
+    def vjp(self, u: Float[Tensor, "S N *C"]) -> Float[Tensor, "S P"]:
+        """Jᵀ u for several columns; one forward pass, and one backward pass each."""
+        f, theta = self._graph
+        if not f.requires_grad:
+            return u.new_zeros(len(u), self._network.space.size)
+        parts = pull(f, theta, u.to(f.dtype), retain_graph=True)
+        return flat(parts, theta, len(u)).to(self._network.state_dtype)
+
+    def _forward(self, v: Float[Tensor, " P"]) -> Float[Tensor, "N *C"]:
+        def outputs(theta: dict[str, Tensor]) -> Tensor:
+            return self._network(self._x, theta)
+
+        tangents = self._network.space.unflatten(v)
+        with recording():
+            return torch.func.jvp(outputs, (self._network.parameters,), (tangents,))[1].detach()
+
+    def _batched_forward(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
+        return torch.func.vmap(self._forward)(v) if len(v) > 1 else self._single_forward(v)
+
+    def _single_forward(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
+        return torch.stack([self._forward(one) for one in v])
+
+    def _double_backward(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
+        """J v as the derivative of uᵀ J v by u."""
+        f, theta = self._graph
+        with recording():
+            u = torch.zeros_like(f, requires_grad=True)
+            rows = torch.autograd.grad(f, theta, u, create_graph=True, allow_unused=True)
+            return derivative(rows, [u], self._network.space.unflatten(v)).reshape(len(v), *f.shape)
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Derivatives on, and attention in a form that has derivatives of every order."""
+    with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+def _first_that_works(ways: Sequence[Callable[[Tensor], Tensor]], v: Tensor) -> Tensor:
+    for way in ways[:-1]:
+        try:
+            return way(v)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # an operation without a rule for this way of differentiation
+            continue
+    return ways[-1](v)
+
+
+def flat(parts: list[Tensor | None], like: list[Tensor], size: int) -> Float[Tensor, "S P"]:
+    """Parts with a leading axis S as one flat matrix; zero where there is none."""
+    filled = [
+        tensor.new_zeros(size, tensor.numel()) if part is None else part.reshape(size, -1)
+        for part, tensor in zip(parts, like, strict=True)
+    ]
+    return torch.cat(filled, -1).detach()
+
+
+def derivative(
+    rows: tuple[Tensor | None, ...], inputs: list[Tensor], directions: dict[str, Tensor]
+) -> Float[Tensor, "S n"]:
+    """∂(rows · directions)/∂inputs, flat, for directions with a leading axis S; zero where nothing depends on them."""
+    pairs = [
+        (row, v) for row, v in zip(rows, directions.values(), strict=True) if row is not None and row.requires_grad
+    ]
+    size = len(next(iter(directions.values())))
+    if not pairs:
+        return flat([None] * len(inputs), inputs, size)
+    outputs, columns = [row for row, _ in pairs], torch.cat([v.reshape(size, -1) for _, v in pairs], -1)
+
+    def split(columns: Float[Tensor, "*S n"]) -> list[Tensor]:
+        parts = columns.split([row.numel() for row in outputs], -1)
+        return [part.reshape(*columns.shape[:-1], *row.shape) for part, row in zip(parts, outputs, strict=True)]
+
+    def batched(columns: Tensor) -> Tensor:
+        found = torch.autograd.grad(
+            outputs, inputs, split(columns), is_grads_batched=True, retain_graph=True, allow_unused=True
+        )
+        return flat(list(found), inputs, size)
+
+    def single(columns: Tensor) -> Tensor:
+        each = [
+            torch.autograd.grad(outputs, inputs, split(one), retain_graph=True, allow_unused=True) for one in columns
+        ]
+        return flat([None if one[0] is None else torch.stack(one) for one in zip(*each, strict=True)], inputs, size)
+
+    return _first_that_works((batched, single), columns)

@@ -1,0 +1,51 @@
+"""One batch as a structure sees it: the data, the network at its mode, and the curvature that is asked for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from osculate.batches import require_finite
+from osculate.curvature.columns import Columns, Kind
+from osculate.curvature.engine import Piece, Plan, pieces
+from osculate.inputs import Inputs
+from osculate.likelihoods import Likelihood
+from osculate.parameters import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A batch.
+
+    Attributes:
+        network: the network at its mode.
+        plan: its blocks.
+        likelihood: p(y|f).
+        kind: the kind of curvature.
+        x: inputs of N data, on the network's device.
+        y: their targets.
+        memory: bytes that the temporaries of a pass may take.
+        number: of the batch, for messages.
+    """
+
+    network: Network
+    plan: Plan
+    likelihood: Likelihood
+    kind: Kind
+    x: Inputs
+    y: Tensor
+    memory: int
+    number: int = 0
+
+    def pieces(self) -> Iterator[Piece]:
+        """The forms of all data for all columns of this kind of curvature, some at a time."""
+        yield from pieces(self.network, self.plan, self.x, self._columns, self.plan.outputs, self.memory)
+
+    def _columns(self, f: Tensor, part: slice) -> Columns:
+        self.check(f, self.y[part])
+        return self.kind.columns(self.likelihood, f, self.y[part])
+
+    def check(self, f: Tensor, y: Tensor) -> None:
+        """Raise an error that says why, where outputs are not finite or targets do not fit them."""
+        require_finite(f, f"the network's output for batch {self.number}")
+        self.likelihood.check(f, y)

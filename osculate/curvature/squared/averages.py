@@ -1,0 +1,157 @@
+"""Means, average pooling, interpolation, and reductions to one number: squared coefficients."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
+
+from osculate.curvature.squared._base import Call, Local, Pulled, rule
+from osculate.curvature.squared.products import Size, _each
+
+
+@rule(torch.mean, Tensor.mean)
+def mean(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Each of n entries with coefficient 1/n."""
+    y = call.operation(input, *args, **kwargs)
+    return call.weigh(y, y.numel() / input.numel())
+
+
+@rule(F.avg_pool1d)
+def avg_pool1d(
+    call: Call,
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """As in two dimensions, with a height of one."""
+    k, p = _each(kernel_size, 1), _each(padding, 1)
+    s = _each(stride, 1) if stride else k
+    flat = Call(F.avg_pool2d, call.hooks)
+    y = avg_pool(flat, input.unsqueeze(-2), (1, *k), (1, *s), (0, *p), ceil_mode, count_include_pad)
+    return y.squeeze(-2)
+
+
+@rule(F.avg_pool2d, F.avg_pool3d)
+def avg_pool(
+    call: Call,
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Each entry of a window with one over its divisor, which differs at the border.
+
+    The divisor is how often the sum over the window, of ones, exceeds its average.
+    """
+    stride = stride or kernel_size
+
+    def pooled(x: Tensor, divisor: int | None) -> Tensor:
+        return call.operation(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor)
+
+    y = pooled(input, divisor_override)
+    dims = 2 if call.operation is F.avg_pool2d else 3
+    with torch.no_grad():
+        ones = input.new_ones(1, 1, *input.shape[-dims:])
+        weights = (pooled(ones, divisor_override) / pooled(ones, 1))[0, 0]
+    return call.weigh(y, weights)
+
+
+@rule(F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+def adaptive_avg_pool(call: Call, input: Tensor, output_size: Any) -> Tensor:
+    """Each entry of a window with one over its size, the product of its sides.
+
+    A side is read off the averages of unit vectors along its axis: the squares of n coefficients 1/n add to 1/n.
+    """
+    dims = {F.adaptive_avg_pool1d: 1, F.adaptive_avg_pool2d: 2, F.adaptive_avg_pool3d: 3}[call.operation]
+    y = call.operation(input, output_size)
+    weights = input.new_ones(y.shape[-dims:])
+    with torch.no_grad():
+        for axis in range(dims):
+            size, count = input.shape[axis - dims], y.shape[axis - dims]
+            sides = torch.adaptive_avg_pool1d(torch.eye(size).to(input).unsqueeze(1), count).square().sum((0, 1))
+            weights = weights * sides.reshape(-1, *(1,) * (dims - 1 - axis))
+    return call.weigh(y, weights)
+
+
+@dataclass(frozen=True)
+class Resampled(Local):
+    """y = (A_1 ⊗ A_2 ⊗ …) x over the last axes: each A squared and transposed in turn."""
+
+    resample: Callable[[Tensor], Tensor]
+    matrices: tuple[Tensor, ...]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[()]]:
+        return self.resample(x), ()
+
+    def pull(self, needed: Sequence[bool], m: Tensor, *_: Any) -> Pulled:
+        for axis, matrix in enumerate(self.matrices):
+            moved = m.movedim(axis - len(self.matrices), 0)
+            pulled = torch.sparse.mm(matrix, moved.reshape(len(moved), -1))
+            m = pulled.reshape(-1, *moved.shape[1:]).movedim(0, axis - len(self.matrices))
+        return (m,)
+
+
+@rule(F.interpolate)
+def interpolate(
+    call: Call,
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """Linear and cubic interpolation act on each axis by itself, by a matrix that is read off its unit vectors."""
+    if mode not in ("linear", "bilinear", "bicubic", "trilinear"):
+        return NotImplemented  # selections, and averages with a rule of their own
+    dims = input.ndim - 2
+
+    def resample(x: Tensor, only: int | None = None) -> Tensor:
+        sizes, scales = (
+            None if given is None else tuple(given) if isinstance(given, Sequence) else (given,) * dims
+            for given in (size, scale_factor)
+        )
+        if only is not None:  # the other axes have length two, and stay so
+            sizes = None if sizes is None else tuple(s if i == only else 2 for i, s in enumerate(sizes))
+            scales = None if scales is None else tuple(s if i == only else 1.0 for i, s in enumerate(scales))
+        return F.interpolate(x, sizes, scales, mode, align_corners, recompute_scale_factor, antialias)
+
+    matrices = []
+    with torch.no_grad():
+        for axis, count in enumerate(input.shape[2:]):
+            units = torch.eye(count).to(input).reshape(count, 1, *(count if i == axis else 1 for i in range(dims)))
+            units = units.expand(-1, -1, *(count if i == axis else 2 for i in range(dims))).contiguous()
+            row = resample(units, axis).movedim(2 + axis, 1).flatten(2)[..., 0]  # the same along the other axes
+            matrices.append(row.square().to_sparse())
+    return Resampled(resample, tuple(matrices))(input)
+
+
+@rule(
+    torch.logsumexp, Tensor.logsumexp, torch.var, Tensor.var, torch.std, Tensor.std, torch.prod, Tensor.prod,
+    torch.linalg.vector_norm,
+)  # fmt: skip
+def reduction(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Every input enters one output: its derivative, from a backward of ones, times its share of m."""
+    y = call.operation(input, *args, **kwargs)
+    node: Any = y.grad_fn
+    if [edge[0] for edge in node.next_functions if edge[0] is not None] != [get_gradient_edge(input).node]:
+        return NotImplemented
+
+    def pull(gradients: Sequence[Tensor | None], cotangents: Sequence[Tensor]) -> Pulled:
+        slope = node(torch.ones_like(cotangents[0]))
+        slope = slope if isinstance(slope, Tensor) else slope[0]
+        return (None if gradients[0] is None else gradients[0] * slope, *gradients[1:])
+
+    call.after(node, pull)
+    return y

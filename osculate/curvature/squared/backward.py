@@ -1,0 +1,238 @@
+"""One forward pass in which every operation gets its squared backward, and the backward pass through all of them."""
+
+import re
+from collections.abc import Callable, Iterable
+from types import FunctionType
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.graph import Node
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
+
+from osculate.curvature.layers import REWRITES as LAYER_REWRITES
+from osculate.curvature.squared._base import REWRITES, RULES, Call, words
+from osculate.curvature.squared.elementwise import UNTAGGED, elementwise, is_elementwise
+from osculate.inputs import Inputs, apply, tensors
+from osculate.parameters import Network
+
+#: Nodes of the autograd graph whose local Jacobian holds zeros and ones only, so that they are their own square.
+SELECTIONS = words(
+    """
+    AccumulateGrad AdaptiveMaxPool2D AdaptiveMaxPool3D Add Alias Amax Amin AsStrided Cat ChannelShuffle Clamp
+    ClampMax ClampMin Clone Col2Im ConstantPadNd CopyBackwards Cumsum Diag DiagEmbed Diagonal Embedding Expand Flip
+    FractionalMaxPool2D FractionalMaxPool3D Gather Hardtanh Im2Col Index IndexAdd IndexCopy IndexFill IndexPut
+    IndexSelect Kthvalue MaskedFill MaskedScatter MaskedSelect Max MaxPool2DWithIndices MaxPool3DWithIndices
+    MaxUnpool2D MaxUnpool3D Median Min Mode Permute PixelShuffle PixelUnshuffle ReflectionPad1D ReflectionPad2D
+    ReflectionPad3D Relu Repeat ReplicationPad1D ReplicationPad2D ReplicationPad3D ReshapeAlias Roll Scatter
+    ScatterAdd Select SelectScatter Slice SliceScatter Sort Split SplitWithSizes Squeeze Stack Sum T Threshold
+    ToCopy Topk Trace Transpose Tril Triu Unbind Unfold UnsafeSplit UnsafeView Unsqueeze UpsampleNearest1D
+    UpsampleNearest2D UpsampleNearest3D UpsampleNearestExact1D UpsampleNearestExact2D UpsampleNearestExact3D View
+    Where
+    """
+)
+#: Operations on a part of a tensor that may hide in one node with the rest of it.
+IN_PLACE = words(
+    """
+    __setitem__ add_ clamp_ clamp_max_ clamp_min_ copy_ fill_ index_add_ index_copy_ index_fill_ index_put_
+    masked_fill_ masked_scatter_ relu_ scatter_ scatter_add_ zero_
+    """
+)
+#: Makes a Python function of torch skip the question whether a mode is active, so that it runs its own body.
+UNWATCHED: dict[str, Callable] = dict.fromkeys(
+    ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), lambda *_: False
+)
+
+
+def squared_diagonal(
+    network: Network, x: Inputs, m_of_f: Callable[[Tensor], Tensor]
+) -> tuple[Float[Tensor, "N *C"], Float[Tensor, " P"]]:
+    r"""The approximate diagonal of Σ_n J_nᵀ M_n J_n from the diagonals m of M_n, by the squared chain rule.
+
+    .. math:: m_x = (J \circ J)^\top m_y \quad \text{for every operation } y = \phi(x)
+
+    Args:
+        network: the network.
+        x: inputs of N data.
+        m_of_f: takes the outputs f (N, *C) to m, of the same shape.
+
+    Returns:
+        The outputs, and the diagonal in the order of θ; in single precision where the network is in half.
+
+    Raises:
+        NotImplementedError: an operation has no rule; the message names it.
+        ValueError: the output depends on no tracked parameter, or is computed in half precision.
+
+    Cost: one forward and one backward pass, and their memory. [beckerlecun1989; elsayed2022]
+
+    >>> from osculate.parameters import Network
+    >>> layer = nn.Linear(2, 1)
+    >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> squared_diagonal(Network(layer, ["weight", "bias"]), x, torch.ones_like)[1]
+    tensor([10., 20.,  2.])
+    """
+    network, x = _in_single_precision(network, x)
+    with torch.inference_mode(False), torch.enable_grad():
+        if any(tensor.is_inference() for tensor in tensors(x).values()):
+            x = apply(torch.clone, x)
+        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
+        squaring = Squaring()
+        try:
+            with squaring:
+                f = network(x, theta)
+            if not f.requires_grad:
+                raise ValueError(f"the network's output does not depend on any tracked parameter ({', '.join(theta)}).")
+            squaring.require_rules(f)
+            m = m_of_f(f.detach())
+            parts = torch.autograd.grad(f, list(theta.values()), m, materialize_grads=True)
+        finally:
+            squaring.release()
+    return f.detach(), network.space.flatten(dict(zip(theta, parts, strict=True)))
+
+
+def _in_single_precision(network: Network, x: Inputs) -> tuple[Network, Inputs]:
+    """Squares of weights leave the range of half precision."""
+    wide = network.state_dtype
+    if wide == network.dtype:
+        return network, x
+    return network.to(dtype=wide), apply(lambda t: t.to(wide) if t.is_floating_point() else t, x)
+
+
+class Squaring(TorchFunctionMode):
+    """Puts the squared rules in place of the operations of a forward pass, and refuses what has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hooks: list[RemovableHandle] = []
+        self._known: set[Node] = set()
+        self._open: list[Callable] = []
+
+    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Run one operation; what has no differentiable argument stays as it is."""
+        kwargs = kwargs or {}
+        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if not torch.is_grad_enabled() or not any(leaf.requires_grad for leaf in leaves):
+            return func(*args, **kwargs)
+        before = {leaf.grad_fn for leaf in leaves if leaf.grad_fn is not None}
+        output = self._by_rule(func, args, kwargs)
+        allowed = output is not NotImplemented
+        if not allowed:
+            if (output := self._in_parts(func, args, kwargs)) is not NotImplemented:
+                return output
+            output = self._elementwise(func, args, kwargs)
+            allowed = output is not NotImplemented
+        if not allowed:
+            output = func(*args, **kwargs)
+        results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+        for node in _nodes([*results, *leaves], before | self._known):
+            if not allowed and not _selects(node) and not (_stem(node) == "CopySlices" and _name(func) in IN_PLACE):
+                raise _refusal(resolve_name(func) or _name(func), node)
+            self._known.add(node)
+        _require_precision(func, results)
+        return output
+
+    def _by_rule(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        return RULES[func](Call(func, self._hooks), *args, **kwargs) if func in RULES else NotImplemented
+
+    def _in_parts(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        """The operation in terms of others, which come back here one by one."""
+        other = REWRITES.get(func) or LAYER_REWRITES.get(func)
+        if other is not None:
+            with self:
+                if (output := other(*args, **kwargs)) is not NotImplemented:
+                    return output
+        if not isinstance(func, FunctionType) or func in self._open or _name(func) in UNTAGGED:
+            return NotImplemented
+        self._open.append(func)
+        try:
+            with self:
+                return _unwatched(func)(*args, **kwargs)
+        finally:
+            self._open.pop()
+
+    def _elementwise(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        name = _name(func)
+        stem = name.rstrip("_") if not name.startswith("__") else name
+        if not is_elementwise(stem) and not _is_scaled_sum(stem, args, kwargs):
+            return NotImplemented
+        if stem == name:
+            return elementwise(Call(func, self._hooks), args, kwargs)
+        # in place: on a copy, since the backward may need what is overwritten
+        call = Call(getattr(torch.ops.aten, stem), self._hooks)
+        copy = args[0].clone()
+        output = elementwise(call, tuple(copy if a is args[0] else a for a in args), kwargs)
+        return NotImplemented if output is NotImplemented else args[0].copy_(output)
+
+    def require_rules(self, f: Tensor) -> None:
+        """Refuse nodes that came into the graph behind the mode's back, such as those of custom functions."""
+        for node in _nodes([f], set()):
+            if node not in self._known and not _selects(node):
+                raise _refusal("an operation that cannot be watched", node)
+
+    def release(self) -> None:
+        """Remove all hooks: they and their nodes hold each other."""
+        for hook in self._hooks:
+            hook.remove()
+        self._known.clear()
+
+
+def _is_scaled_sum(stem: str, args: tuple, kwargs: dict) -> bool:
+    """An addition with a factor, or of a tensor to itself."""
+    if stem != "add":
+        return False
+    return kwargs.get("alpha", 1) != 1 or (len(args) > 1 and args[0] is args[1])
+
+
+def _unwatched(func: FunctionType) -> FunctionType:
+    """The same Python function of torch, with its operations seen one by one instead of as one call."""
+    names = {**func.__globals__, **UNWATCHED}
+    body = FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
+    body.__kwdefaults__ = func.__kwdefaults__
+    return body
+
+
+def _nodes(results: Iterable[Tensor], stop: set[Node]) -> Iterable[Node]:
+    """The nodes behind these tensors, up to those in ``stop``."""
+    seen = set(stop)
+    waiting = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [other for other, _ in node.next_functions if other is not None]
+
+
+def _stem(node: Node) -> str:
+    return re.sub(r"Backward\d*$", "", type(node).__name__)
+
+
+def _selects(node: Node) -> bool:
+    stem = _stem(node)
+    return stem in SELECTIONS and (stem != "Add" or getattr(node, "_saved_alpha", 1) == 1)
+
+
+def _name(func: Callable) -> str:
+    name = getattr(func, "__name__", type(func).__name__)
+    return getattr(func.__self__, "__name__", name) if name == "__get__" else name  # type: ignore[attr-defined]
+
+
+def _refusal(operation: str, node: Node) -> NotImplementedError:
+    return NotImplementedError(
+        f"the squared chain rule has no rule for {operation} ({type(node).__name__} in the graph), and leaving it out "
+        "would give a wrong diagonal. Use structure='diag' (exact) or 'kron', or write the operation in terms of "
+        "others."
+    )
+
+
+def _require_precision(func: Callable, results: list[Tensor]) -> None:
+    for tensor in results:
+        if tensor.requires_grad and tensor.dtype in (torch.float16, torch.bfloat16):
+            raise ValueError(
+                f"{_name(func)} gave {tensor.dtype} within the forward pass: squared Jacobians leave the range of half "
+                "precision. Leave autocast and casts out of the network's forward (a half-precision network itself is "
+                "fine: it is evaluated in single precision)."
+            )

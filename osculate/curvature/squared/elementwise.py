@@ -1,0 +1,117 @@
+"""Elementwise operations: m times the squared derivative, by applying the operation's own backward twice."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from osculate.curvature.squared._base import Call, Local, Pulled, rewrite, rule, words
+
+#: Elementwise operations that torch's own tag leaves out: other names of tagged ones, or compositions of them.
+UNTAGGED = words(
+    """
+    absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh divide fix hardswish log_sigmoid logsigmoid
+    multiply negative softsign special_erf special_erfc special_exp2 special_expit special_expm1 special_log1p
+    special_logit special_sinc subtract tanhshrink
+    """
+)
+#: Elementwise operations whose derivative is zero or one: the ordinary backward is already the squared one.
+SELECTIONS = words("add clamp clamp_max clamp_min clip clone masked_fill relu threshold where")
+
+
+@cache
+def is_elementwise(name: str) -> bool:
+    """Whether an operation of this name works entry by entry, with a derivative that is not only zero or one."""
+    if name in SELECTIONS:
+        return False
+    overloads = getattr(torch.ops.aten, name, None)
+    if name in UNTAGGED or not isinstance(overloads, torch._ops.OpOverloadPacket):
+        return name in UNTAGGED
+    return any(torch.Tag.pointwise in getattr(overloads, each).tags for each in overloads.overloads())
+
+
+def elementwise(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """y_i = φ(a_i, b_i, …): m times (∂φ/∂a_i)² for a, and so on.
+
+    Arguments are broadcast by views first, so that the sums over a broadcast axis come after the square.
+    """
+    leaves, spec = tree_flatten((args, kwargs))
+    shape = torch.broadcast_shapes(*(leaf.shape for leaf in leaves if isinstance(leaf, Tensor)))
+    leaves = [
+        leaf.expand(shape) if isinstance(leaf, Tensor) and leaf.requires_grad and leaf.shape != shape else leaf
+        for leaf in leaves
+    ]
+    args, kwargs = tree_unflatten(leaves, spec)
+    y = call.operation(*args, **kwargs)
+    if not isinstance(y, Tensor) or y.shape != shape:
+        return NotImplemented  # the name has another meaning for these arguments, as that of max
+    found = [get_gradient_edge(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
+    edges = {edge[:2]: edge for edge in found}
+    if y.grad_fn is None or get_gradient_edge(y)[:2] in edges:
+        return y
+    if {edge for edge in y.grad_fn.next_functions if edge[0] is not None} == set(edges):
+        _square_node(call, y.grad_fn)
+        return y
+    return _square_path(call, y, *edges.values()) if len(edges) == 1 else NotImplemented
+
+
+def _square_node(call: Call, node: Any) -> None:
+    """One node from arguments to output: once more through it, for each argument by itself."""
+    places: dict[Any, list[int]] = {}
+    for i, edge in enumerate(node.next_functions):
+        places.setdefault(edge, []).append(i)
+
+    def pull(gradients: Sequence[Tensor | None], _: Sequence[Tensor]) -> Pulled:
+        result: list[Tensor | None] = [None] * len(gradients)
+        for where in places.values():
+            if (once := _total(gradients, where)) is not None:
+                result[where[0]] = _total(node(once), where)
+        return tuple(result)
+
+    call.after(node, pull)
+
+
+def _total(gradients: Any, places: list[int]) -> Tensor | None:
+    """The sum over the places in which one argument stands (two in x · x)."""
+    found = gradients if isinstance(gradients, tuple | list) else (gradients,)
+    terms = [found[i] for i in places if found[i] is not None]
+    return sum(terms[1:], terms[0]) if terms else None
+
+
+def _square_path(call: Call, y: Tensor, argument: GradientEdge) -> Tensor:
+    """Several nodes from the only argument to the output: once through all of them before the ordinary backward."""
+    edge = get_gradient_edge(y)
+    once: Callable[[Tensor], Tensor] = lambda m: torch.autograd.grad(edge, argument, m, retain_graph=True)[0]  # noqa: E731
+    y = y.clone()  # the hook must stand before the nodes that it walks itself
+    call.hooks.append(y.register_hook(once))
+    return y
+
+
+class Slope(Local):
+    """y = max(0, x) + w min(0, x)."""
+
+    def forward(self, x: Tensor, w: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        return torch.where(x > 0, x, w * x), (x, w)
+
+    def pull(self, needed: Sequence[bool], m: Tensor, x: Tensor, w: Tensor) -> Pulled:
+        m_x = torch.where(x > 0, m, m * w.square()) if needed[0] else None
+        return m_x, (m * x.clamp(max=0).square()).sum_to_size(w.shape) if needed[1] else None
+
+
+@rule(torch.prelu)
+def prelu(call: Call, input: Tensor, weight: Tensor) -> Tensor:
+    """One slope for all, or for each channel."""
+    shape = (1, -1, *(1,) * (input.ndim - 2)) if input.ndim > 1 else (-1,)
+    return Slope()(input, weight.reshape(shape))
+
+
+@rewrite(F.glu)
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """One half times the sigmoid of the other."""
+    a, b = input.chunk(2, dim)
+    return a * torch.sigmoid(b)

@@ -1,0 +1,215 @@
+"""Softmax and normalisation layers: the closed forms of (J ∘ J)ᵀ m, at the cost of an ordinary backward."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from osculate.curvature.squared._base import Call, Local, Pulled, rule
+
+
+@dataclass(frozen=True)
+class Softmax(Local):
+    """J = diag(p) − p pᵀ."""
+
+    dim: int
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        p = x.softmax(self.dim)
+        return p, (p,)
+
+    def pull(self, needed: Sequence[bool], m: Tensor, p: Tensor) -> Pulled:
+        p2 = p.square()
+        return (p2 * ((p2 * m).sum(self.dim, keepdim=True) + (1 - 2 * p) * m),)
+
+
+@dataclass(frozen=True)
+class LogSoftmax(Local):
+    """J = I − 1 pᵀ."""
+
+    dim: int
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        y = x.log_softmax(self.dim)
+        return y, (y,)
+
+    def pull(self, needed: Sequence[bool], m: Tensor, y: Tensor) -> Pulled:
+        p = y.exp()
+        return (p.square() * m.sum(self.dim, keepdim=True) + (1 - 2 * p) * m,)
+
+
+@dataclass(frozen=True)
+class Normalised(Local):
+    """y = (x − mean) / s over the last axis of length D, s its standard deviation, root mean square, or length.
+
+    J_ij = (δ_ij − c − k y_i y_j) / s with c = 1/D where the mean is taken off, else 0, and k = 1/D, or 1 for the
+    length (0 where ``eps`` bounds it).
+    """
+
+    kind: str
+    eps: float
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        if self.kind == "length":
+            length = x.square().sum(-1, keepdim=True).sqrt()
+            inverse, k = length.clamp(min=self.eps).reciprocal(), (length > self.eps).to(x)
+            y = x * inverse
+        else:
+            x = x - x.mean(-1, keepdim=True) if self.kind == "deviation" else x
+            inverse, k = (x.square().mean(-1, keepdim=True) + self.eps).rsqrt(), x.new_tensor(1 / x.shape[-1])
+            y = x * inverse
+        return y, (y, inverse, k)
+
+    def pull(self, needed: Sequence[bool], m: Tensor, y: Tensor, inverse: Tensor, k: Tensor) -> Pulled:
+        c, y2 = (1 / y.shape[-1] if self.kind == "deviation" else 0.0), y.square()
+        result = m * (1 - 2 * c - 2 * k * y2) + k.square() * y2 * (m * y2).sum(-1, keepdim=True)
+        if c:
+            result += c**2 * m.sum(-1, keepdim=True) + 2 * c * k * y * (m * y).sum(-1, keepdim=True)
+        return (result * inverse.square(),)
+
+
+class Affine(Local):
+    """y = x ∘ w + b, scale and shift broadcast."""
+
+    def forward(self, x: Tensor, w: Tensor | None, b: Tensor | None) -> tuple[Tensor, tuple]:
+        y = x if w is None else x * w
+        y = y if b is None else y + b
+        return y, (x, w, b)
+
+    def pull(self, needed: Sequence[bool], m: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None) -> Pulled:
+        m_x = (m if w is None else m * w.square()) if needed[0] else None
+        m_w = (m * x.square()).sum_to_size(w.shape) if w is not None and needed[1] else None
+        return m_x, m_w, m.sum_to_size(b.shape) if b is not None and needed[2] else None
+
+
+def _affine(x: Tensor, w: Tensor | None, b: Tensor | None, shape: Sequence[int]) -> Tensor:
+    if w is None and b is None:
+        return x
+    return Affine()(x, *(None if t is None else t.reshape(shape) for t in (w, b)))
+
+
+@rule(torch.softmax, Tensor.softmax, torch.special.softmax)
+def softmax(call: Call, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Softmax along an axis."""
+    return Softmax(dim)(input if dtype is None else input.to(dtype))
+
+
+@rule(torch.log_softmax, Tensor.log_softmax, torch.special.log_softmax)
+def log_softmax(call: Call, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Logarithm of the softmax along an axis."""
+    return LogSoftmax(dim)(input if dtype is None else input.to(dtype))
+
+
+@rule(F.layer_norm, torch.layer_norm)
+def layer_norm(
+    call: Call,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Tensor:
+    """Normalisation over the last axes, then scale and shift."""
+    shape = tuple(normalized_shape)
+    x = Normalised("deviation", eps)(input.flatten(-len(shape))).reshape(input.shape)
+    return _affine(x, weight, bias, shape)
+
+
+@rule(F.rms_norm, torch.rms_norm)
+def rms_norm(
+    call: Call, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """Division by the root mean square of the last axes, then scale."""
+    shape = tuple(normalized_shape)
+    eps = torch.finfo(input.dtype).eps if eps is None else eps
+    x = Normalised("root mean square", eps)(input.flatten(-len(shape))).reshape(input.shape)
+    return _affine(x, weight, None, shape)
+
+
+@rule(F.group_norm, torch.group_norm)
+def group_norm(
+    call: Call,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Tensor:
+    """Normalisation over groups of channels and all positions, then scale and shift of each channel."""
+    x = Normalised("deviation", eps)(input.reshape(len(input), num_groups, -1)).reshape(input.shape)
+    return _affine(x, weight, bias, _channels(input))
+
+
+@rule(F.instance_norm)
+def instance_norm(
+    call: Call,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalisation over the positions of each channel, or by running statistics."""
+    if not use_input_stats:
+        return batch_norm(call, input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if running_mean is not None or running_var is not None:
+        return NotImplemented  # training mode: it would change the statistics
+    x = Normalised("deviation", eps)(input.flatten(2)).reshape(input.shape)
+    return _affine(x, weight, bias, _channels(input))
+
+
+@rule(F.batch_norm)
+def batch_norm(
+    call: Call,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Constant statistics, then scale and shift of each channel."""
+    if training or running_mean is None or running_var is None:
+        return NotImplemented
+    inverse = (running_var + eps).rsqrt()
+    if not any(isinstance(t, Tensor) and t.requires_grad for t in (weight, bias)):
+        scale = inverse if weight is None else inverse * weight
+        shift = -running_mean * scale if bias is None else bias - running_mean * scale
+        return _affine(input, scale, shift, _channels(input))
+    x = _affine(input, inverse, -running_mean * inverse, _channels(input))
+    return _affine(x, weight, bias, _channels(input))
+
+
+def _channels(input: Tensor) -> tuple[int, ...]:
+    return (1, input.shape[1], *(1,) * (input.ndim - 2))
+
+
+@rule(F.normalize)
+def normalize(
+    call: Call, input: Tensor, p: int | float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Any:
+    """Division by the Euclidean length along an axis."""
+    if p != 2 or not isinstance(dim, int) or out is not None:
+        return NotImplemented
+    return Normalised("length", eps)(input.movedim(dim, -1)).movedim(-1, dim)
+
+
+@rule(torch._weight_norm)
+def weight_norm(call: Call, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """g v / ‖v‖ for each slice along an axis, or as a whole (dim = −1)."""
+    if dim == -1:
+        unit = Normalised("length", 0.0)(v.reshape(-1)).reshape(v.shape)
+    else:
+        rows = v.movedim(dim, 0)
+        unit = Normalised("length", 0.0)(rows.flatten(1)).reshape(rows.shape).movedim(0, dim)
+    return Affine()(unit, g, None)

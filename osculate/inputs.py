@@ -1,0 +1,90 @@
+"""Inputs of a network: one tensor, several in a tuple, or named ones in a mapping, all with the batch as first axis."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+#: What a network is called with: ``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping.
+Inputs: TypeAlias = Tensor | tuple | list | Mapping
+
+
+def apply(function: Callable[[Tensor], Tensor], x: Any) -> Any:
+    """The same inputs with a function applied to each tensor; what is not a tensor stays."""
+    if isinstance(x, Tensor):
+        return function(x)
+    if isinstance(x, Mapping):
+        return {name: apply(function, value) for name, value in x.items()}
+    if isinstance(x, tuple | list):
+        return tuple(apply(function, value) for value in x)
+    return x
+
+
+def tensors(x: Any) -> dict[str, Tensor]:
+    """Every tensor of the inputs, by where it stands: "" for a single one.
+
+    >>> list(tensors({"ids": torch.zeros(2), "more": (torch.ones(2),)}))
+    ['ids', 'more.0']
+    """
+    if isinstance(x, Tensor):
+        return {"": x}
+    parts = x.items() if isinstance(x, Mapping) else enumerate(x) if isinstance(x, tuple | list) else ()
+    return {
+        f"{name}.{inner}" if inner else str(name): tensor
+        for name, value in parts
+        for inner, tensor in tensors(value).items()
+    }
+
+
+def count(x: Any) -> int:
+    """N, the length of the first axis.
+
+    Raises:
+        ValueError: there is no tensor, or they differ in length.
+
+    >>> count((torch.zeros(3, 2), torch.zeros(3)))
+    3
+    """
+    found = tensors(x)
+    lengths = {name: len(tensor) if tensor.ndim else None for name, tensor in found.items()}
+    if not lengths or None in lengths.values() or len(set(lengths.values())) > 1:
+        shapes = ", ".join(f"{name or 'x'} {tuple(tensor.shape)}" for name, tensor in found.items()) or "no tensor"
+        raise ValueError(f"the inputs need the batch as first axis of every tensor, with one length: got {shapes}.")
+    return next(iter(lengths.values()))  # type: ignore[return-value]
+
+
+def take(x: Any, rows: slice | Tensor) -> Any:
+    """The data with these numbers."""
+    return apply(lambda tensor: tensor[rows], x)
+
+
+def moved(x: Any, device: torch.device) -> Any:
+    """The same inputs on another device."""
+    return apply(lambda tensor: tensor.to(device), x)
+
+
+def concatenate(parts: list[Any]) -> Any:
+    """Several batches as one."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(parts)
+    if isinstance(first, Mapping):
+        return {name: concatenate([part[name] for part in parts]) for name in first}
+    if isinstance(first, tuple | list):
+        return tuple(concatenate(list(each)) for each in zip(*parts, strict=True))
+    return first
+
+
+def call(module: nn.Module, x: Any) -> Any:
+    """The output of a module for these inputs; the logits of a Hugging Face model."""
+    positional, named = arguments(x)
+    f = module(*positional, **named)
+    return getattr(f, "logits", f)
+
+
+def arguments(x: Any) -> tuple[tuple, dict[str, Any]]:
+    """Positional and keyword arguments that a module gets for these inputs."""
+    if isinstance(x, Mapping):
+        return (), dict(x)
+    return (tuple(x), {}) if isinstance(x, tuple | list) else ((x,), {})

@@ -1,0 +1,63 @@
+"""Likelihoods under which every output stands by itself, and what they share."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal
+
+from osculate.likelihoods._base import Likelihood
+
+
+class Elementwise(Likelihood):
+    r"""p(y|f) = Π_c p(y_c|f_c): one target for each output, E = 1 and T = c.
+
+    A subclass writes :meth:`precision` where it knows Λ, which is diagonal.
+    """
+
+    interacts: ClassVar[str] = "none"
+
+    @abstractmethod
+    def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
+        """The diagonal of Λ, which is not negative."""
+
+    def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
+        require_same_shape(self, f, y)
+
+    def local_hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E E"]:
+        return self.split(self.precision(f, y)).unsqueeze(-1)
+
+    def local_root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N T E"]:
+        return self.split(self.precision(f, y).sqrt()).unsqueeze(0)
+
+
+def require_same_shape(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
+    """Raise ValueError unless the targets have exactly the shape of the outputs (no silent broadcasting)."""
+    if f.shape != y.shape:
+        raise ValueError(
+            f"{type(likelihood).__name__} needs targets of the shape of the outputs, got targets "
+            f"{tuple(y.shape)} for outputs {tuple(f.shape)}. Reshape the targets, for example with y.unsqueeze(-1)."
+        )
+
+
+def require_floating(likelihood: Likelihood, y: Tensor) -> None:
+    """Raise TypeError unless the targets are real numbers."""
+    if not y.is_floating_point():
+        raise TypeError(
+            f"{type(likelihood).__name__} needs floating-point targets, got {y.dtype}. Convert them with y.float(), "
+            "or use Categorical for class indices."
+        )
+
+
+def mix(components: Distribution, log_weights: Tensor | None = None) -> MixtureSameFamily:
+    """The mixture over the last batch axis of ``components``, with equal weights unless others are given."""
+    if log_weights is None:
+        log_weights = components.mean.new_zeros(())
+    return MixtureSameFamily(Categorical(logits=log_weights.expand(components.batch_shape)), components)
+
+
+def spread(f: Float[Tensor, "S N *C"]) -> Normal:
+    """The normal with the mean and variance of S sampled functions."""
+    return Normal(f.mean(0), f.std(0, correction=0) + torch.finfo(f.dtype).tiny)  # one function has no spread

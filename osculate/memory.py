@@ -1,0 +1,60 @@
+"""How much memory a pass may take at once."""
+
+import re
+from pathlib import Path
+
+import torch
+
+#: The default where more than this is free: larger chunks are no faster.
+ENOUGH = 2**28
+#: The share of the free memory that the default takes.
+SHARE = 0.25
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def budget(memory: str | int | None, device: torch.device) -> int:
+    """Bytes that the temporaries of a pass may take.
+
+    Args:
+        memory: bytes, a text such as "2GB" or "500 MiB", or None for 256 MiB or a quarter of what is free, whichever
+            is smaller.
+        device: where the pass runs.
+
+    Raises:
+        ValueError: not a positive amount of memory.
+
+    >>> budget("2GB", torch.device("cpu"))
+    2000000000
+    """
+    if memory is None:
+        return min(ENOUGH, max(2**20, int(SHARE * free(device))))
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
+    amount = float(found[1]) * UNITS.get(found[2].upper(), 0) if found else 0.0
+    if amount < 1:
+        raise ValueError(f'memory must be a number of bytes or a text such as "2GB" or "500MB", got {memory!r}.')
+    return int(amount)
+
+
+def free(device: torch.device) -> int:
+    """Bytes that are free on a device; where the system does not say, enough is assumed."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 4 * ENOUGH
+    kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable")), None)
+    return 4 * ENOUGH if kilobytes is None else 1024 * int(kilobytes)
+
+
+def readable(size: float) -> str:
+    """A number of bytes as people write it.
+
+    >>> readable(3.2e9)
+    '3.2 GB'
+    """
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{size:.0f} B" if unit == "B" else f"{size:,.1f} {unit}"

@@ -1,0 +1,84 @@
+"""The diagonal by the squared chain rule: one backward pass, whatever the size of the outputs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.columns import GGN
+from osculate.curvature.observation import Observation
+from osculate.curvature.products import output_hessian
+from osculate.curvature.squared import squared_diagonal
+from osculate.inputs import take
+from osculate.structures._base import Curvature
+from osculate.structures.blocks import DiagonalBlock
+from osculate.structures.diag import Diag
+
+
+@dataclass(frozen=True)
+class ApproxDiag(Diag):
+    r"""The approximate diagonal of G by the squared chain rule, see ``curvature/squared``. [miani2022]
+
+    .. math:: m_f = \operatorname{diag}(\Lambda_n), \qquad m_x = (J \circ J)^\top m_y
+              \quad \text{for every operation } y = \phi(x)
+
+    Cross terms between the entries of an activation, and between paths, are dropped: exact for the last layer, else
+    off by a part that depends on the network (of the norm of the diagonal 3 to 35 % on small ones). An operation
+    without a rule is refused by name.
+
+    Cost: about one training step a batch, in time and memory, for outputs of any size and any curvature that has
+    columns; "ggn" needs no columns at all.
+
+    >>> net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 1, 3, padding=1))
+    >>> X = torch.randn(5, 1, 8, 8)
+    >>> q = osc.laplace(net, osc.likelihoods.Gaussian(0.1), (X, X), structure="approx_diag", prior=1.0)
+    >>> q.variance().shape
+    torch.Size([77])
+    """
+
+    name: ClassVar[str] = "approx_diag"
+
+    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+        """One forward and one backward pass for each part of the batch that fits into the memory."""
+        outputs = []
+        for part in parts(observation):
+            f, diagonal = squared_diagonal(part.network, part.x, partial(output_diagonal, part))
+            for block in curvature.blocks:
+                assert isinstance(block, DiagonalBlock)
+                block.values.add_(diagonal[block.positions])
+            outputs.append(f)
+        return torch.cat(outputs)
+
+
+def parts(observation: Observation) -> Iterator[Observation]:
+    """The batch in parts whose activations fit into the memory."""
+    step = observation.plan.data_at_once(2, observation.memory, observation.network.state_dtype.itemsize)
+    for start in range(0, len(observation.y), step):
+        part = slice(start, start + step)
+        yield replace(observation, x=take(observation.x, part), y=observation.y[part])
+
+
+def output_diagonal(observation: Observation, f: Float[Tensor, "N *C"]) -> Float[Tensor, "N *C"]:
+    """diag(Λ_n) for each datum; Σ_v s_v² where the kind of curvature is made of other columns."""
+    y, likelihood, memory = observation.y, observation.likelihood, observation.memory
+    observation.check(f, y)
+    if not isinstance(observation.kind, GGN):
+        columns, total = observation.kind.columns(likelihood, f, y), torch.zeros_like(f)
+        step = max(1, memory // (f.itemsize * f.numel()))
+        for start in range(0, columns.count, step):
+            total += columns.part(start, min(columns.count, start + step)).square().sum(0)
+        return total
+    events = likelihood.events(f)
+    if f.itemsize * f.numel() * events <= memory:
+        return likelihood.merge(likelihood.local_hessian(f, y).diagonal(dim1=-2, dim2=-1), f.shape)
+    product, diagonal = output_hessian(likelihood, f, y), torch.zeros_like(likelihood.split(f))
+    for event in range(events):  # one output of every position at a time
+        unit = torch.zeros_like(diagonal)
+        unit[..., event] = 1
+        row = likelihood.split(product(likelihood.merge(unit, f.shape).unsqueeze(0)), 1)[0]
+        diagonal[..., event] = row[..., event]
+    return likelihood.merge(diagonal, f.shape)

@@ -1,0 +1,266 @@
+"""A block that is never built: products by passes over the data, and a sketch of it as preconditioner."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.columns import Hessian
+from osculate.linalg import (
+    DiagonalPlusLowRank,
+    Estimate,
+    Quadrature,
+    Solution,
+    apply,
+    conjugate_gradients,
+    diagonal,
+    log_determinant,
+    quadrature,
+    signs,
+)
+from osculate.structures.blocks._base import Delta, Precision
+from osculate.structures.blocks.batch import Batch
+from osculate.structures.blocks.low_rank import LowRankBlock
+
+#: Numbers that the Krylov bases made at once may hold.
+NUMBERS = 2**26
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How exact the answers of a matrix-free precision are.
+
+    Attributes:
+        tolerance: on relative residuals, None for the square root of the rounding unit.
+        max_products: with all data, for one solve.
+        probes: random vectors for log determinants and diagonals.
+        seed: of these.
+    """
+
+    tolerance: float | None
+    max_products: int
+    probes: int
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFreeBlock(LowRankBlock):
+    """The data themselves, and a sketch of their curvature.
+
+    Attributes:
+        batches: what a product passes over.
+        accuracy: of the answers.
+    """
+
+    batches: list[Batch]
+    accuracy: Accuracy
+
+    @classmethod
+    def empty(cls, sketch: LowRankBlock, accuracy: Accuracy) -> "MatrixFreeBlock":
+        """No data yet."""
+        return cls(sketch.positions, sketch.sketch, sketch.rank, sketch.seed, [], accuracy)
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "MatrixFreeBlock":
+        sketch = tensors["sketch"]
+        batches = self.batches
+        if (sketch.device, sketch.dtype) != (self.sketch.device, self.sketch.dtype):
+            networks = {id(batch.network): batch.network for batch in batches}
+            moved = {number: network.to(sketch.device, sketch.dtype) for number, network in networks.items()}
+            batches = [batch.to(moved[id(batch.network)]) for batch in batches]
+        return replace(self, sketch=sketch, batches=batches)
+
+    @property
+    def indefinite(self) -> bool:
+        """Whether the curvature may have negative directions."""
+        return any(isinstance(batch.observation.kind, Hessian) for batch in self.batches)
+
+    def product(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """G v, by one pass over the data.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if not self.batches:
+            raise ValueError("structure='matrix_free' has no data to pass over: fit it with osc.laplace.")
+
+        def everything(theta: Tensor) -> Tensor:
+            return sum((batch.product(theta) for batch in self.batches), torch.zeros_like(theta))
+
+        return self.in_block_order(everything, v)
+
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "MatrixFreePrecision":
+        scale = torch.as_tensor(scale, dtype=torch.double, device=self.sketch.device)
+        vector = delta.vector.to(self.sketch)
+        base = self.matrix(scale.detach(), Delta(vector.detach, None, None))
+        return MatrixFreePrecision(self.product, scale, vector, base, self.accuracy, self.indefinite)
+
+    def dense(self) -> Float[Tensor, "p p"]:
+        eye = torch.eye(len(self.positions), dtype=self.sketch.dtype, device=self.sketch.device)
+        return self.product(eye)
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFreePrecision(Precision):
+    r"""Λ = scale · G + D through products, relative to Λ̂ = scale · Ĝ + D from the sketch.
+
+    With Λ̂⁻¹ = M̂ M̂ᵀ, everything is a function of C = M̂ᵀ Λ M̂, whose eigenvalues cluster at one as far as the sketch
+    is good (and are one where it is exact):
+
+    .. math:: \Lambda^{-1} = \hat M C^{-1} \hat M^\top, \qquad M = \hat M C^{-1/2}, \qquad
+              \log|\Lambda| = \log|\hat\Lambda| + \operatorname{tr}\log C
+
+    Solves are conjugate gradients, samples and log determinants Lanczos; traces and diagonals are averages over fixed
+    probes, of the difference from Λ̂ alone. [hutchinson1990; ubaru2017; wenger2022]
+
+    Attributes:
+        curvature: v to G v.
+        scale: of G.
+        delta: D.
+        base: Λ̂.
+        accuracy: tolerances and probes.
+        clamped: whether directions of negative curvature count as directions without data.
+    """
+
+    curvature: Callable[[Tensor], Tensor]
+    scale: Float[Tensor, ""]
+    delta: Float[Tensor, " p"]
+    base: DiagonalPlusLowRank
+    accuracy: Accuracy
+    clamped: bool
+
+    @property
+    def _tolerance(self) -> float:
+        given = self.accuracy.tolerance
+        return torch.finfo(self.base.diagonal.dtype).eps ** 0.5 if given is None else given
+
+    def _exact(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        with torch.no_grad():
+            return float(self.scale) * self.curvature(v) + self.base.diagonal * v
+
+    def _relative(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """C z."""
+        return self.base.whiten(self._exact(self.base.colour(z)))
+
+    def _power(self, z: Float[Tensor, "S p"], exponent: float) -> Float[Tensor, "S p"]:
+        """A power of C, times each vector."""
+
+        def function(values: Tensor) -> Tensor:
+            return self._floored(values) ** exponent
+
+        return torch.cat(
+            [apply(self._relative, part, function, self._tolerance, self._steps(part)) for part in self._parts(z)]
+        )
+
+    def _floored(self, values: Float[Tensor, "*m"]) -> Float[Tensor, "*m"]:
+        """Eigenvalues of C, those of negative curvature raised to the prior's."""
+        if self.clamped:
+            return values.clamp(min=1)
+        smallest = float(values.min())
+        if not smallest > 0:
+            raise ValueError(
+                f"the posterior precision has an eigenvalue of at most {smallest:.1e} relative to its preconditioner: "
+                "it is not positive definite within rounding. Use a larger prior precision, or a float64 model."
+            )
+        return values
+
+    def _steps(self, v: Float[Tensor, "S p"]) -> int:
+        return min(self.accuracy.max_products, v.shape[-1] + 1)
+
+    def _parts(self, v: Float[Tensor, "S p"]) -> Iterator[Float[Tensor, "s p"]]:
+        """Some vectors at a time, so that their Krylov bases fit into memory."""
+        yield from v.split(max(1, NUMBERS // (v.shape[-1] * self._steps(v))))
+
+    def _flat(self, verb: Callable[[Tensor], Tensor], v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        return verb(v.detach().reshape(-1, v.shape[-1])).reshape(v.shape)
+
+    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        if not self.clamped:
+            return self._flat(self._exact, v)
+        size = self.base.diagonal.sqrt()
+        return self._flat(lambda rows: self._power(rows * size, 1.0) * size, v)
+
+    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        def solved(rows: Tensor) -> Tensor:
+            right = self.base.whiten(rows)
+            if self.clamped:
+                return self.base.colour(self._power(right, -1.0))
+            return self.base.colour(self._conjugate(right).x)
+
+        return self._flat(solved, v)
+
+    def _conjugate(self, right: Float[Tensor, "S p"]) -> Solution:
+        """C⁻¹ b."""
+        return conjugate_gradients(
+            self._relative, right, tolerance=self._tolerance, max_iterations=self.accuracy.max_products
+        )
+
+    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        return self._flat(lambda rows: self.base.colour(self._power(rows, -0.5)), z)
+
+    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        return self._flat(lambda rows: self._power(self.base.whiten(rows), -0.5), v)
+
+    @cached_property
+    def _probes(self) -> Float[Tensor, "S p"]:
+        diagonal = self.base.diagonal
+        generator = torch.Generator().manual_seed(self.accuracy.seed + 1)  # not the test vectors of the sketch
+        return signs(self.accuracy.probes, len(diagonal), generator, diagonal.dtype, diagonal.device)
+
+    @cached_property
+    def _spectrum(self) -> list[Quadrature]:
+        """Gauss quadratures for the log of C, some probes each."""
+
+        def log(values: Tensor) -> Tensor:
+            return self._floored(values).log()
+
+        found = [
+            quadrature(self._relative, part, log, self._tolerance, self._steps(part))
+            for part in self._parts(self._probes)
+        ]
+        return [replace(part, nodes=self._floored(part.nodes)) for part in found]
+
+    @cached_property
+    def log_determinant(self) -> Estimate:
+        """log |Λ| − log |diag(δ)| and its standard error over the probes."""
+        with torch.no_grad():
+            value, error = log_determinant(self._spectrum)
+            return Estimate(self.base.log_det_ratio() + value, error)
+
+    def log_det_ratio(self) -> Float[Tensor, ""]:
+        value = self.log_determinant.value
+        if not (self.scale.requires_grad or self.delta.requires_grad):
+            return value
+        # γ is the slope in log scale − log δ; the value itself comes from another estimate
+        slope = (self.determined().double() * (self.scale.log() - self.delta.double().log())).sum()
+        return value + slope - slope.detach()
+
+    @cached_property
+    def variances(self) -> Estimate:
+        """The diagonal of Λ⁻¹ and its standard errors, neither bounded by what is possible."""
+        with torch.no_grad():
+            value, error = diagonal(lambda v: self.solve(v) - self.base.solve(v), self._probes)
+            return Estimate(self.base.variance() + value, error)
+
+    def determined(self) -> Float[Tensor, " p"]:
+        return 1 - self.base.diagonal * self.variances.value
+
+    def variance(self) -> Float[Tensor, " p"]:
+        """The diagonal of Λ⁻¹, estimates kept between the bounds that the eigenvalues of C give."""
+        smallest = min(float(part.nodes.min()) for part in self._spectrum)
+        largest = max(float(part.nodes.max()) for part in self._spectrum)
+        base = self.base.variance()
+        return torch.minimum(torch.maximum(self.variances.value, base / largest), base / smallest)
+
+    def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
+        right = self._flat(self.base.whiten, projected.unflatten(0, (-1, events)).permute(2, 0, 1, 3))
+        if self.clamped:
+            found = right @ self._flat(lambda rows: self._power(rows, -1.0), right).mT
+        else:
+            solution = self._conjugate(right.reshape(-1, right.shape[-1]))
+            x, remainder = solution.x.reshape(right.shape), solution.remainder.reshape(right.shape)
+            found = right @ x.mT + x @ remainder.mT  # its error is the square of that of the solve
+        return 0.5 * (found + found.mT)

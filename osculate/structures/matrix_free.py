@@ -1,0 +1,140 @@
+"""The whole matrix without building it: products by passes over the data."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.columns import Hessian
+from osculate.curvature.engine import Block as BlockSpec
+from osculate.curvature.observation import Observation
+from osculate.parameters import ParameterSpace
+from osculate.priors import Prior
+from osculate.structures._base import Curvature, PosteriorPrecision, Structure
+from osculate.structures.blocks import (
+    Accuracy,
+    Batch,
+    Block,
+    LowRankBlock,
+    MatrixFreeBlock,
+    MatrixFreePrecision,
+)
+
+
+@dataclass(frozen=True)
+class MatrixFree(Structure):
+    r"""Every entry of G, and none in memory: Λ v is a pass over the data.
+
+    Solves are preconditioned conjugate gradients, samples are Λ^{-1/2} z by Lanczos, log determinants stochastic
+    Lanczos quadrature and variances Hutchinson averages, with probes that are fixed by the seed: the same posterior
+    gives the same answers. The preconditioner is that of ``low_rank``; where the sketch is exact (N·C or P up to the
+    rank), so is everything. ``q.precision.log_det_error()`` and ``.variance_error()`` give standard errors.
+
+    The batches are kept as they came, with their augmentations; a pair (X, Y) is not copied. Such a posterior cannot be
+    saved without its data.
+
+    Args:
+        tolerance: on relative residuals of solves and samples; None for the square root of the rounding unit (3e-4 in
+            single precision). The error of a functional variance is about its square.
+        max_products: passes over the data for one solve at most.
+        probes: random vectors for the log determinant and the variances.
+        rank: eigenvalues of the preconditioner.
+        oversampling: test vectors beyond them.
+        seed: of the probes and the test vectors.
+
+    Raises:
+        ValueError: a number that is not positive.
+
+    Cost: a fit takes rank + oversampling products with each batch, and as many vectors of memory; a prediction as many
+    passes over the data as conjugate gradients need, for all columns of a chunk together.
+
+    >>> X, Y = torch.randn(30, 2), torch.randint(3, (30,))
+    >>> q = osc.laplace(nn.Linear(2, 3), osc.likelihoods.Categorical(), (X, Y), structure="matrix_free", prior=1.0)
+    >>> q.precision.solve(q.mean).shape
+    torch.Size([9])
+    """
+
+    name: ClassVar[str] = "matrix_free"
+    tolerance: float | None = None
+    max_products: int = 500
+    probes: int = 32
+    rank: int = 100
+    oversampling: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for field in ("tolerance", "max_products", "probes", "rank"):
+            if (value := getattr(self, field)) is not None and not value > 0:
+                raise ValueError(f"MatrixFree needs a positive {field}, got {value}.")
+        if self.oversampling < 0:
+            raise ValueError(f"MatrixFree needs an oversampling of at least 0, got {self.oversampling}.")
+
+    def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
+        """All forms go into one matrix."""
+        return (tuple(range(len(specs))),)
+
+    def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
+        """The data to pass over, none yet, and the sketch of a preconditioner."""
+        accuracy = Accuracy(self.tolerance, self.max_products, self.probes, self.seed)
+        vectors = self.rank + self.oversampling
+        sketch = LowRankBlock.zero(spec.positions, self.rank, vectors, self.seed, dtype, device)
+        return MatrixFreeBlock.empty(sketch, accuracy)
+
+    def zero(
+        self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
+    ) -> Curvature:
+        return MatrixFreeCurvature(*vars(super().zero(specs, space, dtype, device)).values())
+
+    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+        """Keep one batch, and multiply it with the test vectors."""
+        batch = Batch.of(observation)
+        (block,) = curvature.blocks
+        assert isinstance(block, MatrixFreeBlock)
+        block.batches.append(batch)
+        if not isinstance(observation.kind, Hessian):  # an indefinite matrix makes no preconditioner
+            block.add_product(batch.product)
+        return batch.f
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFreeCurvature(Curvature):
+    """G as data and sketch, which both add."""
+
+    def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "EstimatedPrecision":
+        found = super().precision(scale, prior)
+        return EstimatedPrecision(found.parts, self)
+
+    def require_storable(self) -> None:
+        raise TypeError(
+            "a posterior with structure='matrix_free' cannot be saved: its curvature is the data themselves, which a "
+            "file of the posterior would have to hold. Save one with structure='low_rank' (the leading directions) or "
+            "'kron', or save the network and fit again."
+        )
+
+    def __add__(self, other: Curvature) -> Curvature:
+        (mine,), (theirs,) = self.blocks, other.blocks
+        assert isinstance(mine, MatrixFreeBlock)
+        assert isinstance(theirs, MatrixFreeBlock)
+        (added,) = super().__add__(other).blocks
+        return replace(self, blocks=(replace(added, batches=mine.batches + theirs.batches),))  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedPrecision(PosteriorPrecision):
+    """Λ whose log determinant and variances are averages over random probes."""
+
+    @property
+    def _part(self) -> MatrixFreePrecision:
+        (part,) = self.parts
+        assert isinstance(part, MatrixFreePrecision)
+        return part
+
+    def log_det_error(self) -> Float[Tensor, ""]:
+        """The standard error of the log determinant; that of the log evidence is half of it."""
+        return self._part.log_determinant.standard_error
+
+    def variance_error(self) -> Float[Tensor, " P"]:
+        """The standard error of each parameter's variance."""
+        return self._assembled([self._part.variances.standard_error])

@@ -1,0 +1,340 @@
+"""The diagonal of a network with a bottleneck: exact before it, by a choice of ways behind it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from osculate.curvature.columns import GGN, Columns, Kind
+from osculate.curvature.engine import Plan, pieces
+from osculate.curvature.observation import Observation
+from osculate.curvature.products import output_hessian
+from osculate.curvature.pullback import pull
+from osculate.curvature.squared import squared_diagonal
+from osculate.inputs import Inputs, count, take
+from osculate.likelihoods import Likelihood
+from osculate.linalg import psd
+from osculate.parameters import Network, ParameterSpace
+from osculate.registry import choose
+from osculate.structures._base import Curvature
+from osculate.structures.approx_diag import output_diagonal, parts
+from osculate.structures.blocks import DiagonalBlock
+from osculate.structures.diag import Diag
+
+ALTERNATIVES = "Use structure='diag' (exact, one column an output), 'approx_diag' (one backward pass) or 'kron'"
+
+
+@dataclass(frozen=True)
+class MixedDiag(Diag):
+    r"""The exact diagonal of G up to a bottleneck z of K units, at a cost of K columns. [miani2022]
+
+    .. math:: M_z = J_{\text{dec}}^\top \Lambda J_{\text{dec}} = S S^\top, \qquad
+              \operatorname{diag}(G)_{\text{enc}} = \sum_n \sum_k (J_{\text{enc}}^\top s_{nk})^2
+
+    with J_dec the Jacobian of the outputs by z. Parameters that act on the outputs through z alone are the encoder;
+    all others, also those used on both sides, are the decoder.
+
+    Args:
+        bottleneck: name of the module whose output is z. By default the module with the narrowest output among those
+            through which every parameter before them acts, narrower than the network's output; of several the last.
+        decoder: "squared" (the squared chain rule, one backward pass), "exact" (one column an output), or
+            "rademacher" (unbiased: the squares of random combinations of all columns).
+        samples: random combinations for "rademacher".
+        seed: of these.
+
+    Raises:
+        ValueError: an unknown decoder, or a number of samples that is not positive.
+
+    Cost: K products with J_dec and K columns pulled through the encoder, linear in the size of the outputs; the
+    decoder as said.
+
+    >>> net = nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 6))
+    >>> X = torch.randn(9, 6)
+    >>> q = osc.laplace(net, osc.likelihoods.Gaussian(0.1), (X, X), structure="mixed_diag", prior=1.0)
+    >>> q.variance().shape
+    torch.Size([32])
+    """
+
+    name: ClassVar[str] = "mixed_diag"
+    bottleneck: str | None = None
+    decoder: str = "squared"
+    samples: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choose("decoder", self.decoder, ("squared", "exact", "rademacher"))
+        if self.samples < 1:
+            raise ValueError(f"the Rademacher estimate needs at least one sample, got samples={self.samples}.")
+
+    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+        """The encoder's blocks from columns of M_z, then the decoder's."""
+        if not isinstance(observation.kind, GGN):
+            raise ValueError(
+                f"structure='mixed_diag' is for curvature='ggn', got {observation.kind.name!r}, which has few columns: "
+                "structure='diag' is as cheap for it, and exact."
+            )
+        split = self._split(observation)
+        encoder = Until(observation.network, split.module)
+        plan = split.plan(observation.plan, split.encoder)
+        columns = split.columns(observation)
+        for piece in pieces(encoder, plan, observation.x, columns, split.width, observation.memory):
+            _accumulate(curvature, split.encoder, piece.forms)
+        return self._add_decoder(curvature, observation, split)
+
+    def _split(self, observation: Observation) -> "Split":
+        """Found on the first batch of a network, and kept for the others."""
+        kept: tuple[Network, Split] | None = self.__dict__.get("_kept")
+        if kept is None or kept[0] is not observation.network:
+            found = find_split(observation.network, observation.plan, observation.x, self.bottleneck)
+            kept = (observation.network, found)
+            object.__setattr__(self, "_kept", kept)
+        return kept[1]
+
+    def _add_decoder(self, curvature: Curvature, observation: Observation, split: "Split") -> Tensor:
+        outputs = []
+        if self.decoder == "squared":
+            names = {name for number in split.decoder for name in observation.plan.blocks[number].names}
+            network = tracking(observation.network, names)
+            positions = observation.network.space.positions()
+            where = torch.cat([positions[name].reshape(-1) for name in network.space.names])
+            for part in parts(observation):
+                f, diagonal = squared_diagonal(network, part.x, partial(output_diagonal, part))
+                full = diagonal.new_zeros(observation.network.space.size)
+                full[where.to(full.device)] = diagonal
+                for number in split.decoder:
+                    block = _diagonal(curvature, number)
+                    block.values.add_(full[block.positions])
+                outputs.append(f)
+            return torch.cat(outputs)
+        kind = observation.kind
+        if self.decoder == "rademacher":
+            generator = torch.Generator().manual_seed(self.seed + observation.number)
+            kind = Rademacher(self.samples, generator)
+        for piece in replace(observation, plan=split.plan(observation.plan, split.decoder), kind=kind).pieces():
+            _accumulate(curvature, split.decoder, piece.forms)
+            if piece.first:
+                outputs.append(piece.f)
+        return torch.cat(outputs)
+
+
+def _diagonal(curvature: Curvature, number: int) -> DiagonalBlock:
+    block = curvature.blocks[number]
+    assert isinstance(block, DiagonalBlock)
+    return block
+
+
+def _accumulate(curvature: Curvature, numbers: tuple[int, ...], forms: Mapping[int, Any]) -> None:
+    for number, form in forms.items():
+        _diagonal(curvature, numbers[number]).accumulate(form)
+
+
+@dataclass(frozen=True)
+class Rademacher(Kind):
+    """Random combinations S ε of the columns of a root S of Λ, ε of independent signs: E (S ε)(S ε)ᵀ = Λ."""
+
+    name: ClassVar[str] = "rademacher"
+    samples: int
+    generator: torch.Generator
+
+    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
+        """One for each sample."""
+        root = likelihood.local_root(f, y)
+        signs = torch.randint(2, (self.samples, *root.shape[:3]), generator=self.generator).to(root) * 2 - 1
+        mixed = torch.einsum("svnt,vnte->snte", signs, root) / self.samples**0.5
+        return Columns.of(likelihood.merge(mixed, f.shape))
+
+
+@dataclass(frozen=True)
+class Split:
+    """A network cut at a bottleneck.
+
+    Attributes:
+        module: whose output is z.
+        width: K, the number of units for each datum.
+        encoder: numbers of the blocks that act on the outputs through z alone.
+        decoder: numbers of the others.
+    """
+
+    module: str
+    width: int
+    encoder: tuple[int, ...]
+    decoder: tuple[int, ...]
+
+    def plan(self, plan: Plan, numbers: tuple[int, ...]) -> Plan:
+        """The plan of a part of the blocks."""
+        return replace(plan, blocks=tuple(plan.blocks[number] for number in numbers))
+
+    def columns(self, observation: Observation) -> Callable[[Tensor, slice], Columns]:
+        """A root of M_z for the values of z of some data."""
+
+        def at(z: Tensor, part: slice) -> Columns:
+            x, y = take(observation.x, part), observation.y[part]
+            matrix = bottleneck_hessian(observation, self.module, z, x, y)
+            root = psd.root(matrix.double()).to(z.dtype)
+            return Columns.of(root.movedim(-1, 0).reshape(-1, *z.shape))
+
+        return at
+
+
+def bottleneck_hessian(
+    observation: Observation, module: str, z: Float[Tensor, "N *K"], x: Inputs, y: Tensor
+) -> Float[Tensor, "N k k"]:
+    r"""M_z = J_decᵀ Λ J_dec, from the K columns J_dec e_k. They are derivatives by u of J_decᵀ u, linear in u.
+
+    Cost: one pass through the network, and about one through the decoder for each unit.
+    """
+    network = observation.network
+    with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        leaf = z.clone().to(network.dtype).requires_grad_()
+        with output_replaced(network, module, lambda _: leaf.clone()):
+            f = network(x)
+        u = torch.zeros_like(f, requires_grad=True)
+        (gradient,) = torch.autograd.grad(f, leaf, u, create_graph=True)
+        width = z[0].numel()
+        units = torch.eye(width, dtype=leaf.dtype, device=leaf.device).reshape(width, 1, *z.shape[1:])
+        (jacobian,) = pull(gradient, [u], units.expand(-1, *z.shape))
+    assert jacobian is not None
+    f, jacobian = f.detach().to(network.state_dtype), jacobian.detach().to(network.state_dtype)
+    observation.check(f, y)
+    product = output_hessian(observation.likelihood, f, y)(jacobian)
+    return torch.einsum("knc,lnc->nkl", jacobian.flatten(2), product.flatten(2))
+
+
+class _Reached(Exception):
+    """The bottleneck was reached."""
+
+
+class Until(Network):
+    """A network up to the output of one of its modules; it shares the module with the whole.
+
+    Args:
+        network: the whole.
+        module: name of the module.
+    """
+
+    def __init__(self, network: Network, module: str) -> None:
+        self.module, self.space, self._name = network.module, network.space, module
+        self._whole = network
+
+    def __call__(self, x: Inputs, theta: Mapping[str, Tensor] | None = None) -> Tensor:
+        found: list[Tensor] = []
+
+        def stop(output: Tensor) -> Tensor:
+            found.append(output)
+            raise _Reached
+
+        with output_replaced(self._whole, self._name, stop):
+            try:
+                self._whole(x, theta)
+            except _Reached:
+                return found[0]
+        raise ValueError(f"the network did not call {self._name!r} for this batch, as it did for the first.")
+
+
+@contextmanager
+def output_replaced(network: Network, module: str, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Pass the output of a module through a function, for as long as the context lasts."""
+    handle = network.module.get_submodule(module).register_forward_hook(lambda _, __, output: function(output))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def tracking(network: Network, names: set[str]) -> Network:
+    """The same network with fewer parameters tracked; it shares the module."""
+    part = object.__new__(Network)
+    part.module = network.module
+    part.space = ParameterSpace.of({name: p for name, p in network.parameters.items() if name in names})
+    return part
+
+
+def find_split(network: Network, plan: Plan, x: Inputs, bottleneck: str | None) -> Split:
+    """Cut a network at a named module, or at its narrowest one.
+
+    Raises:
+        ValueError: no module is narrower than the output with everything before it acting through it, the named
+            one does not exist, is called more than once or gives no tensor of one row a datum, or no parameter acts
+            through it alone.
+    """
+    x = take(x, slice(2)) if count(x) > 1 else x
+    widths = _widths(network, x)
+    if bottleneck is not None:
+        choose("bottleneck", bottleneck, widths)
+        before, behind = _sides(network, x, bottleneck)
+        encoder = _blocks_within(plan, before - behind)
+        if not encoder:
+            raise ValueError(
+                f"no tracked layer acts on the outputs through {bottleneck!r} alone: what stands before it is frozen, "
+                f"or reaches them on another path too (a skip connection, or shared weights). {ALTERNATIVES}."
+            )
+        return _split(plan, bottleneck, widths[bottleneck], encoder)
+    narrow = sorted((n for n in widths if widths[n] < plan.outputs), key=lambda n: widths[n])
+    for name in narrow:
+        before, behind = _sides(network, x, name)
+        encoder = _blocks_within(plan, before)
+        if encoder and not before & behind:
+            return _split(plan, name, widths[name], encoder)
+    raise ValueError(
+        f"structure='mixed_diag' found no bottleneck: no module has fewer than the {plan.outputs} outputs of the "
+        "network with everything before it acting through it alone. Name a module whose output may serve as one with "
+        f"osc.structures.MixedDiag(bottleneck=…), or do without. {ALTERNATIVES}."
+    )
+
+
+def _split(plan: Plan, name: str, width: int, encoder: tuple[int, ...]) -> Split:
+    return Split(name, width, encoder, tuple(n for n in range(len(plan.blocks)) if n not in encoder))
+
+
+def _blocks_within(plan: Plan, names: set[str]) -> tuple[int, ...]:
+    return tuple(n for n, block in enumerate(plan.blocks) if set(block.names) <= names)
+
+
+def _widths(network: Network, x: Inputs) -> dict[str, int]:
+    """The numbers for each datum that modules give out: those called once, the last one called first."""
+    size, outputs = count(x), dict[str, list[Any]]()
+
+    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        return lambda _, __, output: outputs.setdefault(name, []).append(output)
+
+    handles = [m.register_forward_hook(note(name)) for name, m in network.module.named_modules() if name]
+    try:
+        with torch.no_grad():
+            network(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    single = {name: found[0] for name, found in reversed(outputs.items()) if len(found) == 1}
+    return {
+        name: output[0].numel()
+        for name, output in single.items()
+        if isinstance(output, Tensor) and output.ndim > 1 and len(output) == size and output.is_floating_point()
+    }
+
+
+def _sides(network: Network, x: Inputs, name: str) -> tuple[set[str], set[str]]:
+    """The parameters that act on the output of a module, and those that act on the network's without it."""
+    found: list[Tensor] = []
+
+    def cut(output: Tensor) -> Tensor:
+        found.append(output.clone())
+        return output.detach()
+
+    with torch.inference_mode(False), torch.enable_grad():
+        theta = {n: p.requires_grad_() for n, p in network.parameters.items()}
+        with output_replaced(network, name, cut):
+            f = network(x, theta)
+    return _acting(found[0], theta), _acting(f, theta)
+
+
+def _acting(output: Tensor, theta: dict[str, Tensor]) -> set[str]:
+    if not output.requires_grad:
+        return set()
+    gradients = torch.autograd.grad(output.sum(), list(theta.values()), allow_unused=True, retain_graph=True)
+    return {name for name, gradient in zip(theta, gradients, strict=True) if gradient is not None}

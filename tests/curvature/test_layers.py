@@ -1,0 +1,223 @@
+"""The rows that the engine finds equal the dense Jacobian, by whichever rule, and without any one of them."""
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from osculate.curvature import engine, fallback, reference
+from osculate.curvature.columns import Columns
+from osculate.curvature.engine import Plan, pieces
+from osculate.curvature.layers import REWRITES, RULES
+from osculate.curvature.planning import make_plan
+from osculate.inputs import Inputs, call, take
+from osculate.parameters import Network, trainable
+from tests.laws import assert_close
+from tests.zoo import ZOO
+
+#: Operations that the zoo spells in another way.
+SYNONYMS = {torch.concat: torch.cat, torch.concatenate: torch.cat, torch.mul: Tensor.mul}
+
+
+def rows(network: Network, plan: Plan, x: Inputs) -> Tensor:
+    """The Jacobian (N, c, P), put together from the forms."""
+    (piece,) = pieces(network, plan, x, lambda f, part: Columns.units(f, 1), plan.outputs, None)
+    size = piece.f[0].numel()
+    total = piece.f.new_zeros(size, len(piece.f), network.space.size)
+    for number, form in piece.forms.items():
+        total[..., plan.blocks[number].positions.reshape(-1)] += form.rows()
+    return total.transpose(0, 1)
+
+
+@cache
+def truth(net: str) -> Tensor:
+    return reference.jacobian(ZOO[net].model(), ZOO[net].x(5))
+
+
+@pytest.mark.parametrize("net", ["conv1d", "conv3d"])
+def test_a_wrong_batching_rule_of_torch_is_noticed(net: str) -> None:
+    """That of PReLU mixes the batch with channels, and raises nothing where both have the same length."""
+    network, x = network_of(net), ZOO[net].x(3)
+    assert_close(fallback_rows(network, x), reference.jacobian(ZOO[net].model(), x))
+
+
+def network_of(net: str) -> Network:
+    model = ZOO[net].model()
+    return Network(model, trainable(model))
+
+
+@pytest.mark.parametrize("net", ZOO)
+def test_rows_equal_the_dense_jacobian(net: str) -> None:
+    network, x = network_of(net), ZOO[net].x(5)
+    plan = make_plan(network, x)
+    assert_close(rows(network, plan, x), truth(net))
+    for part in (slice(0, 1), slice(2, 5)):  # a chunk of one, and of a size that another axis may have
+        assert_close(rows(network, plan, take(x, part)), truth(net)[part])
+    assert {name for block in plan.blocks if block.kind == "fallback" for name in block.names} == set(ZOO[net].fallback)
+
+
+@pytest.mark.parametrize("net", ["attention", "cross_attention", "lstm", "gru", "vit", "gpt", "unet", "resnet"])
+def test_projections_keep_their_factors(net: str) -> None:
+    network, x = network_of(net), ZOO[net].x(5)
+    kinds = {name: block.kind for block in make_plan(network, x).blocks for name in block.names}
+    matrices = {name for name, p in network.parameters.items() if p.ndim > 1 and "position" not in name}
+    assert matrices - {"token"} <= {name for name, kind in kinds.items() if kind == "outer"} | {"token.weight"}
+
+
+class Packed(nn.Module):
+    """A packed batch of sequences of different lengths, which no rewriting covers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.gru = nn.LSTM(2, 3, batch_first=True), nn.GRU(2, 3, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = 1 + (x[:, 1:, 0] > 0).sum(1)
+        sequence = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return self.lstm(sequence)[1][0][0] * self.gru(sequence)[1][0]
+
+
+class Unusual(nn.Module):
+    """A keyword that the rule does not know, a write in place, and a table looked up for each datum and normalised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, 2))
+        self.written = nn.Parameter(torch.randn(2))
+        self.table = nn.Embedding(4, 2)
+        self.norm = nn.LayerNorm(2)
+        self.head = nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.cat([self.token.expand(len(x), -1, -1), x.clone()], axis=1)
+        h[:, 1] = self.written
+        places = torch.arange(h.shape[1]).expand(len(x), -1) % 4
+        return self.head(torch.tanh(h + self.norm(self.table(places))).sum(1))
+
+
+@pytest.mark.parametrize(
+    ("make", "by_rule"), [(Packed, set()), (Unusual, {"head.weight", "head.bias"})], ids=["packed", "unusual"]
+)
+def test_what_no_rule_covers_is_exact_by_the_fallback(make: Callable[[], nn.Module], by_rule: set[str]) -> None:
+    model, x = make().double(), torch.randn(5, 3, 2, dtype=torch.double)
+    network = Network(model, trainable(model))
+    plan = make_plan(network, x)
+    assert {name for block in plan.blocks if block.kind != "fallback" for name in block.names} == by_rule
+    leaves = list(model.parameters())
+    each = [torch.autograd.grad(f, leaves, retain_graph=True) for f in model(x).flatten()]
+    expected = torch.stack([torch.cat([g.flatten() for g in gradient]) for gradient in each]).unflatten(0, (5, 3))
+    for part in (slice(0, 5), slice(0, 1), slice(0, 3)):
+        assert_close(rows(network, plan, x[part]), expected[part])
+
+
+class Calls(TorchFunctionMode):
+    """Which operations a forward pass calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[Callable] = set()
+
+    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        self.seen.add(func)
+        if func in REWRITES:
+            with self:
+                output = REWRITES[func](*args, **(kwargs or {}))
+            if output is not NotImplemented:
+                return output
+        return func(*args, **(kwargs or {}))
+
+
+BOOLEAN, FLOAT = torch.eye(4, dtype=torch.bool).roll(1, 0), torch.linspace(-1, 1, 16, dtype=torch.double).reshape(4, 4)
+PADDING = torch.tensor([[0, 0, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]], dtype=torch.bool)
+CAUSAL = torch.ones(4, 4, dtype=torch.bool).triu(1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attn_mask": BOOLEAN, "key_padding_mask": PADDING},
+        {"attn_mask": FLOAT.expand(6, 4, 4), "average_attn_weights": False},
+        {"attn_mask": CAUSAL, "is_causal": True, "need_weights": False},
+        {"attn_mask": CAUSAL, "is_causal": True, "key_padding_mask": PADDING},
+        {"key_padding_mask": PADDING, "need_weights": False},
+    ],
+)
+@pytest.mark.parametrize("extra", [False, True], ids=["plain", "extra keys"])
+def test_attention_written_out_gives_what_torch_gives(options: dict, extra: bool) -> None:
+    attention = nn.MultiheadAttention(
+        4, 2, 0.5, batch_first=True, bias=not extra, add_bias_kv=extra, add_zero_attn=extra
+    ).double().eval()  # fmt: skip
+    x, y = torch.randn(2, 3, 4, 4, dtype=torch.double)
+    for inputs in ((x, x, x), (x, y, y), (x, y, y + x)):
+        with Calls() as calls:
+            found = attention(*inputs, **options)
+        assert F.multi_head_attention_forward in calls.seen
+        for mine, theirs in zip(found, attention(*inputs, **options), strict=True):
+            assert (mine is None) == (theirs is None)
+            if mine is not None:
+                assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("make", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False, "num_layers": 3}])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_recurrent_networks_written_out_give_what_torch_gives(
+    make: type[nn.RNNBase], options: dict, batch_first: bool
+) -> None:
+    net = make(2, 3, dropout=0.5, batch_first=batch_first, **options).double().eval()
+    x = torch.randn(4, 4, 2, dtype=torch.double)
+    start = torch.randn(net.num_layers * (1 + net.bidirectional), 4, 3, dtype=torch.double)
+    state = (start, start.exp()) if make is nn.LSTM else start
+    with Calls():
+        output, last = net(x, state)
+    expected, expected_last = net(x, state)
+    assert_close(output, expected)
+    assert_close(torch.stack(list(last)), torch.stack(list(expected_last)))
+
+
+@cache
+def callers() -> dict[Callable, list[str]]:
+    """The entries of the zoo that call each operation."""
+    found: dict[Callable, list[str]] = {}
+    for net, case in ZOO.items():
+        with Calls() as calls, torch.enable_grad():
+            call(case.model(), case.x(2))
+        for func in calls.seen:
+            found.setdefault(func, []).append(net)
+    return found
+
+
+@pytest.mark.parametrize("operation", [*RULES, *REWRITES], ids=lambda o: getattr(o, "__qualname__", str(o)))
+def test_without_any_one_rule_the_rows_are_the_same(operation: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    nets = callers().get(SYNONYMS.get(operation, operation), [])
+    assert nets, "no entry of the zoo calls this operation"
+    for table in ("RULES", "REWRITES"):
+        left = {key: value for key, value in getattr(engine, table).items() if key is not operation}
+        monkeypatch.setattr(engine, table, left)
+    for net in nets[:3]:
+        network, x = network_of(net), ZOO[net].x(5)
+        assert_close(rows(network, make_plan(network, x), x), truth(net))
+
+
+def fallback_rows(network: Network, x: Inputs) -> Tensor:
+    columns = Columns.units(network(x), 1)
+    forms = fallback.fallback_forms(network, list(network.space.names), x, columns.part(0, columns.count))
+    return torch.cat([form.rows() for form in forms], -1).transpose(0, 1)
+
+
+@pytest.mark.parametrize("net", ZOO)
+def test_the_fallback_equals_the_dense_jacobian(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, x = network_of(net), ZOO[net].x(5)
+    assert_close(fallback_rows(network, x), truth(net))
+    monkeypatch.setattr(fallback, "_at_once", fallback._one_by_one)
+    assert_close(fallback_rows(network, x), truth(net))
+
+
+@pytest.mark.parametrize("net", ["mlp", "conv2d", "attention", "two_inputs", "named_inputs"])
+def test_the_fallback_takes_all_data_at_once_where_it_can(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(fallback, "_one_by_one")
+    assert_close(fallback_rows(network_of(net), ZOO[net].x(5)), truth(net))
