@@ -10,6 +10,9 @@ from osculate.posteriors import Gaussian
 #: Relative agreement asked of exact results in float64.
 EXACT = 1e-8
 
+#: Structures that take every network and are exact in their own algebra; the others need a bottleneck, or estimate.
+STRUCTURES = tuple(name for name in osc.structures.REGISTRY if name not in ("mixed_diag", "matrix_free"))
+
 
 def assert_close(found: Tensor, expected: Tensor, relative: float = EXACT) -> None:
     """Equal up to a tolerance relative to the largest entry expected."""

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import osculate as osc
-from tests.laws import assert_close, targets
+from tests.laws import STRUCTURES, assert_close, targets
 from tests.zoo import ZOO
 
 
@@ -20,7 +20,7 @@ def fitted(net: str = "mlp", structure: str = "kron", likelihood: osc.likelihood
     return model, x, osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=0.7)
 
 
-@pytest.mark.parametrize("structure", osc.structures.REGISTRY)
+@pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("net", ["mlp", "conv1d", "tied", "sequence", "attention", "frozen"])
 def test_the_same_posterior_comes_back(net: str, structure: str, tmp_path: Path) -> None:
     _, x, q = fitted(net, structure)

@@ -431,7 +431,9 @@ ZOO: dict[str, Case] = {
     "cells": Case(Cells, lambda n: torch.randn(n, 3, 3, dtype=torch.double)),
     "resnet": Case(bottleneck, lambda n: torch.randn(n, 2, 5, 4, dtype=torch.double)),
     "preact_resnet": Case(preactivation, lambda n: torch.randn(n, 1, 5, 4, dtype=torch.double)),
-    "unet": Case(lambda: UNet(2, 1, width=1, depth=1), lambda n: torch.randn(n, 1, 3, 2, dtype=torch.double), "image", seed=3),
+    "unet": Case(
+        lambda: UNet(2, 1, width=1, depth=1), lambda n: torch.randn(n, 1, 3, 2, dtype=torch.double), "image", seed=3
+    ),
     "vit": Case(
         lambda: ViT(OUTPUTS, (1, 2, 2), patch=1, width=4, depth=1, heads=2),
         lambda n: torch.randn(n, 1, 2, 2, dtype=torch.double),

@@ -22,8 +22,7 @@ class Observation:
         plan: its blocks.
         likelihood: p(y|f).
         kind: the kind of curvature.
-        x: inputs of N data, on the network's device.
-        y: their targets.
+        batch: inputs and targets of N data, on the network's device.
         memory: bytes that the temporaries of a pass may take.
         number: of the batch, for messages.
     """
@@ -32,10 +31,19 @@ class Observation:
     plan: Plan
     likelihood: Likelihood
     kind: Kind
-    x: Inputs
-    y: Tensor
+    batch: tuple[Inputs, Tensor]
     memory: int
     number: int = 0
+
+    @property
+    def x(self) -> Inputs:
+        """Inputs of N data."""
+        return self.batch[0]
+
+    @property
+    def y(self) -> Tensor:
+        """Their targets."""
+        return self.batch[1]
 
     def pieces(self) -> Iterator[Piece]:
         """The forms of all data for all columns of this kind of curvature, some at a time."""

@@ -144,7 +144,7 @@ def _observe(
     """The first batch, with the plan of the network that it shows."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
     likelihood.check(network(x), y)
-    return Observation(network, make_plan(network, x), likelihood, kind, x, y, budget(memory, network.device))
+    return Observation(network, make_plan(network, x), likelihood, kind, (x, y), budget(memory, network.device))
 
 
 def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tuple[Inputs, Tensor]]]) -> Fit:
@@ -155,7 +155,7 @@ def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tup
     size = 0
     for number, batches in enumerate(passes):
         for batch, (x, y) in enumerate(batches):
-            here = replace(start, x=moved(x, network.device), y=y.to(network.device), number=batch)
+            here = replace(start, batch=(moved(x, network.device), y.to(network.device)), number=batch)
             f = structure.add(curvature, here, number)
             if number == 0:
                 for name, value in likelihood.statistics(f, here.y).items():

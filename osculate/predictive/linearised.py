@@ -129,8 +129,10 @@ def joint_covariance(q: Gaussian, x: Inputs) -> tuple[Float[Tensor, " K"], Float
 def sampled_linear_functions(q: Gaussian, x: Inputs, samples: int, generator: torch.Generator | None) -> Tensor:
     """f(x; θ*) + J(x)(θ_s − θ*) for S draws: one Jacobian-vector product each, no covariance."""
     x = moved(x, q.network.device)
+    at_once = max(1, budget(None, q.network.device) // (4 * q.mean.numel() * q.mean.itemsize))
     result = []
-    for _ in range(samples):
-        f, tangent = jvp(q.network, x, q.sample(1, generator)[0] - q.mean)
-        result.append((f + tangent).detach())
-    return torch.stack(result)
+    for start in range(0, samples, at_once):
+        draws = q.sample(min(at_once, samples - start), generator)
+        f, tangents = jvp(q.network, x, draws - q.mean)
+        result.append((f + tangents).detach())
+    return torch.cat(result)

@@ -59,7 +59,7 @@ def parts(observation: Observation) -> Iterator[Observation]:
     step = observation.plan.data_at_once(2, observation.memory, observation.network.state_dtype.itemsize)
     for start in range(0, len(observation.y), step):
         part = slice(start, start + step)
-        yield replace(observation, x=take(observation.x, part), y=observation.y[part])
+        yield replace(observation, batch=(take(observation.x, part), observation.y[part]))
 
 
 def output_diagonal(observation: Observation, f: Float[Tensor, "N *C"]) -> Float[Tensor, "N *C"]:

@@ -36,8 +36,8 @@ class MatrixFree(Structure):
     saved without its data.
 
     Args:
-        tolerance: on relative residuals of solves and samples; None for the square root of the rounding unit (3e-4 in
-            single precision). The error of a functional variance is about its square.
+        tolerance: on relative residuals of solves and samples; None for the fourth root of the rounding unit (2e-2 in
+            single precision, 1e-4 in double). The error of a functional variance is about its square.
         max_products: passes over the data for one solve at most.
         probes: random vectors for the log determinant and the variances.
         rank: eigenvalues of the preconditioner.
@@ -48,7 +48,8 @@ class MatrixFree(Structure):
         ValueError: a number that is not positive.
 
     Cost: a fit takes rank + oversampling products with each batch, and as many vectors of memory; a prediction as many
-    passes over the data as conjugate gradients need, for all columns of a chunk together.
+    passes over the data as conjugate gradients need, each with all columns of a chunk. For more than a few predictions
+    samples are cheaper (``osc.sample_functions``), and a larger rank saves passes.
 
     >>> X, Y = torch.randn(30, 2), torch.randint(3, (30,))
     >>> q = osc.laplace(nn.Linear(2, 3), osc.likelihoods.Categorical(), (X, Y), structure="matrix_free", prior=1.0)

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import osculate as osc
-from osculate.predictive import link as links
 from osculate.curvature.columns import Columns
-from tests.laws import assert_close, targets
+from osculate.predictive import link as links
+from tests.laws import STRUCTURES, assert_close, targets
 from tests.zoo import ZOO
 
 
@@ -39,7 +39,7 @@ def test_far_from_the_data_laplace_is_unsure_where_the_mode_is_certain() -> None
     assert float(osc.predict(q, far).probs[certain].max()) < 0.9
 
 
-@pytest.mark.parametrize("structure", osc.structures.REGISTRY)
+@pytest.mark.parametrize("structure", STRUCTURES)
 def test_sampled_linear_functions_have_the_functional_variance(structure: str) -> None:
     q, x = posterior(osc.likelihoods.Categorical(), structure)
     f = osc.sample_functions(q, x[:4], samples=4000, generator=torch.Generator().manual_seed(0))
@@ -49,7 +49,7 @@ def test_sampled_linear_functions_have_the_functional_variance(structure: str) -
     assert_close(found, osc.functional_variance(q, x[:4]), 0.1)
 
 
-@pytest.mark.parametrize("structure", osc.structures.REGISTRY)
+@pytest.mark.parametrize("structure", STRUCTURES)
 def test_samples_have_the_posterior_mean_and_covariance(structure: str) -> None:
     q, _ = posterior(osc.likelihoods.Categorical(), structure)
     theta = q.sample(20_000, torch.Generator().manual_seed(0))
@@ -97,12 +97,13 @@ def test_bernoulli_defaults_to_probit() -> None:
         osc.predict(q, x, link="bridge")
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("memory", [1, "20 KB"])
+def test_chunks_change_nothing(memory: int | str) -> None:
     q, x = posterior(osc.likelihoods.Categorical(), net="conv2d")
-    whole = osc.functional_variance(q, x)
-    monkeypatch.setattr("osculate.curvature.engine.MEMORY", 1)
-    assert_close(osc.functional_variance(q, x), whole)
-    assert_close(osc.predict(q, x).probs, osc.predict(q, x).probs)
+    assert_close(osc.functional_variance(q, x, memory=memory), osc.functional_variance(q, x))
+    variance = osc.functional_variance(q, x, diagonal=True)
+    assert_close(osc.functional_variance(q, x, diagonal=True, memory=memory), variance)
+    assert_close(osc.predict(q, x, memory=memory).probs, osc.predict(q, x).probs)
 
 
 def test_unit_columns_are_the_identity_in_the_order_of_the_likelihood() -> None:
@@ -112,7 +113,6 @@ def test_unit_columns_are_the_identity_in_the_order_of_the_likelihood() -> None:
     likelihood = osc.likelihoods.Categorical(class_axis=1)
     units = Columns.units(images, 2, likelihood)
     assert units.part(2, 4).reshape(2, 2, 6)[:, 0].nonzero().tolist() == [[0, 1], [1, 4]]  # position 1, class by class
-
 
 
 def test_what_cannot_be_asked() -> None:

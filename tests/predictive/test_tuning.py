@@ -49,13 +49,13 @@ def test_the_network_is_passed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(osc.parameters.Network, "__call__", counted)
     osc.tune(q, [(data[0][:50], data[1][:50]), (data[0][50:], data[1][50:])])
-    assert calls == [1, 50, 1, 10]  # one row to count the outputs, then the batch
+    assert calls == [50, 10]
 
 
 def test_data_that_do_not_fit_into_memory_are_passed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     q, data = overfitted()
     kept = osc.tune(q, data)
-    monkeypatch.setattr("osculate.predictive.tuning.MEMORY", 0)
+    monkeypatch.setattr("osculate.predictive.tuning.KEPT", 0)
     assert_close(osc.tune(q, data).prior.precision, kept.prior.precision, 1e-5)
 
 

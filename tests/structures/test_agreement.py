@@ -6,7 +6,14 @@ import torch
 import osculate as osc
 from osculate.curvature import reference
 from osculate.inputs import take
-from tests.laws import assert_close, check_algebra, check_determined_parameters, check_functional_variance, targets
+from tests.laws import (
+    STRUCTURES,
+    assert_close,
+    check_algebra,
+    check_determined_parameters,
+    check_functional_variance,
+    targets,
+)
 from tests.zoo import ZOO
 
 LIKELIHOODS = {
@@ -59,7 +66,7 @@ def test_full_and_diag_equal_the_dense_reference(net: str, likelihood: str) -> N
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("structure", osc.structures.REGISTRY)
+@pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("net", ZOO)
 def test_posterior_algebra_equals_that_of_its_dense_matrix(net: str, structure: str, prior: str) -> None:
     if structure in ("kron", "ekfac") and prior == "diagonal":
@@ -71,7 +78,7 @@ def test_posterior_algebra_equals_that_of_its_dense_matrix(net: str, structure: 
     check_functional_variance(q, reference.jacobian(model, x), x)
 
 
-@pytest.mark.parametrize("structure", osc.structures.REGISTRY)
+@pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("net", ZOO)
 def test_uneven_batches_equal_one_batch(net: str, structure: str) -> None:
     model, x, y, parts = fitted(net, LIKELIHOODS["categorical"], structure)
@@ -122,7 +129,7 @@ def test_kron_counts_every_position_of_a_convolution() -> None:
     assert_close(block.outputs[0], outputs)
 
 
-@pytest.mark.parametrize("structure", osc.structures.REGISTRY)
+@pytest.mark.parametrize("structure", STRUCTURES)
 def test_the_fisher_tends_to_the_ggn(structure: str) -> None:
     model, x = ZOO["mlp"].model(), ZOO["mlp"].x(6)
     likelihood = LIKELIHOODS["categorical"]

@@ -70,7 +70,7 @@ def test_outputs_at_positions_with_many_or_few_classes() -> None:
     network, likelihood = Network(net, trainable(net)), osc.likelihoods.Categorical(class_axis=1)
     kind, f = osc.curvature.GGN(), network(x)
     few, many = (
-        output_diagonal(Observation(network, make_plan(network, x), likelihood, kind, x, y, memory), f)
+        output_diagonal(Observation(network, make_plan(network, x), likelihood, kind, (x, y), memory), f)
         for memory in (2**28, f.itemsize * f.numel() * 39)
     )
     p = f.softmax(1)

@@ -139,7 +139,11 @@ def test_the_hessian_gives_directions_of_negative_curvature_to_the_prior() -> No
     assert_close(q.precision.solve(v), v @ inverse, 1e-5)
     columns = q.precision.colour(torch.eye(len(H), dtype=torch.double))
     assert_close(columns.T @ columns, inverse, 1e-5)
-    check_within_errors(q, inverse)
+    with pytest.warns(UserWarning, match="directions of negative curvature") as caught:
+        check_within_errors(q, inverse)
+    count = int(str(caught[0].message).split("about ")[1].split(" ")[0])
+    negative = int((values < -1e-6).sum())
+    assert abs(count - negative) <= 0.25 * negative
 
 
 def test_the_evidence_has_gradients_in_precisions_and_noise() -> None:
@@ -197,7 +201,7 @@ def test_single_precision_agrees_with_double_without_a_warning() -> None:
     y = torch.cat([batch.observation.y for batch in q.structure.blocks[0].batches])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        structure = MatrixFree(rank=8, oversampling=4, probes=64)
+        structure = MatrixFree(tolerance=1e-3, rank=8, oversampling=4, probes=64)
         single = osc.laplace(model.float(), CATEGORICAL, (x.float(), y), structure=structure, prior=0.2)
         assert_close(osc.log_evidence(single), osc.log_evidence(q), 1e-3)
         assert_close(osc.functional_variance(single, x[:3].float()).double(), osc.functional_variance(q, x[:3]), 1e-3)
@@ -207,7 +211,7 @@ def test_single_precision_agrees_with_double_without_a_warning() -> None:
 def test_too_few_products_are_a_warning_with_numbers() -> None:
     q, *_ = fitted(MatrixFree(max_products=3, rank=1, oversampling=0))
     v = torch.randn(1, len(q.mean), dtype=torch.double)
-    with pytest.warns(UserWarning, match=says("relative residual", "1.5e-08")):
+    with pytest.warns(UserWarning, match=says("relative residual", "1.2e-04")):
         q.precision.solve(v)
     with pytest.warns(UserWarning, match=says("last of 3 steps")):
         q.sample(1)

@@ -1,5 +1,6 @@
 """A block that is never built: products by passes over the data, and a sketch of it as preconditioner."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,8 +27,8 @@ from osculate.structures.blocks._base import Delta, Precision
 from osculate.structures.blocks.batch import Batch
 from osculate.structures.blocks.low_rank import LowRankBlock
 
-#: Numbers that the Krylov bases made at once may hold.
-NUMBERS = 2**26
+#: Numbers that the Krylov bases made at once may hold, if they end after so many steps.
+NUMBERS, STEPS = 2**26, 50
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Accuracy:
     """How exact the answers of a matrix-free precision are.
 
     Attributes:
-        tolerance: on relative residuals, None for the square root of the rounding unit.
+        tolerance: on relative residuals, None for the fourth root of the rounding unit.
         max_products: with all data, for one solve.
         probes: random vectors for log determinants and diagonals.
         seed: of these.
@@ -135,7 +136,7 @@ class MatrixFreePrecision(Precision):
     @property
     def _tolerance(self) -> float:
         given = self.accuracy.tolerance
-        return torch.finfo(self.base.diagonal.dtype).eps ** 0.5 if given is None else given
+        return torch.finfo(self.base.diagonal.dtype).eps ** 0.25 if given is None else given
 
     def _exact(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         with torch.no_grad():
@@ -172,7 +173,7 @@ class MatrixFreePrecision(Precision):
 
     def _parts(self, v: Float[Tensor, "S p"]) -> Iterator[Float[Tensor, "s p"]]:
         """Some vectors at a time, so that their Krylov bases fit into memory."""
-        yield from v.split(max(1, NUMBERS // (v.shape[-1] * self._steps(v))))
+        yield from v.split(max(1, NUMBERS // (v.shape[-1] * min(STEPS, self._steps(v)))))
 
     def _flat(self, verb: Callable[[Tensor], Tensor], v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return verb(v.detach().reshape(-1, v.shape[-1])).reshape(v.shape)
@@ -221,6 +222,8 @@ class MatrixFreePrecision(Precision):
             quadrature(self._relative, part, log, self._tolerance, self._steps(part))
             for part in self._parts(self._probes)
         ]
+        if self.clamped:
+            _report_negative(found)
         return [replace(part, nodes=self._floored(part.nodes)) for part in found]
 
     @cached_property
@@ -264,3 +267,16 @@ class MatrixFreePrecision(Precision):
             x, remainder = solution.x.reshape(right.shape), solution.remainder.reshape(right.shape)
             found = right @ x.mT + x @ remainder.mT  # its error is the square of that of the solve
         return 0.5 * (found + found.mT)
+
+
+def _report_negative(found: list[Quadrature]) -> None:
+    """Warn of directions in which the log likelihood curves upwards, by eigenvalues relative to the prior below one."""
+    smallest = min(float(part.nodes.min()) for part in found)
+    if smallest < 1 - 1e-6:
+        count = torch.cat([part.integrate(lambda values: (values < 1 - 1e-6).double()) for part in found]).mean()
+        warnings.warn(
+            f"the Hessian has about {float(count):.0f} directions of negative curvature, down to {smallest - 1:.1e} of "
+            "the prior precision; they are left to the prior. The network may not be at a mode; curvature='ggn' has "
+            "none.",
+            stacklevel=2,
+        )
