@@ -44,6 +44,7 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
         raise TypeError(
             f"save writes Gaussian posteriors, got {type(q).__name__}. Save a plain network with safetensors."
         )
+    q.structure.require_storable()
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist: make it first.")
@@ -108,7 +109,9 @@ def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], 
             Block(tuple(b["names"]), b["kind"], tensors[f"positions.{n}"].long(), b["has_bias"])
             for n, b in enumerate(header["blocks"])
         ),
-        *(header["plan"][name] for name in ("floats", "inputs", "outputs")),
+        header["plan"]["floats"],
+        header["plan"]["inputs"],
+        header["plan"]["outputs"],
         tuple(header["plan"]["last_layer"]),
     )
     structure = _restore(header["structure"], structures.REGISTRY, "structure", tensors)

@@ -11,6 +11,7 @@ fallback: per-datum vector-Jacobian products, slower and never wrong.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -191,7 +192,11 @@ def pieces(
     step = plan.data_at_once(expected, memory, network.state_dtype.itemsize)
     for start in range(0, size, step):
         part = slice(start, start + step)
-        yield from _pieces_of(network, plan, take(x, part), lambda f, part=part: columns(f, part), memory)
+        yield from _pieces_of(network, plan, take(x, part), partial(_columns_of, columns, part), memory)
+
+
+def _columns_of(columns: Callable[[Tensor, slice], Columns], part: slice, f: Tensor) -> Columns:
+    return columns(f, part)
 
 
 def _pieces_of(

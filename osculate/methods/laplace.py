@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from osculate import curvature as curvatures, structures
 from osculate.batches import Data, as_batches, number_of_batches, require_finite
-from osculate.curvature.columns import Kind
+from osculate.curvature.columns import Hessian, Kind
 from osculate.curvature.observation import Observation
 from osculate.curvature.planning import make_plan
 from osculate.evidence import maximise_evidence
@@ -23,6 +23,7 @@ from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
 from osculate.registry import choose, lookup
 from osculate.structures import Structure
+from osculate.structures.hessian import without_negative_directions
 
 
 def laplace(
@@ -162,6 +163,8 @@ def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tup
                     statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
                 size += len(y)
         curvature.finish()
+    if isinstance(start.kind, Hessian):
+        curvature = without_negative_directions(curvature)
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
     return Fit(curvature, likelihood, statistics, size, start.plan, start.kind.name)

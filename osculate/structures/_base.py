@@ -145,6 +145,9 @@ class Curvature:
         mine, theirs = self.tensors(), other.tensors()
         return self.with_tensors({name: value + theirs[name].to(value) for name, value in mine.items()})
 
+    def require_storable(self) -> None:
+        """Raise ValueError, saying why, where the state is more than its tensors."""
+
     def tensors(self) -> dict[str, Tensor]:
         """The whole state, by block and name."""
         return {

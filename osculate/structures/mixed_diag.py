@@ -27,6 +27,8 @@ from osculate.structures.approx_diag import output_diagonal, parts
 from osculate.structures.blocks import DiagonalBlock
 from osculate.structures.diag import Diag
 
+#: Outputs up to which they count as a bottleneck themselves, where no module is narrower.
+FEW = 64
 ALTERNATIVES = "Use structure='diag' (exact, one column an output), 'approx_diag' (one backward pass) or 'kron'"
 
 
@@ -43,6 +45,7 @@ class MixedDiag(Diag):
     Args:
         bottleneck: name of the module whose output is z. By default the module with the narrowest output among those
             through which every parameter before them acts, narrower than the network's output; of several the last.
+            Where there is none and the outputs are at most 64, they are the bottleneck: the whole diagonal is exact.
         decoder: "squared" (the squared chain rule, one backward pass), "exact" (one column an output), or
             "rademacher" (unbiased: the squares of random combinations of all columns).
         samples: random combinations for "rademacher".
@@ -80,6 +83,8 @@ class MixedDiag(Diag):
                 "structure='diag' is as cheap for it, and exact."
             )
         split = self._split(observation)
+        if split is None:  # the outputs are the narrowest place: every layer stands before it
+            return super().add(curvature, observation, number)
         encoder = Until(observation.network, split.module)
         plan = split.plan(observation.plan, split.encoder)
         columns = split.columns(observation)
@@ -87,9 +92,9 @@ class MixedDiag(Diag):
             _accumulate(curvature, split.encoder, piece.forms)
         return self._add_decoder(curvature, observation, split)
 
-    def _split(self, observation: Observation) -> "Split":
+    def _split(self, observation: Observation) -> "Split | None":
         """Found on the first batch of a network, and kept for the others."""
-        kept: tuple[Network, Split] | None = self.__dict__.get("_kept")
+        kept: tuple[Network, Split | None] | None = self.__dict__.get("_kept")
         if kept is None or kept[0] is not observation.network:
             found = find_split(observation.network, observation.plan, observation.x, self.bottleneck)
             kept = (observation.network, found)
@@ -255,8 +260,8 @@ def tracking(network: Network, names: set[str]) -> Network:
     return part
 
 
-def find_split(network: Network, plan: Plan, x: Inputs, bottleneck: str | None) -> Split:
-    """Cut a network at a named module, or at its narrowest one.
+def find_split(network: Network, plan: Plan, x: Inputs, bottleneck: str | None) -> Split | None:
+    """Cut a network at a named module, or at its narrowest one; None where its few outputs are the narrowest place.
 
     Raises:
         ValueError: no module is narrower than the output with everything before it acting through it, the named
@@ -281,6 +286,8 @@ def find_split(network: Network, plan: Plan, x: Inputs, bottleneck: str | None) 
         encoder = _blocks_within(plan, before)
         if encoder and not before & behind:
             return _split(plan, name, widths[name], encoder)
+    if bottleneck is None and plan.outputs <= FEW:
+        return None
     raise ValueError(
         f"structure='mixed_diag' found no bottleneck: no module has fewer than the {plan.outputs} outputs of the "
         "network with everything before it acting through it alone. Name a module whose output may serve as one with "

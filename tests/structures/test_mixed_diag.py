@@ -166,11 +166,18 @@ def test_a_subset_of_the_parameters() -> None:
     assert_close(q.structure.dense().diagonal()[:30], truth[:30])
 
 
-@pytest.mark.parametrize("net", [lambda: Skip(6), lambda: nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 5))])
-def test_without_a_bottleneck_the_alternatives_are_named(net: Callable[[], nn.Module]) -> None:
-    x = torch.randn(6, 5)
-    with pytest.raises(ValueError, match=says("no bottleneck", "5 outputs", "'diag'", "'approx_diag'", "MixedDiag(")):
-        osc.laplace(net(), osc.likelihoods.Gaussian(), (x, x), structure="mixed_diag")
+def test_without_a_bottleneck_few_outputs_are_one_and_everything_is_exact() -> None:
+    net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 5)).double()
+    x, y = torch.randn(6, 5, dtype=torch.double), torch.arange(6) % 5
+    likelihood = osc.likelihoods.Categorical()
+    q = osc.laplace(net, likelihood, (x, y), structure="mixed_diag", prior=1.0)
+    assert_close(q.structure.dense().diagonal(), reference.ggn(net, likelihood, x, y).diagonal())
+
+
+def test_without_a_bottleneck_before_many_outputs_the_alternatives_are_named() -> None:
+    net, x = nn.Sequential(nn.Linear(5, 80), nn.Tanh(), nn.Linear(80, 70)), torch.randn(6, 5)
+    with pytest.raises(ValueError, match=says("no bottleneck", "70 outputs", "'diag'", "'approx_diag'", "MixedDiag(")):
+        osc.laplace(net, osc.likelihoods.Gaussian(), (x, torch.randn(6, 70)), structure="mixed_diag", prior=1.0)
 
 
 def test_an_unknown_bottleneck_is_answered_with_the_known_ones() -> None:

@@ -69,6 +69,8 @@ class Batch:
             return tensor.to(network.device, network.dtype if tensor.is_floating_point() else tensor.dtype)
 
         there = replace(
-            self.observation, network=network, x=apply(moved, self.observation.x), y=moved(self.observation.y)
+            self.observation,
+            network=network,
+            batch=(apply(moved, self.observation.x), moved(self.observation.y)),
         )
         return Batch(there, moved(self.f), None if self.columns is None else moved(self.columns))

@@ -9,7 +9,7 @@ the Frobenius norm, so never further from it than KFAC.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Float
@@ -43,7 +43,9 @@ class EigenBlock(KroneckerBlock):
         return {**super().tensors(), "corrected": self.corrected}
 
     def with_tensors(self, tensors: dict[str, Tensor]) -> "EigenBlock":
-        return replace(self, **tensors)
+        names = ("inputs", "outputs", "count", "corrected")
+        inputs, outputs, count, corrected = (tensors[name] for name in names)
+        return replace(self, inputs=inputs, outputs=outputs, count=count, corrected=corrected)
 
     def correct(self, form: Form) -> None:
         """Add one batch to the eigenvalues, in the basis of the factors as they stand."""
@@ -55,7 +57,7 @@ class EigenBlock(KroneckerBlock):
         step = max(1, ENTRIES // (len(form.g) * self.corrected.numel()))
         for start in range(0, form.g.shape[1], step):
             part = slice(start, start + step)
-            some = Outer(lambda part=part: form.inputs()[part], form.g[:, part])
+            some = Outer(partial(_some, form, part), form.g[:, part])
             self.corrected.add_(self._rotated_matrices(some).square().sum((0, 1)))
 
     @cached_property
@@ -65,3 +67,7 @@ class EigenBlock(KroneckerBlock):
     def dense(self) -> Float[Tensor, "p p"]:
         basis = [torch.kron(b, a) for b, a in zip(self._output_basis[1], self._input_basis[1], strict=True)]
         return torch.block_diag(*(u * s.reshape(-1) @ u.T for u, s in zip(basis, self.corrected, strict=True)))
+
+
+def _some(form: Outer, part: slice) -> Tensor:
+    return form.inputs()[part]
