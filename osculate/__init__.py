@@ -24,7 +24,7 @@ from osculate import (
     tasks as tasks,
 )
 from osculate.evidence import log_evidence as log_evidence, maximise_evidence as maximise_evidence
-from osculate.methods import laplace as laplace
+from osculate.methods import Subnetwork as Subnetwork, laplace as laplace
 from osculate.predictive import (
     functional_variance as functional_variance,
     predict as predict,

@@ -52,6 +52,7 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
     tensors |= {f"curvature.{name}": value for name, value in q.structure.tensors().items()}
     tensors |= {f"statistics.{name}": value for name, value in q.fit.statistics.items()}
     tensors |= {f"positions.{n}": block.positions.int() for n, block in enumerate(q.fit.plan.blocks)}
+    tensors |= {f"kept.{n}": b.kept.int() for n, b in enumerate(q.fit.plan.blocks) if b.kept is not None}
     tensors["prior.precision"] = q.prior.precision
     header = {
         "format": FORMAT,
@@ -105,23 +106,26 @@ def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], 
     network.module.to(dtype=next(value.dtype for value in stored.values() if value.is_floating_point()))
     fill(network.module, stored, path)
     plan = Plan(
-        tuple(
-            Block(tuple(b["names"]), b["kind"], tensors[f"positions.{n}"].long(), b["has_bias"])
-            for n, b in enumerate(header["blocks"])
-        ),
+        tuple(_block(b, n, tensors) for n, b in enumerate(header["blocks"])),
         header["plan"]["floats"],
         header["plan"]["inputs"],
         header["plan"]["outputs"],
         tuple(header["plan"]["last_layer"]),
     )
     structure = _restore(header["structure"], structures.REGISTRY, "structure", tensors)
-    curvature = structure.zero(plan.blocks, network.space, network.state_dtype, network.device)
+    curvature = structure.zero(plan.specs, network.space, network.state_dtype, network.device)
     curvature = curvature.with_tensors(_part(tensors, "curvature"))
     fit_likelihood = _restore(header["fit_likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     fit = Fit(curvature, fit_likelihood, _part(tensors, "statistics"), header["num_data"], plan, header["kind"])
     likelihood: Likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     prior: Prior = lookup("prior", header["prior"], priors.REGISTRY)(tensors["prior.precision"])
     return Gaussian(network, fit, likelihood, prior, header["temperature"])
+
+
+def _block(b: Mapping[str, Any], number: int, tensors: Mapping[str, Tensor]) -> Block:
+    kept = tensors.get(f"kept.{number}")
+    positions = tensors[f"positions.{number}"].long()
+    return Block(tuple(b["names"]), b["kind"], positions, b["has_bias"], None if kept is None else kept.long())
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -40,17 +40,30 @@ class Block:
         kind: "outer" (affine operation), "dense" (rows), or "fallback" (rows from vector-Jacobian products).
         positions: where each entry of the block's forms stands in θ: (G, O, I) for "outer", (p,) otherwise.
         has_bias: whether the last input feature is the constant one of a bias.
+        kept: which of the entries a subnetwork keeps, None for all.
     """
 
     names: tuple[str, ...]
     kind: str
     positions: Tensor
     has_bias: bool = False
+    kept: Tensor | None = None
 
     @property
     def size(self) -> int:
         """p, the number of parameters of the block."""
         return self.positions.numel()
+
+    @property
+    def reduced(self) -> "Block":
+        """The block as structures see it: the entries that are kept, without the factors of the whole."""
+        if self.kept is None:
+            return self
+        return Block(self.names, "dense", self.positions.reshape(-1)[self.kept])
+
+    def restricted(self, wanted: Tensor) -> "Block":
+        """The block with those entries alone whose positions in θ are wanted, a mask (P,)."""
+        return replace(self, kept=wanted[self.positions.reshape(-1)].nonzero().squeeze(-1))
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,18 @@ class Plan:
     inputs: int
     outputs: int
     last_layer: tuple[str, ...]
+
+    @property
+    def specs(self) -> tuple[Block, ...]:
+        """The blocks as structures see them."""
+        return tuple(block.reduced for block in self.blocks)
+
+    def restricted(self, wanted: Tensor) -> "Plan":
+        """The plan of a subnetwork, whose parameters are given by a mask (P,)."""
+        blocks = [block.restricted(wanted) for block in self.blocks]
+        blocks = [block for block in blocks if block.kept is not None and len(block.kept)]
+        floats = self.floats + max(block.size for block in blocks)
+        return replace(self, blocks=tuple(blocks), floats=floats)
 
     def data_at_once(self, columns: int, memory: int | None, itemsize: int = 4) -> int:
         """How many data fit into the memory with this number of columns; one at least."""
@@ -238,7 +263,14 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor,
         rows = fallback_forms(network, names, x, cotangents)
         rows = [in_state_dtype(form, network.state_dtype) for form in rows]
         result.update(zip(fallback, rows, strict=True))
-    return dict(sorted(result.items()))
+    return {number: _kept(plan.blocks[number], form) for number, form in sorted(result.items())}
+
+
+def _kept(block: Block, form: Form) -> Form:
+    if block.kept is None:
+        return form
+    rows = form.rows()
+    return Dense(rows[..., block.kept.to(rows.device)])
 
 
 def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:

@@ -37,7 +37,7 @@ def log_evidence(q: Any) -> Float[Tensor, ""]:
     statistics = {name: value.double() for name, value in q.fit.statistics.items()}
     fit = q.likelihood.log_likelihood(statistics) / q.temperature
     delta = q.prior.vector(q.network.space).double().to(q.mean.device)
-    theta = q.mean.double()
+    theta = q.mean.double() * q.structure.covered.to(q.mean.device)
     # the constants of prior and volume, P/2 log 2π, cancel; so does log |diag δ|, against that of Λ
     return fit - 0.5 * (delta * theta.square()).sum() - 0.5 * q.precision.log_det_ratio()
 

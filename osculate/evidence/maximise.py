@@ -177,7 +177,8 @@ class Problem:
     @cached_property
     def _squares(self) -> Float[Tensor, " G"]:
         """‖θ_g‖² of each group."""
-        return self.q.prior.totals(self.q.mean.double().square(), self.q.network.space).reshape(-1).cpu()
+        theta = self.q.mean.double() * self.q.structure.covered.to(self.q.mean.device)
+        return self.q.prior.totals(theta.square(), self.q.network.space).reshape(-1).cpu()
 
     @torch.no_grad()
     def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:

@@ -2,3 +2,4 @@
 
 from osculate.methods.laplace import laplace as laplace
 from osculate.methods.map import MAP as MAP
+from osculate.methods.subnetwork import Subnetwork as Subnetwork

@@ -17,12 +17,13 @@ from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.likelihoods import Likelihood
 from osculate.memory import budget
+from osculate.methods.subnetwork import Subnetwork, Units
 from osculate.parameters import Network, require_deterministic_layers, select, trainable
 from osculate.posteriors import Fit, Gaussian
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
 from osculate.registry import choose, lookup
-from osculate.structures import Structure
+from osculate.structures import Diag, Structure
 from osculate.structures.hessian import without_negative_directions
 
 
@@ -34,7 +35,7 @@ def laplace(
     structure: str | Structure = "kron",
     curvature: str | Kind = "ggn",
     prior: str | float | Prior = "evidence",
-    subset: str | Iterable[str] = "all",
+    subset: str | Iterable[str] | Subnetwork = "all",
     memory: str | int | None = None,
     progress: bool = False,
 ) -> Gaussian:
@@ -57,8 +58,8 @@ def laplace(
             "empirical_fisher", "hessian", or an object such as ``osc.curvature.Fisher(samples=5)``.
         prior: "evidence" (one precision a parameter tensor, and the noise scale of a Gaussian likelihood, by the
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
-        subset: "all" (every parameter that requires gradients), "last_layer", or a list of parameter and module names
-            (which counts frozen parameters in).
+        subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
+            (which counts frozen parameters in), or ``osc.Subnetwork(fraction)`` of single parameters.
         memory: what the temporaries of the pass may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of
             what is free where that is less.
         progress: show a progress bar.
@@ -94,7 +95,11 @@ def laplace(
     first = next(batches)
     network = _network(model, subset, first[0])
     start = _observe(network, likelihood, kind, first, memory)
-    fit = _fit(start, matrix, chain([chain([first], batches)], _again(data, matrix, progress)))
+    every: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
+    if isinstance(subset, Subnetwork):
+        start = _restricted(start, subset, matrix, data, every, progress)
+        every = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
+    fit = _fit(start, matrix, chain([every], _again(data, matrix, progress)))
     q = Gaussian(network, fit, likelihood, chosen_prior)
     return maximise_evidence(q) if by_evidence else q
 
@@ -122,8 +127,42 @@ def _again(data: Data, structure: Structure, progress: bool) -> Iterator[Iterato
         yield _tracked(data, progress, f"{structure.name} curvature, pass {number + 1} of {structure.passes}")
 
 
-def _network(model: nn.Module, subset: str | Iterable[str], x: Inputs) -> Network:
+def _restricted(
+    start: Observation,
+    subset: Subnetwork,
+    structure: Structure,
+    data: Data,
+    batches: Iterator[tuple[Inputs, Tensor]],
+    progress: bool,
+) -> Observation:
+    """The plan of the chosen subnetwork, after a pass over the data where the choice needs one."""
+    if not structure.entrywise:
+        raise ValueError(
+            f"structure={structure.name!r} cannot keep single parameters of a layer. For a Subnetwork use 'full', "
+            "'block' or 'diag', or name whole layers as the subset."
+        )
+    if isinstance(data, Iterator):
+        raise ValueError(f"a Subnetwork reads the data twice, and {type(data).__name__} can be read only once.")
+    other = replace(start, kind=Units())
+
+    def diagonals() -> tuple[Tensor, Tensor]:
+        again = _tracked(data, progress, "choice of the subnetwork")
+        return _diagonal(_fit(start, Diag(), [batches])), _diagonal(_fit(other, Diag(), [again]))
+
+    return replace(start, plan=start.plan.restricted(subset.mask(start.network, diagonals)))
+
+
+def _diagonal(fit: Fit) -> Tensor:
+    values = torch.zeros(fit.curvature.space.size)
+    for block in fit.curvature.blocks:
+        values[block.positions.cpu()] = block.tensors()["values"].cpu().to(values)
+    return values
+
+
+def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inputs) -> Network:
     names = trainable(model)
+    if isinstance(subset, Subnetwork):
+        return Network(model, names)
     if not isinstance(subset, str):
         return Network(model, select(model, subset))
     choose("subset", subset, ("all", "last_layer"))
@@ -151,7 +190,7 @@ def _observe(
 def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tuple[Inputs, Tensor]]]) -> Fit:
     """The curvature and the likelihood's statistics, summed over all batches."""
     network, likelihood = start.network, start.likelihood
-    curvature = structure.zero(start.plan.blocks, network.space, network.state_dtype, network.device)
+    curvature = structure.zero(start.plan.specs, network.space, network.state_dtype, network.device)
     statistics: dict[str, Tensor] = {}
     size = 0
     for number, batches in enumerate(passes):

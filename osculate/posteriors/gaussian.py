@@ -124,11 +124,13 @@ class Gaussian(Posterior):
         """log q(θ) of flat parameter vectors."""
         offset = theta - self.mean
         square = (offset * self.precision.multiply(offset)).sum(-1)
-        return 0.5 * (self.log_det().to(theta.dtype) - square - self.mean.numel() * log(2 * pi))
+        size = int(self.structure.covered.sum())
+        return 0.5 * (self.log_det().to(theta.dtype) - square - size * log(2 * pi))
 
     def log_det(self) -> Float[Tensor, ""]:
-        """log |Λ| of the posterior precision."""
-        return self.precision.log_det_ratio() + self.prior.vector(self.network.space).double().log().sum()
+        """log |Λ| of the posterior precision, over the parameters that the posterior is over."""
+        logs = self.prior.vector(self.network.space).double().log()
+        return self.precision.log_det_ratio() + logs[self.structure.covered.to(logs.device)].sum()
 
     def variance(self) -> Float[Tensor, " P"]:
         """The posterior variance of each parameter, the diagonal of Λ⁻¹."""

@@ -6,11 +6,11 @@ A structure only decides which block keeps which kind of matrix; the matrices th
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from osculate.curvature.engine import Block as BlockSpec
@@ -27,6 +27,8 @@ class Structure(ABC):
     name: ClassVar[str]
     #: How often the data are read.
     passes: ClassVar[int] = 1
+    #: Whether any set of single parameters can be kept, as a subnetwork asks.
+    entrywise: ClassVar[bool] = False
 
     @abstractmethod
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
@@ -70,11 +72,18 @@ def _joined(specs: list[BlockSpec]) -> BlockSpec:
     return BlockSpec(names, "dense", torch.cat([spec.positions.reshape(-1) for spec in specs]))
 
 
+def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:
+    """For each entry of a block, the number of the tensor among the block's that it belongs to."""
+    starts = torch.tensor(space.offsets())
+    tensors = torch.bucketize(spec.positions.reshape(-1).cpu(), starts, right=True) - 1
+    place = {name: number for number, name in enumerate(spec.names)}
+    return torch.tensor([place.get(name, -1) for name in space.names])[tensors]
+
+
 def _expanded(spec: BlockSpec, value: Mapping[str, Tensor], space: ParameterSpace) -> list[Tensor]:
     """One value a tensor, spread over the entries of a block in its order."""
     if spec.kind != "outer":
-        sizes = dict(zip(space.names, space.sizes, strict=True))
-        return [value[name].expand(sizes[name]) for name in spec.names]
+        return [torch.stack([value[name] for name in spec.names])[_owners(spec, space)]]
     weight = value[spec.names[0]].expand(spec.positions.shape)
     if not spec.has_bias:
         return [weight]
@@ -84,8 +93,8 @@ def _expanded(spec: BlockSpec, value: Mapping[str, Tensor], space: ParameterSpac
 def _split(spec: BlockSpec, values: Tensor, space: ParameterSpace) -> list[Tensor]:
     """The entries of a block by tensor: the inverse of :func:`_expanded`."""
     if spec.kind != "outer":
-        sizes = dict(zip(space.names, space.sizes, strict=True))
-        return list(values.split([sizes[name] for name in spec.names]))
+        owners = _owners(spec, space).to(values.device)
+        return [values[owners == number] for number in range(len(spec.names))]
     values = values.reshape(spec.positions.shape)
     return [values[..., :-1], values[..., -1]] if spec.has_bias else [values]
 
@@ -144,6 +153,14 @@ class Curvature:
             raise TypeError(f"structure {self.structure.name!r} cannot be added: fit both data sets together.")
         mine, theirs = self.tensors(), other.tensors()
         return self.with_tensors({name: value + theirs[name].to(value) for name, value in mine.items()})
+
+    @cached_property
+    def covered(self) -> Bool[Tensor, " P"]:
+        """The parameters that the posterior is over; all but those outside of a subnetwork."""
+        mask = torch.zeros(self.space.size, dtype=torch.bool)
+        for block in self.blocks:
+            mask[block.positions.cpu()] = True
+        return mask
 
     def require_storable(self) -> None:
         """Raise ValueError, saying why, where the state is more than its tensors."""
@@ -231,16 +248,17 @@ class PosteriorPrecision:
             specs = [self.curvature.specs[number] for number in group]
             totals = part.determined_totals(partial(_split_all, specs, space=self.space))
             found.update(zip([name for spec in specs for name in spec.names], totals, strict=True))
-        return torch.stack([found[name] for name in self.space.names])
+        zero = torch.zeros_like(next(iter(found.values())))
+        return torch.stack([found.get(name, zero) for name in self.space.names])
 
     def _assembled(self, values: list[Tensor]) -> Float[Tensor, " P"]:
-        result = values[0].new_empty(self.space.size)
+        result = values[0].new_zeros(self.space.size)  # what no block holds is known exactly
         for value, block in zip(values, self.curvature.blocks, strict=True):
             result[block.positions] = value.to(result)
         return result
 
     def _blockwise(self, verb: str, v: Tensor) -> Tensor:
-        result = torch.empty_like(v)
+        result = torch.zeros_like(v)
         for part, block in zip(self.parts, self.curvature.blocks, strict=True):
             result[..., block.positions] = getattr(part, verb)(v[..., block.positions])
         return result

@@ -25,6 +25,7 @@ class BlockDiagonal(Structure):
     """
 
     name: ClassVar[str] = "block"
+    entrywise: ClassVar[bool] = True
     limit: int = 10_000
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:

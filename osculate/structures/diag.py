@@ -19,6 +19,7 @@ class Diag(Structure):
     """The exact diagonal of G: P memory, any prior."""
 
     name: ClassVar[str] = "diag"
+    entrywise: ClassVar[bool] = True
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """A diagonal block."""

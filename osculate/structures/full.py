@@ -24,6 +24,7 @@ class Full(Structure):
     """
 
     name: ClassVar[str] = "full"
+    entrywise: ClassVar[bool] = True
     limit: int = 20_000
 
     def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
@@ -43,13 +44,14 @@ class Full(Structure):
     def zero(
         self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
     ) -> Curvature:
-        if space.size > self.limit:
+        size = sum(spec.size for spec in specs)
+        if size > self.limit:
             # the matrix, its double-precision copy and the factor
-            gigabytes = space.size**2 * (torch.finfo(dtype).bits / 8 + 16) / 1e9
+            gigabytes = size**2 * (torch.finfo(dtype).bits / 8 + 16) / 1e9
             raise ValueError(
-                f"structure='full' on {space.size:,} parameters needs about {gigabytes:,.0f} GB of memory and "
-                f"{space.size**3 / 3e12:,.0f} teraflops for each factorisation (limit: {self.limit:,} parameters). "
+                f"structure='full' on {size:,} parameters needs about {gigabytes:,.0f} GB of memory and "
+                f"{size**3 / 3e12:,.0f} teraflops for each factorisation (limit: {self.limit:,} parameters). "
                 "Use structure='kron' (the default) or 'diag', or subset='last_layer'; "
-                f"osc.structures.Full(limit={space.size}) insists."
+                f"osc.structures.Full(limit={size}) insists."
             )
         return super().zero(specs, space, dtype, device)

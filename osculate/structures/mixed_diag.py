@@ -65,6 +65,7 @@ class MixedDiag(Diag):
     """
 
     name: ClassVar[str] = "mixed_diag"
+    entrywise: ClassVar[bool] = False
     bottleneck: str | None = None
     decoder: str = "squared"
     samples: int = 10
