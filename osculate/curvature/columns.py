@@ -20,11 +20,13 @@ class Columns:
         count: V.
         part: gives columns start to stop, (stop − start, N, *C).
         group: columns that belong together; they are cut at multiples of this number.
+        identity: whether they are the unit vectors of the outputs, in their own order.
     """
 
     count: int
     part: Callable[[int, int], Tensor]
     group: int = 1
+    identity: bool = False
 
     @classmethod
     def of(cls, columns: Float[Tensor, "V N *C"]) -> "Columns":
@@ -71,7 +73,7 @@ class Columns:
                 columns = likelihood.merge(columns.reshape(stop - start, 1, -1, group), (1, *f.shape[1:]))
             return columns.expand(-1, len(f), *f.shape[1:])
 
-        return cls(size, part, group)
+        return cls(size, part, group, likelihood is None or f.ndim == 2)
 
 
 class Kind(ABC):

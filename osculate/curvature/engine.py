@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from osculate.curvature.columns import Columns
 from osculate.curvature.fallback import fallback_forms
-from osculate.curvature.forms import Dense, Form, Outer, concatenate
+from osculate.curvature.forms import AnyForm, Dense, Form, Outer, Unit, concatenate
 from osculate.curvature.layers import REWRITES, RULES, Call, Sources, Use
 from osculate.curvature.pullback import pull
 from osculate.inputs import Inputs, apply, count, take, tensors
@@ -190,7 +190,7 @@ class Piece:
     first: bool
     last: bool
     group: int
-    forms: dict[int, Form]
+    forms: Mapping[int, AnyForm]
 
 
 def pieces(
@@ -230,6 +230,9 @@ def _pieces_of(
     tape = record(network, x)
     f = tape.f.detach().to(network.state_dtype)
     every = columns(f)
+    if every.identity and (unit := _last_layer(network, plan, tape)) is not None:
+        yield Piece(f, True, True, every.group, {0: unit})
+        return
     step = plan.columns_at_once(len(f), memory, f.itemsize)
     step = every.count if step >= every.count else max(1, step // every.group) * every.group
     for start in range(0, every.count, step):
@@ -238,6 +241,20 @@ def _pieces_of(
         if start:
             found = {n: replace(form, fresh=False) if isinstance(form, Outer) else form for n, form in found.items()}
         yield Piece(f, start == 0, stop == every.count, every.group, found)
+
+
+def _last_layer(network: Network, plan: Plan, tape: Tape) -> Unit | None:
+    """The closed form, where the only block is the affine layer whose outputs are those of the network."""
+    if len(plan.blocks) != 1 or plan.blocks[0].kind != "outer" or plan.blocks[0].kept is not None or tape.f.ndim != 2:
+        return None
+    uses = [(use, edge) for use, edge, _ in tape.uses if set(use.names) <= set(plan.blocks[0].names)]
+    end = get_gradient_edge(tape.f)
+    if tape.uncovered or len(uses) != 1 or uses[0][1].node is not end.node:
+        return None
+    form = in_state_dtype(uses[0][0].form(torch.zeros_like(tape.f).unsqueeze(0)), network.state_dtype)
+    if not isinstance(form, Outer) or form.g.shape[2:4] != (1, 1):
+        return None
+    return Unit(form.inputs, tape.f.shape[1])
 
 
 def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor, retain_graph: bool) -> dict[int, Form]:

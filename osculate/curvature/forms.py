@@ -89,7 +89,34 @@ class Dense:
         return Dense(self.j[:, :1])
 
 
+@dataclass(frozen=True)
+class Unit:
+    r"""The Jacobian of a last layer in closed form, J_n = I ⊗ a_nᵀ: one row for each of its O outputs.
+
+    Attributes:
+        inputs: gives a, as in :class:`Outer` with one position and one group.
+        outputs: O.
+    """
+
+    inputs: Callable[[], Float[Tensor, "N 1 1 I"]]
+    outputs: int
+
+    @property
+    def a(self) -> Float[Tensor, "N 1 1 I"]:
+        """The inputs of the layer."""
+        return self.inputs()
+
+    def rows(self) -> Float[Tensor, "V N p"]:
+        """The rows themselves, of which all but one I-th are zero."""
+        a = self.a[:, 0, 0]
+        eye = torch.eye(self.outputs, dtype=a.dtype, device=a.device)
+        return torch.einsum("vo,ni->vnoi", eye, a).flatten(2)
+
+
+#: What a layer rule makes.
 Form: TypeAlias = Outer | Dense
+#: What a structure takes.
+AnyForm: TypeAlias = Outer | Dense | Unit
 
 
 def matrices(a: Float[Tensor, "N R G I"], g: Float[Tensor, "V N R G O"]) -> Float[Tensor, "V N G O I"]:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from osculate.curvature.engine import Block as BlockSpec
-from osculate.curvature.forms import Dense, Form
+from osculate.curvature.forms import AnyForm, Dense, Unit
 from osculate.curvature.observation import Observation
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
@@ -122,10 +122,11 @@ class Curvature:
     specs: tuple[BlockSpec, ...]
     space: ParameterSpace
 
-    def accumulate(self, forms: Mapping[int, Form]) -> None:
+    def accumulate(self, forms: Mapping[int, AnyForm]) -> None:
         """Add one more batch, in place: for a state that is still being made and that nobody else holds."""
         for block, group in zip(self.blocks, self.groups, strict=True):
             if (form := self._form(group, forms)) is not None:
+                assert not isinstance(form, Unit)  # it stands for the identity columns of a predictive
                 block.accumulate(form)
 
     def finish(self) -> None:
@@ -133,7 +134,7 @@ class Curvature:
         for block in self.blocks:
             block.finish()
 
-    def _form(self, group: tuple[int, ...], forms: Mapping[int, Form]) -> Form | None:
+    def _form(self, group: tuple[int, ...], forms: Mapping[int, AnyForm]) -> AnyForm | None:
         present = [n for n in group if n in forms]
         if len(group) == 1:
             return forms[group[0]] if present else None
@@ -181,7 +182,7 @@ class Curvature:
         ]
         return replace(self, blocks=tuple(blocks))
 
-    def project(self, forms: Mapping[int, Form], events: int) -> Iterator[Any]:
+    def project(self, forms: Mapping[int, AnyForm], events: int) -> Iterator[Any]:
         """What :meth:`PosteriorPrecision.contract` needs of the forms of some data, for any prior; block by block."""
         for block, group in zip(self.blocks, self.groups, strict=True):
             form = self._form(group, forms)
@@ -289,7 +290,7 @@ class PosteriorPrecision:
         assert total is not None
         return total
 
-    def covariance_of_rows(self, forms: Mapping[int, Form]) -> Float[Tensor, "K K"]:
+    def covariance_of_rows(self, forms: Mapping[int, AnyForm]) -> Float[Tensor, "K K"]:
         """J Λ⁻¹ Jᵀ over all rows of all data together, K = N·V ordered by datum; one block at a time."""
         total: Tensor | None = None
         for part, group in zip(self.parts, self.curvature.groups, strict=True):

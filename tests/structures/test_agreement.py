@@ -1,10 +1,15 @@
 """Every structure over the zoo: exact where it claims to be, and its algebra equal to its own dense matrix."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 import osculate as osc
 from osculate.curvature import reference
+from osculate.curvature.columns import Columns
+from osculate.curvature.engine import Piece, pieces
+from osculate.curvature.forms import Unit
 from osculate.inputs import take
 from tests.laws import (
     STRUCTURES,
@@ -160,3 +165,22 @@ def test_outputs_of_several_axes_are_flattened() -> None:
     assert osc.functional_variance(q, x).shape == (5, 6, 6)
     assert osc.predict(q, x).mean.shape == (5, 2, 3)
     check_functional_variance(q, reference.jacobian(model, x), x)
+
+
+@pytest.mark.parametrize("structure", ["kron", "ekfac", "diag", "full"])
+def test_a_last_layer_in_closed_form_equals_its_dense_matrix(structure: str) -> None:
+    model, x = ZOO["conv2d"].model(), ZOO["conv2d"].x(6)
+    likelihood = LIKELIHOODS["categorical"]
+    y = targets(likelihood, model, x)
+    q = osc.laplace(model, likelihood, (x, y), structure=structure, subset="last_layer", prior=0.7)
+    q = q.replace(prior=uneven(PRIORS["layerwise"], q.network.space))
+    for name, p in model.named_parameters():
+        p.requires_grad_(name in q.network.space.names)
+    check_functional_variance(q, reference.jacobian(model, x), x)
+    piece = next(iter(projected_pieces(q, x)))
+    assert isinstance(next(iter(piece.forms.values())), Unit)
+
+
+def projected_pieces(q: osc.posteriors.Gaussian, x: torch.Tensor) -> Iterator[Piece]:
+    plan = q.fit.plan
+    return pieces(q.network, plan, x, lambda f, part: Columns.units(f, 1), plan.outputs, None)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import Form
+from osculate.curvature.forms import AnyForm, Form
 
 
 class Block(ABC):
@@ -37,7 +37,7 @@ class Block(ABC):
         """Complete what :meth:`accumulate` left half done for speed, in place."""
 
     @abstractmethod
-    def project(self, form: Form, events: int) -> Any:
+    def project(self, form: AnyForm, events: int) -> Any:
         """What is needed of a form for :meth:`Precision.contract` with any prior: the costly part, done once."""
 
     @abstractmethod
@@ -123,9 +123,12 @@ def grams(rows: Float[Tensor, "V N p"], events: int) -> Float[Tensor, "N T E E"]
 
 
 def weighted_grams(
-    g: Float[Tensor, "V N G O"], weights: Float[Tensor, "N G O"], events: int
+    g: Float[Tensor, "V N G O"] | None, weights: Float[Tensor, "N G O"], events: int
 ) -> Float[Tensor, "N T E E"]:
-    """Σ_o w_o g_eo g_fo in groups of E consecutive columns; of E = 1, ``g`` holds the squares."""
+    """Σ_o w_o g_eo g_fo in groups of E consecutive columns; of E = 1, ``g`` holds the squares, None is the identity."""
+    if g is None:
+        each = weights.flatten(1)
+        return each[..., None, None] if events == 1 else each.diag_embed().unsqueeze(1)
     if events == 1:
         return (g * weights).sum((2, 3)).T[..., None, None]
     grouped = g.unflatten(0, (-1, events))

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import Form
+from osculate.curvature.forms import AnyForm, Form
 from osculate.linalg import add_gram, cholesky, eigh, mirror
 from osculate.structures.blocks._base import Block, Delta, Precision, grams
 
@@ -38,7 +38,7 @@ class DenseBlock(Block):
     def finish(self) -> None:
         mirror(self.matrix.unsqueeze(0))
 
-    def project(self, form: Form, events: int) -> Any:
+    def project(self, form: AnyForm, events: int) -> Any:
         return form.rows()
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DensePrecision":

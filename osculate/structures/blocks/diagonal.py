@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import Form, Outer, rows_in_parts
+from osculate.curvature.forms import AnyForm, Form, Outer, Unit, rows_in_parts
 from osculate.structures.blocks._base import Block, Delta, Precision, grams, weighted_grams
 
 #: Entries of the rows that are formed at once.
@@ -46,10 +46,12 @@ class DiagonalBlock(Block):
             for rows in rows_in_parts(form, ENTRIES):
                 self.values.add_(rows.square().sum((0, 1)))
 
-    def project(self, form: Form, events: int) -> Any:
+    def project(self, form: AnyForm, events: int) -> Any:
         if isinstance(form, Outer) and form.shared == 1:
             g = form.g[:, :, 0]
             return form.a[:, 0].square(), g.square() if events == 1 else g
+        if isinstance(form, Unit):
+            return form.a[:, 0].square(), None
         return form.rows().square() if events == 1 else form.rows()
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DiagonalPrecision":

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import Form, Outer
+from osculate.curvature.forms import AnyForm, Outer
 from osculate.structures.blocks.kronecker import KroneckerBlock
 
 #: Entries of the rotated rows that are formed at once.
@@ -47,7 +47,7 @@ class EigenBlock(KroneckerBlock):
         inputs, outputs, count, corrected = (tensors[name] for name in names)
         return replace(self, inputs=inputs, outputs=outputs, count=count, corrected=corrected)
 
-    def correct(self, form: Form) -> None:
+    def correct(self, form: AnyForm) -> None:
         """Add one batch to the eigenvalues, in the basis of the factors as they stand."""
         assert isinstance(form, Outer)
         if form.shared == 1:

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import Form, Outer, matrices
+from osculate.curvature.forms import AnyForm, Form, Outer, Unit, matrices
 from osculate.linalg import add_gram, eigh, mirror
 from osculate.structures.blocks._base import Block, Delta, Precision, grams, weighted_grams
 
@@ -96,11 +96,13 @@ class KroneckerBlock(Block):
         """Matrices out of the eigenbasis."""
         return self._output_basis[1] @ v @ self._input_basis[1].mT
 
-    def project(self, form: Form, events: int) -> Any:
+    def project(self, form: AnyForm, events: int) -> Any:
         if isinstance(form, Outer) and form.shared == 1:
             a = torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1])
             g = torch.einsum("vngo,gop->vngp", form.g[:, :, 0], self._output_basis[1])
             return a, g.square() if events == 1 else g
+        if isinstance(form, Unit):
+            return torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1]), None
         if isinstance(form, Outer):
             return self._rotated_matrices(form)
         shape = (len(self.outputs), self.outputs.shape[-1], self.inputs.shape[-1])
@@ -263,4 +265,9 @@ class KroneckerPrecision(Precision):
             u = self.block.bias_direction().squeeze(1)
             along = torch.einsum("ngi,goi->ngo", a * u, self._inverse)
             weights = weights - self._downdate * along.square()
-        return weighted_grams(g, weights, events)
+        if g is not None:
+            return weighted_grams(g, weights, events)
+        basis = self.block._output_basis[1][0]  # of a last layer: Σ_o w_o u_o u_oᵀ
+        if events == 1:
+            return (weights[:, 0] @ basis.square().T)[..., None, None]
+        return ((basis * weights) @ basis.T).unsqueeze(1)

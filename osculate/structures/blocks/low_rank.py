@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import Form, rows_in_parts
+from osculate.curvature.forms import AnyForm, Form, rows_in_parts
 from osculate.linalg import DiagonalPlusLowRank, nystrom, signs
 from osculate.structures.blocks._base import Block, Delta, Precision, grams
 
@@ -75,7 +75,7 @@ class LowRankBlock(Block):
         theta[:, self.positions] = v
         return product(theta)[:, self.positions]
 
-    def project(self, form: Form, events: int) -> Any:
+    def project(self, form: AnyForm, events: int) -> Any:
         return form.rows()
 
     @cached_property

@@ -1,0 +1,216 @@
+"""What other Laplace libraries refuse or get wrong works here: one test for each row of the comparison."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, IterableDataset
+
+import osculate as osc
+from osculate.inputs import call
+from tests.laws import targets
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+class Skip(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.again, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.again(self.first(x).tanh())
+        return self.head(x + self.again(x.tanh()))  # a layer called twice
+
+
+def conv(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 4, 3), *layers, nn.Flatten(), nn.LazyLinear(3))
+
+
+IMAGE, VECTOR, TOKENS = (2, 6, 5), (4,), (5, 4)
+NETWORKS = {
+    "BatchNorm": (lambda: conv(nn.BatchNorm2d(4), nn.ReLU()), IMAGE),
+    "LayerNorm": (lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, 3)), VECTOR),
+    "GroupNorm": (lambda: conv(nn.GroupNorm(2, 4), nn.ReLU()), IMAGE),
+    "PReLU": (lambda: conv(nn.PReLU(4)), IMAGE),
+    "GELU": (lambda: conv(nn.GELU()), IMAGE),
+    "residual and tied": (Skip, VECTOR),
+    "in-place ReLU": (lambda: conv(nn.ReLU(inplace=True)), IMAGE),
+    "transformer encoder layer": (
+        lambda: nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.Flatten(), nn.Linear(20, 3)),
+        TOKENS,
+    ),
+    "LSTM": (Recurrent, TOKENS),
+    "ConvTranspose2d": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 3, 2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3)),
+        IMAGE,
+    ),
+    "Conv1d": (lambda: nn.Sequential(nn.Conv1d(5, 3, 2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3)), TOKENS),
+    "grouped Conv2d": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3)),
+        IMAGE,
+    ),
+}
+
+
+def ready(build: object, shape: tuple[int, ...], n: int = 12) -> tuple[nn.Module, Tensor]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, x = build().eval(), torch.randn(n, *shape)
+        model(x)  # lazy layers take their shapes
+    return model, x
+
+
+@pytest.mark.parametrize("structure", ["kron", "diag"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_architectures_are_fitted_and_predict(name: str, structure: str) -> None:
+    model, x = ready(*NETWORKS[name])
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, torch.arange(len(x)) % 3), structure=structure)
+    assert all(block.kind != "fallback" for block in q.fit.plan.blocks)
+    p = osc.predict(q, x[:4]).probs
+    assert p.shape == (4, 3)
+    assert bool(p.isfinite().all())
+
+
+@pytest.mark.parametrize("subset", ["all", "last_layer"])
+@pytest.mark.parametrize("structure", ["kron", "diag"])
+@pytest.mark.parametrize("task", ["segmentation", "image regression"])
+def test_image_outputs_of_all_weights_and_of_the_last_layer(task: str, structure: str, subset: str) -> None:
+    model, x = ready(lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 1)), IMAGE)
+    likelihood = osc.likelihoods.Categorical(class_axis=1) if task == "segmentation" else osc.likelihoods.Gaussian(0.3)
+    y = targets(likelihood, model, x)
+    q = osc.laplace(model, likelihood, (x, y), structure=structure, subset=subset)
+    predictive = osc.predict(q, x[:2])
+    assert predictive.batch_shape == y[:2].shape
+    assert osc.functional_variance(q, x[:2], diagonal=True).shape == (2, 3, 6, 5)
+    assert bool(predictive.log_prob(y[:2]).isfinite().all())
+
+
+def test_one_logit() -> None:
+    model, x = ready(lambda: nn.Linear(4, 1), VECTOR)
+    q = osc.laplace(model, osc.likelihoods.Bernoulli(), (x, (x[:, :1] > 0).float()))
+    assert osc.predict(q, x).probs.shape == (12, 1)
+
+
+def test_a_noise_scale_for_each_output() -> None:
+    model, x = ready(lambda: nn.Linear(4, 2), VECTOR)
+    q = osc.laplace(model, osc.likelihoods.Gaussian(torch.tensor([0.1, 2.0])), (x, torch.randn(12, 2)))
+    assert osc.predict(q, x).stddev[:, 1].min() > osc.predict(q, x).stddev[:, 0].max()
+
+
+def test_kron_on_named_layers_and_layerwise_priors_on_the_last() -> None:
+    model, x = ready(*NETWORKS["BatchNorm"])
+    y = torch.arange(12) % 3
+    named = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), subset=["0", "4.bias"])
+    assert named.network.space.names == ("0.weight", "0.bias", "4.bias")
+    last = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), subset="last_layer", prior=osc.priors.Layerwise())
+    assert osc.maximise_evidence(last).prior.precision.shape == (2,)
+
+
+def test_a_stream_of_batches() -> None:
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from zip(x, torch.arange(12) % 3, strict=True)
+
+    model, x = ready(*NETWORKS["GELU"])
+    assert osc.laplace(model, osc.likelihoods.Categorical(), DataLoader(Stream(), batch_size=5)).num_data == 12
+
+
+def test_the_model_is_left_in_training_mode() -> None:
+    model, x = ready(lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)), VECTOR)
+    osc.laplace(model.train(), osc.likelihoods.Categorical(), (x, torch.arange(12) % 3))
+    assert model.training
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("structure", ["kron", "diag"])
+def test_half_precision_networks_keep_single_precision_factors(structure: str, dtype: torch.dtype) -> None:
+    model, x = ready(lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), VECTOR)
+    single = osc.laplace(model, osc.likelihoods.Categorical(), (x, torch.arange(12) % 3), structure=structure)
+    model, x = model.to(dtype), x.to(dtype)
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, torch.arange(12) % 3), structure=structure)
+    assert all(tensor.dtype == torch.float32 for tensor in q.structure.tensors().values())
+    for way in ("linearised", "sampled"):
+        assert osc.predict(q, x, via=way, generator=torch.Generator().manual_seed(0)).probs.dtype == torch.float32
+    assert float((osc.predict(q, x).probs - osc.predict(single, x.float()).probs).abs().max()) < 0.03
+
+
+class Watch(TorchDispatchMode):
+    """Notes the largest tensor that any operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor) and 0 not in leaf.stride():  # an expanded tensor takes no memory
+                self.largest = max(self.largest, leaf.numel())
+        return result
+
+
+@pytest.mark.parametrize("structure", ["kron", "diag", "ekfac"])
+@pytest.mark.parametrize("net", ["mlp", "conv", "segmentation"])
+def test_no_tensor_of_all_data_outputs_and_parameters_is_ever_made(net: str, structure: str) -> None:
+    builds = {
+        "mlp": (lambda: nn.Sequential(nn.Linear(40, 60), nn.Tanh(), nn.Linear(60, 10)), (40,), 10),
+        "conv": (
+            lambda: nn.Sequential(
+                nn.Conv2d(2, 40, 3), nn.ReLU(), nn.Conv2d(40, 40, 3), nn.ReLU(), nn.Flatten(), nn.Linear(80, 3)
+            ),
+            IMAGE,
+            3,
+        ),
+        "segmentation": (
+            lambda: nn.Sequential(nn.Conv2d(2, 40, 3, padding=1), nn.ReLU(), nn.Conv2d(40, 40, 3), nn.Conv2d(40, 3, 1)),
+            IMAGE,
+            90,
+        ),
+    }
+    build, shape, outputs = builds[net]
+    model, x = ready(build, shape, n=30)
+    likelihood = osc.likelihoods.Categorical(class_axis=1)
+    q = osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=1.0)
+    osc.log_evidence(q)
+    size = len(x) * outputs * q.mean.numel()
+    for ask in (
+        lambda: osc.predict(q, x, memory="64 KB"),
+        lambda: osc.predict(q, x, link="probit", memory="64 KB"),
+        lambda: osc.functional_variance(q, x, diagonal=True, memory="64 KB"),
+        lambda: osc.sample_functions(q, x, samples=3),
+    ):
+        with Watch() as watch:
+            ask()
+        assert 0 < watch.largest < size / 5
+
+
+def test_inputs_in_tuples_and_mappings_give_what_one_tensor_gives() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(4, 3)
+
+        def forward(self, left: Tensor, right: Tensor) -> Tensor:
+            return self.net(torch.cat([left, right], 1))
+
+    model, x = ready(lambda: nn.Linear(4, 3), VECTOR)
+    two = Two()
+    two.net.load_state_dict(model.state_dict())
+    y, likelihood = torch.arange(12) % 3, osc.likelihoods.Categorical()
+    plain = osc.predict(osc.laplace(model, likelihood, (x, y)), x).probs
+    pair, named = (x[:, :1], x[:, 1:]), {"left": x[:, :1], "right": x[:, 1:]}
+    for inputs in (pair, named):
+        assert torch.equal(call(two, inputs), model(x))
+        q = osc.laplace(two, likelihood, (inputs, y))
+        assert torch.allclose(osc.predict(q, inputs).probs, plain, atol=1e-6)
+    labelled = osc.laplace(two, likelihood, [{**named, "labels": y}])
+    assert torch.allclose(osc.predict(labelled, named).probs, plain, atol=1e-6)
