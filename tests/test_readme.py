@@ -1,9 +1,12 @@
 """The README's Python blocks, executed from top to bottom in one namespace as a reader would run them."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+
+from benchmarks.markdown import markdown
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 
@@ -35,3 +38,10 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert blocks, f"{README.name} has no Python block: the quick start is gone"
     monkeypatch.chdir(tmp_path)  # what the examples save lands here
     run_blocks(blocks, str(README))
+
+
+def test_the_table_of_speeds_is_the_record() -> None:
+    record = json.loads((README.parent / "results" / "benchmarks.json").read_text(encoding="utf-8"))
+    text = README.read_text(encoding="utf-8")
+    begin, end = "<!-- benchmarks -->", "<!-- end of benchmarks -->"
+    assert text[text.index(begin) + len(begin) : text.index(end)].strip() == markdown(record)

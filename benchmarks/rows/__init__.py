@@ -2,6 +2,7 @@
 
 from benchmarks.rows import (
     fits as fits,
+    last_layer as last_layer,
     memory as memory,
     predictives as predictives,
     squared as squared,
