@@ -111,7 +111,7 @@ def fitter(model: nn.Module, x: Tensor, structure: str) -> Callable[[], None]:
     state = rule.zero(plan.blocks, network.space, network.dtype, network.device)
     kind, memory = osc.curvature.GGN(), osc.memory.budget(None, network.device)
     likelihood = osc.likelihoods.Gaussian(1.0)
-    seen = osc.curvature.observation.Observation(network, plan, likelihood, kind, x, x, memory)
+    seen = osc.curvature.observation.Observation(network, plan, likelihood, kind, (x, x), memory)
     return lambda: (rule.add(state, seen), None)[1]
 
 

@@ -42,7 +42,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train"], ["name the data with --data", "digits"]),
         (["train", "--data", "digitz"], ["unknown data set 'digitz'", "'digits'", "'fashion_mnist'"]),
         (["train", "--data", "nowhere.npz"], ["nowhere.npz", "numpy.savez"]),
-        (["train", "--data", "digits", "--model", "resnet"], ["unknown network 'resnet'", "'lenet'"]),
+        (["train", "--data", "digits", "--model", "densenet"], ["unknown network 'densenet'", "'lenet'"]),
         (["train", "--data", "digits", "--model-options.depth", "3"], ["cnn", "depth"]),
         (["train", "--data", "digits", "--epochs", "many"], ["epochs", "int", "many"]),
         (["train", "--data", "digits", "--epochs", "0"], ["epochs", "at least 1", "0"]),
