@@ -1,6 +1,6 @@
 """Post-hoc Laplace: one pass over the data at the mode of a trained network."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -24,7 +24,7 @@ from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
 from osculate.registry import choose, lookup
 from osculate.structures import Diag, Structure
-from osculate.structures.hessian import without_negative_directions
+from osculate.structures.blocks.hessian import without_negative_directions
 
 
 def laplace(
@@ -68,11 +68,9 @@ def laplace(
         A posterior for ``osc.predict``, ``osc.log_evidence``, ``osc.tune`` and ``osc.save``.
 
     Raises:
-        ValueError: active dropout, batch normalisation in training mode, no trainable parameter, an empty loader, a
-            value that is not finite, targets that do not fit the likelihood, an unknown name, a precision that is not
-            positive, or a full structure on a network that is too large.
-        TypeError: a likelihood that is none, a loader that yields something else than pairs of tensors, or targets of
-            the wrong type.
+        ValueError: active dropout or batch normalisation in training mode, no trainable parameter, an empty loader,
+            a value that is not finite or positive, targets that do not fit, an unknown name, a network too large.
+        TypeError: a likelihood that is none, a loader that yields no pairs, or targets of the wrong type.
 
     Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher").
 
@@ -82,15 +80,12 @@ def laplace(
     >>> osc.predict(q, X[:4]).probs.shape
     torch.Size([4, 3])
     """
-    if not isinstance(likelihood, Likelihood):
-        raise TypeError(
-            f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
-            "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
-        )
-    kind = lookup("curvature", curvature, curvatures.REGISTRY)() if isinstance(curvature, str) else curvature
-    matrix = lookup("structure", structure, structures.REGISTRY)() if isinstance(structure, str) else structure
+    kind, matrix = (
+        _named(curvature, "curvature", curvatures.REGISTRY),
+        _named(structure, "structure", structures.REGISTRY),
+    )
     chosen_prior, by_evidence = _prior(prior)
-    require_deterministic_layers(model)
+    _check(model, likelihood)
     batches = _tracked(data, progress, f"{matrix.name} curvature")
     first = next(batches)
     network = _network(model, subset, first[0])
@@ -102,6 +97,20 @@ def laplace(
     fit = _fit(start, matrix, chain([every], _again(data, matrix, progress)))
     q = Gaussian(network, fit, likelihood, chosen_prior)
     return maximise_evidence(q) if by_evidence else q
+
+
+def _named(thing: Any, kind: str, registry: Mapping[str, Callable[[], Any]]) -> Any:
+    """An object, or the one that a name stands for."""
+    return lookup(kind, thing, registry)() if isinstance(thing, str) else thing
+
+
+def _check(model: nn.Module, likelihood: object) -> None:
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
+            "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
+        )
+    require_deterministic_layers(model)
 
 
 def _prior(prior: str | float | Prior) -> tuple[Prior, bool]:
@@ -203,7 +212,7 @@ def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tup
                 size += len(y)
         curvature.finish()
     if isinstance(start.kind, Hessian):
-        curvature = without_negative_directions(curvature)
+        curvature = replace(curvature, blocks=without_negative_directions(curvature.blocks))
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
     return Fit(curvature, likelihood, statistics, size, start.plan, start.kind.name)

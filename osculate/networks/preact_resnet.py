@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from osculate.networks.lenet import square_image
+from osculate.networks.stages import residual_stages
 
 
 class PreActBlock(nn.Module):
@@ -51,17 +52,7 @@ class PreActResNet(nn.Sequential):
     def __init__(
         self, outputs: int = 10, channels: int = 3, width: int = 64, blocks: Sequence[int] = (2, 2, 2, 2)
     ) -> None:
-        if width < 1 or not blocks or min(blocks) < 1:
-            raise ValueError(
-                f"a ResNet needs a positive width and blocks in every stage, not {width} and {tuple(blocks)}"
-            )
-        stages: list[nn.Module] = []
-        inputs = width
-        for number, count in enumerate(blocks):
-            size = width * 2**number
-            for block in range(count):
-                stages.append(PreActBlock(inputs, size, 2 if number and not block else 1))
-                inputs = size
+        stages, inputs = residual_stages(PreActBlock, width, blocks)
         super().__init__(
             nn.Conv2d(channels, width, 3, padding=1, bias=False),
             *stages,

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from osculate.networks.lenet import square_image
+from osculate.networks.stages import residual_stages
 
 
 class Bottleneck(nn.Module):
@@ -60,17 +61,7 @@ class ResNet(nn.Sequential):
     def __init__(
         self, outputs: int = 10, channels: int = 3, width: int = 64, blocks: Sequence[int] = (3, 4, 6, 3)
     ) -> None:
-        if width < 1 or not blocks or min(blocks) < 1:
-            raise ValueError(
-                f"a ResNet needs a positive width and blocks in every stage, not {width} and {tuple(blocks)}"
-            )
-        stages: list[nn.Module] = []
-        inputs = width
-        for number, count in enumerate(blocks):
-            size = width * 2**number
-            for block in range(count):
-                stages.append(Bottleneck(inputs, size, 2 if number and not block else 1))
-                inputs = 4 * size
+        stages, inputs = residual_stages(Bottleneck, width, blocks, expansion=4)
         super().__init__(
             nn.Conv2d(channels, width, 7, 2, padding=3, bias=False),
             nn.BatchNorm2d(width),

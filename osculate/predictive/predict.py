@@ -10,7 +10,7 @@ from torch.distributions import Distribution
 from osculate.batches import require_finite
 from osculate.inputs import Inputs, count, tensors
 from osculate.likelihoods import Likelihood, Link
-from osculate.posteriors import Gaussian, as_gaussian, as_posterior
+from osculate.posteriors import Gaussian, Posterior, as_gaussian, as_posterior
 from osculate.predictive import link as links
 from osculate.predictive.linearised import (
     all_outputs,
@@ -72,26 +72,40 @@ def predict(
     """
     posterior = as_posterior(q)
     _check_inputs(x)
-    kind = f"way to predict with a {type(posterior).__name__} posterior"
-    via = choose(kind, via or posterior.ways[0], posterior.ways)
-    likelihood = posterior.likelihood
+    via = _way(posterior, via, noise, joint, samples)
+    link = choose_link(posterior.likelihood, link)
+    if via == "linearised":
+        return _linearised(as_gaussian(posterior, "linearised"), x, link, noise, joint, memory)
+    return _of_networks(posterior, x, via, samples, generator, noise)
+
+
+def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None, samples: int) -> str:
+    """The way to predict, with what else was asked for refused where it does not fit."""
+    via = choose(
+        f"way to predict with a {type(posterior).__name__} posterior", via or posterior.ways[0], posterior.ways
+    )
     if joint is not None:
         choose("joint", joint, ("outputs", "batch"))
     if not noise:
-        _require_noise(likelihood)
+        _require_noise(posterior.likelihood)
     if samples < 1:
         raise ValueError(f"a sampled predictive needs at least one sample, got samples={samples}.")
-    chosen = choose_link(likelihood, link)
     if joint is not None and via != "linearised":
         raise ValueError(f"joint predictives are Gaussian: use via='linearised', not {via!r}.")
-    if via == "mode":
-        with torch.no_grad():
-            f = posterior.network(x).to(posterior.network.state_dtype)
-        return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
-    assert isinstance(posterior, Gaussian)
+    return via
+
+
+def _of_networks(
+    posterior: Posterior, x: Inputs, via: str, samples: int, generator: torch.Generator | None, noise: bool
+) -> Distribution:
+    """The predictive of the network itself: at the mode, or at sampled weights."""
+    likelihood, network = posterior.likelihood, posterior.network
     if via == "sampled":
-        return likelihood.mixture(sampled_networks(posterior, x, samples, generator), noise=noise)
-    return _linearised(posterior, x, chosen, noise, joint, memory)
+        f = sampled_networks(as_gaussian(posterior, "sampled"), x, samples, generator)
+        return likelihood.mixture(f, noise=noise)
+    with torch.no_grad():
+        f = network(x).to(network.state_dtype)
+    return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
 
 
 def sample_functions(

@@ -118,14 +118,18 @@ def tune(
     if not isfinite(search(best)):
         raise ValueError("no candidate gave a finite loss on the validation data: check its targets and the metric.")
     best = search.refine(best, (0, 1) if temperature else (0,))
+    _warn_of_certainty(best)
+    # a prior that the data cannot see may be made ever wider: caution moves the temperature where it is tuned
+    return _at(q, *search.cautious(best, caution, (1,) if temperature else (0,)))
+
+
+def _warn_of_certainty(best: Point) -> None:
     if max(best[0], -best[1]) >= 4.0:
         warnings.warn(
             "on these held-out data no uncertainty is best: the tuned posterior predicts nearly as the network alone. "
             "Held-out data of another kind, or the prior of the evidence, keep it.",
-            stacklevel=2,
+            stacklevel=3,
         )
-    # a prior that the data cannot see may be made ever wider: caution moves the temperature where it is tuned
-    return _at(q, *search.cautious(best, caution, (1,) if temperature else (0,)))
 
 
 def _at(q: Gaussian, decades: float, log_temperature: float) -> Gaussian:

@@ -13,12 +13,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from osculate.curvature.columns import Hessian
 from osculate.curvature.engine import Block as BlockSpec
 from osculate.curvature.forms import AnyForm, Dense, Unit
 from osculate.curvature.observation import Observation
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
 from osculate.structures.blocks import Block, Delta, Precision
+from osculate.structures.blocks.hessian import add_hessian
 
 
 class Structure(ABC):
@@ -27,7 +29,7 @@ class Structure(ABC):
     name: ClassVar[str]
     #: How often the data are read.
     passes: ClassVar[int] = 1
-    #: Whether any set of single parameters can be kept, as a subnetwork asks.
+    #: Whether its blocks are plain entries: they can be any of a subnetwork, and those of the full Hessian.
     entrywise: ClassVar[bool] = False
 
     @abstractmethod
@@ -45,6 +47,8 @@ class Structure(ABC):
         Returns:
             The outputs f (N, *C) of the batch.
         """
+        if isinstance(observation.kind, Hessian) and self.entrywise:
+            return add_hessian(curvature.blocks, observation)
         outputs = []
         for piece in observation.pieces():
             curvature.accumulate(piece.forms)

@@ -4,16 +4,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from osculate.curvature.columns import Hessian
 from osculate.curvature.engine import Block as BlockSpec
-from osculate.curvature.observation import Observation
 from osculate.memory import free, readable
 from osculate.parameters import ParameterSpace
 from osculate.structures._base import Curvature, Structure
 from osculate.structures.blocks import Block, DenseBlock
-from osculate.structures.hessian import add_hessian
 
 
 @dataclass(frozen=True)
@@ -31,12 +27,6 @@ class BlockDiagonal(Structure):
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """A dense block."""
         return DenseBlock.zero(spec.positions, dtype, device)
-
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
-        """The columns of the batch, or its whole Hessian."""
-        if isinstance(observation.kind, Hessian):
-            return add_hessian(curvature, observation)
-        return super().add(curvature, observation, number)
 
     def zero(
         self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device

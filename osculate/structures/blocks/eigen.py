@@ -9,7 +9,7 @@ the Frobenius norm, so never further from it than KFAC.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -54,11 +54,11 @@ class EigenBlock(KroneckerBlock):
             a, g = self.project(form, 1)
             self.corrected.add_(torch.einsum("ngo,ngi->goi", g.sum(0), a.square()))
             return
+        inputs = form.a
         step = max(1, ENTRIES // (len(form.g) * self.corrected.numel()))
         for start in range(0, form.g.shape[1], step):
             part = slice(start, start + step)
-            some = Outer(partial(_some, form, part), form.g[:, part])
-            self.corrected.add_(self._rotated_matrices(some).square().sum((0, 1)))
+            self.corrected.add_(self._rotated_matrices(inputs[part], form.g[:, part]).square().sum((0, 1)))
 
     @cached_property
     def _eigenvalues(self) -> Float[Tensor, "G O I"]:
@@ -67,7 +67,3 @@ class EigenBlock(KroneckerBlock):
     def dense(self) -> Float[Tensor, "p p"]:
         basis = [torch.kron(b, a) for b, a in zip(self._output_basis[1], self._input_basis[1], strict=True)]
         return torch.block_diag(*(u * s.reshape(-1) @ u.T for u, s in zip(basis, self.corrected, strict=True)))
-
-
-def _some(form: Outer, part: slice) -> Tensor:
-    return form.inputs()[part]

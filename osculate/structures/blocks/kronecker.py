@@ -104,14 +104,15 @@ class KroneckerBlock(Block):
         if isinstance(form, Unit):
             return torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1]), None
         if isinstance(form, Outer):
-            return self._rotated_matrices(form)
+            return self._rotated_matrices(form.a, form.g)
         shape = (len(self.outputs), self.outputs.shape[-1], self.inputs.shape[-1])
         return self.rotate(form.rows().unflatten(-1, shape))
 
-    def _rotated_matrices(self, form: Outer) -> Float[Tensor, "V N G O I"]:
+    def _rotated_matrices(
+        self, a: Float[Tensor, "N R G I"], g: Float[Tensor, "V N R G O"]
+    ) -> Float[Tensor, "V N G O I"]:
         """Rotate a factor before the sum over positions where that is the cheaper order, the matrix after it else."""
-        v, _, r, _, o = form.g.shape
-        a, g = form.a, form.g
+        v, _, r, _, o = g.shape
         i = a.shape[-1]
         ua, ub = self._input_basis[1], self._output_basis[1]
         first_a, first_g = r * i < v * o * i, r < i
