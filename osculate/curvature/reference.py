@@ -50,5 +50,6 @@ def hessian(model: nn.Module, likelihood: Likelihood, x: Inputs, y: Tensor) -> F
     def negative_log_likelihood(flat: Tensor) -> Tensor:
         return -likelihood.log_prob(_outputs(model, space.unflatten(flat), x), y).sum()
 
+    # row by row: for some normalisations torch's batched second derivatives are wrong, forward over reverse too
     with sdpa_kernel(SDPBackend.MATH):  # the fused attention has no second derivative
-        return jacrev(jacrev(negative_log_likelihood))(theta)  # forward over reverse is wrong for some normalisations
+        return torch.autograd.functional.hessian(negative_log_likelihood, theta)
