@@ -8,6 +8,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -63,7 +64,11 @@ class ParameterSpace:
 
     def positions(self) -> dict[str, Int[Tensor, "..."]]:
         """For each tensor, where its entries stand in θ, in the tensor's own shape."""
-        return self.unflatten(torch.arange(self.size))
+        return self.unflatten(self._numbers)
+
+    @cached_property
+    def _numbers(self) -> Int[Tensor, " P"]:
+        return torch.arange(self.size)
 
     def spread(self, values: Float[Tensor, " T"]) -> Float[Tensor, " P"]:
         """One value for each tensor to one for each parameter."""
@@ -97,7 +102,7 @@ class Network:
 
     @property
     def parameters(self) -> dict[str, Tensor]:
-        """The tracked parameters at the mode, by name."""
+        """The tracked parameters at the mode, by name; new tensors with the same storage."""
         return {name: self.module.get_parameter(name).detach() for name in self.space.names}
 
     @property
@@ -105,15 +110,19 @@ class Network:
         """The mode θ*, flat; in single precision where the network is in half."""
         return self.space.flatten(self.parameters).to(self.state_dtype)
 
+    @cached_property
+    def _first(self) -> nn.Parameter:
+        return next(self.module.parameters())
+
     @property
     def device(self) -> torch.device:
         """Where the parameters live."""
-        return next(self.module.parameters()).device
+        return self._first.device
 
     @property
     def dtype(self) -> torch.dtype:
         """The floating type of the parameters."""
-        return next(self.module.parameters()).dtype
+        return self._first.dtype
 
     @property
     def state_dtype(self) -> torch.dtype:

@@ -193,6 +193,18 @@ def test_no_tensor_of_all_data_outputs_and_parameters_is_ever_made(net: str, str
         assert 0 < watch.largest < size / 5
 
 
+@pytest.mark.parametrize("structure", ["diag", "kron", "approx_diag"])
+def test_the_exact_root_of_many_classes_is_never_made_whole(structure: str) -> None:
+    """N × C × C numbers of the output Hessian or its root: a few columns at a time are enough."""
+    model, x = ready(lambda: nn.Sequential(nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 200)), VECTOR, n=40)
+    likelihood, y = osc.likelihoods.Categorical(), torch.arange(40)
+    with Watch() as watch:
+        few = osc.laplace(model, likelihood, (x, y), structure=structure, prior=1.0, memory="200 KB")
+    assert 0 < watch.largest <= max(200**2, 50_000) < 40 * 199 * 200 / 20
+    whole = osc.laplace(model, likelihood, (x, y), structure=structure, prior=1.0, memory="1 GB")
+    assert torch.allclose(few.structure.dense(), whole.structure.dense(), rtol=1e-4, atol=1e-6)
+
+
 def test_inputs_in_tuples_and_mappings_give_what_one_tensor_gives() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

@@ -34,24 +34,26 @@ class Columns:
         return cls(len(columns), lambda start, stop: columns[start:stop])
 
     @classmethod
-    def local(cls, likelihood: Likelihood, root: Float[Tensor, "V N T E"], f: Tensor) -> "Columns":
-        """The columns of a matrix that is block diagonal over T positions, from a root of its blocks.
+    def local(cls, likelihood: Likelihood, f: Tensor, y: Tensor) -> "Columns":
+        """The columns of a root of Λ, which is block diagonal over T positions, made when they are asked for.
 
-        Each column is one of the root's at one position, and zero at all others: T·V in all.
+        Each column is one of a block's root at one position, and zero at all others: T·V in all.
         """
-        v, n, t, e = root.shape
+        count, local = likelihood.local_columns(f, y)
+        t = likelihood.split(f).shape[1]
         if t == 1:
-            return cls.of(likelihood.merge(root, f.shape))
+            return cls(count, lambda start, stop: likelihood.merge(local(start, stop), f.shape))
 
         def part(start: int, stop: int) -> Tensor:
-            number = torch.arange(start, stop, device=root.device)
-            which, where = number // t, number % t
-            columns = root.new_zeros(len(number), n, t, e)
-            each = torch.arange(len(number), device=root.device)
-            columns[each, :, where] = root[which, :, where]
+            number = torch.arange(start, stop, device=f.device)
+            first, where = start // t, number % t
+            root = local(first, (stop - 1) // t + 1)
+            columns = root.new_zeros(len(number), *root.shape[1:])
+            each = torch.arange(len(number), device=f.device)
+            columns[each, :, where] = root[number // t - first, :, where]
             return likelihood.merge(columns, f.shape)
 
-        return cls(v * t, part)
+        return cls(count * t, part)
 
     @classmethod
     def units(cls, f: Tensor, group: int, likelihood: Likelihood | None = None) -> "Columns":
@@ -85,6 +87,10 @@ class Kind(ABC):
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
         """The columns for outputs f (N, *C) and targets y."""
 
+    def expected(self, outputs: int) -> int:
+        """About how many columns there will be for this number of outputs."""
+        return outputs
+
 
 @dataclass(frozen=True)
 class GGN(Kind):
@@ -94,7 +100,7 @@ class GGN(Kind):
 
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
         """The columns of a root of Λ, position by position."""
-        return Columns.local(likelihood, likelihood.local_root(f, y), f)
+        return Columns.local(likelihood, f, y)
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,10 @@ class Fisher(Kind):
         """Scores of sampled labels."""
         return Columns.of(likelihood.sampled_root(f, y, self.samples, self.generator))
 
+    def expected(self, outputs: int) -> int:
+        """One for each sample."""
+        return self.samples
+
 
 @dataclass(frozen=True)
 class EmpiricalFisher(Kind):
@@ -134,6 +144,10 @@ class EmpiricalFisher(Kind):
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
         """The scores of the data's own labels."""
         return Columns.of(likelihood.score(f, y).unsqueeze(0))
+
+    def expected(self, outputs: int) -> int:
+        """One."""
+        return 1
 
 
 @dataclass(frozen=True)

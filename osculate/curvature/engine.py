@@ -37,8 +37,9 @@ class Block:
 
     Attributes:
         names: the tracked parameters.
-        kind: "outer" (affine operation), "dense" (rows), or "fallback" (rows from vector-Jacobian products).
-        positions: where each entry of the block's forms stands in θ: (G, O, I) for "outer", (p,) otherwise.
+        kind: "outer" (affine operation), "lookup" (one of one-hot vectors: an embedding), "dense" (rows), or
+            "fallback" (rows from vector-Jacobian products).
+        positions: where each entry of the block's forms stands in θ: (G, O, I) for the first two, (p,) otherwise.
         has_bias: whether the last input feature is the constant one of a bias.
         kept: which of the entries a subnetwork keeps, None for all.
     """
@@ -296,13 +297,13 @@ def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:
         return form if form.j.dtype == dtype else Dense(form.j.to(dtype))
     if form.g.dtype == dtype:
         return form
-    return Outer(lambda: form.inputs().to(dtype), form.g.to(dtype), form.fresh)
+    return replace(form, inputs=lambda: form.inputs().to(dtype), g=form.g.to(dtype))
 
 
 def _combine(block: Block, members: list[tuple[Use, Form]], space: ParameterSpace) -> Form:
     """The uses of one block as one form: positions concatenated, or rows added."""
     members_forms = [form for _, form in members]
-    if block.kind == "outer":
+    if block.kind in ("outer", "lookup"):
         outers = [form for form in members_forms if isinstance(form, Outer)]
         return outers[0] if len(outers) == 1 else concatenate(outers)
     first = members_forms[0].rows()

@@ -5,11 +5,13 @@ two forms. ``Outer`` keeps the two factors of an affine operation apart, ``Dense
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -58,11 +60,71 @@ class Outer:
             a = self.inputs()
             return a.reshape(count, -1, *a.shape[2:])
 
-        return Outer(inputs, g, self.fresh)
+        return replace(self, inputs=inputs, g=g)
 
     def first(self) -> "Outer":
         """The first datum alone."""
-        return Outer(lambda: self.inputs()[:1], self.g[:, :1], self.fresh)
+        return replace(self, inputs=lambda: self.inputs()[:1], g=self.g[:, :1])
+
+
+@dataclass(frozen=True)
+class Lookup(Outer):
+    """The rows of an :class:`Outer` whose inputs are one-hot: positions pick rows of a table of I rows, by number.
+
+    One-hot vectors are I times as large as what they say. A structure that asks for them gets them; the others gather,
+    and add at indices.
+
+    Attributes:
+        numbers: which row each position picks, −1 where it picks none (padding).
+        size: I.
+    """
+
+    numbers: Int[Tensor, "N R"] = field(kw_only=True)
+    size: int = field(kw_only=True)
+
+    @classmethod
+    def of(cls, numbers: Int[Tensor, "N R"], size: int, g: Float[Tensor, "V N R 1 O"]) -> "Lookup":
+        """The form of a table of this size, with its one-hot inputs where they are wanted."""
+        return cls(partial(one_hot, numbers, size, g.dtype), g, numbers=numbers, size=size)
+
+    def matrices(self) -> Float[Tensor, "V N 1 O I"]:
+        """The rows as matrices, by adding at indices."""
+        numbers, g = self.merged()
+        rows = g.new_zeros(*g.shape[:2], g.shape[-1], self.size)
+        places = numbers.unsqueeze(1).expand(g.shape[0], *g.mT.shape[1:])
+        return rows.scatter_add_(-1, places, g.mT).unsqueeze(2)
+
+    def merged(self) -> tuple[Int[Tensor, "N K"], Float[Tensor, "V N K O"]]:
+        """The K ≤ R numbers that a datum picks, each once, and the sum of g over its positions.
+
+        A datum that picks fewer has zeros behind them.
+        """
+        ordered, order = self.numbers.sort(1)
+        slots = (ordered.diff(dim=1, prepend=ordered[:, :1]) != 0).cumsum(1)  # equal numbers get one slot
+        width = int(slots[:, -1].max()) + 1
+        numbers = slots.new_zeros(len(slots), width).scatter_(1, slots, ordered)
+        kept = self.numbers.unsqueeze(-1) >= 0
+        g = self.g.squeeze(3) * kept
+        places = (torch.empty_like(slots).scatter_(1, order, slots) + width * _column(len(slots), slots)).reshape(-1)
+        total = g.new_zeros(len(g), len(slots) * width, g.shape[-1]).index_add_(1, places, g.flatten(1, 2))
+        return numbers.clamp(min=0), total.unflatten(1, (-1, width))
+
+    def counts(self) -> Float[Tensor, " I"]:
+        """How often each row was picked."""
+        picked = torch.bincount(self.numbers.reshape(-1) + 1, minlength=self.size + 1)[1:]
+        return picked.to(self.g.dtype)
+
+    def per_sample(self, count: int) -> "Outer":
+        """The same with leading axes of length N·k read as N samples of k·R positions."""
+        g = self.g.reshape(len(self.g), count, -1, *self.g.shape[3:])
+        return self._with(self.numbers.reshape(count, -1), g)
+
+    def first(self) -> "Outer":
+        """The first datum alone."""
+        return self._with(self.numbers[:1], self.g[:, :1])
+
+    def _with(self, numbers: Int[Tensor, "N R"], g: Float[Tensor, "V N R 1 O"]) -> "Lookup":
+        return replace(Lookup.of(numbers, self.size, g), fresh=self.fresh)
 
 
 @dataclass(frozen=True)
@@ -127,8 +189,23 @@ def matrices(a: Float[Tensor, "N R G I"], g: Float[Tensor, "V N R G O"]) -> Floa
     return product.reshape(n, groups, v, o, -1).permute(2, 0, 1, 3, 4)
 
 
+def _column(count: int, like: Tensor) -> Int[Tensor, "N 1"]:
+    return torch.arange(count, dtype=like.dtype, device=like.device).unsqueeze(1)
+
+
+def one_hot(numbers: Int[Tensor, "N R"], size: int, dtype: torch.dtype) -> Float[Tensor, "N R 1 I"]:
+    """One-hot vectors, zero for −1."""
+    return F.one_hot(numbers + 1, size + 1)[..., 1:].to(dtype).unsqueeze(2)
+
+
 def concatenate(forms: list[Outer]) -> Outer:
     """Several uses of one weight as one form: their positions, one after the other (exact)."""
+    lookups = [form for form in forms if isinstance(form, Lookup)]
+    if len(lookups) == len(forms):
+        numbers = torch.cat([form.numbers for form in lookups], 1)
+        return replace(
+            Lookup.of(numbers, lookups[0].size, torch.cat([form.g for form in forms], 2)), fresh=forms[0].fresh
+        )
 
     def inputs() -> Tensor:
         return torch.cat([form.inputs() for form in forms], 1)

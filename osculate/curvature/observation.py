@@ -47,7 +47,8 @@ class Observation:
 
     def pieces(self) -> Iterator[Piece]:
         """The forms of all data for all columns of this kind of curvature, some at a time."""
-        yield from pieces(self.network, self.plan, self.x, self._columns, self.plan.outputs, self.memory)
+        expected = self.kind.expected(self.plan.outputs)
+        yield from pieces(self.network, self.plan, self.x, self._columns, expected, self.memory)
 
     def _columns(self, f: Tensor, part: slice) -> Columns:
         self.check(f, self.y[part])

@@ -5,15 +5,32 @@ parameter whose rule gives something else (an axis that is not the batch, an ope
 goes to the fallback. A network whose output for one input is random, or depends on the others, is refused.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from osculate.curvature.engine import Block, Plan, Tape, record
-from osculate.curvature.forms import Form, Outer
+from osculate.curvature.forms import Form, Lookup, Outer
 from osculate.curvature.layers import Use
 from osculate.curvature.pullback import pull
 from osculate.inputs import Inputs, concatenate, count, take
 from osculate.parameters import Network
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A use and what its rule made of the random column.
+
+    Attributes:
+        use: the use.
+        form: None where its axes cannot be read.
+        entries: where the form's entries stand in θ.
+    """
+
+    use: Use
+    form: Form | None
+    entries: Tensor
 
 
 def make_plan(network: Network, x: Inputs) -> Plan:
@@ -31,18 +48,18 @@ def make_plan(network: Network, x: Inputs) -> Plan:
     x = take(x, slice(0, 16)) if count(x) > 1 else concatenate([x, x])
     _require_a_function(network, x)
     tape = record(network, x)
-    found = _random_forms(tape)
-    wrong = tape.uncovered | _unfaithful(network, tape, found)
-    wrong |= set(network.space.names) - {name for use, _ in found for name in use.names}
-    while spread := {name for use, _ in found if wrong & set(use.names) for name in use.names} - wrong:
+    positions = network.space.positions()
+    trials = _trials(tape, positions)
+    wrong = tape.uncovered | _unfaithful(network, tape, trials)
+    wrong |= set(network.space.names) - {name for trial in trials for name in trial.use.names}
+    while spread := {name for t in trials if wrong & set(t.use.names) for name in t.use.names} - wrong:
         wrong |= spread  # a use is by rule for all of its parameters, or for none
-    good = [(use, form) for use, form in found if not wrong & set(use.names)]
-    blocks = _blocks(network, good) + [
-        Block((name,), "fallback", network.space.positions()[name].reshape(-1)) for name in wrong
-    ]
+    good = [trial for trial in trials if not wrong & set(trial.use.names)]
+    blocks = _blocks(network, good, positions)
+    blocks += [Block((name,), "fallback", positions[name].reshape(-1)) for name in wrong]
     order = {name: number for number, name in enumerate(network.space.names)}
     blocks.sort(key=lambda block: min(order[name] for name in block.names))
-    last = [use.names for use, form in good if isinstance(form, Outer) and set(use.names) >= tape.last]
+    last = [t.use.names for t in good if isinstance(t.form, Outer) and set(t.use.names) >= tape.last]
     floats, inputs = _sizes(tape, good, blocks)
     return Plan(tuple(blocks), floats, inputs, tape.f[0].numel(), last[-1] if last else ())
 
@@ -71,12 +88,13 @@ def _random_column(tape: Tape) -> Tensor:
     return column
 
 
-def _random_forms(tape: Tape) -> list[tuple[Use, Form | None]]:
-    """Each use with its form for the random column, None where its axes cannot be read."""
+def _trials(tape: Tape, positions: dict[str, Tensor]) -> list[_Trial]:
+    """Each use on the random column."""
     pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], _random_column(tape).unsqueeze(0))
-    result: list[tuple[Use, Form | None]] = []
+    result = []
     for (use, _, _), g in zip(tape.uses, pulled, strict=True):
-        result.append((use, None if g is None else _readable(use, g, len(tape.f))))
+        form = None if g is None else _readable(use, g, len(tape.f))
+        result.append(_Trial(use, form, use.arrange(positions)))
     return result
 
 
@@ -89,59 +107,57 @@ def _readable(use: Use, g: Tensor, count: int) -> Form | None:
         return None
 
 
-def _unfaithful(network: Network, tape: Tape, found: list[tuple[Use, Form | None]]) -> set[str]:
+def _unfaithful(network: Network, tape: Tape, trials: list[_Trial]) -> set[str]:
     """The parameters whose rules disagree with autograd for the random column."""
     truth = torch.autograd.grad(tape.f, list(tape.theta.values()), _random_column(tape), allow_unused=True)
-    positions = network.space.positions()
     total = tape.f.detach().new_zeros(network.space.size)
     eps = torch.finfo(total.dtype).eps
     tolerance, floor = eps**0.5, 100 * eps * max(float(t.abs().max()) for t in truth if t is not None)
     wrong: set[str] = set()
-    for use, form in found:
-        if form is None:
-            wrong |= set(use.names)
+    for trial in trials:
+        if (form := trial.form) is None:
+            wrong |= set(trial.use.names)
             continue
         pulled = form.g[0] if isinstance(form, Outer) else form.j[0]
         if bool(pulled[1:].abs().max() > tolerance * pulled[0].abs().max() + floor):
-            wrong |= set(use.names)
+            wrong |= set(trial.use.names)
         rows = form.first().rows()
-        total.index_add_(0, use.arrange(positions).reshape(-1).to(total.device), rows[0, 0])
+        total.index_add_(0, trial.entries.reshape(-1).to(total.device), rows[0, 0])
+    sums = network.space.unflatten(total)
     for name, expected in zip(tape.theta, truth, strict=True):
         expected = torch.zeros_like(tape.theta[name]) if expected is None else expected
-        error = (total[positions[name].to(total.device)] - expected).abs().max()
-        if bool(error > 10 * tolerance * expected.abs().max() + floor):
+        if bool((sums[name] - expected).abs().max() > 10 * tolerance * expected.abs().max() + floor):
             wrong.add(name)
     return wrong
 
 
-def _blocks(network: Network, uses: list[tuple[Use, Form | None]]) -> list[Block]:
+def _blocks(network: Network, trials: list[_Trial], positions: dict[str, Tensor]) -> list[Block]:
     """One block for each set of uses that share parameters."""
-    positions = network.space.positions()
-    groups: list[tuple[set[str], list[tuple[Use, Form | None]]]] = []
-    for use, form in uses:
-        touching = [group for group in groups if group[0] & set(use.names)]
-        merged = (set(use.names).union(*(g[0] for g in touching)), [m for g in touching for m in g[1]] + [(use, form)])
+    groups: list[tuple[set[str], list[_Trial]]] = []
+    for trial in trials:
+        names = set(trial.use.names)
+        touching = [group for group in groups if group[0] & names]
+        merged = (names.union(*(g[0] for g in touching)), [m for g in touching for m in g[1]] + [trial])
         groups = [group for group in groups if group not in touching] + [merged]
     return [_block(names, members, network, positions) for names, members in groups]
 
 
-def _block(
-    names: set[str], members: list[tuple[Use, Form | None]], network: Network, positions: dict[str, Tensor]
-) -> Block:
+def _block(names: set[str], members: list[_Trial], network: Network, positions: dict[str, Tensor]) -> Block:
+    first = members[0]
+    alike = all(isinstance(t.form, Outer) for t in members)
+    if alike and all(torch.equal(t.entries, first.entries) for t in members[1:]):
+        kind = "lookup" if all(isinstance(t.form, Lookup) for t in members) else "outer"
+        return Block(first.use.names, kind, first.entries, len(first.use.names) > 1)
     ordered = tuple(name for name in network.space.names if name in names)
-    use = members[0][0]
-    entries = use.arrange(positions)
-    alike = all(isinstance(form, Outer) and torch.equal(other.arrange(positions), entries) for other, form in members)
-    if alike:
-        return Block(use.names, "outer", entries, len(use.names) > 1)
     every = torch.cat([positions[name].reshape(-1) for name in ordered])
     return Block(ordered, "dense", every)
 
 
-def _sizes(tape: Tape, uses: list[tuple[Use, Form | None]], blocks: list[Block]) -> tuple[int, int]:
+def _sizes(tape: Tape, trials: list[_Trial], blocks: list[Block]) -> tuple[int, int]:
     """Numbers held for each column and datum, and for each datum: blocks are worked on one after the other."""
     outputs = sum(size for _, _, size in tape.uses)
-    repeated = {use.names[0]: form.shared for use, form in uses if isinstance(form, Outer) and form.shared > 1}
+    repeated = {t.use.names[0]: t.form.shared for t in trials if isinstance(t.form, Outer) and t.form.shared > 1}
+    blocks = [b for b in blocks if b.kind != "lookup"]  # neither rows nor one-hot inputs are made
     rows = [b.size for b in blocks if b.kind != "outer" or set(repeated) & set(b.names)]
     windows = [repeated[b.names[0]] * b.positions.shape[-1] for b in blocks if b.names[0] in repeated]
     return max(1, outputs + max(rows, default=0)), outputs + max(windows, default=0)

@@ -119,7 +119,7 @@ def gauss_newton_product(
         One product for each direction. Cost: about three forward passes and one backward pass each.
     """
     total = torch.zeros_like(v)
-    vectors, data = _portions(network, x, len(v), memory)
+    vectors, data = portions(network, x, len(v), memory)
     for part in data:
         at = Linearisation(network, take(x, part))
         through = output_product(at.f, part)
@@ -192,7 +192,7 @@ def hessian_product(
     witness = torch.randn(1, v.shape[-1], generator=generator).to(v)
     v = torch.cat([v, witness])
     total = torch.zeros_like(v)
-    vectors, data = _portions(network, x, len(v), memory)
+    vectors, data = portions(network, x, len(v), memory)
     for part in data:
         with recording():
             theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
@@ -214,7 +214,7 @@ def hessian_product(
     return total[:-1]
 
 
-def _portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[list[slice], list[slice]]:
+def portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[list[slice], list[slice]]:
     """Which directions, and which data, to take at once."""
     itemsize, size = network.state_dtype.itemsize, count(x)
     some = max(1, min(vectors, memory // (4 * itemsize * network.space.size)))

@@ -1,14 +1,17 @@
 """What every likelihood p(y|f) offers; only ``log_prob`` must be written, the rest has defaults by autograd."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
+
+#: Columns of a root that are made at once, where all of them are added up.
+COLUMNS = 32
 
 #: Integrates a response over a Gaussian on the E outputs of M positions:
 #: link(likelihood, mean (M, E), covariance (M, E, E)) -> (M, E).
@@ -109,6 +112,10 @@ class Likelihood(ABC):
             ]
         return torch.stack(rows, -2)
 
+    def local_diagonal(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E"]:
+        """The diagonals of :meth:`local_hessian`, without the blocks where a closed form is known."""
+        return self.local_hessian(f, y).diagonal(dim1=-2, dim2=-1)
+
     def _leaf_and_total(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs (N, T, E) as a fresh leaf of the graph, and Σ_n log p as a function of it."""
         leaf = self.split(f).detach().clone().requires_grad_()
@@ -122,6 +129,30 @@ class Likelihood(ABC):
         """
         values, vectors = torch.linalg.eigh(self.local_hessian(f, y).double())
         return (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)).to(f.dtype).movedim(-1, 0)
+
+    def local_columns(self, f: Float[Tensor, "N *C"], y: Tensor) -> tuple[int, Callable[[int, int], Tensor]]:
+        """:meth:`local_root` a few columns at a time: how many there are, and what gives those from start to stop."""
+        root = self.local_root(f, y)
+        return len(root), lambda start, stop: root[start:stop]
+
+    def combined_columns(
+        self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, draw: Callable[[Sequence[int]], Tensor]
+    ) -> Float[Tensor, "S N *C"]:
+        r"""Random combinations Σ_v ε_v S_v of the columns of a root, position by position: covariance Λ_n.
+
+        Args:
+            f: outputs.
+            y: targets.
+            samples: S.
+            draw: gives independent numbers ε of mean 0 and variance 1, of the shape that it is called with.
+        """
+        count, part = self.local_columns(f, y)
+        total = torch.zeros_like(self.split(f)).repeat(samples, 1, 1, 1)
+        for start in range(0, count, COLUMNS):
+            columns = part(start, min(count, start + COLUMNS))
+            weights = draw((samples, *columns.shape[:3])).to(columns)
+            total += torch.einsum("svnt,vnte->snte", weights, columns)
+        return self.merge(total, f.shape)
 
     def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         r"""∂ log p(y_n|f_n)/∂f: one column of the empirical Fisher."""
@@ -157,10 +188,11 @@ class Likelihood(ABC):
         The default multiplies :meth:`local_root` with random signs; likelihoods that can be sampled use the scores of
         sampled labels, which need no root.
         """
-        local = self.local_root(f, y)
-        device = drawn_on(f, generator)
-        signs = torch.randint(2, (samples, *local.shape[:3]), generator=generator, device=device).to(local) * 2 - 1
-        return self.merge(torch.einsum("svnt,vnte->snte", signs, local), f.shape) / samples**0.5
+
+        def signs(shape: Sequence[int]) -> Tensor:
+            return torch.randint(2, tuple(shape), generator=generator, device=drawn_on(f, generator)) * 2 - 1
+
+        return self.combined_columns(f, y, samples, signs) / samples**0.5
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> Distribution:
         """The torch distribution p(y|f), with the shape of the targets as its batch shape."""
@@ -207,6 +239,14 @@ class Likelihood(ABC):
         """The equally weighted mixture of p(y|f_s) over S sampled functions."""
         raise NotImplementedError(f"{type(self).__name__} defines no mixture(f) of sampled functions.")
 
+    def mixture_of_parts(self, parts: Iterable[Tensor], noise: bool = True) -> Distribution:
+        """:meth:`mixture` of functions that are sampled some at a time, (s, N, *C) each."""
+        return self.mixture(torch.cat(list(parts)), noise)
+
+    def counted(self, y: Tensor) -> Bool[Tensor, "..."] | None:
+        """Which targets are scored, in their own shape; None for all of them."""
+        return None
+
     def statistics(self, f: Float[Tensor, "N *C"], y: Tensor) -> dict[str, Tensor]:
         """Sums over the batch from which :meth:`log_likelihood` follows; they add over batches."""
         return {"log_likelihood": self.log_prob(f, y).double().sum()}
@@ -234,6 +274,14 @@ class Likelihood(ABC):
     def noise_balance(self, statistics: Mapping[str, Tensor]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """N C and β SSE: the evidence is stationary in the noise scale where β SSE = N C − γ. [mackay1992]"""
         raise ValueError(f"{type(self).__name__} has no noise scale.")
+
+
+def averaged(parts: Iterable[Tensor]) -> Float[Tensor, "*M"]:
+    """The mean over the first axis of all parts (s, *M) together, which are held one at a time."""
+    total, count = torch.zeros(()), 0
+    for part in parts:
+        total, count = total.to(part) + part.sum(0), count + len(part)
+    return total / count
 
 
 def drawn_on(f: Tensor, generator: torch.Generator | None) -> torch.device:

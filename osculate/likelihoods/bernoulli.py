@@ -1,5 +1,6 @@
 """Yes or no, by the sigmoid of one logit: one target or many."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli as BernoulliDistribution
 from torch.nn.functional import logsigmoid
 
-from osculate.likelihoods._base import Link, drawn_on
+from osculate.likelihoods._base import Link, averaged, drawn_on
 from osculate.likelihoods._elementwise import Elementwise
 
 
@@ -67,4 +68,7 @@ class Bernoulli(Elementwise):
         return BernoulliDistribution(probs=probs.reshape(mean.shape).clamp(0, 1))
 
     def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> BernoulliDistribution:
-        return BernoulliDistribution(probs=torch.sigmoid(f).mean(0))
+        return self.mixture_of_parts([f])
+
+    def mixture_of_parts(self, parts: Iterable[Tensor], noise: bool = True) -> BernoulliDistribution:
+        return BernoulliDistribution(probs=averaged(torch.sigmoid(f) for f in parts))

@@ -1,14 +1,15 @@
 """One of C classes, by the softmax of C logits: one label a datum, a token, or a pixel."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Categorical as CategoricalDistribution
 
-from osculate.likelihoods._base import Likelihood, Link, drawn_on
+from osculate.likelihoods._base import Likelihood, Link, averaged, drawn_on
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,21 +113,33 @@ class Categorical(Likelihood):
         p = self._kept(y, self.split(f).softmax(-1))
         return p.diag_embed() - p.unsqueeze(-1) * p.unsqueeze(-2)
 
+    def local_diagonal(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E"]:
+        p = self._kept(y, self.split(f).softmax(-1))
+        return p * (1 - p)
+
     def local_root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N T E"]:
-        r"""The C − 1 columns of the Cholesky factor of diag(p) − ppᵀ, in closed form.
+        count, part = self.local_columns(f, y)
+        return part(0, count)
+
+    def local_columns(self, f: Float[Tensor, "N *C"], y: Tensor) -> tuple[int, Callable[[int, int], Tensor]]:
+        r"""The C − 1 columns of the Cholesky factor of diag(p) − ppᵀ, in closed form, each from p alone.
 
         With tails q_k = Σ_{j>k} p_j (q_{−1} = 1): L_kk = √(p_k q_k / q_{k−1}) and, for i > k,
         L_ik = −p_i √(p_k / (q_{k−1} q_k)). The last column is zero, since Λ has rank C − 1.
         """
-        p = self.split(f).softmax(-1)
+        p = self._kept(y, self.split(f).softmax(-1))
         tails = p.flip(-1).cumsum(-1).flip(-1)  # Σ_{j≥k} p_j = q_{k−1}
-        before, after = tails[..., :-1], tails[..., 1:]
         tiny = torch.finfo(p.dtype).tiny
-        diagonal = (p[..., :-1] * after / before.clamp(min=tiny)).sqrt()
-        share = p.unsqueeze(-2) / after.clamp(min=tiny).unsqueeze(-1)  # p_i / q_k, at most 1 where i > k
-        columns = (-share * diagonal.unsqueeze(-1)).triu(1)
-        columns.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
-        return self._kept(y, columns.movedim(-2, 0))
+
+        def part(start: int, stop: int) -> Float[Tensor, "V N T E"]:
+            before, after = tails[..., start:stop], tails[..., start + 1 : stop + 1]
+            diagonal = (p[..., start:stop] * after / before.clamp(min=tiny)).sqrt()
+            columns = p.unsqueeze(-2) / after.clamp(min=tiny).unsqueeze(-1)  # p_i / q_k, at most 1 where i > k
+            columns.mul_(-diagonal.unsqueeze(-1)).triu_(start + 1)
+            columns.diagonal(start, dim1=-2, dim2=-1).copy_(diagonal)
+            return columns.movedim(-2, 0)
+
+        return p.shape[-1] - 1, part
 
     def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         labels = self._labels(y)[0].reshape(len(f), -1, 1)
@@ -160,7 +173,14 @@ class Categorical(Likelihood):
         return CategoricalDistribution(probs=probs.reshape(logits.shape))
 
     def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> CategoricalDistribution:
-        return CategoricalDistribution(probs=self._classes_last(f, leading=1).softmax(-1).mean(0))
+        return self.mixture_of_parts([f])
+
+    def mixture_of_parts(self, parts: Iterable[Tensor], noise: bool = True) -> CategoricalDistribution:
+        probs = averaged(self._classes_last(f, leading=1).softmax(-1) for f in parts)
+        return CategoricalDistribution(probs=probs)
+
+    def counted(self, y: Tensor) -> Bool[Tensor, "..."] | None:
+        return self._labels(y)[1]
 
 
 def _one_hot_minus(p: Float[Tensor, "... C"], labels: Tensor) -> Float[Tensor, "... C"]:

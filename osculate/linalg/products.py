@@ -1,28 +1,30 @@
 """Products that know that their result is symmetric."""
 
-from collections.abc import Iterator
-
+import torch
 from jaxtyping import Float
+from scipy.linalg.blas import dsyrk, ssyrk
 from torch import Tensor
 
-#: Rows of the result that one product computes.
-STRIP = 128
-
-
-def _strips(n: int) -> Iterator[slice]:
-    yield from (slice(start, min(n, start + STRIP)) for start in range(0, n, STRIP))
+#: torch has no symmetric product of its own.
+SYRK = {torch.float32: ssyrk, torch.float64: dsyrk}
 
 
 def add_gram(total: Float[Tensor, "B n n"], x: Float[Tensor, "B k n"]) -> None:
     """Add xᵀ x to the lower triangle, in place; :func:`mirror` completes the matrix.
 
-    A strip of rows at a time, up to the diagonal: little more than half the work of the whole product, and no copy.
+    Half the work of the whole product, by BLAS' rank-k update; on a GPU, where the work is cheap, the whole product.
     """
-    for rows in _strips(x.shape[-1]):
-        total[:, rows, : rows.stop].baddbmm_(x[..., rows].mT, x[..., : rows.stop])
+    update = SYRK.get(total.dtype) if total.device.type == "cpu" else None
+    if update is None:
+        total.baddbmm_(x.mT, x)
+        return
+    assert total.is_contiguous()  # or BLAS would work on a copy
+    for matrix, rows in zip(total, x.detach(), strict=True):  # column-major for BLAS: transposed, triangles swapped
+        if len(rows):
+            update(1.0, rows.contiguous().numpy().T, beta=1.0, c=matrix.numpy().T, lower=0, overwrite_c=1)
 
 
 def mirror(matrix: Float[Tensor, "B n n"]) -> None:
     """Copy what :func:`add_gram` left below the diagonal to above it, in place."""
-    for rows in _strips(matrix.shape[-1]):
-        matrix[:, : rows.start, rows] = matrix[:, rows, : rows.start].mT
+    lower = matrix.tril()
+    matrix.copy_(lower + lower.tril(-1).mT)

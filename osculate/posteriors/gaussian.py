@@ -117,8 +117,7 @@ class Gaussian(Posterior):
 
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Float[Tensor, "n P"]:
         """Draw ``n`` parameter vectors."""
-        noise = torch.randn(n, self.network.space.size, generator=generator, dtype=self.mean.dtype)
-        return self.mean + self.precision.colour(noise.to(self.mean.device))
+        return self.mean + self.precision.sample(n, generator, self.mean)
 
     def log_prob(self, theta: Float[Tensor, "*S P"]) -> Float[Tensor, "*S"]:
         """log q(θ) of flat parameter vectors."""

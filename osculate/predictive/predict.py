@@ -8,20 +8,25 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from osculate.batches import require_finite
-from osculate.inputs import Inputs, count, tensors
+from osculate.inputs import Inputs, count, take, tensors
 from osculate.likelihoods import Likelihood, Link
 from osculate.posteriors import Gaussian, Posterior, as_gaussian, as_posterior
 from osculate.predictive import link as links
+from osculate.predictive.functions import linear_functions, sampled_linear_functions
 from osculate.predictive.linearised import (
     all_outputs,
+    fits,
     interacting_outputs,
     joint_covariance,
     moments,
-    sampled_linear_functions,
+    require_room,
     single_outputs,
 )
 from osculate.predictive.sampled import sampled_networks
 from osculate.registry import choose, lookup
+
+#: The link that integrates over draws of the function, without a covariance.
+FUNCTIONS = "functions"
 
 
 def predict(
@@ -46,10 +51,12 @@ def predict(
         link: how probabilities are integrated over Gaussian logits: "mc" (a fixed quasi-random set with the full
             covariance of the logits, deterministic; the default for classes), "probit" (the default for Bernoulli),
             "bridge", "mean_field", or an object of ``osc.predictive.link``. Real-valued targets need none.
+            "functions" integrates over ``samples`` draws of the linearised function instead, for outputs of which
+            very many interact (thousands of classes at many positions): no covariance is built.
         noise: for real-valued targets, whether observation noise is included.
         joint: for real-valued targets, "outputs" for the joint over the outputs of each input, or "batch" for the
             joint over all inputs and outputs.
-        samples: draws for ``via="sampled"``; each draw serves all inputs.
+        samples: draws for ``via="sampled"`` and ``link="functions"``; each draw serves all inputs.
         memory: what temporaries may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
         generator: for the draws.
 
@@ -59,9 +66,11 @@ def predict(
 
     Raises:
         ValueError: an unknown ``via``, ``link`` or ``joint``, one that does not fit the likelihood, an empty or
-            non-finite input.
+            non-finite input, covariances that do not fit into the free memory.
 
-    Cost: "linearised": one forward and C backward passes without weight gradients. "sampled": S forward passes.
+    Cost: "linearised": one forward and C backward passes without weight gradients; with ``link="functions"`` S
+    Jacobian-vector products, about three forward passes each. "sampled": S forward passes. Class probabilities of
+    draws are added up as they come.
     [immer2021]
 
     >>> import osculate as osc
@@ -73,6 +82,10 @@ def predict(
     posterior = as_posterior(q)
     _check_inputs(x)
     via = _way(posterior, via, noise, joint, samples)
+    if link == FUNCTIONS:
+        _require_linearised(via, joint)
+        functions = linear_functions(as_gaussian(posterior, "linearised"), x, samples, generator, memory)
+        return posterior.likelihood.mixture_of_parts(functions, noise)
     link = choose_link(posterior.likelihood, link)
     if via == "linearised":
         return _linearised(as_gaussian(posterior, "linearised"), x, link, noise, joint, memory)
@@ -101,8 +114,8 @@ def _of_networks(
     """The predictive of the network itself: at the mode, or at sampled weights."""
     likelihood, network = posterior.likelihood, posterior.network
     if via == "sampled":
-        f = sampled_networks(as_gaussian(posterior, "sampled"), x, samples, generator)
-        return likelihood.mixture(f, noise=noise)
+        draws = sampled_networks(as_gaussian(posterior, "sampled"), x, samples, generator)
+        return likelihood.mixture_of_parts((f.unsqueeze(0) for f in draws), noise)
     with torch.no_grad():
         f = network(x).to(network.state_dtype)
     return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
@@ -137,8 +150,9 @@ def sample_functions(
     torch.Size([6, 5, 3])
     """
     posterior = as_gaussian(q, "sample_functions")
-    ways = {"linearised": sampled_linear_functions, "sampled": sampled_networks}
-    return lookup("way to sample functions", via, ways)(posterior, x, samples, generator)
+    if choose("way to sample functions", via, posterior.ways) == "linearised":
+        return sampled_linear_functions(posterior, x, samples, generator)
+    return torch.stack(list(sampled_networks(posterior, x, samples, generator)))
 
 
 def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
@@ -155,6 +169,15 @@ def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
     if likelihood.links and link not in likelihood.links:
         choose(f"link for {type(likelihood).__name__}", link, likelihood.links)
     return chosen
+
+
+def _require_linearised(via: str, joint: str | None) -> None:
+    if via != "linearised" or joint is not None:
+        what = f"joint={joint!r}" if joint else f"via={via!r}"
+        raise ValueError(
+            f"link={FUNCTIONS!r} draws linearised functions input by input: it does not go with {what}. Leave one of "
+            "them out; for joint draws use osc.sample_functions."
+        )
 
 
 def _require_noise(likelihood: Likelihood) -> None:
@@ -188,7 +211,26 @@ def _linearised(
         f, covariance = moments(q, x, all_outputs, memory)
         return likelihood.joint(f.reshape(len(f), -1), covariance.squeeze(1), noise=noise)
     if likelihood.needs_covariance(link):
+        _require_covariances(q, x)
         f, covariance = moments(q, x, partial(interacting_outputs, likelihood), memory)
         return likelihood.marginal(f, covariance, link, noise=noise)
     f, variance = moments(q, x, single_outputs, memory)
     return likelihood.marginal(f, variance.reshape(f.shape), link, noise=noise)
+
+
+def _require_covariances(q: Gaussian, x: Inputs) -> None:
+    """Refuse covariances of interacting outputs that do not fit into the memory, before any work."""
+    size = count(x)
+    if fits(q, size * q.fit.plan.outputs**2):  # so they do whichever of the outputs interact
+        return
+    with torch.no_grad():
+        first = q.network(take(x, slice(1)))
+    events = q.likelihood.events(first)
+    require_room(
+        q,
+        size * first.numel() * events,
+        f"the {events:,} x {events:,} covariances of interacting outputs at {first.numel() // events:,} positions of "
+        f"{size} inputs",
+        f"Integrate over draws of the function instead (link={FUNCTIONS!r}), use a link that needs variances alone "
+        "(link='probit'), or predict fewer inputs at once.",
+    )

@@ -1,5 +1,7 @@
 """The network itself at sampled weights."""
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -13,13 +15,12 @@ ROWS = 1024
 
 def sampled_networks(
     q: Gaussian, x: Inputs, samples: int, generator: torch.Generator | None = None
-) -> Float[Tensor, "S N *C"]:
-    """f(x; θ_s) for S draws of the weights, each drawn once and used for all inputs."""
+) -> Iterator[Float[Tensor, "N *C"]]:
+    """f(x; θ_s) for S draws of the weights, one after the other, each used for all inputs."""
     x = moved(x, q.network.device)
     parts = [take(x, slice(start, start + ROWS)) for start in range(0, count(x), ROWS)]
-    result = []
-    with torch.no_grad():
-        for _ in range(samples):
-            theta = q.network.space.unflatten(q.sample(1, generator)[0])
-            result.append(torch.cat([q.network(rows, theta).to(q.network.state_dtype) for rows in parts]))
-    return torch.stack(result)
+    for _ in range(samples):
+        theta = q.network.space.unflatten(q.sample(1, generator)[0])
+        with torch.no_grad():
+            f = torch.cat([q.network(rows, theta).to(q.network.state_dtype) for rows in parts])
+        yield f

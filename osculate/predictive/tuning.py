@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from osculate.batches import Data, as_batches, number_of_batches
 from osculate.inputs import Inputs
-from osculate.likelihoods import Link
+from osculate.likelihoods import Likelihood, Link
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.predictive.linearised import (
@@ -43,24 +43,38 @@ FINEST, WIDEST = 0.05, 6.0
 Point = tuple[float, float]
 
 
-def negative_log_likelihood(predictive: Distribution, y: Tensor) -> Float[Tensor, " N"]:
-    """−log p(y|x), summed over outputs."""
-    return (
-        -predictive.log_prob(y.to(torch.float) if isinstance(predictive, Bernoulli) else y).reshape(len(y), -1).sum(-1)
-    )
+def negative_log_likelihood(predictive: Distribution, y: Tensor, counted: Tensor | None = None) -> Float[Tensor, " N"]:
+    """−log p(y|x), summed over the targets of each datum that are counted."""
+    y = y.to(torch.float) if isinstance(predictive, Bernoulli) else y
+    return _summed(-predictive.log_prob(_scorable(y, counted)), counted)
 
 
-def brier(predictive: Distribution, y: Tensor) -> Float[Tensor, " N"]:
-    """The squared distance of the probabilities from the one-hot target, summed over classes."""
+def brier(predictive: Distribution, y: Tensor, counted: Tensor | None = None) -> Float[Tensor, " N"]:
+    """The squared distance of the probabilities from the one-hot target, summed over classes and counted targets."""
     if isinstance(predictive, Categorical):
-        target = torch.nn.functional.one_hot(y.long(), predictive.probs.shape[-1])
-        return (predictive.probs - target).square().reshape(len(y), -1).sum(-1)
+        target = torch.nn.functional.one_hot(_scorable(y, counted).long(), predictive.probs.shape[-1])
+        return _summed((predictive.probs - target).square().sum(-1), counted)
     if isinstance(predictive, Bernoulli):
-        return (predictive.probs - y).square().reshape(len(y), -1).sum(-1)
+        return _summed((predictive.probs - y).square(), counted)
     raise ValueError(f"metric='brier' is for classes, the predictive is a {type(predictive).__name__}: use 'nll'.")
 
 
-METRICS: dict[str, Loss] = {"nll": negative_log_likelihood, "brier": brier}
+def _scorable(y: Tensor, counted: Tensor | None) -> Tensor:
+    """The targets, with 0 in place of those that stand for none."""
+    return y if counted is None else torch.where(counted, y, 0)
+
+
+def _summed(terms: Float[Tensor, "N ..."], counted: Tensor | None) -> Float[Tensor, " N"]:
+    """The sum of each datum's terms that are counted."""
+    terms = terms if counted is None else torch.where(counted, terms, 0)
+    return terms.reshape(len(terms), -1).sum(-1)
+
+
+#: Losses by name; they take predictive, targets, and which of the targets are counted.
+METRICS: dict[str, Callable[[Distribution, Tensor, Tensor | None], Tensor]] = {
+    "nll": negative_log_likelihood,
+    "brier": brier,
+}
 
 
 def tune(
@@ -85,7 +99,8 @@ def tune(
     Args:
         q: a Gaussian posterior, or what ``osc.train`` returned.
         validation: held-out data, in any form that ``osc.laplace`` accepts.
-        metric: "nll", "brier", or a function of (predictive, y) that gives one loss for each datum, lower is better.
+        metric: "nll", "brier" (of a datum: summed over its targets, without those that the likelihood ignores), or a
+            function of (predictive, y) that gives one loss for each datum, lower is better.
         link: how probabilities are integrated; the default of ``osc.predict``.
         temperature: whether T is tuned too.
         caution: standard errors that may be given away for more uncertainty; 0 takes the best loss.
@@ -97,7 +112,7 @@ def tune(
 
     Raises:
         TypeError: ``q`` is not a Gaussian posterior.
-        ValueError: an unknown metric, data that do not fit, or no candidate with a finite loss.
+        ValueError: an unknown metric, data that do not fit or hold no target, or no candidate with a finite loss.
 
     Cost: one predictive pass over the validation data, and about seventy contractions.
 
@@ -108,7 +123,7 @@ def tune(
     0
     """
     q = as_gaussian(q, "tune")
-    loss = lookup("metric", metric, METRICS) if isinstance(metric, str) else metric
+    loss = _by_name(q.likelihood, metric) if isinstance(metric, str) else metric
     chosen = choose_link(q.likelihood, link)
     held_out = _Validation(q, validation, chosen, progress)
     search = _Search(lambda point: held_out.score(_at(q, *point), loss))
@@ -121,6 +136,11 @@ def tune(
     _warn_of_certainty(best)
     # a prior that the data cannot see may be made ever wider: caution moves the temperature where it is tuned
     return _at(q, *search.cautious(best, caution, (1,) if temperature else (0,)))
+
+
+def _by_name(likelihood: Likelihood, metric: str) -> Loss:
+    metric_of = lookup("metric", metric, METRICS)
+    return lambda predictive, y: metric_of(predictive, y, likelihood.counted(y))
 
 
 def _warn_of_certainty(best: Point) -> None:
@@ -210,15 +230,19 @@ class _Validation:
         self._memory = budget(None, self.q.network.device)
         self._kept: list[tuple[Projected, Tensor]] | None = []
         self._batches: list[tuple[Inputs, Tensor]] = []  # the loader is read once: it may shuffle, or end
-        size = 0
+        size, labelled = 0, False
         batches = track(as_batches(self.data), "validation pass", number_of_batches(self.data), self.progress)
         for part in self._project(self._remembered(batches)):
+            counted = likelihood.counted(part[1])
+            labelled = labelled or counted is None or bool(counted.any())
             leaves = tree_leaves([part[0].f, part[0].parts])
             size += sum(leaf.numel() * leaf.itemsize for leaf in leaves if isinstance(leaf, Tensor))
             if size > KEPT * self._memory:
                 self._kept = None
             elif self._kept is not None:
                 self._kept.append(part)
+        if not labelled:
+            raise ValueError("every validation target is one that the likelihood ignores: there is nothing to score.")
 
     def _remembered(self, batches: Iterator[tuple[Inputs, Tensor]]) -> Iterator[tuple[Inputs, Tensor]]:
         for batch in batches:

@@ -9,6 +9,7 @@ from osculate.structures._base import (
 )
 from osculate.structures.block import BlockDiagonal as BlockDiagonal
 from osculate.structures.diag import Diag as Diag
+from osculate.structures.dual import Dual as Dual
 from osculate.structures.ekfac import EKFAC as EKFAC
 from osculate.structures.full import Full as Full
 from osculate.structures.kron import Kron as Kron
@@ -25,6 +26,7 @@ REGISTRY: dict[str, Callable[[], Structure]] = {
     "ekfac": EKFAC,
     "diag": Diag,
     "low_rank": LowRank,
+    "dual": Dual,
     "matrix_free": MatrixFree,
     "approx_diag": ApproxDiag,
     "mixed_diag": MixedDiag,

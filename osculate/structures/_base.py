@@ -280,6 +280,14 @@ class PosteriorPrecision:
         """White noise z to noise with covariance Λ⁻¹."""
         return self._blockwise("colour", z)
 
+    def sample(self, n: int, generator: torch.Generator | None, like: Tensor) -> Float[Tensor, "n P"]:
+        """Draws from N(0, Λ⁻¹), of the type and on the device of ``like``.
+
+        Each draw takes its random numbers after those of the one before, however many are asked for at once.
+        """
+        noise = [torch.randn(self.space.size, generator=generator, dtype=like.dtype) for _ in range(n)]
+        return self.colour(torch.stack(noise).to(like.device))
+
     def variance(self) -> Float[Tensor, " P"]:
         """The diagonal of Λ⁻¹."""
         return self._assembled([part.variance() for part in self.parts])
@@ -301,7 +309,7 @@ class PosteriorPrecision:
             form = self.curvature._form(group, forms)
             if form is None:
                 continue
-            rows = part.whiten(form.rows().transpose(0, 1).flatten(0, 1))
-            total = rows @ rows.T if total is None else total + rows @ rows.T
+            term = part.covariance(form)
+            total = term if total is None else total + term
         assert total is not None
         return total

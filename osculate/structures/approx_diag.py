@@ -11,7 +11,6 @@ from torch import Tensor
 
 from osculate.curvature.columns import GGN
 from osculate.curvature.observation import Observation
-from osculate.curvature.products import output_hessian
 from osculate.curvature.squared import squared_diagonal
 from osculate.inputs import take
 from osculate.structures._base import Curvature
@@ -72,13 +71,7 @@ def output_diagonal(observation: Observation, f: Float[Tensor, "N *C"]) -> Float
         for start in range(0, columns.count, step):
             total += columns.part(start, min(columns.count, start + step)).square().sum(0)
         return total
-    events = likelihood.events(f)
-    if f.itemsize * f.numel() * events <= memory:
-        return likelihood.merge(likelihood.local_hessian(f, y).diagonal(dim1=-2, dim2=-1), f.shape)
-    product, diagonal = output_hessian(likelihood, f, y), torch.zeros_like(likelihood.split(f))
-    for event in range(events):  # one output of every position at a time
-        unit = torch.zeros_like(diagonal)
-        unit[..., event] = 1
-        row = likelihood.split(product(likelihood.merge(unit, f.shape).unsqueeze(0)), 1)[0]
-        diagonal[..., event] = row[..., event]
-    return likelihood.merge(diagonal, f.shape)
+    # a likelihood without a closed form builds its blocks: as many data at a time as the memory holds them of
+    rows = max(1, memory // (f.itemsize * f[0].numel() * likelihood.events(f)))
+    parts = [likelihood.local_diagonal(*part) for part in zip(f.split(rows), y.split(rows), strict=True)]
+    return likelihood.merge(torch.cat(parts), f.shape)

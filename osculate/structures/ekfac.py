@@ -9,7 +9,7 @@ from torch import Tensor
 from osculate.curvature.engine import Block as BlockSpec
 from osculate.curvature.observation import Observation
 from osculate.structures._base import Curvature
-from osculate.structures.blocks import Block, EigenBlock
+from osculate.structures.blocks import Block, EigenBlock, EigenLookupBlock
 from osculate.structures.kron import Kron
 
 
@@ -28,6 +28,8 @@ class EKFAC(Kron):
         """Corrected eigenvalues where the form has factors."""
         if spec.kind == "outer":
             return EigenBlock.zero(spec.positions, spec.has_bias, dtype, device)
+        if spec.kind == "lookup":
+            return EigenLookupBlock.zero(spec.positions, False, dtype, device)
         return super().block(spec, dtype, device)
 
     def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:

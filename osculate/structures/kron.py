@@ -7,7 +7,7 @@ import torch
 
 from osculate.curvature.engine import Block as BlockSpec
 from osculate.structures._base import Structure
-from osculate.structures.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock
+from osculate.structures.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, LookupBlock
 
 
 @dataclass(frozen=True)
@@ -29,5 +29,7 @@ class Kron(Structure):
         """Kronecker where the form has factors."""
         if spec.kind == "outer":
             return KroneckerBlock.zero(spec.positions, spec.has_bias, dtype, device)
+        if spec.kind == "lookup":
+            return LookupBlock.zero(spec.positions, False, dtype, device)
         kind = DenseBlock if spec.size <= self.dense_limit else DiagonalBlock
         return kind.zero(spec.positions, dtype, device)

@@ -12,6 +12,7 @@ from osculate.curvature.engine import Block as BlockSpec
 from osculate.curvature.observation import Observation
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
+from osculate.registry import choose
 from osculate.structures._base import Curvature, PosteriorPrecision, Structure
 from osculate.structures.blocks import (
     Accuracy,
@@ -43,9 +44,13 @@ class MatrixFree(Structure):
         rank: eigenvalues of the preconditioner.
         oversampling: test vectors beyond them.
         seed: of the probes and the test vectors.
+        samples_by: "lanczos" (a function of white noise in parameter space; memory for one vector a product and
+            sample), or "optimise": sample-then-optimise, which solves for each sample the least-squares problem of
+            the linearised network with random targets, by the same conjugate gradients; memory for a few vectors a
+            sample, for curvatures that have a root (not "hessian"). [antoran2023]
 
     Raises:
-        ValueError: a number that is not positive.
+        ValueError: a number that is not positive, an unknown way to sample, or the full Hessian with "optimise".
 
     Cost: a fit takes rank + oversampling products with each batch, and as many vectors of memory; a prediction as many
     passes over the data as conjugate gradients need, each with all columns of a chunk. For more than a few predictions
@@ -64,8 +69,10 @@ class MatrixFree(Structure):
     rank: int = 100
     oversampling: int = 20
     seed: int = 0
+    samples_by: str = "lanczos"
 
     def __post_init__(self) -> None:
+        choose("way to sample", self.samples_by, ("lanczos", "optimise"))
         for field in ("tolerance", "max_products", "probes", "rank"):
             if (value := getattr(self, field)) is not None and not value > 0:
                 raise ValueError(f"MatrixFree needs a positive {field}, got {value}.")
@@ -90,6 +97,11 @@ class MatrixFree(Structure):
 
     def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
         """Keep one batch, and multiply it with the test vectors."""
+        if isinstance(observation.kind, Hessian) and self.samples_by == "optimise":
+            raise ValueError(
+                "samples_by='optimise' needs data with the covariance of the curvature, and the full Hessian may be "
+                "indefinite. Use samples_by='lanczos', or curvature='ggn'."
+            )
         batch = Batch.of(observation)
         (block,) = curvature.blocks
         assert isinstance(block, MatrixFreeBlock)
@@ -131,6 +143,15 @@ class EstimatedPrecision(PosteriorPrecision):
         (part,) = self.parts
         assert isinstance(part, MatrixFreePrecision)
         return part
+
+    def sample(self, n: int, generator: torch.Generator | None, like: Tensor) -> Float[Tensor, "n P"]:
+        structure = self.curvature.structure
+        assert isinstance(structure, MatrixFree)
+        if structure.samples_by == "lanczos":
+            return super().sample(n, generator, like)
+        (block,), draws = self.curvature.blocks, like.new_zeros(n, self.space.size)
+        draws[:, block.positions] = self._part.optimised(n, generator).to(like)
+        return draws
 
     def log_det_error(self) -> Float[Tensor, ""]:
         """The standard error of the log determinant; that of the log evidence is half of it."""

@@ -150,10 +150,7 @@ class Rademacher(Kind):
 
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
         """One for each sample."""
-        root = likelihood.local_root(f, y)
-        signs = torch.randint(2, (self.samples, *root.shape[:3]), generator=self.generator).to(root) * 2 - 1
-        mixed = torch.einsum("svnt,vnte->snte", signs, root) / self.samples**0.5
-        return Columns.of(likelihood.merge(mixed, f.shape))
+        return Columns.of(Likelihood.sampled_root(likelihood, f, y, self.samples, self.generator))
 
 
 @dataclass(frozen=True)

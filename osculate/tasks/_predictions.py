@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from osculate.batches import Data, as_batches, number_of_batches
+from osculate.inputs import concatenate
 from osculate.predictive import predict
 from osculate.progress import track
 
@@ -22,7 +23,7 @@ def predictions(
     total = number_of_batches(data, batch_size)
     if options.get("via") == "sampled":
         # weights are drawn once for each call of predict: one call, so that all inputs share them
-        batches, total = [tuple(torch.cat(part) for part in zip(*batches, strict=True))], 1
+        batches, total = [tuple(concatenate(list(part)) for part in zip(*batches, strict=True))], 1
     for x, y in track(batches, title, total, progress):
         with torch.no_grad():
             yield predict(q, x, **options), x, y

@@ -11,6 +11,7 @@ from torch.distributions import Bernoulli, Categorical, Distribution
 
 from osculate import metrics
 from osculate.batches import Data
+from osculate.posteriors import as_posterior
 from osculate.tasks._predictions import predictions
 
 #: Central intervals whose coverage is counted.
@@ -37,8 +38,8 @@ class CalibrationRecord(Record):
     """What :func:`calibration` finds for classes: numbers, and the bins of a reliability diagram.
 
     Args:
-        probs: predicted probabilities; of a likelihood with one probability for each output, those of no and
-            yes.
+        probs: predicted probabilities, one row for each target: each token or pixel of its own, without those that
+            the likelihood ignores; of a likelihood with one probability for each output, those of no and yes.
         targets: the right classes.
         confidence: mean probability of the predicted class in each bin, NaN in an empty one.
         accuracy: share of right predictions in each bin, NaN in an empty one.
@@ -93,11 +94,11 @@ def calibration(
         **predict_options: passed to ``osculate.predict``, for example ``link="probit"``.
 
     Returns:
-        A :class:`CalibrationRecord` for classes and for Bernoulli targets (each output counts as one
-        prediction), a :class:`RegressionRecord` for real-valued targets.
+        A :class:`CalibrationRecord` for classes and for Bernoulli targets (each position or output counts as one
+        prediction, an ignored one as none), a :class:`RegressionRecord` for real-valued targets.
 
     Raises:
-        ValueError: targets do not fit the predictions, or there are no data.
+        ValueError: targets do not fit the predictions, or there are no data or no targets.
 
     >>> import osculate as osc
     >>> q = osc.posteriors.Point(torch.nn.Linear(2, 3), osc.likelihoods.Categorical())
@@ -106,10 +107,10 @@ def calibration(
     ['accuracy', 'brier', 'ece', 'mce', 'nll', 'rmsce']
     """
     pieces: list[tuple[Tensor, ...]] = []
-    discrete = True
+    discrete, likelihood = True, as_posterior(q).likelihood
     for predictive, _, y in predictions(q, data, batch_size, progress, "predicting", predict_options):
         if isinstance(predictive, Categorical | Bernoulli):
-            pieces.append(_classes(predictive, y))
+            pieces.append(_classes(predictive, y, likelihood.counted(y)))
         else:
             discrete = False
             pieces.append(_numbers(predictive, y))
@@ -134,8 +135,8 @@ def reliability_bins(
     return means[0], means[1], count
 
 
-def _classes(predictive: Categorical | Bernoulli, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities (M, C) and targets (M,) of one batch, in double precision on the CPU."""
+def _classes(predictive: Categorical | Bernoulli, y: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Log-probabilities (M, C) and targets (M,) of one batch that are counted, in double precision on the CPU."""
     if isinstance(predictive, Bernoulli):
         # log_prob works on the logits where there are any: 1 - p loses all digits once p rounds to 1
         half = torch.ones_like(predictive.probs)
@@ -148,11 +149,15 @@ def _classes(predictive: Categorical | Bernoulli, y: Tensor) -> tuple[Tensor, Te
             f"targets of shape {tuple(y.shape)} do not fit predictions for targets of shape"
             f" {tuple(log_probs.shape[:-1])}; give one target for each prediction"
         )
-    return log_probs.flatten(0, -2).double().cpu(), y.flatten().long().cpu()
+    if counted is not None:
+        log_probs, y = log_probs[counted.to(log_probs.device)], y[counted]
+    return log_probs.reshape(-1, log_probs.shape[-1]).double().cpu(), y.flatten().long().cpu()
 
 
 def _classification(columns: list[Tensor], bins: int) -> CalibrationRecord:
     log_probs, targets = columns
+    if not len(targets):
+        raise ValueError("every target is one that the likelihood ignores: there is no prediction to score")
     probs = log_probs.exp()
     scores = {
         "accuracy": metrics.accuracy(probs, targets),

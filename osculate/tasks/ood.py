@@ -79,7 +79,7 @@ def total_variance(q: Any, x: Tensor, predictive: Distribution) -> Float[Tensor,
     Raises:
         TypeError: the posterior has no functional variance: a point has none.
     """
-    return functional_variance(_posterior(q), x, diagonal=True).sum(1)
+    return functional_variance(_posterior(q), x, diagonal=True).flatten(1).sum(1)
 
 
 #: Scores by name.

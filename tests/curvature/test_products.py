@@ -225,11 +225,11 @@ def test_a_padding_index_is_the_same_in_both_directions() -> None:
 
 def test_data_and_directions_are_cut_to_the_memory() -> None:
     _, network, x, *_ = problem("conv2d", 7)
-    vectors, data = products._portions(network, x, 6, 1)
+    vectors, data = products.portions(network, x, 6, 1)
     assert len(vectors) == 6
     assert len(data) == count(x)
     one = 8 * network.space.size
-    vectors, data = products._portions(network, x, 6, 4 * 3 * one)
+    vectors, data = products.portions(network, x, 6, 4 * 3 * one)
     assert [part.stop - part.start for part in vectors] == [3, 3]
     assert [part.stop for part in data][-1] == 7
 

@@ -5,9 +5,19 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from osculate.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Poisson, StudentT
+from osculate.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+    Poisson,
+    StudentT,
+)
+from osculate.likelihoods._base import COLUMNS
 from tests.laws import assert_close
 from tests.likelihoods.cases import CASES
+from tests.likelihoods.test_protocol import Largest
 
 
 def test_the_root_of_a_saturated_softmax_is_finite() -> None:
@@ -20,6 +30,28 @@ def test_the_root_of_a_saturated_softmax_is_finite() -> None:
 def test_classes_need_one_column_less_than_there_are() -> None:
     case = CASES["categorical, pixels"]
     assert case.likelihood.local_root(*case.pair()).shape == (3, 5, 6, 4)
+
+
+def test_many_classes_are_worked_on_without_their_blocks() -> None:
+    """One column at a time, or the diagonal: memory for C numbers each, not C² for each datum."""
+    likelihood, f, y = Categorical(), torch.randn(3, 400), torch.zeros(3).long()
+    with Largest() as watched:
+        count, part = likelihood.local_columns(f, y)
+        part(398, 399)
+        likelihood.local_diagonal(f, y)
+        likelihood.combined_columns(f, y, 2, torch.randn)
+    assert count == 399
+    assert f.numel() <= watched.numbers <= COLUMNS * f.numel() < 399 * f.numel()
+
+
+def test_parts_of_a_mixture_are_added_up() -> None:
+    """Classes are averaged over parts of different sizes; numbers keep every component."""
+    f = torch.randn(7, 4, 3, 5)
+    for likelihood in (Categorical(), Categorical(class_axis=1), Bernoulli()):
+        whole = likelihood.mixture(f).probs
+        assert_close(likelihood.mixture_of_parts(iter(f.split(3))).probs, whole, 1e-6)
+    y, whole = torch.randn(4, 3, 5), Gaussian(0.5).mixture(f, noise=True)
+    assert_close(Gaussian(0.5).mixture_of_parts(f.split(3)).log_prob(y), whole.log_prob(y), 1e-6)
 
 
 def test_the_class_axis_is_only_a_matter_of_layout() -> None:
@@ -42,6 +74,8 @@ def test_ignored_positions_contribute_nothing() -> None:
     other = torch.where(kept.unsqueeze(-1), f, torch.randn_like(f))
     assert_close(likelihood.log_prob(f, y), likelihood.log_prob(other, y))
     assert float(likelihood.log_prob(f, y)[0]) == 0.0
+    assert torch.equal(likelihood.counted(y), kept)
+    assert plain.counted(y) is None
     each = plain.log_prob(f[kept], y[kept])
     assert_close(likelihood.log_prob(f, y).sum(), each.sum())
     drawn = likelihood.sampled_root(f, y, 7, torch.Generator().manual_seed(0))

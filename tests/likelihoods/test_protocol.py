@@ -105,6 +105,17 @@ def test_roots_times_their_transpose_are_the_hessian(case: Case, default: bool) 
 
 
 @every_case
+def test_diagonals_and_columns_in_parts_are_those_of_the_whole(case: Case) -> None:
+    f, y = case.pair()
+    assert_close(case.likelihood.local_diagonal(f, y), case.likelihood.local_hessian(f, y).diagonal(dim1=-2, dim2=-1))
+    count, part = case.likelihood.local_columns(f, y)
+    whole = case.likelihood.local_root(f, y)
+    assert count == len(whole)
+    for start in range(count):
+        assert_close(part(start, min(count, start + 2)), whole[start : start + 2])
+
+
+@every_case
 def test_the_score_is_the_gradient(case: Case) -> None:
     f, y = case.pair()
     leaf = f.clone().requires_grad_()
@@ -165,7 +176,8 @@ def test_nothing_of_the_size_of_a_squared_output_is_built(case: Case) -> None:
     count = prod(case.shape)
     with Largest() as watched:
         case.likelihood.check(f, y)
-        for own in (case.likelihood.local_hessian, case.likelihood.local_root, case.likelihood.score):
+        own_verbs = (case.likelihood.local_hessian, case.likelihood.local_diagonal, case.likelihood.local_root)
+        for own in (*own_verbs, case.likelihood.score):
             own(f, y)
         for default in (Likelihood.local_hessian, Likelihood.local_root, Likelihood.score):
             default(case.likelihood, f, y)

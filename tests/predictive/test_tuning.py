@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 import osculate as osc
-from tests.laws import assert_close
+from osculate.predictive.tuning import METRICS
+from tests.laws import assert_close, targets
+from tests.zoo import ZOO
 
 
 def overfitted() -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, torch.Tensor]]:
@@ -87,3 +89,52 @@ def test_between_equals_the_more_unsure_posterior_is_taken() -> None:
     losses = [-osc.predict(p, data[0]).log_prob(data[1]) for p in (cautious, best)]
     difference = losses[0] - losses[1]
     assert float(difference.mean()) <= 1.05 * float(difference.std()) / len(difference) ** 0.5 + 1e-4
+
+
+def dense(net: str, n: int, ignore: int) -> tuple[osc.likelihoods.Likelihood, nn.Module, torch.Tensor, torch.Tensor]:
+    """A network with a class for each position, and targets of which some stand for none."""
+    case = ZOO[net]
+    likelihood = osc.likelihoods.Categorical(class_axis=1 if net == "unet" else -1, ignore_index=ignore)
+    model, x = case.model(), case.x(n)
+    y = targets(likelihood, model, x)
+    y[::3, ..., 0] = ignore
+    y[1] = ignore
+    return likelihood, model, x, y
+
+
+@pytest.mark.parametrize("ignore", [-100, 7])
+@pytest.mark.parametrize("metric", ["nll", "brier"])
+@pytest.mark.parametrize("net", ["unet", "gpt"])
+def test_ignored_positions_do_not_count(net: str, metric: str, ignore: int) -> None:
+    likelihood, model, x, y = dense(net, 8, ignore)
+    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+    found = osc.tune(q, (x, y), metric=metric, temperature=False)
+
+    def by_hand(predictive: torch.distributions.Categorical, y: torch.Tensor) -> torch.Tensor:
+        p, kept = predictive.probs, y != ignore
+        right = p.gather(-1, torch.where(kept, y, 0).unsqueeze(-1)).squeeze(-1)
+        terms = -right.log() if metric == "nll" else p.square().sum(-1) - 2 * right + 1
+        return torch.stack([each[k].sum() for each, k in zip(terms, kept, strict=True)])
+
+    expected = osc.tune(q, (x, y), metric=by_hand, temperature=False)
+    assert_close(found.prior.precision, expected.prior.precision, 1e-6)
+    loss = METRICS[metric](osc.predict(q, x), y, likelihood.counted(y))
+    assert_close(loss, by_hand(osc.predict(q, x), y), 1e-6)
+    assert float(loss[1]) == 0.0
+
+
+def test_without_any_target_there_is_nothing_to_tune() -> None:
+    likelihood, model, x, y = dense("gpt", 4, -1)
+    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+    with pytest.raises(ValueError, match="every validation target is one that the likelihood ignores"):
+        osc.tune(q, (x, torch.full_like(y, -1)))
+
+
+@pytest.mark.parametrize("net", ["unet", "gpt"])
+def test_data_without_targets_leave_fit_and_evidence_as_they_are(net: str) -> None:
+    likelihood, model, x, y = dense(net, 5, -1)
+    both = osc.laplace(model, likelihood, (x, y), structure="full", prior=1.0)
+    kept = (y != -1).flatten(1).any(1)
+    assert 0 < int(kept.sum()) < 5
+    labelled = osc.laplace(model, likelihood, (x[kept], y[kept]), structure="full", prior=1.0)
+    assert_close(osc.log_evidence(both), osc.log_evidence(labelled))

@@ -1,6 +1,7 @@
 """The matrix-free structure against the dense one: solves to the tolerance, estimates within their standard error."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,65 @@ def test_single_precision_agrees_with_double_without_a_warning() -> None:
         assert single.sample(3).shape == (3, 164)
 
 
+OPTIMISE = replace(ROUGH, samples_by="optimise")
+
+
+def white(theta: Tensor, precision: Tensor) -> Tensor:
+    """The covariance of draws with mean zero, relative to the one that they should have: the identity."""
+    root = torch.linalg.cholesky(precision)
+    return root.T @ (theta.T @ theta / len(theta)) @ root
+
+
+@pytest.mark.parametrize("kind", ["ggn", "fisher"])
+@pytest.mark.parametrize("structure", [ROUGH, OPTIMISE], ids=lambda structure: structure.samples_by)
+def test_samples_have_the_covariance_of_the_posterior(structure: MatrixFree, kind: str) -> None:
+    """Both ways, with a rough preconditioner, a diagonal prior and a temperature."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 3)).double()
+    x = 2 * torch.randn(9, 2, dtype=torch.double)
+    few = replace(structure, rank=2, oversampling=0)
+    batches = [(x[:4], torch.arange(4) % 3), (x[4:], torch.arange(5) % 3)]
+    q = osc.laplace(model, CATEGORICAL, batches, structure=few, curvature=kind, prior=1.0)
+    q = q.replace(prior=osc.priors.Diagonal(torch.linspace(0.3, 2, 15, dtype=torch.double)), temperature=0.6)
+    theta, size = q.sample(2000, torch.Generator().manual_seed(0)) - q.mean, 2000
+    found, expected = white(theta, dense_precision(q)), torch.eye(15, dtype=torch.double)
+    assert float((found - expected).abs().max()) < 5 * (2 / size) ** 0.5  # entries have errors of √(1/S), √(2/S)
+    assert float((found - expected).square().sum() * size / (15 * 16)) == pytest.approx(1, abs=0.5)
+    assert float(theta.mean(0).square().sum()) < 3 * float(q.precision.solve(expected).trace()) / size
+
+
+def test_optimised_samples_solve_the_problem_with_random_data() -> None:
+    q, *_ = fitted(replace(OPTIMISE, tolerance=1e-10), n=10)
+    draws, again = (q.sample(3, torch.Generator().manual_seed(5)) for _ in range(2))
+    assert torch.equal(draws, again)
+    generator = torch.Generator().manual_seed(5)
+    (block,) = q.structure.blocks
+    right, data = torch.zeros_like(draws), block.noise(3, generator)
+    white = torch.randn(data.shape, generator=generator, dtype=data.dtype)
+    right[:, block.positions] = data + 0.2**0.5 * white
+    assert_close(draws - q.mean, right @ dense_precision(q).inverse())
+    rough = fitted(replace(OPTIMISE, tolerance=1e-2), n=10)[0].sample(3, torch.Generator().manual_seed(5))
+    assert 1e-6 < float((rough - draws).norm() / (draws - q.mean).norm()) < 0.05
+
+
+@pytest.mark.parametrize("net", ["gpt", "unet"])
+def test_random_data_at_positions_have_the_covariance_of_the_curvature(net: str) -> None:
+    model, x = ZOO[net].model(), ZOO[net].x(2)
+    likelihood = osc.likelihoods.Categorical(class_axis=1 if net == "unet" else -1)
+    q = osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=OPTIMISE, prior=1.0)
+    (block,) = q.structure.blocks
+    noise = block.noise(1500, torch.Generator().manual_seed(0))
+    G = block.dense()
+    expected = ((G.square().sum() + G.trace() ** 2) / 1500) ** 0.5  # root mean square of the deviation
+    assert 0.1 * expected < (noise.T @ noise / 1500 - G).norm() < 3 * expected
+
+
+def test_the_hessian_has_no_data_to_be_sampled() -> None:
+    with pytest.raises(ValueError, match=says("'optimise'", "indefinite", "'lanczos'")):
+        fitted(OPTIMISE, curvature="hessian")
+    with pytest.raises(ValueError, match=says("way to sample", "'optimize'", "did you mean 'optimise'")):
+        MatrixFree(samples_by="optimize")
+
+
 def test_too_few_products_are_a_warning_with_numbers() -> None:
     q, *_ = fitted(MatrixFree(max_products=3, rank=1, oversampling=0))
     v = torch.randn(1, len(q.mean), dtype=torch.double)
@@ -239,6 +299,8 @@ def test_without_data_there_is_no_product() -> None:
     empty = q.structure.structure.zero(q.structure.specs, q.structure.space, torch.double, torch.device("cpu"))
     with pytest.raises(ValueError, match=says("no data", "osc.laplace")):
         empty.dense()
+    with pytest.raises(ValueError, match=says("no data", "osc.laplace")):
+        empty.blocks[0].noise(1, None)
 
 
 @pytest.mark.parametrize("options", [{"probes": 0}, {"tolerance": 0.0}, {"rank": -1}, {"oversampling": -2}])

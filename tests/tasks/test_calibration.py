@@ -13,6 +13,8 @@ from osculate import metrics
 from osculate.tasks import CalibrationRecord, RegressionRecord, calibration
 from osculate.tasks.calibration import reliability_bins
 from tests.errors import says
+from tests.laws import targets
+from tests.zoo import ZOO
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(60) % 4
@@ -120,6 +122,46 @@ def test_a_certain_and_wrong_bernoulli_keeps_the_digits_of_its_logit() -> None:
     q = osc.posteriors.Point(net, osc.likelihoods.Bernoulli())
     record = calibration(q, (torch.ones(1, 1), torch.zeros(1, 1)))
     assert record.metrics()["nll"] == pytest.approx(40.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("net", ["unet", "gpt"])
+@pytest.mark.parametrize("options", [{}, {"link": "functions", "samples": 4}, {"via": "sampled", "samples": 3}])
+def test_pixels_and_tokens_count_one_by_one_and_ignored_ones_not(net: str, options: dict[str, Any]) -> None:
+    axis = 1 if net == "unet" else -1
+    likelihood = osc.likelihoods.Categorical(class_axis=axis, ignore_index=-100)
+    model, x = ZOO[net].model(), ZOO[net].x(6)
+    y = targets(likelihood, model, x)
+    y[0], y[::2, ..., 1] = -100, -100
+    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+    kept = y != -100
+
+    def generator() -> torch.Generator:
+        return torch.Generator().manual_seed(0)
+
+    record = calibration(q, (x, y), bins=5, **options, generator=generator())
+    probs = osc.predict(q, x, **options, generator=generator()).probs[kept]
+    assert torch.allclose(record.probs, probs)
+    assert torch.equal(record.targets, y[kept])
+    assert int(record.count.sum()) == int(kept.sum()) < y.numel()
+    found = record.metrics()
+    assert found["accuracy"] == pytest.approx(float((probs.argmax(-1) == y[kept]).double().mean()))
+    nll = -torch.distributions.Categorical(probs=probs).log_prob(y[kept]).mean()
+    assert found["nll"] == pytest.approx(float(nll), rel=1e-5)
+    assert found["ece"] == pytest.approx(metrics.ece(probs, y[kept], 5))
+    with pytest.raises(ValueError, match="every target is one that the likelihood ignores"):
+        calibration(q, (x, torch.full_like(y, -100)))
+
+
+def test_images_of_numbers_are_scored_pixel_by_pixel() -> None:
+    model, x = ZOO["unet"].model(), ZOO["unet"].x(4)
+    y = targets(osc.likelihoods.Gaussian(0.5), model, x)
+    q = osc.laplace(model, osc.likelihoods.Gaussian(0.5), (x, y), structure="diag", prior=1.0)
+    record = calibration(q, (x, y), batch_size=3)
+    predictive = osc.predict(q, x)
+    assert record.mean.shape == (4, y[0].numel())
+    assert record.metrics()["rmse"] == pytest.approx(float((predictive.mean - y).square().mean().sqrt()))
+    expected = float(predictive.log_prob(y).flatten(1).sum(1).mean())
+    assert record.metrics()["log_likelihood"] == pytest.approx(expected)
 
 
 class TestRegression:

@@ -52,6 +52,16 @@ def test_the_variance_grows_away_from_the_data(q: Any) -> None:
     assert ood(q, INSIDE, OUTSIDE).auroc["outside"]["functional_variance"] > 0.8
 
 
+def test_images_of_outputs_have_one_score_an_input() -> None:
+    net, x = nn.Conv2d(1, 2, 3), torch.randn(5, 1, 6, 4)
+    likelihood = osc.likelihoods.Categorical(class_axis=1)
+    q = osc.laplace(net, likelihood, (x, torch.randint(2, (5, 4, 2))), structure="diag", prior=1.0)
+    record = ood(q, x, 3 * x, scores=("entropy", "functional_variance"))
+    expected = osc.functional_variance(q, x, diagonal=True).sum((1, 2, 3))
+    assert torch.allclose(record.inside["functional_variance"], expected, rtol=1e-4)
+    assert record.inside["entropy"].shape == (5,)
+
+
 def test_a_point_has_no_functional_variance(net: nn.Module) -> None:
     point = osc.posteriors.Point(net, osc.likelihoods.Categorical())
     assert set(ood(point, INSIDE, OUTSIDE).inside) == {"entropy", "max_probability"}

@@ -1,9 +1,13 @@
-"""Embeddings: a linear map of one-hot vectors."""
+"""Embeddings: a linear map of one-hot vectors, which are never made."""
 
+from collections.abc import Mapping
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.layers._base import Call, Use, affine, rule, with_ones
+from osculate.curvature.forms import Lookup
+from osculate.curvature.layers._base import Call, Use, dense, rule
 
 
 @rule(F.embedding)
@@ -17,23 +21,21 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Use | None:
-    """The rows of Wᵀ picked by one-hot vectors; the padding row has no gradient, as in torch."""
-    if max_norm is not None:
-        return None  # the lookup itself rescales the weight
+    """The rows of the weight picked by their numbers; the padding row has no gradient, as in torch."""
+    source = call.source(weight)
+    if source is None or max_norm is not None:  # with a norm the lookup itself rescales the weight
+        return None
     count, size = weight.shape
+    numbers = input.reshape(len(input), -1).long()
+    if padding_idx is not None:
+        numbers = torch.where(numbers == padding_idx % count, -1, numbers)
 
-    def inputs(ones: bool) -> Tensor:
-        tokens = input.reshape(len(input), -1)
-        hot = F.one_hot(tokens, count).to(weight.dtype)
-        if padding_idx is not None:
-            hot[..., padding_idx] = 0
-        return with_ones(hot.unsqueeze(2), ones)
+    def form(columns: Tensor) -> Lookup:
+        return Lookup.of(numbers, count, columns.reshape(*columns.shape[:2], -1, 1, size))
 
-    return affine(
-        call,
-        weight,
-        None,
-        inputs=inputs,
-        outputs=lambda g: g.reshape(*g.shape[:2], -1, 1, size),
-        matrix=lambda w: w.T.unsqueeze(0),
-    )
+    def arrange(positions: Mapping[str, Tensor]) -> Tensor:
+        return source.arrange(positions).reshape(1, count, size).mT
+
+    if source.whole:
+        return Use(source.names, form, arrange)
+    return dense([source], lambda columns: [form(columns).matrices().mT.flatten(2)])

@@ -133,7 +133,10 @@ class Sources:
 
     def follow(self, func: Callable, args: tuple, kwargs: dict, output: object) -> set[str]:
         """Note what an operation made of parameters alone, and name the parameters that met data in it."""
-        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        made = _tensors(output)
+        if not made and not _in_place(func):  # a shape, a number: nothing to follow
+            return set()
+        leaves = _tensors(args, kwargs)
         mine = [source for leaf in leaves if (source := self[leaf]) is not None]
         if leaves and _in_place(func):
             self._constants.discard(id(leaves[0]))
@@ -141,9 +144,9 @@ class Sources:
             if not leaves[0].requires_grad:
                 return set()
         elif not mine:
-            self._follow_constants(leaves, output)
+            self._follow_constants(leaves, made)
         else:
-            made = [t for t in tree_leaves(output) if isinstance(t, Tensor) and t.requires_grad]
+            made = [tensor for tensor in made if tensor.requires_grad]
             if all(id(t) in self._sources for t in made):  # nothing that can be differentiated, or nothing new
                 return set()
             others = [leaf for leaf in leaves if self[leaf] is None and id(leaf) not in self._constants]
@@ -157,13 +160,12 @@ class Sources:
             self._kept.append(tensor)
             self._constants.add(id(tensor))
 
-    def _follow_constants(self, leaves: list[Tensor], output: object) -> None:
+    def _follow_constants(self, leaves: list[Tensor], made: list[Tensor]) -> None:
         """Functions of constants, and positions such as ``torch.arange(T)``; other new tensors are taken as data.
 
         The zeros that a recurrent network starts from, for example, have a batch axis.
         """
         if all(id(leaf) in self._constants for leaf in leaves):
-            made = [t for t in tree_leaves(output) if isinstance(t, Tensor)]
             self._keep(t for t in made if leaves or t.dtype in (torch.int64, torch.int32))
 
     def _follow_parameters(
@@ -195,13 +197,28 @@ class Sources:
         return tree_leaves(func(*args, **kwargs))[number]
 
 
+def _tensors(*values: object) -> list[Tensor]:
+    """The tensors in arguments or an output, in order."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, tuple | list):
+            found += _tensors(*value)
+        elif isinstance(value, dict):
+            found += _tensors(*value.values())
+    return found
+
+
 def _itself(entries: Tensor) -> Tensor:
     return entries
 
 
 def _in_place(func: Callable) -> bool:
     name = getattr(func, "__name__", "")
-    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+    if name.endswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and name not in ("__int__", "__index__", "__invert__"))
+    return name.endswith("_")
 
 
 def _picks(func: Callable, *args: Any, padding_idx: int | None = None, max_norm: float | None = None, **_: Any) -> bool:

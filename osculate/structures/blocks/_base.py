@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from osculate.curvature.forms import AnyForm, Form
@@ -113,6 +114,11 @@ class Precision(ABC):
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         """The blocks of J_n Λ⁻¹ J_nᵀ for groups of E of the V = T·E rows of each datum, from ``Block.project``."""
 
+    def covariance(self, form: AnyForm) -> Float[Tensor, "K K"]:
+        """J Λ⁻¹ Jᵀ over the rows of all data together, K = N·V ordered by datum."""
+        rows = self.whiten(form.rows().transpose(0, 1).flatten(0, 1))
+        return rows @ rows.T
+
 
 def grams(rows: Float[Tensor, "V N p"], events: int) -> Float[Tensor, "N T E E"]:
     """The products of whitened rows with each other, in groups of E consecutive ones."""
@@ -133,3 +139,29 @@ def weighted_grams(
         return (g * weights).sum((2, 3)).T[..., None, None]
     grouped = g.unflatten(0, (-1, events))
     return torch.einsum("tengo,tfngo->ntef", grouped * weights, grouped)
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The rows of a lookup by the numbers that each datum picks, from :meth:`Lookup.merged`.
+
+    Attributes:
+        numbers: of the rows of the table.
+        g: what belongs to them; of single outputs its square.
+    """
+
+    numbers: Int[Tensor, "N K"]
+    g: Float[Tensor, "V N K O"]
+
+    @classmethod
+    def of(cls, numbers: Int[Tensor, "N K"], g: Float[Tensor, "V N K O"], events: int) -> "Picked":
+        """What :meth:`grams` needs for groups of this many columns."""
+        return cls(numbers, g.square() if events == 1 else g)
+
+    def add_squares(self, total: Float[Tensor, "O I"]) -> None:
+        """Add Σ_v g² of all data to a table, in place; of single outputs."""
+        total.T.index_add_(0, self.numbers.reshape(-1), self.g.sum(0).flatten(0, 1))
+
+    def grams(self, weights: Float[Tensor, "O I"], events: int) -> Float[Tensor, "N T E E"]:
+        """Σ w g g over the entries of the table, in groups of E consecutive columns."""
+        return weighted_grams(self.g, weights.T[self.numbers], events)

@@ -1,5 +1,6 @@
 """One batch as a symmetric matrix that can be multiplied with vectors, as often as they like."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -7,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import GGN, Columns, Hessian
+from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.observation import Observation
 from osculate.curvature.products import (
     OutputMap,
@@ -14,8 +16,10 @@ from osculate.curvature.products import (
     gauss_newton_product,
     ggn_product,
     hessian_product,
+    portions,
 )
-from osculate.inputs import apply
+from osculate.inputs import apply, take
+from osculate.likelihoods import drawn_on
 from osculate.parameters import Network
 
 
@@ -56,6 +60,30 @@ class Batch:
             return columns_product(Columns.of(columns[:, part]), o.memory)
 
         return gauss_newton_product(o.network, o.x, v, through, o.memory)
+
+    def noise(self, count: int, generator: torch.Generator | None) -> Float[Tensor, "S P"]:
+        """Draws from N(0, G) for this batch's part of G: Σ_n J_nᵀ Σ_v s_nv ε_nv with white ε."""
+        o = self.observation
+        vectors, data = portions(o.network, o.x, count, o.memory)
+        total = self.f.new_zeros(count, o.network.space.size)
+        for part in data:
+            at = Linearisation(o.network, take(o.x, part))
+            for some in vectors:
+                total[some] += at.vjp(self._output_noise(at.f, part, some.stop - some.start, generator))
+        return total
+
+    def _output_noise(
+        self, f: Float[Tensor, "n *C"], part: slice, count: int, generator: torch.Generator | None
+    ) -> Float[Tensor, "S n *C"]:
+        def white(shape: Sequence[int]) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=f.dtype, device=drawn_on(f, generator)).to(f.device)
+
+        if self.columns is None:
+            return self.observation.likelihood.combined_columns(f, self.observation.y[part], count, white)
+        columns = self.columns[:, part]
+        return torch.einsum("svn,vnc->snc", white((count, *columns.shape[:2])), columns.flatten(2)).reshape(
+            -1, *f.shape
+        )
 
     @property
     def network(self) -> Network:

@@ -8,11 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import AnyForm, Form, Outer, Unit, rows_in_parts
-from osculate.structures.blocks._base import Block, Delta, Precision, grams, weighted_grams
+from osculate.curvature.forms import AnyForm, Form, Lookup, Outer, Unit, rows_in_parts
+from osculate.structures.blocks._base import Block, Delta, Picked, Precision, grams, weighted_grams
 
 #: Entries of the rows that are formed at once.
 ENTRIES = 2**22
+#: Entries of a block from which one row is enough for a product at full speed.
+LARGE = 2**15
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +40,31 @@ class DiagonalBlock(Block):
         return replace(self, **tensors)
 
     def accumulate(self, form: Form) -> None:
-        if isinstance(form, Outer) and form.shared == 1:
+        if isinstance(form, Lookup):
+            Picked.of(*form.merged(), events=1).add_squares(self.values.unflatten(0, (-1, form.size)))
+        elif isinstance(form, Outer) and form.shared == 1:
             g2 = form.g.square().sum(0)[:, 0]  # (N, G, O)
             a2 = form.a.square()[:, 0]  # (N, G, I)
             self.values.add_(torch.einsum("ngo,ngi->goi", g2, a2).reshape(-1))
+        elif isinstance(form, Outer) and len(self.values) >= LARGE:
+            self._add_one_by_one(form)
         else:
             for rows in rows_in_parts(form, ENTRIES):
                 self.values.add_(rows.square().sum((0, 1)))
 
+    def _add_one_by_one(self, form: Outer) -> None:
+        """Each row into the same memory, which stays in the cache: little more than the work of a weight gradient."""
+        g, inputs = form.g.permute(0, 1, 3, 4, 2), form.a.transpose(1, 2)  # (V, N, G, O, R), (N, G, R, I)
+        row = self.values.new_empty(*g.shape[2:4], inputs.shape[-1])
+        total = self.values.view_as(row)
+        for n, a in enumerate(inputs):
+            for column in g[:, n]:
+                torch.bmm(column, a, out=row)
+                total.addcmul_(row, row)
+
     def project(self, form: AnyForm, events: int) -> Any:
+        if isinstance(form, Lookup):
+            return Picked.of(*form.merged(), events)
         if isinstance(form, Outer) and form.shared == 1:
             g = form.g[:, :, 0]
             return form.a[:, 0].square(), g.square() if events == 1 else g
@@ -99,6 +117,8 @@ class DiagonalPrecision(Precision):
         return self._inverse
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
+        if isinstance(projected, Picked):
+            return projected.grams(self.variance().unflatten(0, (projected.g.shape[-1], -1)), events)
         if isinstance(projected, tuple):
             a2, g = projected
             variances = self.variance().reshape(*a2.shape[1:2], -1, a2.shape[-1])  # (G, O, I)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
+from osculate.likelihoods import drawn_on
 from osculate.linalg import (
     DiagonalPlusLowRank,
     Estimate,
@@ -79,25 +80,29 @@ class MatrixFreeBlock(LowRankBlock):
         """Whether the curvature may have negative directions."""
         return any(isinstance(batch.observation.kind, Hessian) for batch in self.batches)
 
-    def product(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        """G v, by one pass over the data.
-
-        Raises:
-            ValueError: there are none.
-        """
+    def _present(self) -> list[Batch]:
         if not self.batches:
             raise ValueError("structure='matrix_free' has no data to pass over: fit it with osc.laplace.")
+        return self.batches
+
+    def product(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """G v, by one pass over the data."""
+        batches = self._present()
 
         def everything(theta: Tensor) -> Tensor:
-            return sum((batch.product(theta) for batch in self.batches), torch.zeros_like(theta))
+            return sum((batch.product(theta) for batch in batches), torch.zeros_like(theta))
 
         return self.in_block_order(everything, v)
+
+    def noise(self, count: int, generator: torch.Generator | None) -> Float[Tensor, "S p"]:
+        """Draws from N(0, G), by one pass over the data."""
+        return torch.stack([batch.noise(count, generator) for batch in self._present()]).sum(0)[:, self.positions]
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "MatrixFreePrecision":
         scale = torch.as_tensor(scale, dtype=torch.double, device=self.sketch.device)
         vector = delta.vector.to(self.sketch)
         base = self.matrix(scale.detach(), Delta(vector.detach, None, None))
-        return MatrixFreePrecision(self.product, scale, vector, base, self.accuracy, self.indefinite)
+        return MatrixFreePrecision(self, scale, vector, base, self.accuracy, self.indefinite)
 
     def dense(self) -> Float[Tensor, "p p"]:
         eye = torch.eye(len(self.positions), dtype=self.sketch.dtype, device=self.sketch.device)
@@ -118,7 +123,7 @@ class MatrixFreePrecision(Precision):
     probes, of the difference from Λ̂ alone. [hutchinson1990; ubaru2017; wenger2022]
 
     Attributes:
-        curvature: v to G v.
+        curvature: G.
         scale: of G.
         delta: D.
         base: Λ̂.
@@ -126,7 +131,7 @@ class MatrixFreePrecision(Precision):
         clamped: whether directions of negative curvature count as directions without data.
     """
 
-    curvature: Callable[[Tensor], Tensor]
+    curvature: MatrixFreeBlock
     scale: Float[Tensor, ""]
     delta: Float[Tensor, " p"]
     base: DiagonalPlusLowRank
@@ -140,7 +145,7 @@ class MatrixFreePrecision(Precision):
 
     def _exact(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         with torch.no_grad():
-            return float(self.scale) * self.curvature(v) + self.base.diagonal * v
+            return float(self.scale) * self.curvature.product(v) + self.base.diagonal * v
 
     def _relative(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         """C z."""
@@ -201,6 +206,13 @@ class MatrixFreePrecision(Precision):
 
     def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self._flat(lambda rows: self.base.colour(self._power(rows, -0.5)), z)
+
+    def optimised(self, n: int, generator: torch.Generator | None) -> Float[Tensor, "n p"]:
+        r"""Draws from N(0, Λ⁻¹) as solutions of Λ θ = √scale Σ_n J_nᵀ S_n ε_n + D^{1/2} z, ε and z white."""
+        with torch.no_grad():
+            data = self.curvature.noise(n, generator)
+            white = torch.randn(data.shape, generator=generator, dtype=data.dtype, device=drawn_on(data, generator))
+            return self.solve(float(self.scale.sqrt()) * data + self.base.diagonal.sqrt() * white.to(data.device))
 
     def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self._flat(lambda rows: self._power(self.base.whiten(rows), -0.5), v)

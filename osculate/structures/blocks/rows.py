@@ -1,0 +1,260 @@
+"""The rows of a root of G for the parameters of one form, kept as they are, and products with them.
+
+Rows of an affine operation stay two factors where these are smaller, so that a matrix of K rows and P parameters is not
+made: products between two sets of rows are products of the factors where that is cheaper, all others take some outputs
+of the layer at a time. Products are in double precision; the rows have the type of the network.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit
+from osculate.structures.blocks._base import Picked, grams, weighted_grams
+
+#: Numbers of a temporary.
+ENTRIES = 2**22
+#: G groups, O outputs and I inputs of the matrices that the parameters are; (1, p, 1) where they are none.
+Shape: TypeAlias = tuple[int, int, int]
+#: The tensors of a form: "g" and "a" (or "numbers") of one with factors, "j" of rows. V columns and N data each.
+Pack: TypeAlias = dict[str, Tensor]
+
+
+def size(pack: Pack) -> tuple[int, int]:
+    """V and N."""
+    columns = pack["j"] if "j" in pack else pack["g"]
+    return columns.shape[0], columns.shape[1]
+
+
+def some(pack: Pack, data: slice | Tensor) -> Pack:
+    """Those of some data."""
+    return {name: value[:, data] if name in ("g", "j") else value[data] for name, value in pack.items()}
+
+
+def joined(packs: list[Pack]) -> Pack:
+    """The data of several, one after the other, with zeros for the columns and positions that some lack."""
+    columns = max(size(pack)[0] for pack in packs)
+    positions = max(pack["g"].shape[2] if "g" in pack else 0 for pack in packs)
+    return {
+        name: torch.cat([_padded(name, pack[name], columns, positions) for pack in packs], int(name in ("g", "j")))
+        for name in packs[0]
+    }
+
+
+def _padded(name: str, value: Tensor, columns: int, positions: int) -> Tensor:
+    if name == "a":
+        return F.pad(value, (0, 0, 0, 0, 0, positions - value.shape[1]))
+    if name == "numbers":
+        return F.pad(value, (0, positions - value.shape[1]), value=-1)
+    behind = (0, 0, 0, 0, 0, positions - value.shape[2], 0, 0) if name == "g" else (0, 0, 0, 0)
+    return F.pad(value, (*behind, 0, columns - value.shape[0]))
+
+
+def blank(like: Pack, columns: int, data: int) -> Pack:
+    """Rows of zeros of the same kind."""
+    if "j" in like:
+        return {"j": like["j"].new_zeros(columns, data, like["j"].shape[-1])}
+    rest = {name: value.new_zeros(data, 0, *value.shape[2:]) for name, value in like.items() if name != "g"}
+    return {"g": like["g"].new_zeros(columns, data, 0, *like["g"].shape[3:]), **rest}
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """K = V·N rows, ordered by column, then by datum.
+
+    Attributes:
+        shape: of the parameters.
+        lookup: whether the forms are lookups.
+        packs: what came together, empty where no datum used the parameters; at most one after :meth:`finish`.
+    """
+
+    shape: Shape
+    lookup: bool
+    packs: list[Pack]
+
+    @property
+    def pack(self) -> Pack:
+        """All rows, after :meth:`finish`."""
+        return self.packs[0] if self.packs else {}
+
+    def append(self, form: AnyForm | None) -> None:
+        """Keep the rows of some data: as factors where they take less memory, as they do with few positions."""
+        if form is None:
+            self.packs.append({})
+            return
+        _, outputs, inputs = self.shape
+        if isinstance(form, Outer) and form.shared * (outputs + (1 if self.lookup else inputs)) < outputs * inputs:
+            self.packs.append(self.packed(form))
+        else:
+            self.packs.append({"j": form.rows()})
+
+    def finish(self, sizes: list[tuple[int, int]]) -> None:
+        """Join what came, given V and N of each."""
+        if any("j" in pack for pack in self.packs):
+            self.packs[:] = [{"j": self.unpacked(pack).rows()} if pack else pack for pack in self.packs]
+        if like := next((pack for pack in self.packs if pack), None):
+            filled = [pack or blank(like, *each) for pack, each in zip(self.packs, sizes, strict=True)]
+            self.packs[:] = [joined(filled)]
+        else:
+            self.packs.clear()
+
+    def packed(self, form: AnyForm) -> Pack:
+        """The tensors of a form."""
+        if isinstance(form, Dense):
+            return {"j": form.j}
+        if isinstance(form, Lookup) and self.lookup:
+            return {"g": form.g, "numbers": form.numbers}
+        a = form.a.detach()
+        if isinstance(form, Unit):
+            eye = torch.eye(form.outputs, dtype=a.dtype, device=a.device)
+            return {"g": eye[:, None, None, None].expand(-1, len(a), -1, -1, -1), "a": a}
+        return {"g": form.g, "a": a}
+
+    def unpacked(self, pack: Pack) -> Form:
+        """The form of these tensors."""
+        if "j" in pack:
+            return Dense(pack["j"])
+        if "numbers" in pack:
+            return Lookup.of(pack["numbers"], self.shape[2], pack["g"])
+        return Outer(lambda: pack["a"], pack["g"])
+
+    def products(self, x: Pack, y: Pack, weights: Float[Tensor, "T p"], separable: bool) -> Float[Tensor, "T K L"]:
+        """x diag(w) yᵀ, for several w.
+
+        Args:
+            x: K rows.
+            y: L rows.
+            weights: w.
+            separable: whether w depends on the input alone, as where it is constant over weight and bias.
+        """
+        if separable and self._factors_are_cheaper(x, y):
+            return _products_of_factors(x, y, weights.unflatten(-1, self.shape)[:, 0, 0])
+        (v, n), (w, m) = size(x), size(y)
+        total = [weights.new_zeros(v * n, w * m)] * len(weights)
+        for part in self._strips(v * n + w * m):
+            xs, ys = self._strip(x, part), self._strip(y, part)
+            for number, each in enumerate(weights.unflatten(-1, self.shape)[:, :, part].flatten(1)):
+                kept = each.nonzero().squeeze(-1) if bool((each == 0).any()) else slice(None)
+                total[number] = total[number] + (xs[:, kept] * each[kept]) @ ys[:, kept].T
+        return torch.stack(total)
+
+    def own_products(
+        self, x: Pack, weights: Float[Tensor, " p"], separable: bool, events: int
+    ) -> Float[Tensor, "N T E E"]:
+        """The blocks of x diag(w) xᵀ for groups of E rows of each datum."""
+        w = weights.unflatten(0, self.shape)
+        if "numbers" in x:
+            form = self.unpacked({**x, "g": x["g"].double()})
+            assert isinstance(form, Lookup)
+            return Picked.of(*form.merged(), events).grams(w[0], events)
+        if separable and "a" in x and x["a"].shape[1] == 1:
+            squares = torch.einsum("ngi,i->ng", x["a"][:, 0].double().square(), w[0, 0])
+            g = x["g"][:, :, 0].double()
+            return weighted_grams(g.square() if events == 1 else g, squares.unsqueeze(-1).expand_as(g[0]), events)
+        v, n = size(x)
+        found = [
+            grams((self._strip(x, part) * w[:, part].reshape(-1).sqrt()).unflatten(0, (v, n)), events)
+            for part in self._strips(v * n)
+        ]
+        return torch.stack(found).sum(0)
+
+    def times(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S K"]:
+        """v Xᵀ."""
+        shaped, count = v.double().unflatten(-1, self.shape), prod(size(self.pack))
+        if "a" in self.pack:
+            a, g = self.pack["a"].double(), self.pack["g"].double()
+            parts = shaped.split(max(1, ENTRIES // (g[0].numel() + 1)))
+            each = (torch.einsum("snrgo,vnrgo->svn", torch.einsum("sgoi,nrgi->snrgo", part, a), g) for part in parts)
+            return torch.cat(list(each)).flatten(1)
+        total = shaped.new_zeros(len(v), count)
+        for part in self._strips(count):
+            total += shaped[:, :, part].flatten(1) @ self._strip(self.pack, part).T
+        return total
+
+    def transposed(self, c: Float[Tensor, "S K"]) -> Float[Tensor, "S p"]:
+        """c X."""
+        result = c.new_empty(len(c), *self.shape)
+        if "a" in self.pack:
+            a, g = self.pack["a"].double(), self.pack["g"].double()
+            step = max(1, ENTRIES // (g[0].numel() + 1))
+            for part, out in zip(c.unflatten(1, size(self.pack)).split(step), result.split(step), strict=True):
+                out.copy_(torch.einsum("snrgo,nrgi->sgoi", torch.einsum("svn,vnrgo->snrgo", part, g), a))
+            return result.flatten(1)
+        for strip in self._strips(c.shape[1]):
+            out = result[:, :, strip]
+            out.copy_((c @ self._strip(self.pack, strip)).reshape(out.shape))
+        return result.flatten(1)
+
+    def diagonal(self, w: Float[Tensor, "K K"]) -> Float[Tensor, " p"]:
+        """The diagonal of Xᵀ w X, for a symmetric w."""
+        result = w.new_empty(self.shape)
+        factors = "a" in self.pack and self.pack["a"].shape[1] <= size(self.pack)[0]
+        rows = w.shape[0] * self.pack["a"].shape[:2].numel() // self.shape[2] + 1 if factors else w.shape[0]
+        for part in self._strips(rows):
+            out = result[:, part]
+            if factors:
+                out.copy_(self._diagonal_of_factors(w, part))
+            else:
+                strip = self._strip(self.pack, part)
+                out.copy_(((w @ strip) * strip).sum(0).reshape(out.shape))
+        return result.flatten()
+
+    def _diagonal_of_factors(self, w: Float[Tensor, "K K"], part: slice) -> Float[Tensor, "G o I"]:
+        """Some outputs: Σ over pairs of positions of a a' Σ_vv' w g g'."""
+        a, g = self.pack["a"].double(), self.pack["g"][..., part].double()
+        pairs = w.unflatten(0, size(self.pack)).unflatten(-1, size(self.pack))
+        pairs = torch.einsum("vnrgo,vnmsgo->gomsnr", g, torch.einsum("vnwm,wmsgo->vnmsgo", pairs, g))
+        inputs = a.permute(2, 0, 1, 3).flatten(1, 2).unsqueeze(1)  # (G, 1, N·R, I)
+        return (pairs.flatten(-2).flatten(2, 3) @ inputs * inputs).sum(2)
+
+    def _strips(self, rows: int) -> Iterator[slice]:
+        """Some outputs at a time."""
+        groups, outputs, inputs = self.shape
+        step = max(1, ENTRIES // (max(1, rows) * groups * inputs))
+        yield from (slice(start, min(outputs, start + step)) for start in range(0, outputs, step))
+
+    def _strip(self, pack: Pack, part: slice) -> Float[Tensor, "K c"]:
+        """The entries of rows for some outputs."""
+        if "j" in pack:
+            entries = pack["j"].unflatten(-1, self.shape)[..., part, :].double()
+        else:
+            cut = {**pack, "g": pack["g"][..., part].double()}
+            form = self.unpacked(cut if "numbers" in cut else {**cut, "a": cut["a"].double()})
+            assert isinstance(form, Outer)
+            entries = form.matrices()
+        return entries.flatten(2).flatten(0, 1)
+
+    def _factors_are_cheaper(self, x: Pack, y: Pack) -> bool:
+        if "g" not in x or "g" not in y:
+            return False
+        _, outputs, inputs = self.shape
+        pairs = x["g"].shape[2] * y["g"].shape[2]
+        columns = x["g"].shape[0] * y["g"].shape[0]
+        return pairs * (outputs + inputs / columns + 3) <= outputs * inputs
+
+
+def _products_of_factors(x: Pack, y: Pack, weights: Float[Tensor, "T I"]) -> Float[Tensor, "T K L"]:
+    """Σ over pairs of positions of (a · a')(g · g')."""
+    h = y["g"].double()
+    data, each = x["g"].shape[1], x["g"][:, :1].numel() * h[..., 0].numel() // h.shape[-1]
+    step, result = max(1, ENTRIES // max(1, each)), []
+    for start in range(0, data, step):
+        part = some(x, slice(start, start + step))
+        outputs = torch.einsum("vnrgo,wmsgo->vnrwmsg", part["g"].double(), h)
+        inputs = _products_of_inputs(part, y, weights)[:, :, :, None]  # (T, N, R, 1, M, S, G)
+        result.append(torch.stack([(outputs * each).sum((2, 5, 6)) for each in inputs]))
+    return torch.cat(result, 2).flatten(3).flatten(1, 2)
+
+
+def _products_of_inputs(x: Pack, y: Pack, weights: Float[Tensor, "T I"]) -> Float[Tensor, "T N R M S G"]:
+    if "a" in x:
+        return torch.einsum("nrgi,ti,msgi->tnrmsg", x["a"].double(), weights, y["a"].double())
+    numbers = x["numbers"][..., None, None]
+    same = (numbers == y["numbers"]) & (numbers >= 0)
+    return (same * weights[:, numbers.clamp(min=0)]).unsqueeze(-1)

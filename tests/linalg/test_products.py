@@ -1,0 +1,22 @@
+"""Symmetric products."""
+
+import pytest
+import torch
+
+from osculate.linalg import add_gram, mirror
+from osculate.linalg.products import SYRK
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("blas", [True, False])
+@pytest.mark.parametrize("rows", [0, 1, 30])
+def test_sums_of_grams(dtype: torch.dtype, blas: bool, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not blas:
+        monkeypatch.delitem(SYRK, dtype)
+    total = torch.zeros(2, 9, 9, dtype=dtype)
+    parts = [torch.randn(2, rows, 9, dtype=dtype), torch.randn(9, 2, 5, dtype=dtype).permute(1, 2, 0)]
+    for part in parts:
+        add_gram(total, part)
+    mirror(total)
+    torch.testing.assert_close(total, sum(part.mT @ part for part in parts))
+    assert torch.equal(total, total.mT)
