@@ -17,6 +17,7 @@ PACKAGE = ROOT / "osculate"
 ORDER = (
     "registry",
     "progress",
+    "files",
     "tensorfiles",
     "inputs",
     "memory",

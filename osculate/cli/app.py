@@ -9,7 +9,7 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from osculate.cli import demo, evaluate, fit, predict, train
+from osculate.cli import demo, evaluate, fit, predict, reproduce, train
 from osculate.registry import lookup
 
 #: What a user can cause and repair: answered by one sentence, not by a traceback.
@@ -27,11 +27,13 @@ class Command:
         run: does the work; takes one value of each part.
         parts: frozen dataclasses whose fields are the options.
         text: what it does and leaves; the first line stands in the list of commands.
+        subject: the option that a bare word behind the command stands for, if any.
     """
 
     run: Callable[..., None]
     parts: tuple[type, ...]
     text: str
+    subject: str = ""
 
     @property
     def options(self) -> list[str]:
@@ -40,13 +42,14 @@ class Command:
 
 
 COMMANDS = {
-    name: Command(module.run, module.PARTS, module.__doc__ or "")
+    name: Command(module.run, module.PARTS, module.__doc__ or "", getattr(module, "SUBJECT", ""))
     for name, module in {
         "demo": demo,
         "train": train,
         "fit": fit,
         "predict": predict,
         "evaluate": evaluate,
+        "reproduce": reproduce,
     }.items()
 }
 
@@ -74,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not typed:
             typed = ["--help"]
         _require_known(typed)
+        typed = _with_subject(typed)
         chosen = _parser().parse_args(typed)
         with warnings.catch_warnings():
             warnings.showwarning = _warn  # type: ignore[assignment]
@@ -140,6 +144,14 @@ def _normalised(words: Sequence[str]) -> list[str]:
         else:
             result.append("--" + name + equals + value)
     return result
+
+
+def _with_subject(typed: list[str]) -> list[str]:
+    """``reproduce lae-table1`` as ``reproduce --experiment=lae-table1``."""
+    subject = COMMANDS[typed[0]].subject if typed[0] in COMMANDS else ""
+    if subject and len(typed) > 1 and not typed[1].startswith("-"):
+        return [typed[0], f"--{subject}={typed[1]}", *typed[2:]]
+    return typed
 
 
 def _one_line(error: object) -> str:

@@ -2,33 +2,18 @@
 
 import json
 import os
-import platform
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from osculate.cli.options import plain
-
-_PACKAGES = ("torch", "lightning", "torchmetrics", "numpy", "scikit-learn")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file under a temporary name and rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+from osculate.files import versions as versions, write_text as write_text
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -71,9 +56,3 @@ def staged(folder: Path) -> Iterator[Path]:
             os.replace(path, folder / path.name)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def versions() -> dict[str, str]:
-    """The software that a result depends on."""
-    found = {name: version(name) for name in _PACKAGES}
-    return {"python": platform.python_version(), **found, "platform": f"{sys.platform} {platform.machine()}"}

@@ -1,0 +1,36 @@
+"""Text files that are whole at any moment, and the software that a result depends on."""
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = ("torch", "lightning", "torchmetrics", "numpy", "scikit-learn")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file under a temporary name and rename it; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def versions(optional: Sequence[str] = ()) -> dict[str, str]:
+    """The versions that a result depends on, by package, and the platform.
+
+    Args:
+        optional: further packages, named by their distribution; "not installed" where they are missing.
+    """
+    found = {name: version(name) for name in _PACKAGES}
+    for name in optional:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return {"python": platform.python_version(), **found, "platform": f"{sys.platform} {platform.machine()}"}

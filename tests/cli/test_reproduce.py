@@ -1,0 +1,67 @@
+"""``osculate reproduce``: the list, a run, the figure again, the page of results, and errors that help."""
+
+from pathlib import Path
+
+import pytest
+
+from osculate.cli import main
+from osculate.reproduce import REGISTRY, read_record
+from osculate.reproduce.summary import markdown
+
+TINY = ("--settings.sides", "[4,6,8]", "--settings.batch", "1", "--settings.layers", "2", "--no-progress")
+
+
+def test_the_list_shows_every_id_with_its_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list"]) == 0
+    out = capsys.readouterr().out
+    for name in REGISTRY:
+        assert name in out
+    assert "[miani2022]" in out
+
+
+def test_a_run_leaves_record_figure_and_then_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("results/lae-figure7.json")
+    assert main(["reproduce", "lae-figure7", "--seeds", "1", *TINY]) == 0
+    record = read_record(path)
+    assert record.setup.settings["sides"] == [4, 6, 8]
+    assert path.with_suffix(".png").is_file()
+    out = " ".join(capsys.readouterr().out.split())
+    assert " ".join(record.findings.claims[0].text.split()) in out
+    assert main(["reproduce", "--results", "results"]) == 0
+    assert Path("RESULTS.md").read_text(encoding="utf-8") == markdown(Path("results"))
+    assert "## lae-figure7" in Path("RESULTS.md").read_text(encoding="utf-8")
+
+    path.with_suffix(".png").unlink()
+    assert main(["reproduce", "--experiment", "lae-figure7", "--draw"]) == 0
+    assert path.with_suffix(".png").is_file()
+    assert read_record(path) == record
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ([], ["say which", "lae-table1", "--list"]),
+        (["lae-tabel1"], ["'lae-tabel1'", "did you mean 'lae-table1'", "'lae-figure7'"]),
+        (["lae-table1", "--scale", "huge"], ["unknown scale 'huge'", "'small'", "'paper'"]),
+        (["lae-table1", "--seeds", "0"], ["seeds is 0"]),
+        (["lae-table1", "--settings.side", "3"], ["unknown setting 'side'", "'sides'"]),
+        (["lae-table1", "--draw"], ["no record", "lae-table1.json"]),
+        (["--results", "nowhere"], ["no folder 'nowhere'"]),
+    ],
+)
+def test_errors_say_what_is_known(
+    words: list[str],
+    parts: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *words]) == 2
+    err = capsys.readouterr().err
+    for part in parts:
+        assert part in err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,163 @@
+"""Every reproduction, with tiny settings; and verdicts that can fall either way."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from osculate import plots
+from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_table1, read_record
+from osculate.reproduce.cost import Curve
+from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
+
+#: Settings with which each takes a second or two.
+TINY: Mapping[str, Mapping[str, Any]] = {
+    "lae-table1": {"sides": [4, 6], "channels": 2, "widths": [4, 6], "limits": {"repeats": 1}},
+    "lae-figure5": {"width": 1, "images": 10, "train_size": 64, "epochs": 1},
+    "lae-figure7": {"sides": [4, 6, 8], "batch": 2, "layers": 2, "start": 6, "limits": {"repeats": 1}},
+}
+
+
+def verdicts(claims: tuple[Claim, ...]) -> list[str]:
+    return [claim.verdict for claim in claims]
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_reproduction_leaves_a_record_and_a_figure(name: str, tmp_path: Path) -> None:
+    chosen = REGISTRY[name]
+    before = torch.random.get_rng_state()
+    record = chosen.run("small", 2, TINY[name], progress=False)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert record.id == name
+    assert record.setup.seeds == (0, 1)
+    assert record.setup.scale.startswith("small, ")
+    assert record.findings.claims
+    assert record.findings.numbers
+    assert {"osculate", "torch", *chosen.peers} <= set(record.setup.versions)
+    record.write(tmp_path / "one.json")
+    again = read_record(tmp_path / "one.json")
+    assert again.findings.numbers == record.findings.numbers
+    figure = plots.save(chosen.draw(again), tmp_path / "one.png")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_presets_differ_and_are_found_by_name(name: str) -> None:
+    presets = REGISTRY[name].presets
+    assert set(presets) == {"small", "paper"}
+    assert asdict(presets["small"]) != asdict(presets["paper"])
+    with pytest.raises(ValueError, match="'smal'.*'small'"):
+        REGISTRY[name].run("smal")
+    with pytest.raises(ValueError, match="unknown setting 'sidez'"):
+        REGISTRY[name].run(changes={"sidez": 3})
+    with pytest.raises(ValueError, match="seeds is 0"):
+        REGISTRY[name].run(seeds=0)
+
+
+def test_figure_5_agrees_with_itself_over_runs_and_orders_the_approximations() -> None:
+    first, second = (REGISTRY["lae-figure5"].run("small", 1, TINY["lae-figure5"], progress=False) for _ in range(2))
+    assert first.findings == second.findings
+    found = {(n.row, n.column): n.mean for n in first.findings.numbers}
+    assert found["diag", lae_figure5.DIAGONAL] == pytest.approx(0, abs=1e-10)
+    assert found["block", lae_figure5.DIAGONAL] == pytest.approx(0, abs=1e-10)
+    assert found["block", lae_figure5.ERROR] < found["diag", lae_figure5.ERROR]
+    assert found["approx_diag", lae_figure5.DIAGONAL] > 1e-3
+    data = first.findings.data
+    assert len(data["ggn"]) == sum(layer["size"] for layer in data["layers"]) == len(data["diagonals"]["diag"])
+
+
+def figure5_values(approx: list[float], mixed: list[float], block: float) -> dict[tuple[str, str], list[float]]:
+    d = lae_figure5
+    found = {("approx_diag", d.DIAGONAL): approx, ("mixed_diag", d.DIAGONAL): mixed, ("block", d.ERROR): [block]}
+    return {**found, ("approx_diag", d.MASS): [0.9], ("approx_diag", d.LOGS): [0.9]}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (figure5_values([0.30, 0.31, 0.32], [0.10, 0.11, 0.13], 0.4), [HOLDS, FAILS, FAILS]),
+        (figure5_values([0.10, 0.30, 0.20], [0.30, 0.10, 0.19], 0.4), [FAILS, FAILS, FAILS]),
+        (figure5_values([0.001, 0.002], [0.003, 0.004], 0.001), [FAILS, HOLDS, HOLDS]),
+        (figure5_values([0.30], [0.10], 0.4), [UNTESTED, FAILS, FAILS]),
+    ],
+)
+def test_verdicts_of_figure_5(values: dict[tuple[str, str], list[float]], expected: list[str]) -> None:
+    assert verdicts(lae_figure5.claims(values)) == expected
+
+
+def table1_exponents(approx: float, others: float, memory: float) -> dict[tuple[str, str, str], float | None]:
+    found: dict[tuple[str, str, str], float | None] = {}
+    for name in lae_table1.ROWS:
+        for axis, kind in lae_table1.COLUMNS:
+            ours = name in ("approx_diag", "mixed_diag")
+            found[axis, kind, name] = approx if ours else memory if kind == "memory" else others
+    return found
+
+
+@pytest.mark.parametrize(
+    ("exponents", "expected"),
+    [
+        (table1_exponents(1.0, 2.0, 2.0), [HOLDS] * 6),
+        (table1_exponents(1.0, 2.0, 1.0), [HOLDS, HOLDS, HOLDS, HOLDS, FAILS, FAILS]),
+        (table1_exponents(1.0, 1.0, 1.0), [HOLDS, HOLDS, FAILS, FAILS, FAILS, FAILS]),
+        (table1_exponents(1.4, 2.0, 2.0), [FAILS, FAILS, FAILS, HOLDS, HOLDS, HOLDS]),
+        (dict.fromkeys(table1_exponents(1, 2, 2)), [UNTESTED] * 6),
+    ],
+)
+def test_verdicts_of_table_1(exponents: dict[tuple[str, str, str], float | None], expected: list[str]) -> None:
+    assert verdicts(lae_table1.claims(exponents)) == expected
+
+
+def power_law(power: float, memory: float, sides: tuple[int, ...], stopped: str = "") -> Curve:
+    pixels = [side**2 for side in sides]
+    return Curve(pixels, [[1e-6 * n**power] * 2 for n in pixels], [round(n**memory) for n in pixels], stopped)
+
+
+@pytest.mark.parametrize(
+    ("curves", "expected"),
+    [
+        (
+            {
+                "approx_diag": power_law(1.0, 1.0, (8, 64, 128, 256)),
+                "diag": power_law(2.0, 1.0, (8, 16, 24), "32² would take long"),
+                "kron": power_law(2.0, 1.0, (8, 16, 24)),
+                "BackPACK diag": power_law(2.2, 2.0, (8, 16)),
+            },
+            [HOLDS, HOLDS, HOLDS, HOLDS, FAILS, HOLDS],
+        ),
+        (
+            {
+                "approx_diag": power_law(1.3, 1.3, (8, 64, 128)),
+                "diag": power_law(1.1, 1.8, (8, 16, 24)),
+                "kron": power_law(2.0, 1.8, (8, 16, 24)),
+            },
+            [FAILS, FAILS, FAILS, UNTESTED, HOLDS, FAILS],
+        ),
+        (
+            {name: power_law(1.0, 1.0, (8,)) for name in ("approx_diag", "diag", "kron")},
+            [UNTESTED, UNTESTED, UNTESTED, UNTESTED, UNTESTED, FAILS],
+        ),
+    ],
+)
+def test_verdicts_of_figure_7(curves: dict[str, Curve], expected: list[str]) -> None:
+    findings = lae_figure7.conclude(curves, lae_figure7.Settings())
+    assert verdicts(findings.claims) == expected
+    assert bool(findings.data["absent"]) == ("BackPACK diag" not in curves)
+
+
+def test_backpack_computes_the_same_diagonal() -> None:
+    pytest.importorskip("backpack", reason="backpack-for-pytorch is not installed: it comes with make bench")
+    model, x = lae_figure7.network(3), torch.randn(2, 3, 5, 5)
+    ours = lae_figure7._ours(lae_figure7.STRUCTURES["diag"], model, x)().dense().diagonal()
+    theirs = torch.cat([part.flatten() for part in lae_figure7._backpack(model, x)()])
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_the_networks_of_table_1_keep_what_is_held_fixed() -> None:
+    small, large = (lae_table1.convolutional(side, 4) for side in (8, 32))
+    assert [p.shape for p in small.parameters()] == [p.shape for p in large.parameters()]
+    assert large(torch.zeros(2, 3, 32, 32)).shape == (2, 3, 32, 32)
+    assert lae_table1.fully_connected(7)(torch.zeros(2, 16)).shape == (2, 16)
