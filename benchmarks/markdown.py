@@ -29,3 +29,40 @@ def _line(row: dict[str, Any]) -> str:
         "–" if peer is None else f"{row['speedup'][peers.DEFAULT]:,.1f} ×",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+LARGE_COLUMNS = (
+    *("network", "parameters", "structure, curvature", "fit: s", "units", "bound", "eigenvalues: s"),
+    *("predictive", "s a datum", "units", "bound", "peak GB", ""),
+)
+
+
+def large_markdown(record: dict[str, Any]) -> str:
+    """One line for each large network of a record: what it costs, the bounds, and whether they are kept."""
+    head = [f"| {' | '.join(LARGE_COLUMNS)} |", f"|{'---|' * len(LARGE_COLUMNS)}"]
+    return "\n".join([*head, *(_large_line(row) for row in record["rows"])])
+
+
+def _large_line(row: dict[str, Any]) -> str:
+    subset = {"all": "", "last_layer": ", last layer"}.get(str(row["subset"]), ", without the head")
+    way = row["way"] if row["samples"] is None else f"{row['way']}, S = {row['samples']}"
+    cells = [
+        row["title"],
+        f"{row['parameters']:,}",
+        f"{row['structure']}, {row['curvature']}{subset}",
+        _number(row["fit"]),
+        _number(row["fit_units"]),
+        "" if row["fit_bound"] is None else f"≤ {row['fit_bound']:g}",
+        _number(row["factorise"]) if row["structure"] == "kron" else "–",
+        way,
+        _number(row["predict"]),
+        _number(row["predict_units"]),
+        "" if row["predict_bound"] is None else f"≤ {_number(row['predict_bound'])}",
+        f"{row['memory']['peak'] / 1e9:.1f}",
+        "met" if row["met"] else "missed",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2g}" if value < 1 else f"{value:.1f}"

@@ -1,7 +1,6 @@
 """Process CPU time as ratios, with the unit measured next to the work; and live bytes by torch's own allocator log."""
 
 import ctypes
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -10,10 +9,10 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from osculate.linalg.products import SYRK
+from osculate.reproduce.cost import peak_bytes as peak_of_one_call
 
 Work = Callable[[], object]
 
@@ -123,20 +122,9 @@ def flops(unit: Work, work: Work) -> float:
 
 
 def peak_bytes(work: Work) -> int:
-    """The most memory that tensors made by ``work`` took at once, temporaries inside operations included.
-
-    Every allocation and release of torch's CPU allocator is logged by its profiler and summed in order.
-    """
+    """The most memory that tensors made by ``work`` took at once, from its second call on."""
     work()
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it announces itself on stderr otherwise
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        work()
-    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
-    live = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        live += event.nbytes()
-        peak = max(peak, live)
-    return peak
+    return peak_of_one_call(work)
 
 
 def activation_bytes(model: nn.Module, x: Tensor) -> int:

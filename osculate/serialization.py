@@ -23,6 +23,8 @@ from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tens
 FORMAT = 2
 #: The key of the JSON in the safetensors header.
 HEADER = "osculate"
+#: What a plan says of memory.
+SIZES = ("floats", "factored", "inputs", "outputs")
 
 
 def save(q: Gaussian, path: str | os.PathLike) -> None:
@@ -65,7 +67,7 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
         "temperature": float(q.temperature),
         "num_data": q.num_data,
         "kind": q.fit.kind,
-        "plan": {name: getattr(q.fit.plan, name) for name in ("floats", "inputs", "outputs", "last_layer")},
+        "plan": {name: getattr(q.fit.plan, name) for name in SIZES} | {"last_layer": q.fit.plan.last_layer},
         "blocks": [{"names": b.names, "kind": b.kind, "has_bias": b.has_bias} for b in q.fit.plan.blocks],
     }
     write_tensors(path, tensors, HEADER, header)
@@ -107,10 +109,8 @@ def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], 
     fill(network.module, stored, path)
     plan = Plan(
         tuple(_block(b, n, tensors) for n, b in enumerate(header["blocks"])),
-        header["plan"]["floats"],
-        header["plan"]["inputs"],
-        header["plan"]["outputs"],
-        tuple(header["plan"]["last_layer"]),
+        **{name: header["plan"][name] for name in SIZES},
+        last_layer=tuple(header["plan"]["last_layer"]),
     )
     structure = _restore(header["structure"], structures.REGISTRY, "structure", tensors)
     curvature = structure.zero(plan.specs, network.space, network.state_dtype, network.device)

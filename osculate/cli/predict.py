@@ -38,7 +38,7 @@ class PosteriorOptions:
         posterior: posterior.safetensors of osculate fit; model.safetensors must lie beside it.
         model: allows package.module:factory to run, where the network is your own.
         via: linearised or sampled.
-        link: how class probabilities are integrated: mc, probit, bridge, mean_field.
+        link: how class probabilities are integrated: mc, probit, bridge, mean_field, functions.
         samples: networks to draw with --via sampled.
         seed: of those draws.
     """

@@ -74,6 +74,7 @@ class Plan:
     Attributes:
         blocks: in the order of ``named_parameters()``.
         floats: numbers held for each column and datum while forms are made.
+        factored: the same for a structure that never forms the rows of a layer used at several positions.
         inputs: numbers held for each datum, however many columns there are.
         outputs: c, the number of outputs of a datum.
         last_layer: the parameters of the operation that ran last, empty where it is not an affine layer.
@@ -81,6 +82,7 @@ class Plan:
 
     blocks: tuple[Block, ...]
     floats: int
+    factored: int
     inputs: int
     outputs: int
     last_layer: tuple[str, ...]
@@ -94,8 +96,12 @@ class Plan:
         """The plan of a subnetwork, whose parameters are given by a mask (P,)."""
         blocks = [block.restricted(wanted) for block in self.blocks]
         blocks = [block for block in blocks if block.kept is not None and len(block.kept)]
-        floats = self.floats + max(block.size for block in blocks)
-        return replace(self, blocks=tuple(blocks), floats=floats)
+        floats = self.floats + max(block.size for block in blocks)  # the rows of which some entries are kept
+        return replace(self, blocks=tuple(blocks), floats=floats, factored=floats)
+
+    def by_factors(self) -> "Plan":
+        """The plan for a structure that never forms the rows of a layer used at several positions."""
+        return replace(self, floats=self.factored)
 
     def data_at_once(self, columns: int, memory: int | None, itemsize: int = 4) -> int:
         """How many data fit into the memory with this number of columns; one at least."""

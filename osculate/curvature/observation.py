@@ -45,10 +45,14 @@ class Observation:
         """Their targets."""
         return self.batch[1]
 
-    def pieces(self) -> Iterator[Piece]:
-        """The forms of all data for all columns of this kind of curvature, some at a time."""
-        expected = self.kind.expected(self.plan.outputs)
-        yield from pieces(self.network, self.plan, self.x, self._columns, expected, self.memory)
+    def pieces(self, by_factors: bool = False) -> Iterator[Piece]:
+        """The forms of all data for all columns of this kind of curvature, some at a time.
+
+        Args:
+            by_factors: whether the rows of a layer used at several positions are never formed, so that more fit.
+        """
+        plan = self.plan.by_factors() if by_factors else self.plan
+        yield from pieces(self.network, plan, self.x, self._columns, self.kind.expected(plan.outputs), self.memory)
 
     def _columns(self, f: Tensor, part: slice) -> Columns:
         self.check(f, self.y[part])

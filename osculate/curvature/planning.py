@@ -60,8 +60,7 @@ def make_plan(network: Network, x: Inputs) -> Plan:
     order = {name: number for number, name in enumerate(network.space.names)}
     blocks.sort(key=lambda block: min(order[name] for name in block.names))
     last = [t.use.names for t in good if isinstance(t.form, Outer) and set(t.use.names) >= tape.last]
-    floats, inputs = _sizes(tape, good, blocks)
-    return Plan(tuple(blocks), floats, inputs, tape.f[0].numel(), last[-1] if last else ())
+    return Plan(tuple(blocks), *_sizes(tape, good, blocks), tape.f[0].numel(), last[-1] if last else ())
 
 
 def _require_a_function(network: Network, x: Inputs) -> None:
@@ -153,11 +152,12 @@ def _block(names: set[str], members: list[_Trial], network: Network, positions: 
     return Block(ordered, "dense", every)
 
 
-def _sizes(tape: Tape, trials: list[_Trial], blocks: list[Block]) -> tuple[int, int]:
-    """Numbers held for each column and datum, and for each datum: blocks are worked on one after the other."""
+def _sizes(tape: Tape, trials: list[_Trial], blocks: list[Block]) -> tuple[int, int, int]:
+    """What a plan says of memory: floats, factored and inputs. Blocks are worked on one after the other."""
     outputs = sum(size for _, _, size in tape.uses)
     repeated = {t.use.names[0]: t.form.shared for t in trials if isinstance(t.form, Outer) and t.form.shared > 1}
-    blocks = [b for b in blocks if b.kind != "lookup"]  # neither rows nor one-hot inputs are made
-    rows = [b.size for b in blocks if b.kind != "outer" or set(repeated) & set(b.names)]
-    windows = [repeated[b.names[0]] * b.positions.shape[-1] for b in blocks if b.names[0] in repeated]
-    return max(1, outputs + max(rows, default=0)), outputs + max(windows, default=0)
+    dense = max((b.size for b in blocks if b.kind in ("dense", "fallback")), default=0)
+    layers = [b for b in blocks if b.kind == "outer" and b.names[0] in repeated]  # no rows are made of lookups
+    rows = max((b.size for b in layers), default=0)
+    windows = max((repeated[b.names[0]] * b.positions.shape[-1] for b in layers), default=0)
+    return max(1, outputs + max(dense, rows)), max(1, outputs + dense), outputs + windows

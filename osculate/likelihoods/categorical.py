@@ -149,9 +149,10 @@ class Categorical(Likelihood):
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
         p = self.split(f).softmax(-1)
-        rows = p.flatten(0, 1).to(drawn_on(f, generator))
-        drawn = torch.multinomial(rows, samples, replacement=True, generator=generator)
-        labels = drawn.to(f.device).T.reshape(samples, *p.shape[:2], 1)
+        uniform = torch.rand(*p.shape[:2], samples, generator=generator, device=drawn_on(f, generator))
+        steps = p.cumsum(-1)  # the inverse of the distribution function: one number a label, not one a class
+        drawn = torch.searchsorted(steps, uniform.to(steps) * steps[..., -1:], right=True)
+        labels = drawn.clamp_(max=p.shape[-1] - 1).movedim(-1, 0).unsqueeze(-1)
         return self.merge(self._kept(y, _one_hot_minus(p.expand(samples, *p.shape), labels)), f.shape) / samples**0.5
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> CategoricalDistribution:

@@ -14,7 +14,7 @@ from osculate.curvature.columns import Hessian, Kind
 from osculate.curvature.observation import Observation
 from osculate.curvature.planning import make_plan
 from osculate.evidence import maximise_evidence
-from osculate.inputs import Inputs, moved, take
+from osculate.inputs import Inputs, moved
 from osculate.likelihoods import Likelihood
 from osculate.memory import budget
 from osculate.methods.subnetwork import Subnetwork, Units
@@ -148,7 +148,7 @@ def _restricted(
     if not structure.entrywise:
         raise ValueError(
             f"structure={structure.name!r} cannot keep single parameters of a layer. For a Subnetwork use 'full', "
-            "'block' or 'diag', or name whole layers as the subset."
+            "'block', 'dual' or 'diag', or name whole layers as the subset."
         )
     if isinstance(data, Iterator):
         raise ValueError(f"a Subnetwork reads the data twice, and {type(data).__name__} can be read only once.")
@@ -192,7 +192,7 @@ def _observe(
 ) -> Observation:
     """The first batch, with the plan of the network that it shows."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
-    likelihood.check(network(take(x, slice(0, 16))), y[:16])  # each batch is checked whole when it comes
+    likelihood.check(network(x), y)
     return Observation(network, make_plan(network, x), likelihood, kind, (x, y), budget(memory, network.device))
 
 

@@ -31,6 +31,8 @@ class Structure(ABC):
     passes: ClassVar[int] = 1
     #: Whether its blocks are plain entries: they can be any of a subnetwork, and those of the full Hessian.
     entrywise: ClassVar[bool] = False
+    #: Whether the factors of a layer are enough, so that the rows of all its entries are never held.
+    by_factors: ClassVar[bool] = False
 
     @abstractmethod
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
@@ -50,7 +52,7 @@ class Structure(ABC):
         if isinstance(observation.kind, Hessian) and self.entrywise:
             return add_hessian(curvature.blocks, observation)
         outputs = []
-        for piece in observation.pieces():
+        for piece in observation.pieces(self.by_factors):
             curvature.accumulate(piece.forms)
             if piece.first:
                 outputs.append(piece.f)

@@ -55,7 +55,8 @@ class ApproxDiag(Diag):
 
 def parts(observation: Observation) -> Iterator[Observation]:
     """The batch in parts whose activations fit into the memory."""
-    step = observation.plan.data_at_once(2, observation.memory, observation.network.state_dtype.itemsize)
+    plan = replace(observation.plan.by_factors(), inputs=observation.plan.factored)  # neither rows nor windows
+    step = plan.data_at_once(2, observation.memory, observation.network.state_dtype.itemsize)
     for start in range(0, len(observation.y), step):
         part = slice(start, start + step)
         yield replace(observation, batch=(take(observation.x, part), observation.y[part]))

@@ -16,6 +16,7 @@ class Diag(Structure):
 
     name: ClassVar[str] = "diag"
     entrywise: ClassVar[bool] = True
+    by_factors: ClassVar[bool] = True
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """A diagonal block."""

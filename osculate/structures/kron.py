@@ -23,6 +23,7 @@ class Kron(Structure):
     """
 
     name: ClassVar[str] = "kron"
+    by_factors: ClassVar[bool] = True
     dense_limit: int = 1024
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:

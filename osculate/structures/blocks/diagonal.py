@@ -13,6 +13,8 @@ from osculate.structures.blocks._base import Block, Delta, Picked, Precision, gr
 
 #: Entries of the rows that are formed at once.
 ENTRIES = 2**22
+#: Positions for each column up to which pairs of positions cost less than the rows, most of whose time is memory's.
+PAIRED = 4
 #: Entries of a block from which one row is enough for a product at full speed.
 LARGE = 2**15
 
@@ -21,7 +23,7 @@ LARGE = 2**15
 class DiagonalBlock(Block):
     r"""g_p = Σ_n Σ_v (J_nᵀ s_nv)_p²: O(p) memory.
 
-    For one position, the square of an outer product is the outer product of the squares, and no row is formed.
+    For few positions no row is formed: for one, the square of an outer product is the outer product of the squares.
     """
 
     positions: Tensor
@@ -42,15 +44,25 @@ class DiagonalBlock(Block):
     def accumulate(self, form: Form) -> None:
         if isinstance(form, Lookup):
             Picked.of(*form.merged(), events=1).add_squares(self.values.unflatten(0, (-1, form.size)))
-        elif isinstance(form, Outer) and form.shared == 1:
-            g2 = form.g.square().sum(0)[:, 0]  # (N, G, O)
-            a2 = form.a.square()[:, 0]  # (N, G, I)
-            self.values.add_(torch.einsum("ngo,ngi->goi", g2, a2).reshape(-1))
+        elif isinstance(form, Outer) and form.shared <= PAIRED * len(form.g):
+            self._add_pairs(form)
         elif isinstance(form, Outer) and len(self.values) >= LARGE:
             self._add_one_by_one(form)
         else:
             for rows in rows_in_parts(form, ENTRIES):
                 self.values.add_(rows.square().sum((0, 1)))
+
+    def _add_pairs(self, form: Outer) -> None:
+        """Σ_v (Σ_r g_r ⊗ a_r)² = Σ_{r ≤ s} w_rs (Σ_v g_r g_s) ⊗ (a_r a_s): one product for some data, all columns."""
+        r, s = torch.triu_indices(form.shared, form.shared, device=form.g.device)
+        weights = (2 - (r == s).to(form.g)).reshape(-1, 1, 1)
+        every, (v, n, _, groups, o) = form.a, form.g.shape
+        step = max(1, ENTRIES // (len(r) * groups * (v * o + every.shape[-1])))
+        for start in range(0, n, step):
+            g, a = form.g[:, start : start + step], every[start : start + step]
+            outputs = (g[:, :, r] * g[:, :, s]).sum(0) * weights  # (N, pairs, G, O)
+            added = torch.einsum("npgo,npgi->goi", outputs, a[:, r] * a[:, s])
+            self.values.add_(added.clamp_(min=0).reshape(-1))  # rounding may leave less than nothing
 
     def _add_one_by_one(self, form: Outer) -> None:
         """Each row into the same memory, which stays in the cache: little more than the work of a weight gradient."""
