@@ -5,20 +5,23 @@ from pathlib import Path
 
 import torch
 
-#: The default where more than this is free: larger chunks are no faster.
+#: The default where more than this is free: larger chunks of small networks are no faster, fresh memory costs time.
 ENOUGH = 2**28
+#: The most that large networks take by default, whose layers are slow on a few data.
+PLENTY = 2**30
 #: The share of the free memory that the default takes.
 SHARE = 0.25
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
-def budget(memory: str | int | None, device: torch.device) -> int:
+def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> int:
     """Bytes that the temporaries of a pass may take.
 
     Args:
-        memory: bytes, a text such as "2GB" or "500 MiB", or None for 256 MiB or a quarter of what is free, whichever
-            is smaller.
+        memory: bytes, a text such as "2GB" or "500 MiB", or None for 256 MiB (more where more is wanted), or a
+            quarter of what is free, whichever is smaller.
         device: where the pass runs.
+        wanted: bytes below which the pass would be slow; up to 1 GiB of them are granted by default.
 
     Raises:
         ValueError: not a positive amount of memory.
@@ -27,7 +30,7 @@ def budget(memory: str | int | None, device: torch.device) -> int:
     2000000000
     """
     if memory is None:
-        return min(ENOUGH, max(2**20, int(SHARE * free(device))))
+        return min(max(ENOUGH, min(wanted, PLENTY)), max(2**20, int(SHARE * free(device))))
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
     amount = float(found[1]) * UNITS.get(found[2].upper(), 0) if found else 0.0
     if amount < 1:
@@ -45,6 +48,16 @@ def free(device: torch.device) -> int:
         return 4 * ENOUGH
     kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable")), None)
     return 4 * ENOUGH if kilobytes is None else 1024 * int(kilobytes)
+
+
+def even_parts(size: int, largest: int) -> list[slice]:
+    """Some of ``size`` things at a time, at most ``largest``, in parts as even as possible: a last one alone is slow.
+
+    >>> even_parts(9, 8)
+    [slice(0, 5, None), slice(5, 9, None)]
+    """
+    step = -(-size // -(-size // max(1, largest))) if size else 1
+    return [slice(start, min(size, start + step)) for start in range(0, size, step)]
 
 
 def readable(size: float) -> str:

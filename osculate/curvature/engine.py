@@ -24,6 +24,7 @@ from osculate.curvature.forms import AnyForm, Dense, Form, Outer, Unit, concaten
 from osculate.curvature.layers import REWRITES, RULES, Call, Sources, Use
 from osculate.curvature.pullback import pull
 from osculate.inputs import Inputs, apply, count, take, tensors
+from osculate.memory import even_parts
 from osculate.parameters import Network, ParameterSpace
 
 #: Columns that are pulled back at once at most: more are no faster.
@@ -103,12 +104,15 @@ class Plan:
         """The plan for a structure that never forms the rows of a layer used at several positions."""
         return replace(self, floats=self.factored)
 
+    def bytes_each(self, columns: int, itemsize: int = 4) -> int:
+        """What a datum takes with this number of columns."""
+        return 2 * itemsize * (min(max(1, columns), COLUMNS) * self.floats + self.inputs)
+
     def data_at_once(self, columns: int, memory: int | None, itemsize: int = 4) -> int:
         """How many data fit into the memory with this number of columns; one at least."""
         if memory is None:
             return EVERYTHING
-        each = min(max(1, columns), COLUMNS) * self.floats + self.inputs
-        return max(1, memory // (2 * itemsize * each))
+        return max(1, memory // self.bytes_each(columns, itemsize))
 
     def columns_at_once(self, data: int, memory: int | None, itemsize: int = 4) -> int:
         """How many columns fit into the memory for this number of data; one at least."""
@@ -220,10 +224,7 @@ def pieces(
 
     Cost: one forward pass and one backward pass for each column, without weight gradients.
     """
-    size = count(x)
-    step = plan.data_at_once(expected, memory, network.state_dtype.itemsize)
-    for start in range(0, size, step):
-        part = slice(start, start + step)
+    for part in even_parts(count(x), plan.data_at_once(expected, memory, network.state_dtype.itemsize)):
         yield from _pieces_of(network, plan, take(x, part), partial(_columns_of, columns, part), memory)
 
 

@@ -20,6 +20,7 @@ from osculate.curvature.columns import Columns
 from osculate.curvature.linearisation import Linearisation, derivative, recording
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood
+from osculate.memory import even_parts
 from osculate.parameters import Network
 
 #: Outputs that interact in one position, up to which Λ is taken as blocks; above, by second derivatives of log p.
@@ -219,10 +220,7 @@ def portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[li
     itemsize, size = network.state_dtype.itemsize, count(x)
     some = max(1, min(vectors, memory // (4 * itemsize * network.space.size)))
     step = max(1, memory // (2 * itemsize * some * activations(network, x)))
-    return (
-        [slice(start, min(vectors, start + some)) for start in range(0, vectors, some)],
-        [slice(start, min(size, start + step)) for start in range(0, size, step)],
-    )
+    return even_parts(vectors, some), even_parts(size, step)
 
 
 def activations(network: Network, x: Inputs) -> int:

@@ -277,11 +277,13 @@ class Likelihood(ABC):
 
 
 def averaged(parts: Iterable[Tensor]) -> Float[Tensor, "*M"]:
-    """The mean over the first axis of all parts (s, *M) together, which are held one at a time."""
-    total, count = torch.zeros(()), 0
+    """The mean over the first axis of all parts (s, *M) together, which are held one at a time, and overwritten."""
+    total, count = None, 0
     for part in parts:
-        total, count = total.to(part) + part.sum(0), count + len(part)
-    return total / count
+        each = part[0] if len(part) == 1 else part.sum(0)
+        total, count = each if total is None else total.add_(each), count + len(part)
+    assert total is not None
+    return total.div_(count)
 
 
 def drawn_on(f: Tensor, generator: torch.Generator | None) -> torch.device:

@@ -26,6 +26,9 @@ from osculate.registry import choose, lookup
 from osculate.structures import Diag, Structure
 from osculate.structures.blocks.hessian import without_negative_directions
 
+#: Data at a time below which the layers of a network are slow.
+AT_ONCE = 16
+
 
 def laplace(
     model: nn.Module,
@@ -60,8 +63,8 @@ def laplace(
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
         subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
             (which counts frozen parameters in), or ``osc.Subnetwork(fraction)`` of single parameters.
-        memory: what the temporaries of the pass may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of
-            what is free where that is less.
+        memory: what the temporaries of the pass may take, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
+            large networks), or a quarter of what is free where that is less.
         progress: show a progress bar.
 
     Returns:
@@ -193,7 +196,9 @@ def _observe(
     """The first batch, with the plan of the network that it shows."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
     likelihood.check(network(x), y)
-    return Observation(network, make_plan(network, x), likelihood, kind, (x, y), budget(memory, network.device))
+    plan = make_plan(network, x)
+    wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
+    return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))
 
 
 def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tuple[Inputs, Tensor]]]) -> Fit:

@@ -22,5 +22,5 @@ def sampled_networks(
     for _ in range(samples):
         theta = q.network.space.unflatten(q.sample(1, generator)[0])
         with torch.no_grad():
-            f = torch.cat([q.network(rows, theta).to(q.network.state_dtype) for rows in parts])
-        yield f
+            found = [q.network(rows, theta).to(q.network.state_dtype) for rows in parts]
+        yield found[0] if len(found) == 1 else torch.cat(found)

@@ -13,6 +13,7 @@ from osculate.curvature.columns import GGN
 from osculate.curvature.observation import Observation
 from osculate.curvature.squared import squared_diagonal
 from osculate.inputs import take
+from osculate.memory import even_parts
 from osculate.structures._base import Curvature
 from osculate.structures.blocks import DiagonalBlock
 from osculate.structures.diag import Diag
@@ -57,8 +58,7 @@ def parts(observation: Observation) -> Iterator[Observation]:
     """The batch in parts whose activations fit into the memory."""
     plan = replace(observation.plan.by_factors(), inputs=observation.plan.factored)  # neither rows nor windows
     step = plan.data_at_once(2, observation.memory, observation.network.state_dtype.itemsize)
-    for start in range(0, len(observation.y), step):
-        part = slice(start, start + step)
+    for part in even_parts(len(observation.y), step):
         yield replace(observation, batch=(take(observation.x, part), observation.y[part]))
 
 
