@@ -17,7 +17,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks import peers, rows  # noqa: F401  (rows registers them)
 from benchmarks.markdown import markdown
 from benchmarks.result import ROWS, PeerResult, Result
-from benchmarks.timing import Effort, Spread, keep_freed_memory
+from benchmarks.timing import Effort, Spread
+from osculate.reproduce.cost import keep_freed_memory
 
 #: Threads of every measurement; CPU seconds of several threads would count waiting.
 THREADS = 1

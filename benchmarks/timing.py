@@ -1,6 +1,5 @@
 """Process CPU time as ratios, with the unit measured next to the work; and live bytes by torch's own allocator log."""
 
-import ctypes
 import statistics
 import time
 from collections.abc import Callable
@@ -55,24 +54,6 @@ class Spread:
     def of(cls, values: list[float], unit_seconds: float | None = None) -> "Spread":
         """Median and range."""
         return cls(statistics.median(values), min(values), max(values), len(values), unit_seconds)
-
-
-def keep_freed_memory() -> bool:
-    """Tell glibc's allocator to keep what is freed, for unit, osculate and peers alike; False where it is another one.
-
-    Otherwise large tensors go back to the kernel when they are freed, and every batch pays for fresh pages: up to
-    1.5 µs each in a virtual machine, ten times the cost on bare metal, and more than the work itself.
-
-    This choice matters for what is said about peers: on the machine of the record, laplace-torch's linearised
-    kron predictive takes 4 to 5 (MLP) and 1.7 (LeNet) times as long without it, ours the same.
-    ``--system-allocator`` shows the other.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return False
-    trim_threshold, mmap_threshold, largest = -1, -3, 2**30
-    return bool(mallopt(mmap_threshold, largest) and mallopt(trim_threshold, 2**31 - 1))
 
 
 def seconds(work: Work, times: int = 1) -> float:

@@ -13,8 +13,8 @@ from osculate.structures.blocks._base import Block, Delta, Picked, Precision, gr
 
 #: Entries of the rows that are formed at once.
 ENTRIES = 2**22
-#: Positions for each column up to which pairs of positions cost less than the rows, most of whose time is memory's.
-PAIRED = 4
+#: What making an entry costs, in multiplications that a product makes of it: the time of memory.
+PASS = 8
 #: Entries of a block from which one row is enough for a product at full speed.
 LARGE = 2**15
 
@@ -44,13 +44,19 @@ class DiagonalBlock(Block):
     def accumulate(self, form: Form) -> None:
         if isinstance(form, Lookup):
             Picked.of(*form.merged(), events=1).add_squares(self.values.unflatten(0, (-1, form.size)))
-        elif isinstance(form, Outer) and form.shared <= PAIRED * len(form.g):
+        elif isinstance(form, Outer) and self._pairs_are_cheaper(form):
             self._add_pairs(form)
         elif isinstance(form, Outer) and len(self.values) >= LARGE:
             self._add_one_by_one(form)
         else:
             for rows in rows_in_parts(form, ENTRIES):
                 self.values.add_(rows.square().sum((0, 1)))
+
+    def _pairs_are_cheaper(self, form: Outer) -> bool:
+        """R²/2 pairs of positions for V columns, made and multiplied, against V rows of products over R positions."""
+        v, _, r, groups, o = form.g.shape
+        features = len(self.values) // (groups * o)
+        return r * (r + 1) // 2 * (PASS * v + features) <= v * features * (r + PASS)
 
     def _add_pairs(self, form: Outer) -> None:
         """Σ_v (Σ_r g_r ⊗ a_r)² = Σ_{r ≤ s} w_rs (Σ_v g_r g_s) ⊗ (a_r a_s): one product for some data, all columns."""
