@@ -38,10 +38,3 @@ def linear_functions(
     """f(x; θ*) + J(x)(θ_s − θ*), some draws at a time."""
     for f, tangents in deviations(q, x, samples, generator, memory):
         yield f + tangents
-
-
-def sampled_linear_functions(
-    q: Gaussian, x: Inputs, samples: int, generator: torch.Generator | None
-) -> Float[Tensor, "S N *C"]:
-    """f(x; θ*) + J(x)(θ_s − θ*) for S draws: one Jacobian-vector product each, no covariance."""
-    return torch.cat(list(linear_functions(q, x, samples, generator)))

@@ -12,7 +12,7 @@ from osculate.inputs import Inputs, count, take, tensors
 from osculate.likelihoods import Likelihood, Link
 from osculate.posteriors import Gaussian, Posterior, as_gaussian, as_posterior
 from osculate.predictive import link as links
-from osculate.predictive.functions import linear_functions, sampled_linear_functions
+from osculate.predictive.functions import linear_functions
 from osculate.predictive.linearised import (
     all_outputs,
     fits,
@@ -22,7 +22,7 @@ from osculate.predictive.linearised import (
     require_room,
     single_outputs,
 )
-from osculate.predictive.sampled import sampled_networks
+from osculate.predictive.sampled import network_at_mode, sampled_networks
 from osculate.registry import choose, lookup
 
 #: The link that integrates over draws of the function, without a covariance.
@@ -89,7 +89,7 @@ def predict(
     link = choose_link(posterior.likelihood, link)
     if via == "linearised":
         return _linearised(as_gaussian(posterior, "linearised"), x, link, noise, joint, memory)
-    return _of_networks(posterior, x, via, samples, generator, noise)
+    return _of_networks(posterior, x, via, samples, generator, noise, memory)
 
 
 def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None, samples: int) -> str:
@@ -109,20 +109,31 @@ def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None, 
 
 
 def _of_networks(
-    posterior: Posterior, x: Inputs, via: str, samples: int, generator: torch.Generator | None, noise: bool
+    posterior: Posterior,
+    x: Inputs,
+    via: str,
+    samples: int,
+    generator: torch.Generator | None,
+    noise: bool,
+    memory: str | int | None,
 ) -> Distribution:
     """The predictive of the network itself: at the mode, or at sampled weights."""
     likelihood, network = posterior.likelihood, posterior.network
     if via == "sampled":
-        draws = sampled_networks(as_gaussian(posterior, "sampled"), x, samples, generator)
+        draws = sampled_networks(as_gaussian(posterior, "sampled"), x, samples, generator, memory)
         return likelihood.mixture_of_parts((f.unsqueeze(0) for f in draws), noise)
-    with torch.no_grad():
-        f = network(x).to(network.state_dtype)
+    f = network_at_mode(network, x, memory)
     return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
 
 
 def sample_functions(
-    q: Any, x: Any, samples: int = 100, *, via: str = "linearised", generator: torch.Generator | None = None
+    q: Any,
+    x: Any,
+    samples: int = 100,
+    *,
+    via: str = "linearised",
+    memory: str | int | None = None,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""Draw functions: f(x; θ*) + J(x)(θ_s − θ*) ("linearised"), or f(x; θ_s) ("sampled").
 
@@ -131,6 +142,7 @@ def sample_functions(
         x: inputs (N, …).
         samples: S.
         via: "linearised" or "sampled".
+        memory: what temporaries may take, as in :func:`predict`; the draws themselves come on top.
         generator: for the draws.
 
     Returns:
@@ -151,8 +163,8 @@ def sample_functions(
     """
     posterior = as_gaussian(q, "sample_functions")
     if choose("way to sample functions", via, posterior.ways) == "linearised":
-        return sampled_linear_functions(posterior, x, samples, generator)
-    return torch.stack(list(sampled_networks(posterior, x, samples, generator)))
+        return torch.cat(list(linear_functions(posterior, x, samples, generator, memory)))
+    return torch.stack(list(sampled_networks(posterior, x, samples, generator, memory)))
 
 
 def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
