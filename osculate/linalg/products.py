@@ -20,8 +20,11 @@ def add_gram(total: Float[Tensor, "B n n"], x: Float[Tensor, "B k n"]) -> None:
         return
     assert total.is_contiguous()  # or BLAS would work on a copy
     for matrix, rows in zip(total, x.detach(), strict=True):  # column-major for BLAS: transposed, triangles swapped
-        if len(rows):
-            update(1.0, rows.contiguous().numpy().T, beta=1.0, c=matrix.numpy().T, lower=0, overwrite_c=1)
+        if not len(rows):
+            continue
+        by_columns = rows.mT.is_contiguous()  # as it stands: a copy can cost more than the product
+        a = rows.numpy() if by_columns else rows.contiguous().numpy().T
+        update(1.0, a, trans=by_columns, beta=1.0, c=matrix.numpy().T, lower=0, overwrite_c=1)
 
 
 def mirror(matrix: Float[Tensor, "B n n"]) -> None:

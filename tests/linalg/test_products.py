@@ -14,7 +14,8 @@ def test_sums_of_grams(dtype: torch.dtype, blas: bool, rows: int, monkeypatch: p
     if not blas:
         monkeypatch.delitem(SYRK, dtype)
     total = torch.zeros(2, 9, 9, dtype=dtype)
-    parts = [torch.randn(2, rows, 9, dtype=dtype), torch.randn(9, 2, 5, dtype=dtype).permute(1, 2, 0)]
+    by_rows, by_columns = torch.randn(2, rows, 9, dtype=dtype), torch.randn(2, 9, rows, dtype=dtype).mT
+    parts = [by_rows, by_columns, torch.randn(9, 2, 5, dtype=dtype).permute(1, 2, 0)]
     for part in parts:
         add_gram(total, part)
     mirror(total)

@@ -60,15 +60,14 @@ class DiagonalBlock(Block):
 
     def _add_pairs(self, form: Outer) -> None:
         """Σ_v (Σ_r g_r ⊗ a_r)² = Σ_{r ≤ s} w_rs (Σ_v g_r g_s) ⊗ (a_r a_s): one product for some data, all columns."""
-        r, s = torch.triu_indices(form.shared, form.shared, device=form.g.device)
-        weights = (2 - (r == s).to(form.g)).reshape(-1, 1, 1)
-        every, (v, n, _, groups, o) = form.a, form.g.shape
-        step = max(1, ENTRIES // (len(r) * groups * (v * o + every.shape[-1])))
+        every, (v, n, r, groups, o) = form.a, form.g.shape
+        step = max(1, ENTRIES // (r * groups * (v * o + every.shape[-1])))
         for start in range(0, n, step):
             g, a = form.g[:, start : start + step], every[start : start + step]
-            outputs = (g[:, :, r] * g[:, :, s]).sum(0) * weights  # (N, pairs, G, O)
-            added = torch.einsum("npgo,npgi->goi", outputs, a[:, r] * a[:, s])
-            self.values.add_(added.clamp_(min=0).reshape(-1))  # rounding may leave less than nothing
+            total = _products(g[:, :, :1], g, a[:, :1], a)
+            for s in range(1, r):
+                total += _products(g[:, :, s : s + 1], g[:, :, s:], a[:, s : s + 1], a[:, s:])
+            self.values.add_(total.clamp_(min=0).reshape(-1))  # rounding may leave less than nothing
 
     def _add_one_by_one(self, form: Outer) -> None:
         """Each row into the same memory, which stays in the cache: little more than the work of a weight gradient."""
@@ -95,6 +94,18 @@ class DiagonalBlock(Block):
 
     def dense(self) -> Float[Tensor, "p p"]:
         return self.values.diag()
+
+
+def _products(
+    g: Float[Tensor, "V N 1 G O"],
+    other_g: Float[Tensor, "V N R G O"],
+    a: Float[Tensor, "N 1 G I"],
+    other_a: Float[Tensor, "N R G I"],
+) -> Float[Tensor, "G O I"]:
+    """Σ_n of the pairs of one position with itself, once, and with the others, twice: as views, nothing is gathered."""
+    outputs = (g * other_g).sum(0)
+    outputs[:, 1:] *= 2
+    return torch.einsum("nrgo,nrgi->goi", outputs, a * other_a)
 
 
 @dataclass(frozen=True, eq=False)
