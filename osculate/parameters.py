@@ -114,6 +114,12 @@ class Network:
     def _first(self) -> nn.Parameter:
         return next(self.module.parameters())
 
+    @cached_property
+    def _tied(self) -> bool:
+        """Whether a parameter goes by several names; looking them up at every call costs as much as a small layer."""
+        every = self.module.named_parameters(remove_duplicate=False)
+        return sum(1 for _ in every) > sum(1 for _ in self.module.named_parameters())
+
     @property
     def device(self) -> torch.device:
         """Where the parameters live."""
@@ -145,7 +151,7 @@ class Network:
         values = dict(theta or {})
         if any(value.dtype != self.dtype for value in values.values()):
             values = {name: value.to(self.dtype) for name, value in values.items()}
-        f = functional_call(self.module, values, *arguments(moved(x, self.device)))
+        f = functional_call(self.module, values, *arguments(moved(x, self.device)), tie_weights=self._tied)
         f = getattr(f, "logits", f)  # the output of a Hugging Face model
         size = count(x)
         if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != size:
