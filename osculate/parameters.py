@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from osculate.inputs import Inputs, arguments, count, moved, tensors
+from osculate.inputs import Inputs, apply, arguments, count, moved, tensors
 from osculate.registry import choose
 
 
@@ -95,10 +95,12 @@ class Network:
     """
 
     def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
-        self.module = _frozen_copy(model)
+        with torch.inference_mode(False):  # or the copies could never have a gradient
+            self.module = _frozen_copy(model)
         chosen = set(names)
         tracked = {name: p for name, p in self.module.named_parameters() if name in chosen}
         self.space = ParameterSpace.of(tracked)
+        self._changes_inputs: bool | None = None  # whether its first operation is in place: known after a call
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -113,6 +115,11 @@ class Network:
     @cached_property
     def _first(self) -> nn.Parameter:
         return next(self.module.parameters())
+
+    @cached_property
+    def _dtypes(self) -> dict[str, torch.dtype]:
+        """Of each tracked parameter: normalisation layers stay in single precision in many half-precision networks."""
+        return {name: self.module.get_parameter(name).dtype for name in self.space.names}
 
     @cached_property
     def _tied(self) -> bool:
@@ -148,17 +155,21 @@ class Network:
                     f"the inputs {name + ' ' if name else ''}are {tensor.dtype}, the network's parameters "
                     f"{self.dtype}. Convert one of them, for example with x.to({self.dtype})."
                 )
-        values = dict(theta or {})
-        if any(value.dtype != self.dtype for value in values.values()):
-            values = {name: value.to(self.dtype) for name, value in values.items()}
-        f = functional_call(self.module, values, *arguments(moved(x, self.device)), tie_weights=self._tied)
+        values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
+        x = moved(x, self.device)
+        if self._changes_inputs is not False or any(tensor.is_inference() for tensor in tensors(x).values()):
+            x = apply(torch.clone, x)
+        f = functional_call(self.module, values, *arguments(x), tie_weights=self._tied)
+        if self._changes_inputs is None:
+            self._changes_inputs = any(t._version for t in tensors(x).values() if not t.is_inference())
         f = getattr(f, "logits", f)  # the output of a Hugging Face model
         size = count(x)
         if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != size:
             shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
             raise ValueError(
                 f"the network returned {shape} for {size} inputs; it must return one tensor whose first axis is the "
-                "batch (or an object with such a tensor as `logits`)."
+                "batch (or an object with such a tensor as `logits`). Several outputs of one likelihood can be "
+                "concatenated with torch.cat in a small module around it."
             )
         return f
 

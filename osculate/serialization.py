@@ -4,14 +4,14 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from osculate import likelihoods, priors, structures
-from osculate.curvature.engine import Block, Plan
+from osculate.curvature.plan import BlockSpec, Example, Plan
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
 from osculate.posteriors import Fit, Gaussian
@@ -67,7 +67,8 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
         "temperature": float(q.temperature),
         "num_data": q.num_data,
         "kind": q.fit.kind,
-        "plan": {name: getattr(q.fit.plan, name) for name in SIZES} | {"last_layer": q.fit.plan.last_layer},
+        "plan": {name: getattr(q.fit.plan, name) for name in (*SIZES, "last_layer")},
+        "example": asdict(q.fit.plan.example),
         "blocks": [{"names": b.names, "kind": b.kind, "has_bias": b.has_bias} for b in q.fit.plan.blocks],
     }
     write_tensors(path, tensors, HEADER, header)
@@ -111,21 +112,23 @@ def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], 
         tuple(_block(b, n, tensors) for n, b in enumerate(header["blocks"])),
         **{name: header["plan"][name] for name in SIZES},
         last_layer=tuple(header["plan"]["last_layer"]),
+        example=Example(**header["example"]),
     )
     structure = _restore(header["structure"], structures.REGISTRY, "structure", tensors)
     curvature = structure.zero(plan.specs, network.space, network.state_dtype, network.device)
     curvature = curvature.with_tensors(_part(tensors, "curvature"))
     fit_likelihood = _restore(header["fit_likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
-    fit = Fit(curvature, fit_likelihood, _part(tensors, "statistics"), header["num_data"], plan, header["kind"])
+    statistics = _part(tensors, "statistics")
+    fit = Fit(curvature, fit_likelihood, statistics, header["num_data"], plan, network, header["kind"])
     likelihood: Likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     prior: Prior = lookup("prior", header["prior"], priors.REGISTRY)(tensors["prior.precision"])
     return Gaussian(network, fit, likelihood, prior, header["temperature"])
 
 
-def _block(b: Mapping[str, Any], number: int, tensors: Mapping[str, Tensor]) -> Block:
+def _block(b: Mapping[str, Any], number: int, tensors: Mapping[str, Tensor]) -> BlockSpec:
     kept = tensors.get(f"kept.{number}")
     positions = tensors[f"positions.{number}"].long()
-    return Block(tuple(b["names"]), b["kind"], positions, b["has_bias"], None if kept is None else kept.long())
+    return BlockSpec(tuple(b["names"]), b["kind"], positions, b["has_bias"], None if kept is None else kept.long())
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

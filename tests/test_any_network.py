@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import osculate as osc
 from osculate.inputs import call
+from osculate.memory import ENOUGH
 from tests.laws import targets
 
 
@@ -191,6 +192,24 @@ def test_no_tensor_of_all_data_outputs_and_parameters_is_ever_made(net: str, str
         with Watch() as watch:
             ask()
         assert 0 < watch.largest < size / 5
+
+
+@pytest.mark.parametrize("structure", ["kron", "diag", "full"])
+def test_the_memory_that_is_taken_by_default_bounds_every_tensor(structure: str) -> None:
+    """Nobody has to ask for it: what would not fit is worked through in parts."""
+    build = (
+        (lambda: nn.Sequential(nn.Linear(20, 50), nn.Tanh(), nn.Linear(50, 10)))
+        if structure == "full"
+        else lambda: nn.Sequential(nn.Conv2d(2, 40, 3), nn.ReLU(), nn.Flatten(), nn.Linear(480, 10))
+    )
+    model, x = ready(build, (20,) if structure == "full" else IMAGE, n=5000)
+    likelihood = osc.likelihoods.Categorical()
+    few = slice(50)
+    q = osc.laplace(model, likelihood, (x[few], torch.arange(50) % 10), structure=structure, prior=1.0)
+    assert 4 * len(x) * 10 * q.mean.numel() > 1.1 * ENOUGH
+    with Watch() as watch:
+        osc.functional_variance(q, x, diagonal=True)
+    assert 4 * watch.largest < ENOUGH
 
 
 @pytest.mark.parametrize("structure", ["diag", "kron", "approx_diag"])

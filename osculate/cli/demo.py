@@ -14,29 +14,28 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from osculate import structures
 from osculate.cli.checkpoint import MODEL, save_model
-from osculate.cli.classification import Classification, classify, recipe_for
-from osculate.cli.fit import POSTERIOR, summary_of
+from osculate.cli.classification import RECIPES, Classification, classify, recipe_for
+from osculate.cli.fit import POSTERIOR, STORABLE, require_storable, summary_of
 from osculate.cli.folder import staged, versions, write_config, write_json, write_text
-from osculate.cli.options import RunOptions, pick_device
+from osculate.cli.options import RunOptions, naming, pick_device
 from osculate.cli.regression import Regression, regress
 from osculate.cli.report import Report
 from osculate.cli.tables import Score, console, table
-from osculate.registry import lookup
 from osculate.serialization import save
 
 
+@naming(data=RECIPES, structures=STORABLE)
 @dataclass(frozen=True)
 class DemoOptions:
     """What the demo shows.
 
     Args:
-        data: digits (comes with scikit-learn), fashion_mnist, mnist or kmnist.
+        data: one of {data}; digits comes with scikit-learn.
         train_size: images to train on; by default all digits, 12,000 of the others.
         seed: of the held-out images, the initial weights and the order of the data.
         seeds: how many seeds, counted on from the first; with several, tables show mean ± standard error.
-        structure: of the posterior: kron, diag or full.
+        structure: of the posterior: one of {structures}.
     """
 
     data: str = "digits"
@@ -76,7 +75,7 @@ def run(options: DemoOptions, where: RunOptions) -> None:
 def _require_sense(options: DemoOptions, where: RunOptions) -> None:
     """Refuse at once what would otherwise fail after the training."""
     recipe_for(options.data)
-    lookup("structure", options.structure, structures.REGISTRY)
+    require_storable(options.structure)
     pick_device(where.device)
     if options.seeds < 1:
         raise ValueError(f"--seeds is {options.seeds}: at least one run is needed.")

@@ -13,21 +13,24 @@ from torch import Tensor
 
 from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json
-from osculate.cli.options import DataOptions, RunOptions
+from osculate.cli.options import DataOptions, RunOptions, naming
 from osculate.cli.predict import PosteriorOptions, how
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset, out_of_distribution, read_arrays
+from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Gaussian, Point
 from osculate.registry import lookup
 from osculate.tasks import calibration, ood
 
 
+@naming(partners=PARTNERS)
 @dataclass(frozen=True)
 class EvaluateOptions:
     """What to evaluate beside the scores on the test part.
 
     Args:
-        ood: data of another kind to tell apart: all, or names with commas between (an unknown one lists the known).
+        ood: data of another kind to tell apart, where the data are one of {partners}: all, or names with commas
+            between (an unknown one lists the known).
     """
 
     ood: str | None = None
@@ -65,6 +68,10 @@ def _file(data: DataOptions, card: Card) -> Dataset:
     """Every row of a file as the test part, in the units of the training."""
     assert data.data is not None
     x, y = read_arrays(data.data)
+    if y.is_floating_point() != (card.classes is None):
+        kinds = ("real numbers (floats)", "classes (integers from 0)")
+        wanted, found = kinds if card.classes is None else kinds[::-1]
+        raise ValueError(f"the targets y in {data.data!r} are {found}, and the posterior is for {wanted}: convert y.")
     inputs, targets = card.scaling("input"), card.scaling("target")
     x = x if inputs is None else inputs.apply(x)
     y = y if targets is None else targets.apply(y)
@@ -86,6 +93,11 @@ def scores_of(
 def _partners(dataset: Dataset, wanted: str | None) -> dict[str, Tensor]:
     if wanted is None:
         return {}
+    if dataset.name not in PARTNERS:
+        raise ValueError(
+            f"--ood {wanted!r}: no data of another kind are known for {dataset.name!r}, only for "
+            f"{', '.join(PARTNERS)}. Leave it out; in Python, osculate.tasks.ood takes inputs of your own."
+        )
     known = out_of_distribution(dataset)
     if wanted == "all":
         return known

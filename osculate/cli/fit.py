@@ -11,31 +11,38 @@ from typing import Any
 
 from torch import nn
 
+from osculate import curvature as curvatures, structures
 from osculate.cli.checkpoint import MODEL, Card, card_of, read_model, save_model
 from osculate.cli.folder import versions, write_config, write_section
-from osculate.cli.options import DataOptions, RunOptions, pick_device
+from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.train import NOISE, held_out_noise
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
 from osculate.methods.laplace import laplace
+from osculate.networks import NETWORKS
 from osculate.posteriors import Gaussian
 from osculate.predictive import tune
+from osculate.registry import lookup
 from osculate.serialization import save
 from osculate.tensorfiles import fill
 
 POSTERIOR = "posterior.safetensors"
+#: The structures of posteriors that a file can hold.
+STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make().unstorable)
 
 
+@naming(structures=STORABLE, curvatures=curvatures.REGISTRY, networks=NETWORKS)
 @dataclass(frozen=True)
 class FitOptions:
     """What to fit.
 
     Args:
         checkpoint: weights as safetensors: model.safetensors of osculate train, or a state dict of your own.
-        model: the network of a checkpoint that osculate did not write, or whose network is your own: mlp, lenet, cnn
-            or package.module:factory.
-        structure: full, kron, diag.
-        curvature: ggn (exact) or fisher (sampled labels: cheaper where there are many classes).
+        model: the network of a checkpoint that osculate did not write, or whose network is your own: one of
+            {networks}, or package.module:factory.
+        structure: of the posterior: one of {structures}.
+        curvature: one of {curvatures}; ggn is exact, fisher samples labels and is cheaper where there are many
+            classes.
         prior: evidence (one precision for each parameter tensor, and the noise of a regression), or a number.
         subset: all, last_layer, or names of parameters and modules with commas between.
         tune: then choose prior precision and temperature on the validation part.
@@ -56,6 +63,7 @@ PARTS = (FitOptions, DataOptions, RunOptions)
 def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     """Fit, tune, save."""
     started = time.perf_counter()
+    require_storable(options.structure)
     model, card, dataset = _opened(options, data)
     q = laplace(
         model.to(pick_device(where.device)),
@@ -79,6 +87,16 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     write_config(folder / "fit.yaml", "fit", options, card.data_options(), where)
     _print(q, summary)
     print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}")
+
+
+def require_storable(structure: str) -> None:
+    """Refuse, before the fit, a structure whose posterior no file could hold.
+
+    Raises:
+        ValueError: such a structure, or an unknown one.
+    """
+    if why := lookup("structure", structure, structures.REGISTRY)().unstorable:
+        raise ValueError(why)
 
 
 def summary_of(q: Gaussian) -> dict[str, Any]:
@@ -106,8 +124,8 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
     tensors, card = read_model(options.checkpoint)
     if card is None and options.model is None:
         raise ValueError(
-            f"{str(options.checkpoint)!r} does not say which network it belongs to: pass --model mlp, lenet, cnn or "
-            "package.module:factory."
+            f"{str(options.checkpoint)!r} does not say which network it belongs to: pass --model with one of "
+            f"{', '.join(NETWORKS)}, or package.module:factory."
         )
     chosen = data if card is None else data.over(card.data_options())
     dataset = chosen.load()

@@ -1,13 +1,31 @@
 """Options that several commands share, as frozen dataclasses, and what they turn into."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from osculate.data import DATASETS, Dataset, from_arrays, load
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
+
+T = TypeVar("T")
+
+
+def naming(**known: Iterable[str]) -> Callable[[type[T]], type[T]]:
+    """Decorate a part: fill names, such as those of a registry, into its docstring, which is the help of its options.
+
+    >>> naming(links=("mc", "probit"))(type("Part", (), {"__doc__": "link: {links}."})).__doc__
+    'link: mc, probit.'
+    """
+    texts = {placeholder: ", ".join(names) for placeholder, names in known.items()}
+
+    def filled(part: type[T]) -> type[T]:
+        part.__doc__ = (part.__doc__ or "").format(**texts)
+        return part
+
+    return filled
 
 
 @dataclass(frozen=True)

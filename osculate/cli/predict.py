@@ -19,10 +19,11 @@ from torch.distributions import Categorical
 
 from osculate.cli.checkpoint import MODEL, Card, read_model
 from osculate.cli.folder import write_text
-from osculate.cli.options import DataOptions, RunOptions, pick_device
+from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.data import read_arrays
 from osculate.posteriors import Gaussian
-from osculate.predictive import functional_variance, predict
+from osculate.predictive import functional_variance, link as links, predict
+from osculate.predictive.predict import FUNCTIONS
 from osculate.progress import track
 from osculate.serialization import load
 
@@ -30,6 +31,7 @@ from osculate.serialization import load
 ROWS = 500
 
 
+@naming(ways=Gaussian.ways, links=(*links.REGISTRY, FUNCTIONS))
 @dataclass(frozen=True)
 class PosteriorOptions:
     """Which posterior, and how it predicts.
@@ -37,8 +39,8 @@ class PosteriorOptions:
     Args:
         posterior: posterior.safetensors of osculate fit; model.safetensors must lie beside it.
         model: allows package.module:factory to run, where the network is your own.
-        via: linearised or sampled.
-        link: how class probabilities are integrated: mc, probit, bridge, mean_field, functions.
+        via: one of {ways}.
+        link: how class probabilities are integrated: one of {links}.
         samples: networks to draw with --via sampled.
         seed: of those draws.
     """
@@ -57,7 +59,14 @@ class PosteriorOptions:
             FileNotFoundError: one of the two files is missing.
             ValueError: a file is damaged, or belongs to another network.
         """
+        if not self.posterior.is_file():
+            raise FileNotFoundError(f"there is no file at {str(self.posterior)!r}: osculate fit writes posteriors.")
         beside = self.posterior.parent / MODEL
+        if not beside.is_file():
+            raise FileNotFoundError(
+                f"there is no file at {str(beside)!r}: the network of a posterior must lie beside it. Copy it there, "
+                "or run osculate fit again."
+            )
         tensors, card = read_model(beside)
         if card is None:
             raise ValueError(f"{str(beside)!r} was not written by osculate train or fit.")
@@ -87,14 +96,14 @@ PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
 
 def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, where: RunOptions) -> None:
     """Predict and write."""
-    q, card = options.open(where.device)
-    x = _inputs(inputs.inputs, data, card)
-    columns = predictions(q, x, card, options, where.progress)
     output = where.output or options.posterior.parent / "predictions"
-    suffixes = (output.suffix,) if output.suffix else (".npz", ".csv")
+    suffixes = (output.suffix,) if output.suffix else tuple(_WRITERS)
     for suffix in suffixes:
         if suffix not in _WRITERS:
             raise ValueError(f"predictions are written as {' or '.join(_WRITERS)}, not {suffix!r}: rename --output.")
+    q, card = options.open(where.device)
+    x = _inputs(inputs.inputs, data, card)
+    columns = predictions(q, x, card, options, where.progress)
     for suffix in suffixes:
         _WRITERS[suffix](output.with_suffix(suffix), columns, card)
         print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")

@@ -14,10 +14,11 @@ from torch import nn
 
 from osculate.cli.checkpoint import MODEL, Card, build_network, card_of, save_model
 from osculate.cli.folder import versions, write_config, write_section
-from osculate.cli.options import DataOptions, RunOptions, pick_device
+from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset
 from osculate.methods.map import MAP
+from osculate.networks import NETWORKS
 from osculate.posteriors import Point
 from osculate.tasks import calibration
 from osculate.training import Settings, train
@@ -26,12 +27,13 @@ from osculate.training import Settings, train
 NOISE = 0.3
 
 
+@naming(networks=NETWORKS)
 @dataclass(frozen=True)
 class TrainOptions:
     """What to train.
 
     Args:
-        model: mlp, lenet, cnn, package.module:factory for your own network, or auto (by the shape of the inputs).
+        model: one of {networks}; package.module:factory for your own network; or auto (by the shape of the inputs).
         model_options: keyword arguments of the network, as in --model-options.width 32.
         prior: precision of the Gaussian prior on the weights.
         noise: for real-valued targets, standard deviation of the noise in units of the standardised targets; by

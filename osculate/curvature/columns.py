@@ -109,7 +109,7 @@ class Fisher(Kind):
 
     Args:
         samples: labels drawn for each datum.
-        generator: for the draws.
+        generator: for the draws; real-valued targets are drawn in the portions that ``memory`` makes of a batch.
 
     Raises:
         ValueError: ``samples`` is not positive.
@@ -154,8 +154,9 @@ class EmpiricalFisher(Kind):
 class Hessian(Kind):
     r"""The full Hessian −∂² Σ_n log p(y_n|f(x_n; θ))/∂θ², second derivatives of the network included.
 
-    It has no root and may be indefinite: only structures that work with products (full, diag, matrix_free) take it.
-    Directions of negative curvature get the prior's precision alone, with a warning that counts them.
+    It has no root and may be indefinite: only structures that work with products (full, block, diag, matrix_free)
+    take it. Directions of negative curvature, and entries of the estimated diagonal below zero, get the prior's
+    precision alone, with a warning that counts them, and says how many of these entries may be noise.
 
     Args:
         samples: Rademacher vectors for the structures that estimate its diagonal.
@@ -174,7 +175,7 @@ class Hessian(Kind):
         """
         raise ValueError(
             "this structure is built from columns of a root of the curvature, and the full Hessian has none. "
-            "Use structure='full', 'diag' or 'matrix_free', or curvature='ggn'."
+            "Use structure='full', 'block', 'diag' or 'matrix_free', or curvature='ggn'."
         )
 
 

@@ -22,115 +22,31 @@ from osculate.curvature.columns import Columns
 from osculate.curvature.fallback import fallback_forms
 from osculate.curvature.forms import AnyForm, Dense, Form, Outer, Unit, concatenate
 from osculate.curvature.layers import REWRITES, RULES, Call, Sources, Use
+from osculate.curvature.plan import BlockSpec, Example, Plan
 from osculate.curvature.pullback import pull
 from osculate.inputs import Inputs, apply, count, take, tensors
 from osculate.memory import even_parts
 from osculate.parameters import Network, ParameterSpace
 
-#: Columns that are pulled back at once at most: more are no faster.
-COLUMNS = 128
-EVERYTHING = 2**62
-
-
-@dataclass(frozen=True)
-class Block:
-    """Parameters that a structure may treat together.
-
-    Attributes:
-        names: the tracked parameters.
-        kind: "outer" (affine operation), "lookup" (one of one-hot vectors: an embedding), "dense" (rows), or
-            "fallback" (rows from vector-Jacobian products).
-        positions: where each entry of the block's forms stands in θ: (G, O, I) for the first two, (p,) otherwise.
-        has_bias: whether the last input feature is the constant one of a bias.
-        kept: which of the entries a subnetwork keeps, None for all.
-    """
-
-    names: tuple[str, ...]
-    kind: str
-    positions: Tensor
-    has_bias: bool = False
-    kept: Tensor | None = None
-
-    @property
-    def size(self) -> int:
-        """p, the number of parameters of the block."""
-        return self.positions.numel()
-
-    @property
-    def reduced(self) -> "Block":
-        """The block as structures see it: the entries that are kept, without the factors of the whole."""
-        if self.kept is None:
-            return self
-        return Block(self.names, "dense", self.positions.reshape(-1)[self.kept])
-
-    def restricted(self, wanted: Tensor) -> "Block":
-        """The block with those entries alone whose positions in θ are wanted, a mask (P,)."""
-        return replace(self, kept=wanted[self.positions.reshape(-1)].nonzero().squeeze(-1))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The partition of the tracked parameters into blocks, and how much a datum takes.
-
-    Attributes:
-        blocks: in the order of ``named_parameters()``.
-        floats: numbers held for each column and datum while forms are made.
-        factored: the same for a structure that never forms the rows of a layer used at several positions.
-        inputs: numbers held for each datum, however many columns there are.
-        outputs: c, the number of outputs of a datum.
-        last_layer: the parameters of the operation that ran last, empty where it is not an affine layer.
-    """
-
-    blocks: tuple[Block, ...]
-    floats: int
-    factored: int
-    inputs: int
-    outputs: int
-    last_layer: tuple[str, ...]
-
-    @property
-    def specs(self) -> tuple[Block, ...]:
-        """The blocks as structures see them."""
-        return tuple(block.reduced for block in self.blocks)
-
-    def restricted(self, wanted: Tensor) -> "Plan":
-        """The plan of a subnetwork, whose parameters are given by a mask (P,)."""
-        blocks = [block.restricted(wanted) for block in self.blocks]
-        blocks = [block for block in blocks if block.kept is not None and len(block.kept)]
-        floats = self.floats + max(block.size for block in blocks)  # the rows of which some entries are kept
-        return replace(self, blocks=tuple(blocks), floats=floats, factored=floats)
-
-    def by_factors(self) -> "Plan":
-        """The plan for a structure that never forms the rows of a layer used at several positions."""
-        return replace(self, floats=self.factored)
-
-    def bytes_each(self, columns: int, itemsize: int = 4) -> int:
-        """What a datum takes with this number of columns."""
-        return 2 * itemsize * (min(max(1, columns), COLUMNS) * self.floats + self.inputs)
-
-    def data_at_once(self, columns: int, memory: int | None, itemsize: int = 4) -> int:
-        """How many data fit into the memory with this number of columns; one at least."""
-        if memory is None:
-            return EVERYTHING
-        return max(1, memory // self.bytes_each(columns, itemsize))
-
-    def columns_at_once(self, data: int, memory: int | None, itemsize: int = 4) -> int:
-        """How many columns fit into the memory for this number of data; one at least."""
-        if memory is None:
-            return EVERYTHING
-        left = memory // (2 * itemsize * max(1, data)) - self.inputs
-        return max(1, min(COLUMNS, left // self.floats))
-
 
 @dataclass
 class Tape:
-    """One recorded forward pass."""
+    """One recorded forward pass: outputs, parameters, and their uses with the size of what each returned."""
 
     f: Tensor
     theta: dict[str, Tensor]
     uses: list[tuple[Use, GradientEdge, int]]
     uncovered: set[str]
     last: set[str]
+
+    def example(self, x: Inputs) -> Example:
+        """The shapes of the inputs, and by parameter how much the operations that use it return for a datum."""
+        found: dict[str, set[float]] = {}
+        for use, _, size in self.uses:
+            for name in use.names:
+                found.setdefault(name, set()).add(size / len(self.f))
+        shapes = {name: list(tensor.shape[1:]) for name, tensor in tensors(x).items()}
+        return Example(shapes, {name: sorted(sizes) for name, sizes in found.items()})
 
 
 class Recorder(TorchFunctionMode):
@@ -164,7 +80,7 @@ class Recorder(TorchFunctionMode):
         if use is None or not isinstance(output, Tensor):
             self.uncovered |= touched
             return
-        self.uses.append((use, get_gradient_edge(output), output[0].numel() if output.ndim else 1))
+        self.uses.append((use, get_gradient_edge(output), output.numel()))
         self.uncovered |= touched - set(use.names)
 
 
@@ -236,6 +152,7 @@ def _pieces_of(
     network: Network, plan: Plan, x: Inputs, columns: Callable[[Tensor], Columns], memory: int | None
 ) -> Iterator[Piece]:
     tape = record(network, x)
+    plan.require_same_rows(tape.example(x))
     f = tape.f.detach().to(network.state_dtype)
     every = columns(f)
     if every.identity and (unit := _last_layer(network, plan, tape)) is not None:
@@ -245,7 +162,7 @@ def _pieces_of(
     step = every.count if step >= every.count else max(1, step // every.group) * every.group
     for start in range(0, every.count, step):
         stop = min(every.count, start + step)
-        found = _forms(network, plan, tape, x, every.part(start, stop), stop < every.count)
+        found = _forms(network, plan, tape, x, every.part(start, stop))
         if start:
             found = {n: replace(form, fresh=False) if isinstance(form, Outer) else form for n, form in found.items()}
         yield Piece(f, start == 0, stop == every.count, every.group, found)
@@ -265,7 +182,7 @@ def _last_layer(network: Network, plan: Plan, tape: Tape) -> Unit | None:
     return Unit(form.inputs, tape.f.shape[1])
 
 
-def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor, retain_graph: bool) -> dict[int, Form]:
+def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor) -> dict[int, Form]:
     by_rule = {name for block in plan.blocks if block.kind != "fallback" for name in block.names}
     if strangers := tape.uncovered & by_rule:
         raise ValueError(
@@ -274,7 +191,7 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor,
         )
     size, cotangents = len(tape.f), columns.to(tape.f.dtype)
     uses = [(use, edge) for use, edge, _ in tape.uses if set(use.names) <= by_rule]
-    pulled = pull(tape.f, [edge for _, edge in uses], cotangents, retain_graph)
+    pulled = pull(tape.f, [edge for _, edge in uses], cotangents)
     found: dict[int, list[tuple[Use, Form]]] = {}
     owner = {name: number for number, block in enumerate(plan.blocks) for name in block.names}
     for (use, _), g in zip(uses, pulled, strict=True):
@@ -291,7 +208,7 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor,
     return {number: _kept(plan.blocks[number], form) for number, form in sorted(result.items())}
 
 
-def _kept(block: Block, form: Form) -> Form:
+def _kept(block: BlockSpec, form: Form) -> Form:
     if block.kept is None:
         return form
     rows = form.rows()
@@ -307,7 +224,7 @@ def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:
     return replace(form, inputs=lambda: form.inputs().to(dtype), g=form.g.to(dtype))
 
 
-def _combine(block: Block, members: list[tuple[Use, Form]], space: ParameterSpace) -> Form:
+def _combine(block: BlockSpec, members: list[tuple[Use, Form]], space: ParameterSpace) -> Form:
     """The uses of one block as one form: positions concatenated, or rows added."""
     members_forms = [form for _, form in members]
     if block.kind in ("outer", "lookup"):

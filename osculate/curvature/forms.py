@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -26,11 +26,13 @@ class Outer:
             are made when a structure asks, and not kept: the windows of a convolution are larger than its input.
         g: the columns pulled back to the outputs of the operation.
         fresh: False where the same data have been seen before, with other columns.
+        used: the positions on which a target depends; None for all of them.
     """
 
     inputs: Callable[[], Float[Tensor, "N R G I"]]
     g: Float[Tensor, "V N R G O"]
     fresh: bool = True
+    used: Bool[Tensor, "N R"] | None = None
 
     @property
     def a(self) -> Float[Tensor, "N R G I"]:
@@ -41,6 +43,15 @@ class Outer:
     def shared(self) -> int:
         """R, the number of positions."""
         return self.g.shape[2]
+
+    def marked(self) -> "Outer":
+        """The same, knowing at which positions it has no column at all: those that lead to ignored targets only."""
+        return replace(self, used=(self.g != 0).any(4).any(3).any(0))
+
+    @property
+    def events(self) -> Int[Tensor, ""] | int:
+        """The number of positions that are used, for all data."""
+        return self.g.shape[1] * self.shared if self.used is None else self.used.sum()
 
     def matrices(self) -> Float[Tensor, "V N G O I"]:
         """The rows as matrices; costs V·N·R·O·I operations and V·N·O·I memory."""
@@ -110,8 +121,9 @@ class Lookup(Outer):
         return numbers.clamp(min=0), total.unflatten(1, (-1, width))
 
     def counts(self) -> Float[Tensor, " I"]:
-        """How often each row was picked."""
-        picked = torch.bincount(self.numbers.reshape(-1) + 1, minlength=self.size + 1)[1:]
+        """How often each row was picked, at the positions that are used."""
+        numbers = self.numbers if self.used is None else self.numbers.where(self.used, -1)
+        picked = torch.bincount(numbers.reshape(-1) + 1, minlength=self.size + 1)[1:]
         return picked.to(self.g.dtype)
 
     def per_sample(self, count: int) -> "Outer":

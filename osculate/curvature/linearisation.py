@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from osculate.curvature.engine import pull
+from osculate.curvature.pullback import pull
 from osculate.inputs import Inputs, apply, tensors
 from osculate.parameters import Network
 
@@ -71,7 +71,7 @@ class Linearisation:
         f, theta = self._graph
         if not f.requires_grad:
             return u.new_zeros(len(u), self._network.space.size)
-        parts = pull(f, theta, u.to(f.dtype), retain_graph=True)
+        parts = pull(f, theta, u.to(f.dtype))
         return flat(parts, theta, len(u)).to(self._network.state_dtype)
 
     def _forward(self, v: Float[Tensor, " P"]) -> Float[Tensor, "N *C"]:

@@ -1,13 +1,15 @@
 """One batch as a structure sees it: the data, the network at its mode, and the curvature that is asked for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from osculate.batches import require_finite
 from osculate.curvature.columns import Columns, Kind
-from osculate.curvature.engine import Piece, Plan, pieces
+from osculate.curvature.engine import Piece, pieces
+from osculate.curvature.forms import Outer
+from osculate.curvature.plan import Plan
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
@@ -45,14 +47,22 @@ class Observation:
         """Their targets."""
         return self.batch[1]
 
-    def pieces(self, by_factors: bool = False) -> Iterator[Piece]:
+    def pieces(self, by_factors: bool = False, row_size: int = 0) -> Iterator[Piece]:
         """The forms of all data for all columns of this kind of curvature, some at a time.
 
         Args:
             by_factors: whether the rows of a layer used at several positions are never formed, so that more fit.
+            row_size: numbers of the whole rows that are formed of several layers together.
         """
-        plan = self.plan.by_factors() if by_factors else self.plan
-        yield from pieces(self.network, plan, self.x, self._columns, self.kind.expected(plan.outputs), self.memory)
+        plan = (self.plan.by_factors() if by_factors else self.plan).with_rows(row_size)
+        every = pieces(self.network, plan, self.x, self._columns, self.kind.expected(plan.outputs), self.memory)
+        counted = self.likelihood.counted(self.y)
+        if counted is None or bool(counted.all()):
+            yield from every
+            return
+        for piece in every:
+            forms = {n: form.marked() if isinstance(form, Outer) else form for n, form in piece.forms.items()}
+            yield replace(piece, forms=forms)
 
     def _columns(self, f: Tensor, part: slice) -> Columns:
         self.check(f, self.y[part])

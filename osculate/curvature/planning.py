@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
-from osculate.curvature.engine import Block, Plan, Tape, record
+from osculate.curvature.engine import Tape, record
 from osculate.curvature.forms import Form, Lookup, Outer
 from osculate.curvature.layers import Use
+from osculate.curvature.plan import BlockSpec, Plan
 from osculate.curvature.pullback import pull
-from osculate.inputs import Inputs, concatenate, count, take
+from osculate.inputs import Inputs, apply, concatenate, count, take
 from osculate.parameters import Network
 
 
@@ -26,11 +28,15 @@ class _Trial:
         use: the use.
         form: None where its axes cannot be read.
         entries: where the form's entries stand in θ.
+        edge: where its output stands in the graph.
+        merged: whether the first axis of its output is another than that of the data.
     """
 
     use: Use
     form: Form | None
     entries: Tensor
+    edge: GradientEdge
+    merged: bool
 
 
 def make_plan(network: Network, x: Inputs) -> Plan:
@@ -45,22 +51,28 @@ def make_plan(network: Network, x: Inputs) -> Plan:
 
     Cost: three forward passes and two backward passes over at most 16 inputs.
     """
-    x = take(x, slice(0, 16)) if count(x) > 1 else concatenate([x, x])
+    x = take(x, slice(0, 16)) if count(x) > 1 else concatenate([x, apply(_another, x)])
     _require_a_function(network, x)
     tape = record(network, x)
     positions = network.space.positions()
     trials = _trials(tape, positions)
-    wrong = tape.uncovered | _unfaithful(network, tape, trials)
+    wrong = tape.uncovered | _ragged(tape, trials) | _unfaithful(network, tape, trials)
     wrong |= set(network.space.names) - {name for trial in trials for name in trial.use.names}
     while spread := {name for t in trials if wrong & set(t.use.names) for name in t.use.names} - wrong:
         wrong |= spread  # a use is by rule for all of its parameters, or for none
     good = [trial for trial in trials if not wrong & set(trial.use.names)]
     blocks = _blocks(network, good, positions)
-    blocks += [Block((name,), "fallback", positions[name].reshape(-1)) for name in wrong]
+    blocks += [BlockSpec((name,), "fallback", positions[name].reshape(-1)) for name in wrong]
     order = {name: number for number, name in enumerate(network.space.names)}
     blocks.sort(key=lambda block: min(order[name] for name in block.names))
     last = [t.use.names for t in good if isinstance(t.form, Outer) and set(t.use.names) >= tape.last]
-    return Plan(tuple(blocks), *_sizes(tape, good, blocks), tape.f[0].numel(), last[-1] if last else ())
+    outer = last[-1] if last else ()
+    return Plan(tuple(blocks), *_sizes(tape, good, blocks), tape.f[0].numel(), outer, tape.example(x))
+
+
+def _another(x: Tensor) -> Tensor:
+    """A different datum of the same kind: two that are the same would hide that one depends on the other."""
+    return x / 2 if x.is_floating_point() else x
 
 
 def _require_a_function(network: Network, x: Inputs) -> None:
@@ -91,10 +103,29 @@ def _trials(tape: Tape, positions: dict[str, Tensor]) -> list[_Trial]:
     """Each use on the random column."""
     pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], _random_column(tape).unsqueeze(0))
     result = []
-    for (use, _, _), g in zip(tape.uses, pulled, strict=True):
+    for (use, edge, _), g in zip(tape.uses, pulled, strict=True):
         form = None if g is None else _readable(use, g, len(tape.f))
-        result.append(_Trial(use, form, use.arrange(positions)))
+        merged = g is not None and g.shape[1] != len(tape.f)
+        result.append(_Trial(use, form, use.arrange(positions), edge, merged))
     return result
+
+
+def _ragged(tape: Tape, trials: list[_Trial]) -> set[str]:
+    """The parameters used on rows that do not stand in equal portions, datum after datum, where axes are merged."""
+    n = len(tape.f)
+    merged = [trial for trial in trials if trial.form is not None and trial.merged]
+    if not merged:
+        return set()
+    second = (torch.arange(n, device=tape.f.device) % 2).to(tape.f).reshape(-1, *[1] * (tape.f.ndim - 1))
+    column = torch.randn(tape.f.shape, generator=torch.Generator().manual_seed(1)).to(tape.f)
+    columns = torch.stack([column * (1 - second), column * second])  # rows of a neighbour show in one of the two
+    wrong: set[str] = set()
+    for trial, g in zip(merged, pull(tape.f, [t.edge for t in merged], columns), strict=True):
+        form = None if g is None else _readable(trial.use, g, n)
+        pulled = form.g if isinstance(form, Outer) else form.j if form is not None else None
+        if pulled is None or bool(pulled[0, 1::2].any()) or bool(pulled[1, 0::2].any()):
+            wrong |= set(trial.use.names)
+    return wrong
 
 
 def _readable(use: Use, g: Tensor, count: int) -> Form | None:
@@ -120,8 +151,8 @@ def _unfaithful(network: Network, tape: Tape, trials: list[_Trial]) -> set[str]:
         pulled = form.g[0] if isinstance(form, Outer) else form.j[0]
         if bool(pulled[1:].abs().max() > tolerance * pulled[0].abs().max() + floor):
             wrong |= set(trial.use.names)
-        rows = form.first().rows()
-        total.index_add_(0, trial.entries.reshape(-1).to(total.device), rows[0, 0])
+        rows = form.first().rows()[0, 0].to(total.dtype)
+        total.index_add_(0, trial.entries.reshape(-1).to(total.device), rows)
     sums = network.space.unflatten(total)
     for name, expected in zip(tape.theta, truth, strict=True):
         expected = torch.zeros_like(tape.theta[name]) if expected is None else expected
@@ -130,7 +161,7 @@ def _unfaithful(network: Network, tape: Tape, trials: list[_Trial]) -> set[str]:
     return wrong
 
 
-def _blocks(network: Network, trials: list[_Trial], positions: dict[str, Tensor]) -> list[Block]:
+def _blocks(network: Network, trials: list[_Trial], positions: dict[str, Tensor]) -> list[BlockSpec]:
     """One block for each set of uses that share parameters."""
     groups: list[tuple[set[str], list[_Trial]]] = []
     for trial in trials:
@@ -141,20 +172,20 @@ def _blocks(network: Network, trials: list[_Trial], positions: dict[str, Tensor]
     return [_block(names, members, network, positions) for names, members in groups]
 
 
-def _block(names: set[str], members: list[_Trial], network: Network, positions: dict[str, Tensor]) -> Block:
+def _block(names: set[str], members: list[_Trial], network: Network, positions: dict[str, Tensor]) -> BlockSpec:
     first = members[0]
     alike = all(isinstance(t.form, Outer) for t in members)
     if alike and all(torch.equal(t.entries, first.entries) for t in members[1:]):
         kind = "lookup" if all(isinstance(t.form, Lookup) for t in members) else "outer"
-        return Block(first.use.names, kind, first.entries, len(first.use.names) > 1)
+        return BlockSpec(first.use.names, kind, first.entries, len(first.use.names) > 1)
     ordered = tuple(name for name in network.space.names if name in names)
     every = torch.cat([positions[name].reshape(-1) for name in ordered])
-    return Block(ordered, "dense", every)
+    return BlockSpec(ordered, "dense", every)
 
 
-def _sizes(tape: Tape, trials: list[_Trial], blocks: list[Block]) -> tuple[int, int, int]:
+def _sizes(tape: Tape, trials: list[_Trial], blocks: list[BlockSpec]) -> tuple[int, int, int]:
     """What a plan says of memory: floats, factored and inputs. Blocks are worked on one after the other."""
-    outputs = sum(size for _, _, size in tape.uses)
+    outputs = sum(size for _, _, size in tape.uses) // len(tape.f)
     repeated = {t.use.names[0]: t.form.shared for t in trials if isinstance(t.form, Outer) and t.form.shared > 1}
     dense = max((b.size for b in blocks if b.kind in ("dense", "fallback")), default=0)
     layers = [b for b in blocks if b.kind == "outer" and b.names[0] in repeated]  # no rows are made of lookups

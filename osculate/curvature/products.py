@@ -96,7 +96,7 @@ def columns_product(columns: Columns, memory: int) -> OutputMap:
     def product(u: Tensor) -> Tensor:
         total, step = torch.zeros_like(u), max(1, memory // (u.itemsize * u[0].numel()))
         for start in range(0, columns.count, step):
-            part = columns.part(start, min(columns.count, start + step)).flatten(2)
+            part = columns.part(start, min(columns.count, start + step)).flatten(2).to(u.dtype)
             weights = torch.einsum("vnc,snc->svn", part, u.flatten(2))
             total += torch.einsum("svn,vnc->snc", weights, part).reshape(u.shape)
         return total

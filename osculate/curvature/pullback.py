@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def pull(f: Tensor, inputs: list, columns: Tensor, retain_graph: bool = False) -> list[Tensor | None]:
+def pull(f: Tensor, inputs: list, columns: Tensor) -> list[Tensor | None]:
     """∂(columns · f)/∂inputs for all columns (V, N, *C) at once: a list of (V, *input)."""
     if not inputs:
         return []

@@ -10,6 +10,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
 
+from osculate.likelihoods._settings import differences
+
 #: Columns of a root that are made at once, where all of them are added up.
 COLUMNS = 32
 
@@ -256,16 +258,20 @@ class Likelihood(ABC):
         return statistics["log_likelihood"]
 
     def curvature_scale(self, reference: "Likelihood") -> Float[Tensor, ""] | float:
-        """The factor by which Λ differs from the ``reference`` likelihood's.
+        """The factor by which Λ differs from the ``reference`` likelihood's: 1 where both have the same settings.
+
+        A likelihood that gives other factors also keeps :meth:`statistics` from which :meth:`log_likelihood` follows
+        for all of them.
 
         Raises:
-            ValueError: there is no such factor: the curvature must be fitted again.
+            ValueError: another class or other settings: the curvature and the statistics must be taken again.
         """
-        if reference is self or type(reference) is type(self):
-            return 1.0
-        raise ValueError(
-            f"the curvature was taken with {reference!r}, and cannot be rescaled to {self!r}: fit it again."
-        )
+        if difference := differences(reference, self):
+            raise ValueError(
+                f"the curvature and the log likelihood were taken with {reference!r}, and cannot be rescaled to "
+                f"{self!r} ({difference}): fit it again."
+            )
+        return 1.0
 
     def times(self, factor: Float[Tensor, ""] | float) -> "Likelihood":
         """The same likelihood with its noise scale multiplied by ``factor``."""

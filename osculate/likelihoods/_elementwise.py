@@ -60,4 +60,13 @@ def mix(components: Distribution, log_weights: Tensor | None = None) -> MixtureS
 
 def spread(f: Float[Tensor, "S N *C"]) -> Normal:
     """The normal with the mean and variance of S sampled functions."""
-    return Normal(f.mean(0), f.std(0, correction=0) + torch.finfo(f.dtype).tiny)  # one function has no spread
+    return without_noise(f.mean(0), f.var(0, correction=0))
+
+
+def without_noise(mean: Float[Tensor, "*M"], variance: Float[Tensor, "*M"]) -> Normal:
+    """N(mean, variance) of a function; where it is certain, with the smallest variance above 0 that the type has.
+
+    A function is certain where no parameter acts on it: a network without biases at x = 0. The smallest variance, not
+    the smallest scale: the square of that one is 0, and the log density would not be a number.
+    """
+    return Normal(mean, variance.clamp(min=torch.finfo(variance.dtype).tiny).sqrt())

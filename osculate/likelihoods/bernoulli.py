@@ -46,7 +46,7 @@ class Bernoulli(Elementwise):
         return torch.sigmoid(f) * torch.sigmoid(-f)
 
     def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
-        return y - torch.sigmoid(f)
+        return y.to(f.dtype) - torch.sigmoid(f)
 
     def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None

@@ -1,7 +1,7 @@
 """Real-valued targets with Gaussian noise of one scale, or one for each output."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, pi
 from typing import ClassVar
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.distributions import Distribution, MultivariateNormal, Normal
 
 from osculate.likelihoods._base import Likelihood, Link, drawn_on
-from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread
+from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
+from osculate.likelihoods._settings import differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class Gaussian(Elementwise):
         return (self._scale(f) ** -2).expand_as(f)
 
     def score(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> Float[Tensor, "N *C"]:
-        return (y - f) / self._scale(f) ** 2
+        return (y.to(f.dtype) - f) / self._scale(f) ** 2
 
     def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
@@ -78,7 +79,8 @@ class Gaussian(Elementwise):
         self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N ..."], link: Link, noise: bool = True
     ) -> Normal:
         """N(mean, variance of f + σ²), exactly; the link is not needed."""
-        return Normal(mean, (covariance.reshape(mean.shape) + self._scale(mean) ** 2 * noise).sqrt())
+        variance = covariance.reshape(mean.shape)
+        return Normal(mean, (variance + self._scale(mean) ** 2).sqrt()) if noise else without_noise(mean, variance)
 
     def joint(
         self, mean: Float[Tensor, "*N c"], covariance: Float[Tensor, "*N c c"], noise: bool = True
@@ -87,7 +89,8 @@ class Gaussian(Elementwise):
         scale = self._scale(mean).reshape(-1)
         variance = scale.square().repeat(mean.shape[-1] // len(scale)) * noise
         total = covariance + variance.diag()
-        tiny = torch.finfo(total.dtype).eps * total.diagonal(dim1=-2, dim2=-1).mean(-1)
+        limits = torch.finfo(total.dtype)
+        tiny = (limits.eps * total.diagonal(dim1=-2, dim2=-1).mean(-1)).clamp(min=limits.tiny)
         return MultivariateNormal(mean, total + tiny[..., None, None] * torch.eye(mean.shape[-1]).to(total))
 
     def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> Distribution:
@@ -119,7 +122,7 @@ class Gaussian(Elementwise):
         return -0.5 * (errors / scale**2 + statistics["count"] * (2 * scale.log() + log(2 * pi))).sum()
 
     def curvature_scale(self, reference: Likelihood) -> Float[Tensor, ""] | float:
-        if not isinstance(reference, Gaussian):
+        if not isinstance(reference, Gaussian) or differences(reference, self, apart_from=("scale",)):
             return super().curvature_scale(reference)
         ratio = (torch.as_tensor(reference.scale) / torch.as_tensor(self.scale)) ** 2
         if ratio.numel() > 1 and not torch.allclose(ratio, ratio.reshape(-1)[0].expand_as(ratio), rtol=1e-4):
@@ -131,7 +134,7 @@ class Gaussian(Elementwise):
 
     def times(self, factor: Float[Tensor, ""] | float) -> "Gaussian":
         """The same noise with every scale multiplied by ``factor``."""
-        return Gaussian(self.scale * factor)
+        return replace(self, scale=self.scale * factor)
 
     def noise_balance(self, statistics: Mapping[str, Tensor]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """N C, and SSE in units of σ²."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from osculate.likelihoods._base import Likelihood, Link, drawn_on
-from osculate.likelihoods._elementwise import mix, require_floating, spread
+from osculate.likelihoods._elementwise import mix, require_floating, spread, without_noise
 from osculate.likelihoods._quadrature import normal_nodes
 
 #: Log variances beyond ± this are taken as this: e to the 80 is near the end of single precision.
@@ -109,7 +109,7 @@ class HeteroscedasticGaussian(Likelihood):
 
     def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         mean, log_variance = self._halves(f)
-        standard = (y - mean) * (-0.5 * log_variance).exp()
+        standard = (y.to(f.dtype) - mean) * (-0.5 * log_variance).exp()
         return self._score_of(standard, log_variance, f.ndim)
 
     def _score_of(self, standard: Tensor, log_variance: Tensor, dimensions: int) -> Tensor:
@@ -147,7 +147,7 @@ class HeteroscedasticGaussian(Likelihood):
             self._as_targets(block[..., i, j], mean.shape).unsqueeze(-1) for i, j in ((0, 0), (1, 1), (0, 1))
         )
         if not noise:
-            return Normal(means, of_mean.squeeze(-1).sqrt())
+            return without_noise(means, of_mean.squeeze(-1))
         nodes, log_weights = (values.to(mean) for values in normal_nodes())
         slope = both * of_log.clamp(min=torch.finfo(mean.dtype).tiny).rsqrt()
         s = (logs.unsqueeze(-1) + of_log.sqrt() * nodes).clamp(-LARGEST_LOG, LARGEST_LOG)

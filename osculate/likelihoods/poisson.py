@@ -44,7 +44,7 @@ class Poisson(Elementwise):
         return f.exp()
 
     def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
-        return y - f.exp()
+        return y.to(f.dtype) - f.exp()
 
     def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution, Normal, StudentT as StudentTDistribution
 
-from osculate.likelihoods._base import Likelihood, Link
-from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread
+from osculate.likelihoods._base import Link
+from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
 from osculate.likelihoods._quadrature import log_gamma_nodes
 from osculate.likelihoods.gaussian import require_positive
 
@@ -53,16 +53,12 @@ class StudentT(Elementwise):
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
         return self.distribution(f).log_prob(y).reshape(len(f), -1).sum(-1)
 
-    @property
-    def _information(self) -> float:
-        return (self.df + 1) / (self.df + 3) / self.scale**2
-
     def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         """The expected Hessian (ν + 1)/((ν + 3) σ²) of each output."""
-        return torch.full_like(f, self._information)
+        return torch.full_like(f, (self.df + 1) / (self.df + 3) / self.scale**2)
 
     def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
-        residual = y - f
+        residual = y.to(f.dtype) - f
         return (self.df + 1) * residual / (self.df * self.scale**2 + residual.square())
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> StudentTDistribution:
@@ -82,15 +78,10 @@ class StudentT(Elementwise):
         """
         variance = covariance.reshape(mean.shape)
         if not noise:
-            return Normal(mean, variance.sqrt())
+            return without_noise(mean, variance)
         log_w, log_weights = (values.to(mean) for values in log_gamma_nodes(self.df / 2))
         total = variance.unsqueeze(-1) + self.scale**2 * (-log_w).exp()
         return mix(Normal(mean.unsqueeze(-1).expand_as(total), total.sqrt()), log_weights)
 
     def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> Distribution:
         return mix(self.distribution(f.movedim(0, -1))) if noise else spread(f)
-
-    def curvature_scale(self, reference: Likelihood) -> Float[Tensor, ""] | float:
-        if not isinstance(reference, StudentT):
-            return super().curvature_scale(reference)
-        return self._information / reference._information

@@ -16,7 +16,7 @@ from osculate.curvature.planning import make_plan
 from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.likelihoods import Likelihood
-from osculate.memory import budget
+from osculate.memory import budget, free
 from osculate.methods.subnetwork import Subnetwork, Units
 from osculate.parameters import Network, require_deterministic_layers, select, trainable
 from osculate.posteriors import Fit, Gaussian
@@ -24,7 +24,7 @@ from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
 from osculate.registry import choose, lookup
 from osculate.structures import Diag, Structure
-from osculate.structures.blocks.hessian import without_negative_directions
+from osculate.structures.blocks.hessian import for_hessian, without_negative_curvature
 
 #: Data at a time below which the layers of a network are slow.
 AT_ONCE = 16
@@ -57,7 +57,7 @@ def laplace(
         data: what the network was trained on: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
             tensors ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``).
         structure: a name from ``osc.structures.REGISTRY`` ("kron" is the default), or an object of ``osc.structures``.
-        curvature: "ggn" (exact), "fisher" (one sampled label for each datum: as cheap as one training epoch),
+        curvature: "ggn" (exact), "fisher" (one sampled label for each datum: about two training epochs' cost),
             "empirical_fisher", "hessian", or an object such as ``osc.curvature.Fisher(samples=5)``.
         prior: "evidence" (one precision a parameter tensor, and the noise scale of a Gaussian likelihood, by the
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
@@ -73,7 +73,8 @@ def laplace(
     Raises:
         ValueError: active dropout or batch normalisation in training mode, no trainable parameter, an empty loader,
             a value that is not finite or positive, targets that do not fit, an unknown name, a network too large.
-        TypeError: a likelihood that is none, a loader that yields no pairs, or targets of the wrong type.
+        TypeError: a likelihood, structure, curvature or prior that is none, a loader that yields no pairs, or targets
+            of the wrong type.
 
     Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher").
 
@@ -83,16 +84,16 @@ def laplace(
     >>> osc.predict(q, X[:4]).probs.shape
     torch.Size([4, 3])
     """
-    kind, matrix = (
-        _named(curvature, "curvature", curvatures.REGISTRY),
-        _named(structure, "structure", structures.REGISTRY),
-    )
+    kind: Kind = _named(curvature, "curvature", curvatures.REGISTRY, Kind)
+    matrix: Structure = _named(structure, "structure", structures.REGISTRY, Structure)
     chosen_prior, by_evidence = _prior(prior)
     _check(model, likelihood)
+    _require_passes(data, matrix)
     batches = _tracked(data, progress, f"{matrix.name} curvature")
     first = next(batches)
     network = _network(model, subset, first[0])
     start = _observe(network, likelihood, kind, first, memory)
+    _require_room(start, matrix, memory)
     every: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
     if isinstance(subset, Subnetwork):
         start = _restricted(start, subset, matrix, data, every, progress)
@@ -102,9 +103,16 @@ def laplace(
     return maximise_evidence(q) if by_evidence else q
 
 
-def _named(thing: Any, kind: str, registry: Mapping[str, Callable[[], Any]]) -> Any:
+def _named(thing: Any, what: str, registry: Mapping[str, Callable[[], Any]], base: type) -> Any:
     """An object, or the one that a name stands for."""
-    return lookup(kind, thing, registry)() if isinstance(thing, str) else thing
+    if isinstance(thing, str):
+        return lookup(what, thing, registry)()
+    if not isinstance(thing, base):
+        raise TypeError(
+            f"{what} must be one of the names {', '.join(map(repr, registry))}, or an object (not a class) such as "
+            f"{next(iter(registry.values()))()!r}; got {thing!r}."
+        )
+    return thing
 
 
 def _check(model: nn.Module, likelihood: object) -> None:
@@ -119,6 +127,8 @@ def _check(model: nn.Module, likelihood: object) -> None:
 def _prior(prior: str | float | Prior) -> tuple[Prior, bool]:
     if isinstance(prior, Prior):
         return prior, False
+    if prior is None or isinstance(prior, bool):
+        raise TypeError(f"prior must be 'evidence', a positive number or an object of osc.priors, got {prior!r}.")
     if isinstance(prior, str):
         return lookup("prior", prior, {"evidence": Layerwise()}), True
     return Isotropic(prior), False
@@ -128,14 +138,17 @@ def _tracked(data: Data, progress: bool, title: str) -> Iterator[tuple[Inputs, T
     yield from track(as_batches(data), title, number_of_batches(data), progress)
 
 
+def _require_passes(data: Data, structure: Structure) -> None:
+    if structure.passes > 1 and isinstance(data, Iterator):
+        raise ValueError(
+            f"structure={structure.name!r} reads the data {structure.passes} times, and {type(data).__name__} can "
+            "be read only once: pass a list of batches, a DataLoader or a pair (X, Y)."
+        )
+
+
 def _again(data: Data, structure: Structure, progress: bool) -> Iterator[Iterator[tuple[Inputs, Tensor]]]:
     """The data once more for each further pass that a structure needs."""
     for number in range(1, structure.passes):
-        if isinstance(data, Iterator):
-            raise ValueError(
-                f"structure={structure.name!r} reads the data {structure.passes} times, and {type(data).__name__} can "
-                "be read only once: pass a list of batches, a DataLoader or a pair (X, Y)."
-            )
         yield _tracked(data, progress, f"{structure.name} curvature, pass {number + 1} of {structure.passes}")
 
 
@@ -151,7 +164,7 @@ def _restricted(
     if not structure.entrywise:
         raise ValueError(
             f"structure={structure.name!r} cannot keep single parameters of a layer. For a Subnetwork use 'full', "
-            "'block', 'dual' or 'diag', or name whole layers as the subset."
+            "'block', 'dual', 'diag' or 'approx_diag', or name whole layers as the subset."
         )
     if isinstance(data, Iterator):
         raise ValueError(f"a Subnetwork reads the data twice, and {type(data).__name__} can be read only once.")
@@ -195,16 +208,35 @@ def _observe(
 ) -> Observation:
     """The first batch, with the plan of the network that it shows."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
-    likelihood.check(network(x), y)
+    f = network(x)
+    likelihood.check(f, y)
+    _check_density(likelihood, f, y)
     plan = make_plan(network, x)
     wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
     return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))
+
+
+def _check_density(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
+    shape = tuple(likelihood.log_prob(f, y).shape)
+    if shape != (len(f),):
+        raise ValueError(
+            f"{type(likelihood).__name__}.log_prob must return one number for each datum, shape ({len(f)},), and "
+            f"returned {shape}: sum over outputs and positions, and not over data."
+        )
+
+
+def _require_room(start: Observation, structure: Structure, memory: str | int | None) -> None:
+    """Refuse a budget, or a machine, in which not even one datum with one column fits."""
+    plan, network = start.plan.by_factors() if structure.by_factors else start.plan, start.network
+    plan.require_room(free(network.device) if memory is None else start.memory, network.state_dtype.itemsize)
 
 
 def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tuple[Inputs, Tensor]]]) -> Fit:
     """The curvature and the likelihood's statistics, summed over all batches."""
     network, likelihood = start.network, start.likelihood
     curvature = structure.zero(start.plan.specs, network.space, network.state_dtype, network.device)
+    if isinstance(start.kind, Hessian):
+        curvature = replace(curvature, blocks=for_hessian(curvature.blocks))
     statistics: dict[str, Tensor] = {}
     size = 0
     for number, batches in enumerate(passes):
@@ -217,7 +249,7 @@ def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tup
                 size += len(y)
         curvature.finish()
     if isinstance(start.kind, Hessian):
-        curvature = replace(curvature, blocks=without_negative_directions(curvature.blocks))
+        curvature = replace(curvature, blocks=without_negative_curvature(curvature.blocks))
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
-    return Fit(curvature, likelihood, statistics, size, start.plan, start.kind.name)
+    return Fit(curvature, likelihood, statistics, size, start.plan, network, start.kind.name)

@@ -25,7 +25,7 @@ class Units(Kind):
         return Columns.units(f, 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subnetwork:
     r"""A share of the parameters, those with the highest scores, for a posterior with all their correlations.
 

@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.engine import Plan
-from osculate.likelihoods import Likelihood
+from osculate.curvature.columns import Hessian
+from osculate.curvature.plan import Plan
+from osculate.likelihoods import Likelihood, differences, first_difference
 from osculate.parameters import Network
 from osculate.posteriors._base import Posterior, as_posterior
 from osculate.priors import Prior
@@ -28,6 +29,7 @@ class Fit:
         statistics: sums from which the log likelihood follows.
         num_data: N.
         plan: the blocks of the network.
+        network: the network at the mode.
         kind: the kind of curvature, by name.
     """
 
@@ -36,10 +38,28 @@ class Fit:
     statistics: Mapping[str, Tensor]
     num_data: int
     plan: Plan
+    network: Network
     kind: str = "ggn"
 
     def __add__(self, other: "Fit") -> "Fit":
-        """The pass over both data sets."""
+        r"""The pass over both data sets: G_1 + G_2, and the sums of the statistics.
+
+        Both are sums over data of the same terms: taken at one mode, with one likelihood, one kind of curvature, one
+        structure with the same settings and the same blocks. It is then what one pass over all data would have left.
+
+        Args:
+            other: the pass over other data; none of them may be in both.
+
+        Raises:
+            ValueError: one of these differs (the message names it), or the full Hessian in a structure that sets its
+                negative directions to zero: that is done for each sum over data by itself.
+            TypeError: a structure that reads the data more than once.
+
+        Cost: one comparison of the parameters, and the sum of the states.
+        """
+        if not isinstance(other, Fit):
+            return NotImplemented
+        self._require_same_terms(other)
         statistics = {name: value + other.statistics[name] for name, value in self.statistics.items()}
         return replace(
             self,
@@ -47,6 +67,37 @@ class Fit:
             statistics=statistics,
             num_data=self.num_data + other.num_data,
         )
+
+    def _require_same_terms(self, other: "Fit") -> None:
+        mine, theirs = self.plan.blocks, other.plan.blocks
+        kinds = f"{self.kind!r} against {other.kind!r}" if self.kind != other.kind else ""
+        blocks = f"{len(mine)} against {len(theirs)} blocks" if len(mine) != len(theirs) else ""
+        for what, difference in (
+            ("likelihood", differences(self.likelihood, other.likelihood)),
+            ("kind of curvature", kinds),
+            ("structure", differences(self.curvature.structure, other.curvature.structure)),
+            ("mode", _other_mode(self.network, other.network)),
+            ("blocks of parameters", blocks or next(filter(None, map(differences, mine, theirs)), "")),
+        ):
+            if difference:
+                raise ValueError(
+                    f"two fits add where both are sums of the same terms, and these differ in their {what}: "
+                    f"{difference}. Fit both data sets with one network and the same settings, or all data at once."
+                )
+        if self.kind == Hessian.name and self.curvature.structure.entrywise:
+            raise ValueError(
+                f"fits of the Hessian with structure={self.curvature.structure.name!r} do not add: the negative "
+                "directions of each were set to zero, and those of the sum are others. Fit all data at once, or use "
+                "curvature='ggn' or structure='matrix_free'."
+            )
+
+
+def _other_mode(one: Network, other: Network) -> str:
+    """The first parameter or buffer in which two networks differ."""
+    if one is other:
+        return ""
+    name = first_difference(one.module.state_dict(), other.module.state_dict())
+    return name and f"{name!r} has other values"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +130,9 @@ class Gaussian(Posterior):
         if prior.precision.device != self.network.device:
             prior = prior.with_precision(prior.precision.to(self.network.device))
         object.__setattr__(self, "prior", prior)
+        if self.likelihood is not self.fit.likelihood:
+            with torch.no_grad():
+                self.likelihood.curvature_scale(self.fit.likelihood)  # which refuses what needs a new fit
 
     @property
     def structure(self) -> Curvature:
@@ -106,6 +160,7 @@ class Gaussian(Posterior):
 
         Raises:
             TypeError: a field that a posterior does not have.
+            ValueError: a likelihood that needs a new fit; only the noise scale of ``Gaussian`` does not.
 
         >>> import osculate as osc
         >>> data = torch.randn(20, 2), torch.randn(20, 1)
@@ -136,14 +191,22 @@ class Gaussian(Posterior):
         return self.precision.variance()
 
     def to(self, device: Any = None, dtype: Any = None) -> "Gaussian":
-        """The same posterior on another device or in another floating type."""
-        curvature = self.structure
-        moved = curvature.with_tensors({k: v.to(device=device, dtype=dtype) for k, v in curvature.tensors().items()})
+        """The same posterior on another device or in another floating type.
+
+        In half precision the network alone is: curvature and prior are then kept in single precision, as those of a
+        network that was in half precision when it was fitted.
+        """
+        network, curvature = self.network.to(device, dtype), self.structure
+        state = None if dtype is None else network.state_dtype
+
+        def there(tensor: Tensor) -> Tensor:
+            return tensor.to(device=device, dtype=state if tensor.is_floating_point() else None)
+
+        moved = curvature.with_tensors({name: there(tensor) for name, tensor in curvature.tensors().items()})
         blocks = tuple(replace(b, positions=b.positions.to(device)) for b in moved.blocks)  # type: ignore[type-var]
         statistics = {name: value.to(device) for name, value in self.fit.statistics.items()}
-        fit = replace(self.fit, curvature=replace(moved, blocks=blocks), statistics=statistics)
-        prior = self.prior.with_precision(self.prior.precision.to(device=device, dtype=dtype))
-        return self.replace(network=self.network.to(device, dtype), fit=fit, prior=prior)
+        fit = replace(self.fit, curvature=replace(moved, blocks=blocks), statistics=statistics, network=network)
+        return self.replace(network=network, fit=fit, prior=self.prior.with_precision(there(self.prior.precision)))
 
     def __repr__(self) -> str:
         return (

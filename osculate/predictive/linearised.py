@@ -40,7 +40,7 @@ class Projected:
 
 def projections(q: Gaussian, x: Inputs, units: UnitColumns, memory: int | None) -> Iterator[Projected]:
     """The costly part of a variance, independent of the prior: some data and outputs at a time."""
-    plan, x = q.fit.plan, moved(x, q.network.device)
+    plan, x = q.fit.plan.with_rows(q.structure.row_size), moved(x, q.network.device)
     for piece in pieces(q.network, plan, x, lambda f, part: units(f), plan.outputs, memory):
         yield Projected(piece.f, piece.first, piece.last, piece.group, q.structure.project(piece.forms, piece.group))
 

@@ -218,6 +218,9 @@ def _linearised(
 ) -> Distribution:
     likelihood = q.likelihood
     if joint == "batch":
+        rows = count(x) * q.fit.plan.outputs
+        way_out = "Predict fewer inputs together, or draw functions with osc.sample_functions."
+        require_room(q, rows * (rows + q.mean.numel()), "the rows and covariances of all inputs together", way_out)
         return likelihood.joint(*joint_covariance(q, x), noise=noise)
     if joint == "outputs":
         f, covariance = moments(q, x, all_outputs, memory)

@@ -45,7 +45,7 @@ Point = tuple[float, float]
 
 def negative_log_likelihood(predictive: Distribution, y: Tensor, counted: Tensor | None = None) -> Float[Tensor, " N"]:
     """−log p(y|x), summed over the targets of each datum that are counted."""
-    y = y.to(torch.float) if isinstance(predictive, Bernoulli) else y
+    y = y.to(predictive.probs.dtype) if isinstance(predictive, Bernoulli) else y
     return _summed(-predictive.log_prob(_scorable(y, counted)), counted)
 
 
@@ -55,7 +55,7 @@ def brier(predictive: Distribution, y: Tensor, counted: Tensor | None = None) ->
         target = torch.nn.functional.one_hot(_scorable(y, counted).long(), predictive.probs.shape[-1])
         return _summed((predictive.probs - target).square().sum(-1), counted)
     if isinstance(predictive, Bernoulli):
-        return _summed((predictive.probs - y).square(), counted)
+        return _summed((predictive.probs - y.to(predictive.probs.dtype)).square(), counted)
     raise ValueError(f"metric='brier' is for classes, the predictive is a {type(predictive).__name__}: use 'nll'.")
 
 

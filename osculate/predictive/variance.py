@@ -9,6 +9,7 @@ from torch import Tensor
 from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import portions
 from osculate.inputs import Inputs, count, moved, take
+from osculate.likelihoods import drawn_on
 from osculate.linalg import eigh
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
@@ -117,7 +118,8 @@ def sketched_variance(
     A draw g = J(θ_s − θ*) has covariance K, and g − KΩ (ΩᵀKΩ)⁻¹ Ωᵀg, the draw given that Ωᵀf is known, has K − K̂.
     """
     rank, limit = min(samples // 2, q.fit.plan.outputs), budget(memory, q.network.device)
-    tests = torch.randn(rank, q.fit.plan.outputs, generator=generator, dtype=q.mean.dtype).to(q.mean)
+    size, device = (rank, q.fit.plan.outputs), drawn_on(q.mean, generator)
+    tests = torch.randn(size, generator=generator, dtype=q.mean.dtype, device=device).to(q.mean)
     step = max(1, limit // (2 * tests.numel() * tests.itemsize))
     chunks = [take(x, slice(start, start + step)) for start in range(0, count(x), step)]
     return torch.cat([_sketched(q, chunk, tests, samples - rank, generator, limit) for chunk in chunks])

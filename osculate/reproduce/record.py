@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import isfinite, sqrt
@@ -171,13 +172,20 @@ def read_record(path: Path) -> Record:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not a record of this version.
+        ValueError: it lacks an entry, or is not a record of this version.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no record at {str(path)!r}: osculate reproduce --json writes one.")
     content = _content(path)
     if content is None:
         raise ValueError(f"{str(path)!r} is not a record of a reproduction ({SCHEMA}).")
+    try:
+        return _record(content)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the record {str(path)!r} lacks or misnames {error}: measure it again.") from error
+
+
+def _record(content: Mapping[str, Any]) -> Record:
     found, setup = content["findings"], content["setup"]
     numbers = (Number(n["row"], n["column"], tuple(n["values"]), n["printed"]) for n in found["numbers"])
     claims = (Claim(c["text"], c["verdict"], c["evidence"]) for c in found["claims"])
@@ -191,7 +199,13 @@ def read_record(path: Path) -> Record:
 
 
 def records_in(folder: Path) -> dict[Path, Record]:
-    """Every record in a folder, by its path; JSON files of other kinds are passed over."""
+    """Every record in a folder, by its path.
+
+    JSON files of other kinds are passed over, and with a warning those that are no JSON, such as half a record.
+
+    Raises:
+        ValueError: a record lacks an entry.
+    """
     return {path: read_record(path) for path in sorted(folder.glob("*.json")) if _content(path) is not None}
 
 
@@ -199,7 +213,11 @@ def _content(path: Path) -> dict[str, Any] | None:
     """The content of a record's file, None for a file of another kind."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        warnings.warn(
+            f"{str(path)!r} holds no record, it is damaged or no JSON file ({error}): remove it, or measure it again.",
+            stacklevel=3,
+        )
         return None
     return content if isinstance(content, dict) and content.get("schema") == SCHEMA else None
 

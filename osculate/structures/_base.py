@@ -14,9 +14,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
-from osculate.curvature.engine import Block as BlockSpec
 from osculate.curvature.forms import AnyForm, Dense, Unit
 from osculate.curvature.observation import Observation
+from osculate.curvature.plan import BlockSpec
+from osculate.likelihoods import drawn_on
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
 from osculate.structures.blocks import Block, Delta, Precision
@@ -33,6 +34,8 @@ class Structure(ABC):
     entrywise: ClassVar[bool] = False
     #: Whether the factors of a layer are enough, so that the rows of all its entries are never held.
     by_factors: ClassVar[bool] = False
+    #: Why a file cannot hold a posterior with it; empty where it can.
+    unstorable: ClassVar[str] = ""
 
     @abstractmethod
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
@@ -52,7 +55,7 @@ class Structure(ABC):
         if isinstance(observation.kind, Hessian) and self.entrywise:
             return add_hessian(curvature.blocks, observation)
         outputs = []
-        for piece in observation.pieces(self.by_factors):
+        for piece in observation.pieces(self.by_factors, curvature.row_size):
             curvature.accumulate(piece.forms)
             if piece.first:
                 outputs.append(piece.f)
@@ -162,6 +165,11 @@ class Curvature:
         return self.with_tensors({name: value + theirs[name].to(value) for name, value in mine.items()})
 
     @cached_property
+    def row_size(self) -> int:
+        """Numbers of the largest rows that are formed whole; 0 where the factors of each layer are enough."""
+        return max((len(block.positions) for block in self.blocks if block.whole_rows), default=0)
+
+    @cached_property
     def covered(self) -> Bool[Tensor, " P"]:
         """The parameters that the posterior is over; all but those outside of a subnetwork."""
         mask = torch.zeros(self.space.size, dtype=torch.bool)
@@ -170,7 +178,9 @@ class Curvature:
         return mask
 
     def require_storable(self) -> None:
-        """Raise ValueError, saying why, where the state is more than its tensors."""
+        """Raise TypeError, saying why, where the state is more than its tensors."""
+        if self.structure.unstorable:
+            raise TypeError(self.structure.unstorable)
 
     def tensors(self) -> dict[str, Tensor]:
         """The whole state, by block and name."""
@@ -283,11 +293,12 @@ class PosteriorPrecision:
         return self._blockwise("colour", z)
 
     def sample(self, n: int, generator: torch.Generator | None, like: Tensor) -> Float[Tensor, "n P"]:
-        """Draws from N(0, Λ⁻¹), of the type and on the device of ``like``.
+        """Draws from N(0, Λ⁻¹), of the type and on the device of ``like``; random numbers are drawn on the generator's.
 
         Each draw takes its random numbers after those of the one before, however many are asked for at once.
         """
-        noise = [torch.randn(self.space.size, generator=generator, dtype=like.dtype) for _ in range(n)]
+        size, device = self.space.size, drawn_on(like, generator)
+        noise = [torch.randn(size, generator=generator, dtype=like.dtype, device=device) for _ in range(n)]
         return self.colour(torch.stack(noise).to(like.device))
 
     def variance(self) -> Float[Tensor, " P"]:

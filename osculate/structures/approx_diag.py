@@ -27,7 +27,8 @@ class ApproxDiag(Diag):
               \quad \text{for every operation } y = \phi(x)
 
     Cross terms between the entries of an activation, and between paths, are dropped: exact for the last layer, else
-    off by a part that depends on the network (of the norm of the diagonal 3 to 35 % on small ones). An operation
+    off by a part that depends on the network: of the norm of the diagonal 3 to 35 % on plain chains of layers, more
+    than all of it where many paths meet (attention, shared towers). An operation
     without a rule is refused by name.
 
     Cost: about one training step a batch, in time and memory, for outputs of any size and any curvature that has

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 
-from osculate.curvature.engine import Block as BlockSpec
+from osculate.curvature.plan import BlockSpec
 from osculate.memory import free, readable
 from osculate.parameters import ParameterSpace
 from osculate.structures._base import Curvature, Structure

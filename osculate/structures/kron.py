@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 
-from osculate.curvature.engine import Block as BlockSpec
+from osculate.curvature.plan import BlockSpec
 from osculate.structures._base import Structure
 from osculate.structures.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, LookupBlock
 

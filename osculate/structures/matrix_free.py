@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
-from osculate.curvature.engine import Block as BlockSpec
 from osculate.curvature.observation import Observation
+from osculate.curvature.plan import BlockSpec
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
 from osculate.registry import choose
@@ -63,6 +63,11 @@ class MatrixFree(Structure):
     """
 
     name: ClassVar[str] = "matrix_free"
+    unstorable: ClassVar[str] = (
+        "a posterior with structure='matrix_free' cannot be saved: its curvature is the data themselves, which a file "
+        "of the posterior would have to hold. Save one with structure='low_rank' (the leading directions) or 'kron', "
+        "or save the network and fit again."
+    )
     tolerance: float | None = None
     max_products: int = 500
     probes: int = 32
@@ -118,13 +123,6 @@ class MatrixFreeCurvature(Curvature):
     def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "EstimatedPrecision":
         found = super().precision(scale, prior)
         return EstimatedPrecision(found.parts, self)
-
-    def require_storable(self) -> None:
-        raise TypeError(
-            "a posterior with structure='matrix_free' cannot be saved: its curvature is the data themselves, which a "
-            "file of the posterior would have to hold. Save one with structure='low_rank' (the leading directions) or "
-            "'kron', or save the network and fit again."
-        )
 
     def __add__(self, other: Curvature) -> Curvature:
         (mine,), (theirs,) = self.blocks, other.blocks

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -12,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from osculate.curvature.columns import GGN, Columns, Kind
-from osculate.curvature.engine import Plan, pieces
+from osculate.curvature.engine import pieces
 from osculate.curvature.observation import Observation
+from osculate.curvature.plan import Plan
 from osculate.curvature.products import output_hessian
 from osculate.curvature.pullback import pull
 from osculate.curvature.squared import squared_diagonal
@@ -29,6 +32,8 @@ from osculate.structures.diag import Diag
 
 #: Outputs up to which they count as a bottleneck themselves, where no module is narrower.
 FEW = 64
+#: Where each network was cut, by the name asked for, for as long as the network lives.
+SPLITS: "WeakKeyDictionary[Network, dict[str | None, Split | None]]" = WeakKeyDictionary()
 ALTERNATIVES = "Use structure='diag' (exact, one column an output), 'approx_diag' (one backward pass) or 'kron'"
 
 
@@ -80,8 +85,8 @@ class MixedDiag(Diag):
         """The encoder's blocks from columns of M_z, then the decoder's."""
         if not isinstance(observation.kind, GGN):
             raise ValueError(
-                f"structure='mixed_diag' is for curvature='ggn', got {observation.kind.name!r}, which has few columns: "
-                "structure='diag' is as cheap for it, and exact."
+                f"structure='mixed_diag' is for curvature='ggn', got {observation.kind.name!r}. Use structure='diag', "
+                "which is as cheap: exact for the few columns of a Fisher, an estimate for 'hessian'."
             )
         split = self._split(observation)
         if split is None:  # the outputs are the narrowest place: every layer stands before it
@@ -95,23 +100,24 @@ class MixedDiag(Diag):
 
     def _split(self, observation: Observation) -> "Split | None":
         """Found on the first batch of a network, and kept for the others."""
-        kept: tuple[Network, Split | None] | None = self.__dict__.get("_kept")
-        if kept is None or kept[0] is not observation.network:
+        known = SPLITS.setdefault(observation.network, {})
+        if self.bottleneck not in known:
             found = find_split(observation.network, observation.plan, observation.x, self.bottleneck)
-            kept = (observation.network, found)
-            object.__setattr__(self, "_kept", kept)
-        return kept[1]
+            known[self.bottleneck] = found
+        return known[self.bottleneck]
 
     def _add_decoder(self, curvature: Curvature, observation: Observation, split: "Split") -> Tensor:
-        outputs = []
+        outputs, network = [], observation.network
+        if not split.decoder:
+            with torch.no_grad():
+                return torch.cat([network(part.x) for part in parts(observation)]).to(network.state_dtype)
         if self.decoder == "squared":
             names = {name for number in split.decoder for name in observation.plan.blocks[number].names}
-            network = tracking(observation.network, names)
-            positions = observation.network.space.positions()
-            where = torch.cat([positions[name].reshape(-1) for name in network.space.names])
+            decoder, positions = tracking(network, names), network.space.positions()
+            where = torch.cat([positions[name].reshape(-1) for name in decoder.space.names])
             for part in parts(observation):
-                f, diagonal = squared_diagonal(network, part.x, partial(output_diagonal, part))
-                full = diagonal.new_zeros(observation.network.space.size)
+                f, diagonal = squared_diagonal(decoder, part.x, partial(output_diagonal, part))
+                full = diagonal.new_zeros(network.space.size)
                 full[where.to(full.device)] = diagonal
                 for number in split.decoder:
                     block = _diagonal(curvature, number)
@@ -252,8 +258,7 @@ def output_replaced(network: Network, module: str, function: Callable[[Tensor], 
 
 def tracking(network: Network, names: set[str]) -> Network:
     """The same network with fewer parameters tracked; it shares the module."""
-    part = object.__new__(Network)
-    part.module = network.module
+    part = copy(network)
     part.space = ParameterSpace.of({name: p for name, p in network.parameters.items() if name in names})
     return part
 

@@ -1,6 +1,6 @@
 """Predictives of a data set, batch by batch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,6 +11,14 @@ from osculate.batches import Data, as_batches, number_of_batches
 from osculate.inputs import concatenate
 from osculate.predictive import predict
 from osculate.progress import track
+
+
+def in_closed_form(compute: Callable[..., Tensor], *arguments: Tensor) -> Tensor | None:
+    """A property of a distribution, or None where torch has no formula for it."""
+    try:
+        return compute(*arguments)
+    except NotImplementedError:
+        return None
 
 
 def predictions(

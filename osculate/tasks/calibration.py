@@ -12,7 +12,7 @@ from torch.distributions import Bernoulli, Categorical, Distribution
 from osculate import metrics
 from osculate.batches import Data
 from osculate.posteriors import as_posterior
-from osculate.tasks._predictions import predictions
+from osculate.tasks._predictions import in_closed_form, predictions
 
 #: Central intervals whose coverage is counted.
 LEVELS = (0.5, 0.9, 0.95)
@@ -56,13 +56,14 @@ class CalibrationRecord(Record):
 
 @dataclass(frozen=True, eq=False)
 class RegressionRecord(Record):
-    """What :func:`calibration` finds for real-valued targets.
+    """What :func:`calibration` finds for real-valued targets and counts.
 
     Args:
         mean: predictive means.
         standard_deviation: predictive standard deviations, observation noise included.
         targets: what was observed.
-        scores: rmse, log_likelihood (per point, in nats) and the coverage of the central 50, 90 and 95 %
+        scores: rmse, log_likelihood (per point, in nats) and, where the predictive has a distribution function
+            in closed form (counts and mixtures of Student t have none), the coverage of the central 50, 90 and 95 %
             intervals.
     """
 
@@ -95,7 +96,8 @@ def calibration(
 
     Returns:
         A :class:`CalibrationRecord` for classes and for Bernoulli targets (each position or output counts as one
-        prediction, an ignored one as none), a :class:`RegressionRecord` for real-valued targets.
+        prediction, an ignored one as none), a :class:`RegressionRecord` for real-valued targets
+        and counts.
 
     Raises:
         ValueError: targets do not fit the predictions, or there are no data or no targets.
@@ -172,25 +174,29 @@ def _classification(columns: list[Tensor], bins: int) -> CalibrationRecord:
 
 
 def _numbers(predictive: Distribution, y: Tensor) -> tuple[Tensor, ...]:
-    """Mean, standard deviation, targets, log p and F at the targets of one batch: all (N, C), double, on the CPU."""
+    """Mean, standard deviation, targets, log p and F at the targets of one batch: all (N, C), double, on the CPU.
+
+    F is left out where it has no closed form.
+    """
     if predictive.mean.shape != y.shape:
         raise ValueError(
             f"targets of shape {tuple(y.shape)} do not fit predictions of shape {tuple(predictive.mean.shape)};"
             " reshape the targets, for example with y[:, None]"
         )
     y = y.to(predictive.mean.device)
-    values = (predictive.mean, predictive.stddev, y, predictive.log_prob(y), predictive.cdf(y))
+    cdf = in_closed_form(predictive.cdf, y)
+    values = (predictive.mean, predictive.stddev, y, predictive.log_prob(y), *(() if cdf is None else (cdf,)))
     return tuple(value.reshape(len(y), -1).double().cpu() for value in values)
 
 
 def _regression(columns: list[Tensor], scale: Tensor | None) -> RegressionRecord:
-    mean, spread, y, log_prob, cdf = columns
+    mean, spread, y, log_prob, *cdf = columns
     unit = torch.ones(mean.shape[1], dtype=mean.dtype) if scale is None else scale.to(mean).expand(mean.shape[1])
     mean, spread, y = mean * unit, spread * unit, y * unit
     scores = {
         "rmse": metrics.rmse(mean, y),
         # the density of a target that is c times as large is c times as small
         "log_likelihood": metrics.log_likelihood(log_prob - unit.log()),
-        **{f"coverage_{100 * level:.0f}": metrics.coverage(cdf, level) for level in LEVELS},
+        **{f"coverage_{100 * level:.0f}": metrics.coverage(values, level) for values in cdf for level in LEVELS},
     }
     return RegressionRecord(mean, spread, y, scores=scores)

@@ -13,7 +13,7 @@ from osculate import metrics
 from osculate.posteriors import Gaussian
 from osculate.predictive import functional_variance
 from osculate.registry import lookup
-from osculate.tasks._predictions import predictions
+from osculate.tasks._predictions import in_closed_form, predictions
 
 #: A score of each input; the higher, the more likely out of distribution.
 Score = Callable[[Any, Tensor, Distribution], Tensor]
@@ -45,13 +45,14 @@ def entropy(q: Any, x: Tensor, predictive: Distribution) -> Float[Tensor, " N"]:
     Raises:
         ValueError: the predictive has no entropy in closed form.
     """
-    try:
-        return predictive.entropy().reshape(len(x), -1).sum(1)
-    except NotImplementedError as error:
+    found = in_closed_form(predictive.entropy)
+    if found is None:
         raise ValueError(
-            f"a {type(predictive).__name__} has no entropy in closed form; use via='linearised', or the score"
-            " 'functional_variance'"
-        ) from error
+            f"the predictive, a {type(predictive).__name__}, has no entropy in closed form: take the score"
+            " 'functional_variance' of a Laplace posterior instead, or via='linearised' where the likelihood is"
+            " Gaussian"
+        )
+    return found.reshape(len(x), -1).sum(1)
 
 
 def max_probability(q: Any, x: Tensor, predictive: Distribution) -> Float[Tensor, " N"]:
@@ -108,13 +109,14 @@ def ood(
         inside: in-distribution inputs (N, …), from the test part.
         outside: other inputs (M, …), or several such sets by name.
         scores: keys of :data:`SCORES`; None takes all that this posterior and its likelihood have (a point
-            has no functional variance, real-valued targets no most probable class).
+            has no functional variance, real-valued targets no most probable class, a mixture and counts no entropy
+            in closed form).
         batch_size: rows at a time.
         progress: whether to show a progress bar.
         **predict_options: passed to ``osculate.predict``, for example ``link="probit"``.
 
     Raises:
-        ValueError: an unknown score, an empty set, or a score that does not fit the likelihood.
+        ValueError: an unknown score, an empty set, a score that does not fit the likelihood, or no score that does.
         TypeError: the functional variance of a posterior that has none.
 
     >>> import osculate as osc
@@ -152,12 +154,19 @@ def _scored(
 
 def _default_scores(q: Any, inside: Tensor, options: dict[str, Any]) -> tuple[str, ...]:
     (predictive, _, _), *_ = predictions(q, (inside[:2], torch.zeros(len(inside[:2]))), 2, False, "", options)
-    names = ["entropy"]
-    if isinstance(predictive, Categorical | Bernoulli):
-        names.append("max_probability")
-    if isinstance(_posterior(q), Gaussian):
-        names.append("functional_variance")
-    return tuple(names)
+    fitting = {
+        "entropy": in_closed_form(predictive.entropy) is not None,
+        "max_probability": isinstance(predictive, Categorical | Bernoulli),
+        "functional_variance": isinstance(_posterior(q), Gaussian),
+    }
+    if not any(fitting.values()):
+        raise ValueError(
+            f"none of the scores {', '.join(map(repr, SCORES))} fits: the predictive, a {type(predictive).__name__},"
+            f" has no entropy in closed form and no classes, and a {type(_posterior(q)).__name__} no functional"
+            " variance. Fit a Laplace posterior, or compare a score of your own, such as the variance of"
+            " osc.predict(q, x), by osc.metrics.auroc"
+        )
+    return tuple(name for name, fits in fitting.items() if fits)
 
 
 def _posterior(q: Any) -> Any:

@@ -94,8 +94,8 @@ class Training:
     """What training leaves.
 
     Args:
-        posterior: what the method has reached; goes into ``osculate.predict`` and, for a mode, ``osculate.laplace``.
-        model: the user's module, trained in place.
+        posterior: what the method has reached; goes into ``osculate.predict``.
+        model: the user's module, trained in place; after ``MAP``, goes into ``osculate.laplace``.
         history: one row per epoch: ``epoch`` (from 1), ``train_loss`` (the method's objective, nats per datum),
             ``validation_nll`` (nats per datum, where validation data were given), ``lr``, ``seconds``.
     """

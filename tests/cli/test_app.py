@@ -1,9 +1,16 @@
 """The front door: help that helps, and one line for what a user can repair."""
 
+import re
+
 import pytest
 
+from osculate import curvature, structures
 from osculate.cli import main
 from osculate.cli.app import COMMANDS
+from osculate.cli.classification import RECIPES
+from osculate.data.shifted import PARTNERS
+from osculate.networks import NETWORKS
+from osculate.predictive import link
 from osculate.training import Settings
 
 
@@ -17,6 +24,27 @@ def test_help_names_what_there_is(words: list[str], capsys: pytest.CaptureFixtur
     for name in expected:
         assert (f"--{name.replace('_', '-')}" if len(words) == 2 else name) in out
     assert "_" not in "".join(line.split()[0] for line in out.splitlines() if line.strip().startswith("--"))
+
+
+@pytest.mark.parametrize(
+    ("command", "known"),
+    [
+        ("fit", set(structures.REGISTRY) - {"matrix_free"}),
+        ("fit", set(curvature.REGISTRY)),
+        ("fit", set(NETWORKS)),
+        ("train", set(NETWORKS)),
+        ("demo", set(structures.REGISTRY) - {"matrix_free"}),
+        ("demo", set(RECIPES)),
+        ("predict", set(link.REGISTRY)),
+        ("evaluate", set(PARTNERS)),
+    ],
+)
+def test_help_lists_every_name_that_an_option_takes(
+    command: str, known: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert known <= set(re.findall(r"\w+", capsys.readouterr().out))
 
 
 def test_every_option_has_a_help_text() -> None:
@@ -54,10 +82,13 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--data", "digits", "--model", "math:make"], ["'math'", "'make'", "sqrt"]),
         (["fit"], ["checkpoint", "required"]),
         (["fit", "--checkpoint", "nowhere.safetensors"], ["there is no file", "nowhere.safetensors"]),
-        (["predict", "--posterior", "nowhere/posterior.safetensors"], ["there is no file", "nowhere"]),
+        (["fit", "--checkpoint", "nowhere.safetensors", "--structure", "matrix_free"], ["cannot be saved", "'kron'"]),
+        (["predict", "--posterior", "nowhere/posterior.safetensors"], ["no file at 'nowhere/posterior.safetensors'"]),
+        (["predict", "--posterior", "nowhere.safetensors", "--output", "p.txt"], ["'.txt'", ".npz", ".csv"]),
         (["demo", "--data", "diabetes"], ["'diabetes'", "'digits'"]),
         (["demo", "--seeds", "0"], ["--seeds is 0"]),
         (["demo", "--structure", "krom"], ["'krom'", "'kron'"]),
+        (["demo", "--structure", "matrix_free"], ["cannot be saved", "'kron'"]),
     ],
 )
 def test_what_a_user_can_repair_is_one_line_and_exit_status_2(

@@ -298,6 +298,39 @@ def test_evaluate_names_the_known_partners(run: Any, classifier: Path, capsys: A
     assert "'shuffled pixels'" in err
 
 
+def test_evaluate_names_the_data_that_have_partners(run: Any, regressor: Path, capsys: Any) -> None:
+    assert run("evaluate", "--posterior", regressor / "posterior.safetensors", "--ood", "rotated") == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in ("'rotated'", "'mine'", "digits", "fashion_mnist")), err
+
+
+@pytest.mark.parametrize(
+    ("folder", "y", "parts"),
+    [
+        ("regressor", np.arange(9) % 2, ("are classes", "is for real numbers")),
+        ("classifier", np.linspace(0, 1, 9), ("are real numbers", "is for classes")),
+    ],
+)
+def test_targets_of_the_other_kind_are_refused(
+    run: Any, request: Any, tmp_path: Path, folder: str, y: np.ndarray, parts: tuple[str, ...], capsys: Any
+) -> None:
+    posterior = request.getfixturevalue(folder) / "posterior.safetensors"
+    np.savez(tmp_path / "other.npz", X=np.zeros((9, 3)), y=y)
+    assert run("evaluate", "--posterior", posterior, "--data", tmp_path / "other.npz") == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in ("other.npz", *parts)), err
+
+
+def test_a_posterior_without_its_network_says_which_file_is_missing(
+    run: Any, regressor: Path, tmp_path: Path, capsys: Any
+) -> None:
+    shutil.copy(regressor / "posterior.safetensors", tmp_path)
+    assert run("predict", "--posterior", tmp_path / "posterior.safetensors") == 2
+    err = capsys.readouterr().err
+    assert f"{tmp_path / 'model.safetensors'}" in err
+    assert "beside" in err
+
+
 def test_evaluate_writes_where_it_is_told(run: Any, regressor: Path, tmp_path: Path) -> None:
     output = tmp_path / "new" / "scores.json"
     assert run("evaluate", "--posterior", regressor / "posterior.safetensors", "--output", output) == 0

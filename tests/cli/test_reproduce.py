@@ -1,11 +1,13 @@
 """``osculate reproduce``: the list, a run, the figure again, the page of results, and errors that help."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from osculate.cli import main
 from osculate.reproduce import REGISTRY, read_record
+from osculate.reproduce.record import SCHEMA
 from osculate.reproduce.summary import markdown
 
 TINY = ("--settings.sides", "[4,6,8]", "--settings.batch", "1", "--settings.layers", "2", "--no-progress")
@@ -38,6 +40,23 @@ def test_a_run_leaves_record_figure_and_then_the_page(
     assert main(["reproduce", "--experiment", "lae-figure7", "--draw"]) == 0
     assert path.with_suffix(".png").is_file()
     assert read_record(path) == record
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("{", 0, "warning: {!r} holds no record"),
+        (json.dumps({"schema": SCHEMA, "findings": {}, "setup": {}}), 2, "error: the record {!r} lacks"),
+    ],
+)
+def test_a_damaged_record_is_named(
+    text: str, status: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records" / "lae-figure7.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    assert main(["reproduce", "--results", str(path.parent)]) == status
+    assert words.format(str(path)) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

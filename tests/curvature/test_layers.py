@@ -11,8 +11,9 @@ from torch.overrides import TorchFunctionMode
 
 from osculate.curvature import engine, fallback, reference
 from osculate.curvature.columns import Columns
-from osculate.curvature.engine import Plan, pieces
+from osculate.curvature.engine import pieces
 from osculate.curvature.layers import REWRITES, RULES
+from osculate.curvature.plan import Plan
 from osculate.curvature.planning import make_plan
 from osculate.inputs import Inputs, call, take
 from osculate.parameters import Network, trainable

@@ -236,6 +236,17 @@ def part_set(a: Tensor) -> Tensor:
 
 
 AVERAGES["a part set"] = chain((3, 4), part_set)
+PLACES = torch.tensor([0, 0, 3, 1, 0])
+
+
+def scaled_sum_in_place(a: Tensor) -> Tensor:
+    y = torch.ones_like(a)
+    y[:, :1].index_add_(-1, PLACES, a[:, 1:], alpha=2)
+    return y
+
+
+AVERAGES["a scaled sum by index"] = chain((2, 5), lambda a: torch.ones_like(a).index_add(-1, PLACES, a, alpha=-2))
+AVERAGES["a scaled sum by index in place"] = chain((2, 5), scaled_sum_in_place)
 
 PROJECTIONS: tuple[Step, ...] = tuple((n, F.linear, ("x", f"w{n}")) for n in "qkv")
 SQUARE = {f"w{n}": (4, 4) for n in "qkv"}
@@ -362,6 +373,56 @@ def test_it_equals_the_dense_recursion_on_diagonals(name: str) -> None:
     assert_close(found, torch.cat([expected[n].reshape(-1) for n in net.parts]), 1e-10)
 
 
+#: Two, three and four equal entries, and all of them; also the bounds of what is clamped.
+TIED = torch.tensor([[1.0, 1, 0, 1], [1, 0, 0, 1], [2, 2, 2, 2]], dtype=torch.double)
+TIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "amax": lambda w: w.amax(1),
+    "amax over two axes": lambda w: torch.amax(w, (0, 1)),
+    "amin": lambda w: torch.amin(input=w, dim=-1, keepdim=True),
+    "amin of all": lambda w: w.amin(),
+    "max of all": lambda w: w.max(),
+    "min of all": lambda w: torch.min(w),
+    "median of all": lambda w: w.median(),
+    "max along an axis": lambda w: w.max(1).values,
+    "min along an axis": lambda w: torch.min(w, dim=0)[0],
+    "median along an axis": lambda w: w.median(1).values,
+    "largest absolute value": lambda w: torch.linalg.vector_norm(w, math.inf, 1),
+    "max of two": lambda w: torch.max(w[0], w[1]),
+    "minimum of two": lambda w: torch.minimum(w[0], w[1]),
+    "maximum with itself": lambda w: torch.maximum(w, w),
+    "kthvalue": lambda w: w.kthvalue(2, 1).values,
+    "mode": lambda w: w.mode(1).values,
+    "sort": lambda w: w.sort(1).values,
+    "topk": lambda w: w.topk(2, 1).values,
+    "clamp": lambda w: w.clamp(0, 1),
+    "clamp to tensors": lambda w: w[:1].clamp(w[1:2], w[2:]),
+    "hardtanh": lambda w: F.hardtanh(w),
+    "relu": lambda w: torch.relu(w - 1),
+    "threshold": lambda w: F.threshold(w, 1.0, 0.0),
+    "max_pool1d": lambda w: F.max_pool1d(w.unsqueeze(0), 2, 1),
+    "max_pool2d": lambda w: F.max_pool2d(w[None, None], 2, 1),
+    "max_pool3d": lambda w: F.max_pool3d(w[None, None, None], (1, 2, 2), 1),
+    "adaptive_max_pool2d": lambda w: F.adaptive_max_pool2d(w[None, None], 2),
+    "a row picked twice": lambda w: w[[0, 0, 1]],
+}
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_ties_get_the_squares_of_what_autograd_gives_each(name: str) -> None:
+    class Alone(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(TIED.clone())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return TIES[name](self.w).reshape(1, -1)
+
+    jacobian = torch.autograd.functional.jacobian(TIES[name], TIED).reshape(-1, TIED.numel())
+    m = torch.rand(1, len(jacobian), dtype=torch.double) + 0.1
+    found = squared_diagonal(Network(Alone(), ["w"]), torch.ones(1, 1).double(), lambda f: m)[1]
+    assert_close(found, (m @ jacobian.square()).squeeze(0), 1e-12)
+
+
 @pytest.mark.parametrize("likelihood", [osc.likelihoods.Categorical(), osc.likelihoods.Gaussian(0.5)], ids=repr)
 def test_the_last_layer_alone_is_exact(likelihood: osc.likelihoods.Likelihood) -> None:
     net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
@@ -442,6 +503,11 @@ class Cube(torch.autograd.Function):
         return g
 
 
+class Extreme(nn.Module):
+    def forward(self, h: Tensor) -> Tensor:
+        return h + h.max()
+
+
 REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a Fourier transform": (lambda h: torch.fft.fft(h).abs(), "fft"),
     "a sampled grid": (
@@ -454,6 +520,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "batch statistics": (lambda h: F.batch_norm(h, None, None, training=True), "batch_norm"),
     "an active dropout": (lambda h: F.dropout(h, 0.5, training=True), "dropout"),
     "a compiled script": (torch.jit.trace(nn.Softplus(), torch.ones(2, 4)), "Softplus"),
+    "an extreme within a script": (torch.jit.trace(Extreme(), torch.ones(2, 4)), "MaxBackward"),
     "distances": (lambda h: torch.cdist(h, torch.ones(2, 4)), "cdist"),
     "an ellipsis in einsum": (lambda h: torch.einsum("...i,...i->...", h, h), "einsum"),
 }

@@ -1,5 +1,10 @@
 """What holds for one likelihood or another; what holds for all is in test_protocol.py."""
 
+import copy
+from dataclasses import dataclass
+from functools import cached_property
+from math import log
+
 import pytest
 import torch
 from torch import Tensor
@@ -15,8 +20,9 @@ from osculate.likelihoods import (
     StudentT,
 )
 from osculate.likelihoods._base import COLUMNS
+from tests.errors import says
 from tests.laws import assert_close
-from tests.likelihoods.cases import CASES
+from tests.likelihoods.cases import CASES, Case
 from tests.likelihoods.test_protocol import Largest
 
 
@@ -146,13 +152,86 @@ def test_other_proportions_of_noise_need_a_new_fit() -> None:
     assert float(Gaussian(torch.tensor([2.0, 4.0])).curvature_scale(old)) == pytest.approx(0.25)
 
 
-def test_curvature_scales_from_one_student_t_to_another() -> None:
-    f = torch.zeros(1, 2)
-    old, new = StudentT(4.0, 1.0), StudentT(7.0, 0.5)
-    assert_close(new.local_hessian(f, f), old.local_hessian(f, f) * new.curvature_scale(old), 1e-6)
-    for likelihood in (new, Gaussian()):
-        with pytest.raises(ValueError, match="fit it again"):
-            likelihood.curvature_scale(Poisson())
+@dataclass(frozen=True, eq=False)
+class Cauchy(Likelihood):
+    """A user's own, as a dataclass."""
+
+    width: float = 1.0
+    weights: Tensor | None = None
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        return -(1 + ((y - f) / self.width).square()).log().sum(-1)
+
+
+class Plain(Likelihood):
+    """A user's own, as a plain class, with what it noted in a cached property."""
+
+    def __init__(self, width: float) -> None:
+        self._width = width
+
+    @cached_property
+    def logarithm(self) -> float:
+        return log(self._width)
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        return -0.5 * ((y - f) / self._width).square().sum(-1) - self.logarithm
+
+
+class Scaled(Gaussian):
+    """A subclass of one whose scale can be changed."""
+
+
+OTHERS = {
+    "student t, scale": (StudentT(4.0, 1.0), StudentT(4.0, 2.0), "scale=1.0 against 2.0"),
+    "student t, df": (StudentT(4.0, 1.0), StudentT(5.0, 1.0), "df=4.0 against 5.0"),
+    "ignored index": (Categorical(), Categorical(ignore_index=0), "ignore_index=None against 0"),
+    "class axis": (Categorical(class_axis=1), Categorical(), "class_axis=1 against -1"),
+    "axis of means": (HeteroscedasticGaussian(1), HeteroscedasticGaussian(), "class_axis=1 against -1"),
+    "own dataclass": (Cauchy(), Cauchy(3.0), "width=1.0 against 3.0"),
+    "own tensor": (Cauchy(1.0, torch.ones(2)), Cauchy(1.0, torch.zeros(2)), "weights="),
+    "tensor for a number": (Cauchy(1.0), Cauchy(torch.ones(2)), "width=1.0 against tensor"),
+    "own plain class": (Plain(1.0), Plain(3.0), "_width=1.0 against 3.0"),
+    "another class": (Gaussian(), Poisson(), "class Gaussian against Poisson"),
+    "a subclass": (Gaussian(), Scaled(), "class Gaussian against Scaled"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "difference"), OTHERS.values(), ids=OTHERS)
+def test_other_settings_need_a_new_fit(old: Likelihood, new: Likelihood, difference: str) -> None:
+    with pytest.raises(ValueError, match=says("fit it again", difference)):
+        new.curvature_scale(old)
+    assert old.curvature_scale(old) == 1.0
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [case.likelihood for case in CASES.values()] + [Cauchy(2.0, torch.ones(2)), Plain(2.0), Scaled(torch.ones(3))],
+    ids=lambda likelihood: type(likelihood).__name__,
+)
+def test_equal_settings_need_none(likelihood: Likelihood) -> None:
+    again = copy.deepcopy(likelihood)
+    getattr(again, "logarithm", None)  # what a cached property remembers is no setting
+    assert again.curvature_scale(likelihood) == likelihood.curvature_scale(again) == 1.0
+
+
+def test_a_subclass_of_the_gaussian_keeps_its_class_with_another_scale() -> None:
+    wider = Scaled(0.5).times(2.0)
+    assert type(wider) is Scaled
+    assert float(wider.curvature_scale(Scaled(0.5))) == 0.25
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_scores_have_the_type_of_the_outputs(case: Case) -> None:
+    f, y = case.outputs().float(), case.pair()[1]
+    expected = case.likelihood.score(f.double(), y)
+    kinds = [y.double(), y.float()] if y.is_floating_point() else [y, y.int()]
+    if isinstance(case.likelihood, Bernoulli):
+        kinds += [y.bool(), y.long()]
+    for targets in kinds:
+        case.likelihood.check(f, targets)
+        score = case.likelihood.score(f, targets)
+        assert score.dtype == f.dtype
+        assert_close(score.double(), expected, 1e-5)
 
 
 def test_a_student_t_of_many_degrees_is_a_gaussian() -> None:

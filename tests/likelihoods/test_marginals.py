@@ -64,6 +64,23 @@ def test_without_noise_the_marginal_is_that_of_the_function(case: Case) -> None:
     assert_close(found.variance, by_sampling.variance, 0.05)
 
 
+@real_case
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+def test_a_certain_function_without_noise_has_the_smallest_variance(case: Case, dtype: torch.dtype) -> None:
+    f = case.outputs().to(dtype)
+    covariance = torch.zeros(len(f), *case.layout, case.layout[1], dtype=dtype)
+    marginal = case.likelihood.marginal(f, asked_for(case, covariance, f), links.MonteCarlo(), noise=False)
+    found = [marginal, case.likelihood.mixture(f.unsqueeze(0), noise=False)]
+    if isinstance(case.likelihood, Gaussian):
+        flat = f.flatten(1)
+        found.append(case.likelihood.joint(flat, torch.zeros(*flat.shape, flat.shape[1], dtype=dtype), noise=False))
+    for p in found:
+        assert bool((p.variance > 0).all())
+        assert float(p.variance.max()) <= 2 * torch.finfo(dtype).tiny
+        assert bool(p.log_prob(p.mean).isfinite().all())  # no square of the scale is 0
+        assert bool((p.log_prob(p.mean + 1) < -1e30).all())
+
+
 @every_case
 def test_without_uncertainty_the_marginal_is_the_plug_in(case: Case) -> None:
     f = case.outputs()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import osculate as osc
+from osculate.methods.laplace import _named
 from tests.laws import assert_close
 
 X, Y = torch.randn(30, 4), torch.randint(3, (30,))
@@ -192,3 +193,74 @@ def test_bad_input_is_refused_with_value_reason_and_way_out(case: tuple) -> None
     act, kind, match = case
     with pytest.raises(kind, match=match):
         act()
+
+
+@pytest.mark.parametrize("thing", [osc.structures.Kron, 3, None])
+def test_a_structure_that_is_none(thing: object) -> None:
+    with pytest.raises(TypeError, match=r"structure must be one of the names .*'kron'.*not a class"):
+        _named(thing, "structure", osc.structures.REGISTRY, osc.structures.Structure)
+
+
+def test_too_little_memory_for_one_datum_is_said() -> None:
+    data = torch.randn(5, 2), torch.randn(5, 1)
+    with pytest.raises(ValueError, match=r"takes about .* raise memory"):
+        osc.laplace(nn.Linear(2, 1), osc.likelihoods.Gaussian(), data, prior=1.0, memory=8)
+
+
+def test_data_that_can_be_read_once_are_refused_before_they_are_read() -> None:
+    read = []
+
+    def stream() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for _ in range(3):
+            read.append(1)
+            yield torch.randn(5, 2), torch.randn(5, 1)
+
+    with pytest.raises(ValueError, match="read only once"):
+        osc.laplace(nn.Linear(2, 1), osc.likelihoods.Gaussian(), stream(), structure="ekfac", prior=1.0)
+    assert not read
+
+
+def test_an_operation_in_place_leaves_the_data_as_they_are() -> None:
+    x, y = torch.randn(6, 3), torch.randn(6, 1)
+    before = x.clone()
+    q = osc.laplace(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 1)), osc.likelihoods.Gaussian(), (x, y))
+    osc.predict(q, x)
+    assert torch.equal(x, before)
+
+
+def test_within_inference_mode() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    x, y = torch.randn(6, 3), torch.randn(6, 1)
+    expected = osc.predict(osc.laplace(model, osc.likelihoods.Gaussian(), (x, y), prior=1.0), x).stddev
+    with torch.inference_mode():
+        found = osc.predict(osc.laplace(model, osc.likelihoods.Gaussian(), (x.clone(), y), prior=1.0), x.clone()).stddev
+    assert torch.equal(found, expected)
+
+
+def test_single_precision_normalisation_in_a_half_network() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 1)).to(torch.bfloat16)
+
+    class Single(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x.float()).to(x.dtype)
+
+    model[1] = Single()
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    q = osc.laplace(model, osc.likelihoods.Gaussian(), (x.bfloat16(), y.bfloat16()), structure="diag", prior=1.0)
+    single = osc.laplace(model.float(), osc.likelihoods.Gaussian(), (x, y), structure="diag", prior=1.0)
+    torch.testing.assert_close(q.structure.dense(), single.structure.dense(), rtol=0.2, atol=0.2)
+
+
+@pytest.mark.parametrize("shape", [(), (6, 1)])
+def test_a_density_of_the_wrong_shape(shape: tuple) -> None:
+    class Mine(osc.likelihoods.Likelihood):
+        def log_prob(self, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            each = -(f - y).square()
+            return each if shape else each.mean()
+
+    with pytest.raises(ValueError, match="one number for each datum"):
+        osc.laplace(nn.Linear(3, 1), Mine(), (torch.randn(6, 3), torch.randn(6, 1)), prior=1.0)

@@ -97,6 +97,31 @@ def test_singular_covariances_are_integrated_too() -> None:
 
 
 @pytest.mark.parametrize("link", links.REGISTRY)
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_prediction_does_not_depend_on_what_shares_its_batch(link: str, outputs: int, dtype: torch.dtype) -> None:
+    """Neither on an outlier, nor on an input with no variance at all, which this net without a bias has at zero."""
+    likelihood = osc.likelihoods.Categorical() if outputs > 1 else osc.likelihoods.Bernoulli()
+    if outputs == 1 and link in ("bridge", "mean_field"):
+        pytest.skip("a link for several classes")
+    net, x = torch.nn.Linear(4, outputs, bias=False).to(dtype), torch.randn(30, 4, dtype=dtype)
+    y = torch.randint(3, (30,)) if outputs > 1 else torch.randint(2, (30, 1)).to(dtype)
+    q = osc.laplace(net, likelihood, (x, y), structure="full", prior=0.05)
+    new = 3 * torch.randn(5, 4, dtype=dtype)
+    others = torch.stack([torch.full((4,), 1e4, dtype=dtype), torch.zeros(4, dtype=dtype)])
+    alone = torch.cat([osc.predict(q, one, link=link).probs for one in new.split(1)])
+    together = osc.predict(q, torch.cat([others, new]), link=link).probs
+    assert_close(together[2:], alone, 1e-5 if dtype == torch.float32 else 1e-10)
+    assert_close(together[1], torch.full_like(together[1], 1 / max(2, outputs)), 1e-6)
+
+
+def test_a_common_shift_of_all_logits_leaves_the_bridge_what_the_network_says() -> None:
+    """Nothing is left of such a covariance but rounding, which must not tell the classes apart."""
+    mean, covariance = 0.1 * torch.randn(40, 4), torch.ones(40, 4, 4) * torch.logspace(-3, 3, 40)[:, None, None]
+    assert_close(integrated("bridge", mean, covariance), integrated("bridge", mean, torch.zeros(40, 4, 4)), 1e-5)
+
+
+@pytest.mark.parametrize("link", links.REGISTRY)
 @pytest.mark.parametrize("axis", [1, 2, -1])
 def test_positions_are_integrated_each_by_itself_wherever_the_class_axis_is(link: str, axis: int) -> None:
     mean, covariance = random_logits(4, 1.0, count=2 * 3 * 5)

@@ -138,3 +138,14 @@ def test_data_without_targets_leave_fit_and_evidence_as_they_are(net: str) -> No
     assert 0 < int(kept.sum()) < 5
     labelled = osc.laplace(model, likelihood, (x[kept], y[kept]), structure="full", prior=1.0)
     assert_close(osc.log_evidence(both), osc.log_evidence(labelled))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_truth_values_are_scored_like_0_and_1(metric: str) -> None:
+    x = torch.randn(20, 3)
+    y = x[:, :1] + 0.5 * torch.randn(20, 1) > 0
+    q = osc.laplace(nn.Linear(3, 1), osc.likelihoods.Bernoulli(), (x, y), structure="full", prior=1.0)
+    found, expected = (osc.tune(q, (x, target), metric=metric) for target in (y, y.float()))
+    assert_close(found.prior.precision, expected.prior.precision)
+    predictive = osc.predict(q, x)
+    assert_close(METRICS[metric](predictive, y, None), METRICS[metric](predictive, y.double(), None), 1e-6)

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import osculate as osc
 from osculate.curvature import reference
@@ -84,9 +84,45 @@ def test_the_diagonal_of_the_hessian_is_estimated() -> None:
     assert bool(((q.structure.dense().diagonal() - truth.diagonal()).abs() < 5 * spread + 1e-12).all())
 
 
+def below_zero(net: nn.Module, x: Tensor, y: Tensor, samples: int) -> tuple[str, Tensor]:
+    hessian = osc.curvature.Hessian(samples)
+    with pytest.warns(UserWarning, match="entries of the Hessian's diagonal") as caught:
+        q = osc.laplace(net, LIKELIHOOD, [(x[:40], y[:40]), (x[40:], y[40:])], structure="diag", curvature=hessian)
+    return " ".join(str(w.message) for w in caught), q.structure.dense().diagonal()
+
+
+@pytest.mark.parametrize("samples", [1, 100])
+def test_noise_of_an_estimated_diagonal_is_not_taken_for_negative_curvature(samples: int) -> None:
+    """The negative log-likelihood of a linear network is convex, and strong correlations make its estimate noisy."""
+    net = nn.Linear(20, 3).double()
+    x = torch.randn(300, 1).double() * torch.tensor([0.1] * 5 + [3.0] * 15) + 0.1 * torch.randn(300, 20).double()
+    y = torch.randint(3, (300,))
+    assert float(reference.hessian(net, LIKELIHOOD, x, y).diagonal().min()) > 0
+    warning, diagonal = below_zero(net, x, y, samples)
+    count = int((diagonal == 0).sum())
+    assert f"{count} of the 63 entries" in warning
+    assert f"{count} of them are below it by less" in warning
+    assert "Hessian(samples=" in warning
+    assert "directions" not in warning
+    assert "train longer" not in warning
+
+
+def test_entries_of_an_estimated_diagonal_far_below_zero_count_as_negative() -> None:
+    net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Softplus(), nn.Linear(1, 3, bias=False)).double()
+    nn.init.zeros_(net[0].weight)
+    net[2].weight.data = torch.tensor([[1.0], [0.0], [0.0]]).double()  # a larger output fits better: -log p is concave
+    x, y = torch.randn(60, 2).double(), torch.zeros(60, dtype=torch.long)
+    negative = reference.hessian(net, LIKELIHOOD, x, y).diagonal() < 0
+    warning, diagonal = below_zero(net, x, y, 500)
+    count = int(negative.sum())
+    assert 0 < count < len(negative)
+    assert f"{count} of them are below it by more than 3 standard errors: train longer" in warning
+    assert torch.equal(diagonal == 0, negative)
+
+
 @pytest.mark.parametrize("structure", ["kron", "ekfac"])
 def test_structures_of_columns_refuse_the_hessian(structure: str) -> None:
-    with pytest.raises(ValueError, match="full Hessian has none.*'full', 'diag' or 'matrix_free'"):
+    with pytest.raises(ValueError, match="full Hessian has none.*'full', 'block', 'diag' or 'matrix_free'"):
         fitted("mlp", structure, "hessian")
 
 

@@ -201,6 +201,36 @@ class TestRegression:
         linearised = calibration(regressor, (X, NUMBERS)).metrics()  # a linear model: the two agree
         assert record.metrics()["log_likelihood"] == pytest.approx(linearised["log_likelihood"], abs=0.1)
 
+    @pytest.mark.parametrize(
+        ("likelihood", "fitted", "options"),
+        [
+            (osc.likelihoods.Poisson(), False, {}),
+            (osc.likelihoods.Poisson(), True, {}),
+            (osc.likelihoods.Poisson(), True, {"via": "sampled", "samples": 3}),
+            (osc.likelihoods.StudentT(), True, {"via": "sampled", "samples": 3}),
+        ],
+    )
+    def test_without_a_distribution_function_there_is_no_coverage(
+        self, likelihood: Any, fitted: bool, options: dict[str, Any]
+    ) -> None:
+        net, y = nn.Linear(3, 2), X[:, :2].abs().round()
+        q = osc.posteriors.Point(net, likelihood)
+        if fitted:
+            q = osc.laplace(net, likelihood, (X, y), structure="full", prior=1.0)
+
+        def generator() -> dict[str, Any]:
+            return {**options, "generator": torch.Generator().manual_seed(0)} if options else {}
+
+        found = calibration(q, (X, y), batch_size=13, **generator()).metrics()
+        predictive = osc.predict(q, X, **generator())
+        assert found == pytest.approx(
+            {
+                "rmse": float((predictive.mean - y).square().mean().sqrt()),
+                "log_likelihood": float(predictive.log_prob(y).sum(1).mean()),
+            },
+            rel=1e-5,
+        )
+
     def test_targets_that_would_broadcast_are_refused(self, regressor: Any) -> None:
         with pytest.raises(ValueError, match=says("(60,)", "(60, 2)", "y[:, None]")):
             calibration(regressor, (X, NUMBERS[:, 0]))

@@ -82,6 +82,33 @@ def test_regression_has_no_most_probable_class() -> None:
         ood(q, INSIDE, OUTSIDE, scores=("entropy",), via="sampled", samples=3)
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "outputs", "options"),
+    [
+        (osc.likelihoods.Poisson(), 1, {}),
+        (osc.likelihoods.StudentT(), 1, {}),
+        (osc.likelihoods.HeteroscedasticGaussian(), 2, {}),
+        (osc.likelihoods.Gaussian(), 1, {"via": "sampled", "samples": 3}),
+    ],
+    ids=["poisson", "student_t", "heteroscedastic", "sampled"],
+)
+def test_an_entropy_without_closed_form_is_left_out_of_the_default(likelihood: Any, outputs: int, options: Any) -> None:
+    y = INSIDE.abs().sum(1, keepdim=True).round()
+    q = osc.laplace(nn.Linear(3, outputs), likelihood, (INSIDE, y), structure="full", prior=1.0)
+    record = ood(q, INSIDE, OUTSIDE, **options)
+    assert set(record.inside) == {"functional_variance"}
+    expected = osc.functional_variance(q, INSIDE, diagonal=True).sum(1)
+    assert torch.allclose(record.inside["functional_variance"], expected, rtol=1e-4)
+    with pytest.raises(ValueError, match=says("no entropy in closed form", "'functional_variance'")):
+        ood(q, INSIDE, OUTSIDE, scores=("entropy",), **options)
+
+
+def test_a_point_that_has_no_score_says_so() -> None:
+    point = osc.posteriors.Point(nn.Linear(3, 1), osc.likelihoods.Poisson())
+    with pytest.raises(ValueError, match=says("none of the scores", "Poisson", "Point", "osc.metrics.auroc")):
+        ood(point, INSIDE, OUTSIDE)
+
+
 def test_bernoulli_outputs_are_scored_together() -> None:
     net = nn.Linear(3, 2)
     record = ood(osc.posteriors.Point(net, osc.likelihoods.Bernoulli()), INSIDE, OUTSIDE)

@@ -1,4 +1,4 @@
-"""Means, average pooling, interpolation, and reductions to one number: squared coefficients."""
+"""Means, average pooling, interpolation, reductions to one number, and a scaled sum: squared coefficients."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -139,10 +139,13 @@ def interpolate(
 
 @rule(
     torch.logsumexp, Tensor.logsumexp, torch.var, Tensor.var, torch.std, Tensor.std, torch.prod, Tensor.prod,
-    torch.linalg.vector_norm,
+    torch.linalg.vector_norm, torch.amax, Tensor.amax, torch.amin, Tensor.amin,
 )  # fmt: skip
 def reduction(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Every input enters one output: its derivative, from a backward of ones, times its share of m."""
+    """Every input enters one output: its derivative, from a backward of ones, times its share of m.
+
+    Of k inputs that tie for an extreme, each has the derivative 1/k.
+    """
     y = call.operation(input, *args, **kwargs)
     node: Any = y.grad_fn
     if [edge[0] for edge in node.next_functions if edge[0] is not None] != [get_gradient_edge(input).node]:
@@ -155,3 +158,18 @@ def reduction(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Any:
 
     call.after(node, pull)
     return y
+
+
+@rule(torch.max, Tensor.max, torch.min, Tensor.min, torch.median, Tensor.median)
+def of_all(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The extreme or median of all entries; along an axis it is a selection, of two tensors it is elementwise."""
+    return NotImplemented if args or kwargs else reduction(call, input)
+
+
+@rule(torch.index_add, Tensor.index_add, Tensor.index_add_)
+def index_add(call: Call, input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: int | float = 1) -> Any:
+    """The source with a factor; without one it is a selection."""
+    if alpha == 1:
+        return NotImplemented
+    scaled = alpha * source
+    return call.operation(input, dim, index, call.weigh(scaled, float(alpha)) if scaled.requires_grad else scaled)

@@ -22,7 +22,7 @@ from osculate.parameters import Network
 #: Nodes of the autograd graph whose local Jacobian holds zeros and ones only, so that they are their own square.
 SELECTIONS = words(
     """
-    AccumulateGrad AdaptiveMaxPool2D AdaptiveMaxPool3D Add Alias Amax Amin AsStrided Cat ChannelShuffle Clamp
+    AccumulateGrad AdaptiveMaxPool2D AdaptiveMaxPool3D Add Alias AsStrided Cat ChannelShuffle Clamp
     ClampMax ClampMin Clone Col2Im ConstantPadNd CopyBackwards Cumsum Diag DiagEmbed Diagonal Embedding Expand Flip
     FractionalMaxPool2D FractionalMaxPool3D Gather Hardtanh Im2Col Index IndexAdd IndexCopy IndexFill IndexPut
     IndexSelect Kthvalue MaskedFill MaskedScatter MaskedSelect Max MaxPool2DWithIndices MaxPool3DWithIndices
@@ -34,6 +34,8 @@ SELECTIONS = words(
     Where
     """
 )
+#: Those of them that share the derivative among ties where they go over all entries instead of along an axis.
+ALONG_AN_AXIS = words("Max Median Min")
 #: Operations on a part of a tensor that may hide in one node with the rest of it.
 IN_PLACE = words(
     """
@@ -212,7 +214,9 @@ def _stem(node: Node) -> str:
 
 def _selects(node: Node) -> bool:
     stem = _stem(node)
-    return stem in SELECTIONS and (stem != "Add" or getattr(node, "_saved_alpha", 1) == 1)
+    if stem not in SELECTIONS or (stem in ALONG_AN_AXIS and not hasattr(node, "_saved_dim")):
+        return False
+    return getattr(node, "_saved_alpha", 1) == 1
 
 
 def _name(func: Callable) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -22,11 +23,13 @@ class Bridge:
     ) -> Float[Tensor, "M E"]:
         """The mean of the Dirichlet at each position."""
         count = mean.shape[-1]
-        rows, total = covariance.sum(-1), covariance.sum((-2, -1))
+        rows, total = covariance.sum(-1), covariance.sum((-2, -1)).unsqueeze(-1)
         mean = mean - mean.mean(-1, keepdim=True)
+        variance = covariance.diagonal(dim1=-2, dim2=-1)
+        largest = variance.detach().amax(-1, keepdim=True)  # at each position: the others in the batch must not matter
+        total = total.clamp(min=1e-12 + torch.finfo(total.dtype).eps * largest)
         # conditioning on Σ f = 0, the sum being independent of the classes
-        variance = covariance.diagonal(dim1=-2, dim2=-1) - rows.square() / total.clamp(min=1e-30).unsqueeze(-1)
-        variance = variance.clamp(min=1e-12 + 1e-6 * float(variance.detach().abs().max()))
+        variance = (variance - rows.square() / total).clamp(min=1e-12 + 1e-6 * largest)
         norm = (variance.sum(-1, keepdim=True) / (count / 2) ** 0.5).clamp(min=1.0)
         mean, variance = mean / norm.sqrt(), variance / norm
         spread = (mean.unsqueeze(-1) - mean.unsqueeze(-2)).clamp(max=80).exp().sum(-1)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +21,8 @@ class Block(ABC):
     """
 
     positions: Tensor
+    #: Whether rows over all of its parameters are formed, not the factors of a layer alone.
+    whole_rows: ClassVar[bool] = False
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:

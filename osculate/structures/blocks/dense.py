@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from osculate.structures.blocks._base import Block, Delta, Precision, grams
 class DenseBlock(Block):
     r"""Σ_n Σ_v (J_nᵀ s_nv)(J_nᵀ s_nv)ᵀ: O(p²) memory, one Cholesky factorisation O(p³) for each prior."""
 
+    whole_rows: ClassVar[bool] = True
     positions: Tensor
     matrix: Float[Tensor, "p p"]
 

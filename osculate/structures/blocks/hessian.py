@@ -2,10 +2,11 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
@@ -15,9 +16,34 @@ from osculate.structures.blocks._base import Block
 from osculate.structures.blocks.dense import DenseBlock
 from osculate.structures.blocks.diagonal import DiagonalBlock
 
+#: Standard errors below zero from which an estimated entry counts as negative.
+CERTAIN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedBlock(DiagonalBlock):
+    """A diagonal that is estimated, with the variance of the estimate: both add over batches, whose signs differ."""
+
+    variances: Float[Tensor, " p"]
+
+
+def for_hessian(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks that :func:`add_hessian` needs: diagonal ones also keep the variance of their estimate."""
+    return tuple(
+        EstimatedBlock(block.positions, block.values, torch.zeros_like(block.values))
+        if isinstance(block, DiagonalBlock)
+        else block
+        for block in blocks
+    )
+
 
 def add_hessian(blocks: Sequence[Block], observation: Observation) -> Tensor:
-    """Add the Hessian of one batch to dense or diagonal blocks, and give the outputs f.
+    r"""Add the Hessian of one batch to dense or estimated diagonal blocks, and give the outputs f.
+
+    .. math:: \hat h = \frac{1}{S} \sum_s \epsilon_s \circ H \epsilon_s, \qquad
+              \operatorname{Var} \hat h_p = \frac{1}{S} \sum_{q \neq p} H_{pq}^2
+
+    for S vectors ε of independent signs; their sample variance stands for the second. [hutchinson1990]
 
     Cost: one Hessian-vector product for each parameter of a dense block, ``Hessian.samples`` for all diagonal ones.
     """
@@ -27,13 +53,17 @@ def add_hessian(blocks: Sequence[Block], observation: Observation) -> Tensor:
         f = o.network(o.x).to(o.network.state_dtype)
     o.check(f, o.y)
     product = partial(hessian_product, o.network, o.likelihood, o.x, o.y, memory=o.memory)
-    diagonals = [block for block in blocks if isinstance(block, DiagonalBlock)]
-    if diagonals:
+    estimated = [block for block in blocks if isinstance(block, EstimatedBlock)]
+    if estimated:
         generator = torch.Generator().manual_seed(kind.seed + o.number)
         signs = torch.randint(2, (kind.samples, o.network.space.size), generator=generator).to(f) * 2 - 1
-        estimate = (signs * product(signs)).mean(0)
-        for diagonal in diagonals:
-            diagonal.values.add_(estimate[diagonal.positions])
+        each = signs * product(signs)
+        # one vector alone tells nothing about its error
+        spread = each.var(0) / kind.samples if kind.samples > 1 else torch.full_like(each[0], torch.inf)
+        mean = each.mean(0)
+        for diagonal in estimated:
+            diagonal.values.add_(mean[diagonal.positions])
+            diagonal.variances.add_(spread[diagonal.positions])
     for block in blocks:
         if isinstance(block, DenseBlock):
             _add_matrix(block, product, f.new_zeros(1, o.network.space.size))
@@ -52,8 +82,9 @@ def _add_matrix(block: DenseBlock, product: partial, zero: Tensor) -> None:
         block.matrix[:, start : start + step] += 0.5 * rows.T
 
 
-def without_negative_directions(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Blocks with their negative eigenvalues (or entries of a diagonal) set to zero, with a warning that counts."""
+def without_negative_curvature(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Blocks with their negative eigenvalues, or entries of a diagonal, set to zero, with a warning that counts."""
+    _warn_of_entries([block for block in blocks if isinstance(block, EstimatedBlock)])
     cut = [_cut(block) for block in blocks]
     if negative := sum(count for _, count, _ in cut):
         total, lowest = sum(len(block.positions) for block in blocks), min(low for _, _, low in cut)
@@ -66,13 +97,35 @@ def without_negative_directions(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(block for block, _, _ in cut)
 
 
-def _cut(block: Block) -> tuple[Block, int, float]:
-    if isinstance(block, DiagonalBlock):
-        return (
-            replace(block, values=block.values.clamp(min=0)),
-            int((block.values < 0).sum()),
-            float(block.values.min()),
+def _warn_of_entries(blocks: Sequence[EstimatedBlock]) -> None:
+    """Say how many estimated entries are below zero, by how much, and how many of these may be noise."""
+    if not any(bool((block.values < 0).any()) for block in blocks):
+        return
+    values = torch.cat([block.values for block in blocks])
+    errors = torch.cat([block.variances for block in blocks]).sqrt()
+    below, sure = int((values < 0).sum()), int((values < -CERTAIN * errors).sum())
+    lowest = int(values.argmin())
+    found = (
+        f"{below} of the {len(values)} entries of the Hessian's diagonal are estimated below zero (the lowest "
+        f"{float(values[lowest]):.2g}, standard error {float(errors[lowest]):.2g}), and get the prior's precision "
+        "alone. "
+    )
+    if sure:
+        found += (
+            f"{sure} of them are below it by more than {CERTAIN} standard errors: train longer, or use "
+            "curvature='ggn', which has no negative entries. "
         )
+    if sure < below:
+        found += (
+            f"{below - sure} of them are below it by less, which the noise of the estimate explains: take more "
+            "samples, osc.curvature.Hessian(samples=…)."
+        )
+    warnings.warn(found.strip(), stacklevel=5)
+
+
+def _cut(block: Block) -> tuple[Block, int, float]:
+    if isinstance(block, EstimatedBlock):
+        return DiagonalBlock(block.positions, block.values.clamp(min=0)), 0, 0.0
     if not isinstance(block, DenseBlock):
         return block, 0, 0.0
     values, vectors = torch.linalg.eigh(block.matrix.double())

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -74,6 +75,7 @@ class JointRows(Block):
         mix: C under that name, or nothing.
     """
 
+    whole_rows: ClassVar[bool] = True
     positions: Tensor
     owners: Int[Tensor, " p"]
     rows: tuple[Rows, ...]

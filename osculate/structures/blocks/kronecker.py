@@ -11,7 +11,10 @@ is the constant one. Groups of a grouped convolution are independent blocks alon
 
 With A = U_A λ_A U_Aᵀ, B = U_B λ_B U_Bᵀ the posterior precision has the eigenvalues λ_B λ_A + δ exactly: no damping is
 split over the factors. A bias with its own δ_b adds, for each eigenvalue of B, the rank-one term (δ_b − δ_w) u uᵀ with
-u the last row of U_A; determinant, inverse and root of such a matrix are closed forms.
+u the last row of U_A; determinant, inverse and root of such a matrix are closed forms. δ_b may exceed δ_w by many
+orders of magnitude (a bias that stays at zero), so that they are written as sums of positive terms: the share of the
+bias direction that the prior decides is δ_w uᵀ D⁻¹ u, never one minus the rest, and a variance is what lies off that
+direction plus what lies along it.
 """
 
 from collections.abc import Callable
@@ -63,9 +66,9 @@ class KroneckerBlock(Block):
     def accumulate(self, form: Form) -> None:
         assert isinstance(form, Outer)
         if form.fresh:
-            a = form.a
+            a = form.a if form.used is None else form.a * form.used[..., None, None]
             add_gram(self.inputs, a.permute(2, 0, 1, 3).flatten(1, 2))  # (G, N·R, I)
-            self.count.add_(a.shape[0] * a.shape[1])
+            self.count.add_(form.events)
         if form.shared > form.g.shape[-1]:  # one small product for each datum, without bringing positions together
             g = form.g.permute(3, 0, 1, 4, 2).flatten(1, 2)  # (G, V·N, O, R)
             self.outputs.add_((g @ g.mT).sum(1))
@@ -184,88 +187,102 @@ class KroneckerPrecision(Precision):
         return (values @ self.block.bias_direction().square().mT).squeeze(-1)
 
     @cached_property
-    def _determinant(self) -> Float[Tensor, "G O"]:
-        """1 + (δ_b − δ_w) uᵀ D⁻¹ u, written as a sum of positive terms."""
-        assert self.bias is not None
-        return self._learned + self.bias / self.weight * (1 - self._learned)
+    def _length(self) -> Float[Tensor, "G O"]:
+        """ûᵀ û with û = D^{-1/2} u, so that 1 − t = δ_w ûᵀ û."""
+        return self._along_bias(self._inverse)
 
-    @property
-    def _downdate(self) -> Float[Tensor, "G O"]:
-        """k with (D + c u uᵀ)⁻¹ = D⁻¹ − k D⁻¹ u uᵀ D⁻¹."""
+    @cached_property
+    def _determinant(self) -> Float[Tensor, "G O"]:
+        """|I + c û ûᵀ| with c = δ_b − δ_w, written as a sum of positive terms."""
         assert self.bias is not None
-        return (self.bias - self.weight) / self._determinant
+        return self._learned + self.bias * self._length
 
     def log_det_ratio(self) -> Float[Tensor, ""]:
         total = (self.signal / self.weight).log1p().sum(-1).sum(dtype=torch.double)  # rows in their own type
         if self.bias is None:
             return total
-        return total + (1 - self._learned + self._learned * self.weight / self.bias).log().sum(dtype=torch.double)
+        return total + (self.weight / self.bias * self._determinant).log().sum(dtype=torch.double)
+
+    @property
+    def _prior(self) -> Float[Tensor, " I"]:
+        """δ of each input."""
+        delta = self.weight.repeat(self.signal.shape[-1])
+        if self.bias is not None:
+            delta[-1] = self.bias
+        return delta
 
     def determined(self) -> Float[Tensor, " p"]:
-        delta = self.weight.expand(self.signal.shape)
-        if self.bias is not None:
-            delta = torch.cat([delta[..., :-1], self.bias.expand(*delta.shape[:-1], 1)], -1)
-        return 1 - delta.reshape(-1) * self.variance()
+        return 1 - self._prior.expand(self.signal.shape).reshape(-1) * self.variance()
 
     def determined_totals(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
         """The gradients of :meth:`log_det_ratio` in −log δ_w and −log δ_b, without leaving the eigenbasis."""
         total = self._shares.sum(-1)
         if not self.block.has_bias:
             return [total.sum(dtype=torch.double)]
-        t, ratio = self._learned, 1.0 if self.bias is None else self.weight / self.bias
-        change = self._along_bias(self._shares.square()) - t  # of t in log δ_w
-        determinant = 1 - t + t * ratio
-        bias = t * ratio / determinant
-        weight = total - bias - (ratio - 1) * change / determinant
+        t = self._learned
+        if self.bias is None:
+            return [(total - t).sum(dtype=torch.double), t.sum(dtype=torch.double)]
+        bias = t / self._determinant
+        mixed = self._along_bias(self._shares * self._inverse)  # δ_w of it is the change of 1 − t in log δ_w
+        weight = total - bias - (self.bias - self.weight) * mixed / self._determinant
         return [weight.sum(dtype=torch.double), bias.sum(dtype=torch.double)]
 
-    def _rank_one(self, y: Tensor, power: float) -> Tensor:
-        """(I + c û ûᵀ)^power y with û = D^{-1/2} u, for y (*S, G, O, I)."""
-        if self.bias is None:
-            return y
+    def _rank_one(self, y: Float[Tensor, "*S G O I"], power: float) -> tuple[Tensor, Float[Tensor, "*S G O"]]:
+        """(I + c û ûᵀ)^power y and its product with û, which is exact where that of the rounded vector is not."""
         direction = self.block.bias_direction() * self._inverse.sqrt()
-        length = ((1 - self._learned) / self.weight).clamp(min=torch.finfo(y.dtype).tiny)  # ûᵀ û
-        gain = (self._determinant**power - 1) / length
-        return y + (gain * (direction * y).sum(-1)).unsqueeze(-1) * direction
-
-    def _apply(self, v: Tensor, before: float, middle: float, after: float) -> Tensor:
-        """D^after (I + c û ûᵀ)^middle D^before on vectors (*S, p) in and out of the eigenbasis."""
-        y = self.block.rotate(v.unflatten(-1, self.signal.shape)) * self._eigenvalues**before
-        return self.block.rotate_back(self._rank_one(y, middle) * self._eigenvalues**after).flatten(-3)
+        along = (direction * y).sum(-1)
+        scale = self._determinant**power
+        return y + ((scale - 1) / self._length * along).unsqueeze(-1) * direction, scale * along
 
     def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return self._apply(v, 0.5, 1.0, 0.5)
+        rows = v.unflatten(-1, self.signal.shape)
+        return (self.block.rotate_back(self.signal * self.block.rotate(rows)) + self._prior * rows).flatten(-3)
 
     def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return self._apply(v, -0.5, -1.0, -0.5)
+        return self._coloured(self.block.rotate(v.unflatten(-1, self.signal.shape)) * self._inverse.sqrt(), -1.0)
 
     def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        y = self._rank_one(z.unflatten(-1, self.signal.shape), -0.5)
-        return self.block.rotate_back(y * self._inverse.sqrt()).flatten(-3)
+        return self._coloured(z.unflatten(-1, self.signal.shape), -0.5)
+
+    def _coloured(self, y: Float[Tensor, "*S G O I"], power: float) -> Float[Tensor, "*S p"]:
+        """D^{-1/2} (I + c û ûᵀ)^power y out of the eigenbasis."""
+        if self.bias is None:
+            return self.block.rotate_back(y * self._inverse.sqrt()).flatten(-3)
+        y, along = self._rank_one(y, power)
+        rows = self.block.rotate_back(y * self._inverse.sqrt())
+        rows[..., -1:] = self.block._output_basis[1] @ along.unsqueeze(-1)  # of a large δ_b, a small difference
+        return rows.flatten(-3)
 
     def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self._whitened(self.block.rotate(v.unflatten(-1, self.signal.shape))).flatten(-3)
 
     def _whitened(self, rotated: Tensor) -> Tensor:
-        return self._rank_one(rotated * self._inverse.sqrt(), -0.5)
+        y = rotated * self._inverse.sqrt()
+        return y if self.bias is None else self._rank_one(y, -0.5)[0]
 
     def variance(self) -> Float[Tensor, " p"]:
         ub, ua = self.block._output_basis[1], self.block._input_basis[1]
-        result = ub.square() @ self._inverse @ ua.square().mT
-        if self.bias is not None:
-            pushed = (self._inverse * self.block.bias_direction()) @ ua.mT
-            result = result - ub.square() @ (self._downdate.unsqueeze(-1) * pushed.square())
-        return result.reshape(-1)
+        return (ub.square() @ self._quadratic(ua.transpose(0, 1)).permute(1, 2, 0)).reshape(-1)
+
+    def _quadratic(self, a: Float[Tensor, "N G I"]) -> Float[Tensor, "N G O"]:
+        """aᵀ (D + c u uᵀ)⁻¹ a of inputs in the eigenbasis."""
+        if self.bias is None:
+            return torch.einsum("ngi,goi->ngo", a.square(), self._inverse)
+        u = self.block.bias_direction().squeeze(1)
+        # What is off û is the same for a − α u with any α: here the one that leaves least to subtract where the data
+        # say most, at the largest eigenvalue of the outputs.
+        alpha = ((a * (u * self._inverse[:, -1])).sum(-1) / self._length[:, -1]).unsqueeze(-1)
+        a = a - alpha * u
+        along = torch.einsum("ngi,goi->ngo", a * u, self._inverse)
+        off = torch.einsum("ngi,goi->ngo", a.square(), self._inverse) - along * (along / self._length)
+        along = along + alpha * self._length
+        return off.clamp(min=0) + along * (along / self._length / self._determinant)
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         if not isinstance(projected, tuple):
             return grams(self._whitened(projected).flatten(2), events)
         a, g = projected
-        weights = torch.einsum("ngi,goi->ngo", a.square(), self._inverse)
-        if self.bias is not None:
-            u = self.block.bias_direction().squeeze(1)
-            along = torch.einsum("ngi,goi->ngo", a * u, self._inverse)
-            weights = weights - self._downdate * along.square()
+        weights = self._quadratic(a)
         if g is not None:
             return weighted_grams(g, weights, events)
         basis = self.block._output_basis[1][0]  # of a last layer: Σ_o w_o u_o u_oᵀ

@@ -42,7 +42,7 @@ class LookupBlock(KroneckerBlock):
         assert isinstance(form, Lookup)
         if form.fresh:
             self.inputs[0].add_(form.counts())
-            self.count.add_(form.numbers.numel())
+            self.count.add_(form.events)
         super().accumulate(replace(form, fresh=False))
 
     def finish(self) -> None:

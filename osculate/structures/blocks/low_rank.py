@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -32,6 +32,7 @@ class LowRankBlock(Block):
         sketch: Y.
     """
 
+    whole_rows: ClassVar[bool] = True
     positions: Tensor
     sketch: Float[Tensor, "k p"]
     rank: int

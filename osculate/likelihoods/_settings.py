@@ -1,0 +1,72 @@
+"""What tells two objects that a user chose apart: their class and their settings."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+
+
+def differences(one: object, other: object, apart_from: Collection[str] = ()) -> str:
+    """Where two objects differ, in words; "" where they have one class and equal settings.
+
+    Settings are the fields of a dataclass, and the attributes that an object was given (of a dataclass only public
+    ones: private ones are what it noted later). What cached properties remember is none. Tensors are compared by value,
+    wherever they live; what cannot be compared counts as different.
+
+    Args:
+        one: an object, such as a likelihood.
+        other: another.
+        apart_from: names of settings that may differ.
+
+    >>> import osculate as osc
+    >>> differences(osc.likelihoods.StudentT(4.0, 1.0), osc.likelihoods.StudentT(4.0, 2.0))
+    'scale=1.0 against 2.0'
+    """
+    if one is other:
+        return ""
+    if type(one) is not type(other):
+        return f"class {_shown(type(one))} against {_shown(type(other))}"
+    mine, theirs = ({k: v for k, v in _settings(each).items() if k not in apart_from} for each in (one, other))
+    name = first_difference(mine, theirs)
+    return f"{name}={_shown(mine.get(name))} against {_shown(theirs.get(name))}" if name else ""
+
+
+def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The first name under which two mappings hold different values, or only one of them holds any; "" for none."""
+    names = {**one, **other}
+    return next((n for n in names if n not in one or n not in other or not _equal(one[n], other[n])), "")
+
+
+def _settings(thing: object) -> dict[str, Any]:
+    declared = is_dataclass(thing)
+    found = {field.name: getattr(thing, field.name) for field in fields(thing)} if declared else {}  # type: ignore[arg-type]
+    for name, value in vars(thing).items() if hasattr(thing, "__dict__") else ():
+        remembered = isinstance(getattr(type(thing), name, None), cached_property)
+        if not remembered and not (declared and name.startswith("_")):
+            found[name] = value
+    return found
+
+
+def _equal(a: object, b: object) -> bool:
+    mine, form = tree_flatten(a)
+    theirs, other_form = tree_flatten(b)
+    return form == other_form and all(_equal_leaves(x, y) for x, y in zip(mine, theirs, strict=True))
+
+
+def _equal_leaves(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a is b or (a.shape == b.shape and bool((a == b.to(a.device)).all()))
+    try:
+        return a is b or bool(a == b)
+    except (TypeError, ValueError, RuntimeError):  # arrays, and tensors against something else
+        return False
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, type):
+        return value.__name__
+    text = repr(value)
+    return text if len(text) <= 80 else f"another {type(value).__name__}"

@@ -1,0 +1,26 @@
+"""Ignored targets leave no trace, as if their positions were not there."""
+
+import pytest
+import torch
+from torch import nn
+
+import osculate as osc
+
+IGNORED = -100
+
+
+@pytest.mark.parametrize("structure", ["kron", "ekfac", "diag", "full"])
+@pytest.mark.parametrize("curvature", ["ggn", "empirical_fisher"])
+@pytest.mark.parametrize("table", [False, True])
+def test_padding_changes_nothing(structure: str, curvature: str, table: bool) -> None:
+    body = nn.Embedding(7, 4) if table else nn.Linear(5, 4)
+    network = nn.Sequential(body, nn.Tanh(), nn.Linear(4, 3)).double()
+    x = torch.randint(7, (6, 4)) if table else torch.randn(6, 4, 5, dtype=torch.double)
+    y = torch.randint(3, (6, 4))
+    padding = torch.full_like(x, 3) if table else 9 * torch.randn_like(x)
+    padded = torch.cat([x, padding], 1), torch.cat([y, torch.full_like(y, IGNORED)], 1)
+    likelihood = osc.likelihoods.Categorical(ignore_index=IGNORED)
+    options = {"structure": structure, "curvature": curvature, "prior": 1.0}
+    plain, ignoring = (osc.laplace(network, likelihood, data, **options) for data in ((x, y), padded))
+    torch.testing.assert_close(ignoring.structure.dense(), plain.structure.dense())
+    torch.testing.assert_close(osc.log_evidence(ignoring), osc.log_evidence(plain))
