@@ -16,6 +16,7 @@ PACKAGE = ROOT / "osculate"
 #: From first to last; a module may import its own entry and the ones before it.
 ORDER = (
     "registry",
+    "settings",
     "progress",
     "files",
     "tensorfiles",

@@ -1,7 +1,6 @@
 """p(y|f): the density of a target given the network's output. One file a likelihood."""
 
 from osculate.likelihoods._base import Likelihood as Likelihood, Link as Link, drawn_on as drawn_on
-from osculate.likelihoods._settings import differences as differences, first_difference as first_difference
 from osculate.likelihoods.bernoulli import Bernoulli as Bernoulli
 from osculate.likelihoods.categorical import Categorical as Categorical
 from osculate.likelihoods.gaussian import Gaussian as Gaussian

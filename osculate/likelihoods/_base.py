@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
 
-from osculate.likelihoods._settings import differences
+from osculate.settings import differences
 
 #: Columns of a root that are made at once, where all of them are added up.
 COLUMNS = 32

@@ -12,7 +12,7 @@ from torch.distributions import Distribution, MultivariateNormal, Normal
 
 from osculate.likelihoods._base import Likelihood, Link, drawn_on
 from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
-from osculate.likelihoods._settings import differences
+from osculate.settings import differences
 
 
 @dataclass(frozen=True, eq=False)

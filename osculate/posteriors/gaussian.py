@@ -12,10 +12,11 @@ from torch import Tensor
 
 from osculate.curvature.columns import Hessian
 from osculate.curvature.plan import Plan
-from osculate.likelihoods import Likelihood, differences, first_difference
+from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
 from osculate.posteriors._base import Posterior, as_posterior
 from osculate.priors import Prior
+from osculate.settings import differences, first_difference
 from osculate.structures import Curvature, PosteriorPrecision
 
 
