@@ -14,42 +14,66 @@ from osculate import likelihoods, priors, structures
 from osculate.curvature.plan import BlockSpec, Example, Plan
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
-from osculate.posteriors import Fit, Gaussian
+from osculate.posteriors import Dropout, Ensemble, Fit, Gaussian, Posterior, Snapshots, as_posterior
 from osculate.priors import Prior
-from osculate.registry import lookup
+from osculate.registry import choose, lookup
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
 
 #: The version of the file format; files of another one are refused.
 FORMAT = 2
 #: The key of the JSON in the safetensors header.
 HEADER = "osculate"
+#: The posteriors that files can hold, by name.
+KINDS: dict[str, type[Posterior]] = {
+    "gaussian": Gaussian,
+    "ensemble": Ensemble,
+    "dropout": Dropout,
+    "snapshots": Snapshots,
+}
 #: What a plan says of memory.
 SIZES = ("floats", "factored", "inputs", "outputs")
 
 
-def save(q: Gaussian, path: str | os.PathLike) -> None:
-    """Write a Gaussian posterior to one safetensors file.
+def save(q: Any, path: str | os.PathLike) -> None:
+    """Write a posterior to one safetensors file.
 
-    The file holds the mode (all parameters and buffers of the network), the curvature, the prior and the likelihood,
-    but not the network's code: :func:`load` needs a module of the same architecture. It is written under a temporary
-    name and renamed, so that an interruption leaves no half file.
+    The file holds the mode (all parameters and buffers of the network; of every member for an ensemble), the curvature
+    and the prior or the snapshots, and the likelihood, but not the network's code: :func:`load` needs a module of the
+    same architecture. It is written under a temporary name and renamed, so that an interruption leaves no half file.
 
     Args:
-        q: the posterior.
+        q: the posterior: a Gaussian, an ensemble, of dropout or of snapshots; or what ``osc.train`` returned.
         path: where to, by custom ending in ``.safetensors``.
 
     Raises:
-        TypeError: not a Gaussian posterior, or a likelihood, prior or structure that osculate does not know by name.
+        TypeError: a point or no posterior at all, or a likelihood, prior or structure that osculate does not know by
+            name.
         FileNotFoundError: the folder does not exist.
     """
-    if not isinstance(q, Gaussian):
+    posterior = as_posterior(q)
+    kind = next((name for name, known in KINDS.items() if type(posterior) is known), None)
+    if kind is None:
         raise TypeError(
-            f"save writes Gaussian posteriors, got {type(q).__name__}. Save a plain network with safetensors."
+            f"save writes posteriors of the kinds {', '.join(KINDS)}, got {type(posterior).__name__}. Save a plain "
+            "network with safetensors."
         )
-    q.structure.require_storable()
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist: make it first.")
+    tensors, header = _gaussian_parts(posterior) if isinstance(posterior, Gaussian) else _sample_parts(posterior)
+    header |= {
+        "format": FORMAT,
+        "posterior": kind,
+        "names": posterior.network.space.names,
+        "architecture": repr(posterior.network.module),
+        "likelihood": _describe(posterior.likelihood, likelihoods.REGISTRY, "likelihood", tensors),
+    }
+    write_tensors(path, tensors, HEADER, header)
+
+
+def _gaussian_parts(q: Gaussian) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and header of what only a Gaussian has."""
+    q.structure.require_storable()
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
     tensors |= {f"curvature.{name}": value for name, value in q.structure.tensors().items()}
     tensors |= {f"statistics.{name}": value for name, value in q.fit.statistics.items()}
@@ -57,13 +81,10 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
     tensors |= {f"kept.{n}": b.kept.int() for n, b in enumerate(q.fit.plan.blocks) if b.kept is not None}
     tensors["prior.precision"] = q.prior.precision
     header = {
-        "format": FORMAT,
-        "names": q.network.space.names,
-        "architecture": repr(q.network.module),
-        "likelihood": _describe(q.likelihood, likelihoods.REGISTRY, "likelihood", tensors),
         "fit_likelihood": _describe(q.fit.likelihood, likelihoods.REGISTRY, "fit_likelihood", tensors),
         "structure": _describe(q.structure.structure, structures.REGISTRY, "structure", tensors),
         "prior": _name_of(q.prior, priors.REGISTRY),
+        "prior_settings": q.prior.settings,
         "temperature": float(q.temperature),
         "num_data": q.num_data,
         "kind": q.fit.kind,
@@ -71,15 +92,31 @@ def save(q: Gaussian, path: str | os.PathLike) -> None:
         "example": asdict(q.fit.plan.example),
         "blocks": [{"names": b.names, "kind": b.kind, "has_bias": b.has_bias} for b in q.fit.plan.blocks],
     }
-    write_tensors(path, tensors, HEADER, header)
+    return tensors, header
 
 
-def load(path: str | os.PathLike, model: nn.Module) -> Gaussian:
+def _sample_parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The networks of a posterior made of samples, and its own tensors."""
+    if isinstance(q, Ensemble):
+        tensors = {
+            f"members.{n}.{name}": value
+            for n, member in enumerate(q.members)
+            for name, value in network_tensors(member.module).items()
+        }
+        return tensors, {"members": len(q.members)}
+    tensors = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
+    if isinstance(q, Snapshots):
+        tensors |= {"samples.diagonal": q.diagonal, "samples.deviations": q.deviations}
+    return tensors, {}
+
+
+def load(path: str | os.PathLike, model: nn.Module) -> Any:
     """Read a posterior that :func:`save` wrote.
 
     Args:
         path: the file.
-        model: a module of the same architecture; its parameters are ignored, and it is left as it is.
+        model: a module of the same architecture (one for all members of an ensemble); its parameters are ignored, and
+            it is left as it is.
 
     Returns:
         The posterior, on the CPU.
@@ -92,22 +129,40 @@ def load(path: str | os.PathLike, model: nn.Module) -> Gaussian:
     path = Path(path)
     header, tensors = _read(path)
     try:
-        return _rebuild(path, header, tensors, model)
+        kind = choose("kind of posterior", header.get("posterior", "gaussian"), KINDS)
+        rebuild = _rebuild if kind == "gaussian" else _rebuild_samples
+        return rebuild(path, header, tensors, model)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{str(path)!r} is damaged: its header lacks or misnames {error}. Fit it again.") from error
 
 
-def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Gaussian:
+def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], model: nn.Module) -> Network:
+    """The network with its stored numbers, in evaluation mode as it was fitted."""
     network = Network(model, header["names"]).to("cpu")
-    stored = _part(tensors, "network")
     if repr(network.module) != header["architecture"]:
         warnings.warn(
             f"the network given to load prints differently from the one in {str(path)!r} (same parameters, perhaps "
             "another activation or setting): make sure that both compute the same function.",
-            stacklevel=3,
+            stacklevel=4,
         )
     network.module.to(dtype=next(value.dtype for value in stored.values() if value.is_floating_point()))
-    fill(network.module, stored, path)
+    fill(network.module.eval(), stored, path)
+    return network
+
+
+def _rebuild_samples(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Posterior:
+    likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
+    if header["posterior"] == "ensemble":
+        parts = [_part(tensors, f"members.{n}") for n in range(header["members"])]
+        return Ensemble([_network(path, header, part, model).module for part in parts], likelihood)
+    network = _network(path, header, _part(tensors, "network"), model)
+    if header["posterior"] == "dropout":
+        return Dropout(network.module, likelihood)
+    return Snapshots(network, likelihood, tensors["samples.diagonal"], tensors["samples.deviations"])
+
+
+def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Gaussian:
+    network = _network(path, header, _part(tensors, "network"), model)
     plan = Plan(
         tuple(_block(b, n, tensors) for n, b in enumerate(header["blocks"])),
         **{name: header["plan"][name] for name in SIZES},
@@ -121,7 +176,8 @@ def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], 
     statistics = _part(tensors, "statistics")
     fit = Fit(curvature, fit_likelihood, statistics, header["num_data"], plan, network, header["kind"])
     likelihood: Likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
-    prior: Prior = lookup("prior", header["prior"], priors.REGISTRY)(tensors["prior.precision"])
+    made = lookup("prior", header["prior"], priors.REGISTRY)
+    prior: Prior = made(precision=tensors["prior.precision"], **header.get("prior_settings", {}))
     return Gaussian(network, fit, likelihood, prior, header["temperature"])
 
 

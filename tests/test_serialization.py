@@ -1,6 +1,7 @@
 """Saving and loading: the same posterior comes back, and nothing else is accepted."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,15 +35,22 @@ def test_the_same_posterior_comes_back(net: str, structure: str, tmp_path: Path)
     assert again.num_data == q.num_data
 
 
-@pytest.mark.parametrize("prior", osc.priors.REGISTRY.values())
-def test_priors_noise_and_temperature_come_back(prior: type, tmp_path: Path) -> None:
+PRIORS = [
+    *(kind(2.5) for name, kind in osc.priors.REGISTRY.items() if name != "grouped"),
+    osc.priors.Grouped({"first": ["0"], "rest": ["2.weight", "2.bias"]}, {"rest": 2.5, "first": 0.7}),
+]
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: type(prior).__name__)
+def test_priors_noise_and_temperature_come_back(prior: osc.priors.Prior, tmp_path: Path) -> None:
     scale = torch.tensor([0.3, 1.0, 2.0], dtype=torch.double)
     _, x, q = fitted(structure="diag", likelihood=osc.likelihoods.Gaussian(scale))
-    q = q.replace(prior=prior(2.5), temperature=0.3, likelihood=q.likelihood.times(2.0))
+    q = q.replace(prior=prior, temperature=0.3, likelihood=q.likelihood.times(2.0))
     osc.save(q, tmp_path / "q.safetensors")
     again = osc.load(tmp_path / "q.safetensors", ZOO["mlp"].model())
     assert_close(osc.predict(again, x).variance, osc.predict(q, x).variance, 1e-12)
-    assert type(again.prior) is prior
+    assert type(again.prior) is type(prior)
+    assert again.prior.settings == q.prior.settings
 
 
 def test_the_dtype_of_the_file_wins_and_the_given_model_is_untouched(tmp_path: Path) -> None:
@@ -120,3 +128,50 @@ def test_only_what_has_a_name_is_saved(tmp_path: Path) -> None:
         osc.save(q, tmp_path / "q.safetensors")
     with pytest.raises(TypeError, match="Point"):
         osc.save(osc.posteriors.Point(q.model, q.likelihood), tmp_path / "q.safetensors")
+
+
+CLASSES = osc.likelihoods.Categorical()
+SAMPLES = {
+    "ensemble": lambda models: osc.posteriors.Ensemble(models, CLASSES),
+    "dropout": lambda models: osc.posteriors.Dropout(models[0], CLASSES),
+    "snapshots": lambda models: snapshots(models[0]),
+}
+
+
+def with_dropout(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Dropout(0.3), nn.Linear(6, 3)).eval()
+
+
+def snapshots(model: nn.Module) -> osc.posteriors.Snapshots:
+    network = osc.parameters.Network(model, ["0.weight", "3.bias"])
+    return osc.posteriors.Snapshots(network, CLASSES, torch.rand(27), torch.randn(4, 27))
+
+
+@pytest.mark.parametrize("make", SAMPLES.values(), ids=SAMPLES)
+def test_posteriors_made_of_samples_come_back(make: Callable, tmp_path: Path) -> None:
+    q, x = make([with_dropout(n) for n in range(3)]), torch.randn(5, 4)
+    osc.save(q, tmp_path / "q.safetensors")
+    again = osc.load(tmp_path / "q.safetensors", with_dropout(9).train())
+    assert type(again) is type(q)
+    assert again.ways == q.ways
+    for way in q.ways:
+        first, second = (
+            osc.predict(each, x, via=way, samples=4, generator=torch.Generator().manual_seed(0)).probs
+            for each in (q, again)
+        )
+        assert_close(second, first, 1e-6)
+    with pytest.warns(UserWarning, match="prints"), pytest.raises(ValueError, match="another network: '0.weight'"):
+        osc.load(tmp_path / "q.safetensors", nn.Sequential(nn.Linear(5, 6), nn.LayerNorm(6), nn.Dropout(0.3)))
+    damaged(tmp_path / "q.safetensors", posterior="evil", format=2)
+    with pytest.raises(ValueError, match="unknown kind of posterior 'evil'"):
+        osc.load(tmp_path / "q.safetensors", with_dropout(9))
+
+
+def test_a_posterior_is_loaded_in_evaluation_mode(tmp_path: Path) -> None:
+    """A network that was just built is in training mode; with its dropout active, the posterior would be at random."""
+    model, x = with_dropout(0), torch.randn(5, 4)
+    q = osc.laplace(model, CLASSES, (x, torch.arange(5) % 3), prior=1.0)
+    osc.save(q, tmp_path / "q.safetensors")
+    again = osc.load(tmp_path / "q.safetensors", with_dropout(1).train())
+    assert_close(osc.predict(again, x).probs, osc.predict(q, x).probs, 1e-6)

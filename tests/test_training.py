@@ -99,6 +99,50 @@ def test_the_train_loss_of_an_epoch_is_the_mean_over_the_data() -> None:
     assert done.history[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
 
 
+# ---- what a method does at the end of an epoch --------------------------------------------------------------------
+
+
+class Counts(MAP):
+    """Counts epochs in a buffer, and from the second on says how many; notes what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(network(), Categorical())
+        self.register_buffer("ended", torch.zeros((), dtype=torch.long))
+        self.given: list[tuple[int, int, Tensor, Tensor]] = []
+
+    def end_epoch(self, epoch: int, epochs: int, data: Any) -> dict[str, float]:
+        self.ended += 1
+        first, again = ([torch.cat(part) for part in zip(*data, strict=True)] for _ in range(2))
+        assert torch.equal(first[0], again[0])
+        self.given.append((epoch, epochs, first[0], first[1]))
+        return {"ended": float(self.ended)} if epoch > 1 else {}
+
+
+@pytest.mark.parametrize("data", ["tensors", "dataset", "batches"])
+def test_a_method_sees_every_epochs_end_with_the_data_in_their_own_order(data: str, tmp_path: Path) -> None:
+    source = {
+        "tensors": (X, Y),
+        "dataset": TensorDataset(X, Y),
+        "batches": list(zip(X.split(16), Y.split(16), strict=True)),
+    }[data]
+    method = Counts()
+    done = run(method, source, folder=tmp_path)
+    assert [(epoch, epochs) for epoch, epochs, _, _ in method.given] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert all(torch.equal(x, X) and torch.equal(y, Y) for _, _, x, y in method.given)
+    assert [row.get("ended") for row in done.history] == [None, 2.0, 3.0, 4.0]
+    with (tmp_path / "training.csv").open() as file:
+        assert [row["ended"] for row in csv.DictReader(file)] == ["", "2.0", "3.0", "4.0"]
+    assert torch.equal(weights(done), weights(run(data=source)))
+
+
+def test_buffers_survive_an_interruption(tmp_path: Path) -> None:
+    run(Counts(), epochs=2, schedule="constant", folder=tmp_path)
+    method = Counts()
+    run(method, epochs=5, schedule="constant", folder=tmp_path, resume=True)
+    assert int(method.ended) == 5
+    assert [epoch for epoch, *_ in method.given] == [3, 4, 5]
+
+
 # ---- the same seed, the same run; stopped and resumed, still the same run ------------------------------------------
 
 

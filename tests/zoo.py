@@ -15,6 +15,7 @@ from torch.nn.utils import parametrizations, weight_norm
 
 from osculate.inputs import Inputs
 from osculate.networks import GPT, UNet, ViT
+from osculate.networks.fixup_resnet import Bias, FixupBlock
 from osculate.networks.preact_resnet import PreActBlock
 from osculate.networks.resnet import Bottleneck
 
@@ -398,6 +399,13 @@ def preactivation() -> nn.Module:
     )  # fmt: skip
 
 
+def fixup() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 2, (1, 2), bias=False), FixupBlock(2, 3, 2), Bias(), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), Bias(), nn.Linear(3, OUTPUTS),
+    )  # fmt: skip
+
+
 def old_weight_norm() -> nn.Module:
     return nn.Sequential(
         weight_norm(nn.Linear(4, 5)), nn.LeakyReLU(0.2, inplace=True), weight_norm(nn.Linear(5, OUTPUTS), dim=None)
@@ -431,6 +439,7 @@ ZOO: dict[str, Case] = {
     "cells": Case(Cells, lambda n: torch.randn(n, 3, 3, dtype=torch.double)),
     "resnet": Case(bottleneck, lambda n: torch.randn(n, 2, 5, 4, dtype=torch.double)),
     "preact_resnet": Case(preactivation, lambda n: torch.randn(n, 1, 5, 4, dtype=torch.double)),
+    "fixup_resnet": Case(fixup, lambda n: torch.randn(n, 1, 5, 4, dtype=torch.double)),
     "unet": Case(
         lambda: UNet(2, 1, width=1, depth=1), lambda n: torch.randn(n, 1, 3, 2, dtype=torch.double), "image", seed=3
     ),

@@ -205,14 +205,11 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor)
         rows = fallback_forms(network, names, x, cotangents)
         rows = [in_state_dtype(form, network.state_dtype) for form in rows]
         result.update(zip(fallback, rows, strict=True))
-    return {number: _kept(plan.blocks[number], form) for number, form in sorted(result.items())}
+    return {number: _kept(plan.blocks[number], form, network.device) for number, form in sorted(result.items())}
 
 
-def _kept(block: BlockSpec, form: Form) -> Form:
-    if block.kept is None:
-        return form
-    rows = form.rows()
-    return Dense(rows[..., block.kept.to(rows.device)])
+def _kept(block: BlockSpec, form: Form, device: torch.device) -> Form:
+    return form if block.kept is None else Dense(form.entries(block.kept.to(device)))
 
 
 def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:

@@ -61,6 +61,19 @@ class Outer:
         """The rows, flattened over (G, O, I)."""
         return self.matrices().flatten(2)
 
+    def entries(self, kept: Int[Tensor, " K"]) -> Float[Tensor, "V N K"]:
+        """Some entries of the rows, by number in ascending order: N·R·K operations a column, nothing of size O·I."""
+        a, g = self.a.flatten(2), self.g.flatten(3)
+        width, channels = a.shape[-1] // self.g.shape[3], self.g.shape[-1]
+        outputs, inputs = kept // width, kept % width + kept // (width * channels) * width  # G·O and G·I of each
+        if self.shared == 1:
+            return g[:, :, 0].index_select(-1, outputs) * a[:, 0].index_select(-1, inputs)
+        found, counts = outputs.unique_consecutive(return_counts=True)
+        features = inputs.split(counts.tolist())
+        columns = g.permute(1, 0, 2, 3)  # (N, V, R, G·O)
+        parts = [columns[..., o] @ a[..., i] for o, i in zip(found.tolist(), features, strict=True)]
+        return torch.cat(parts, -1).transpose(0, 1)
+
     def per_sample(self, count: int) -> "Outer":
         """The same with leading axes of length N·k read as N samples of k·R positions."""
         if self.g.shape[1] == count:
@@ -104,6 +117,18 @@ class Lookup(Outer):
         rows = g.new_zeros(*g.shape[:2], g.shape[-1], self.size)
         places = numbers.unsqueeze(1).expand(g.shape[0], *g.mT.shape[1:])
         return rows.scatter_add_(-1, places, g.mT).unsqueeze(2)
+
+    def entries(self, kept: Int[Tensor, " K"]) -> Float[Tensor, "V N K"]:
+        """Some entries of the rows: a table of those rows alone of which one is kept, and of one output at a time."""
+        outputs, numbers = kept // self.size, kept % self.size
+        found, counts = outputs.unique_consecutive(return_counts=True)
+        parts = []
+        for output, picked in zip(found.tolist(), numbers.split(counts.tolist()), strict=True):
+            place = picked.new_full((self.size + 1,), -1)  # the last one is that of the number −1
+            place[picked] = torch.arange(len(picked), device=picked.device)
+            form = Lookup.of(place[self.numbers], len(picked), self.g[..., output : output + 1])
+            parts.append(form.rows())
+        return torch.cat(parts, -1)
 
     def merged(self) -> tuple[Int[Tensor, "N K"], Float[Tensor, "V N K O"]]:
         """The K ≤ R numbers that a datum picks, each once, and the sum of g over its positions.
@@ -152,6 +177,10 @@ class Dense:
     def rows(self) -> Float[Tensor, "V N p"]:
         """The rows."""
         return self.j
+
+    def entries(self, kept: Int[Tensor, " K"]) -> Float[Tensor, "V N K"]:
+        """Some entries of the rows, by number."""
+        return self.j[..., kept]
 
     def per_sample(self, count: int) -> "Dense":
         """The same with a leading axis of length N·k summed over k."""

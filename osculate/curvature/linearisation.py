@@ -90,11 +90,17 @@ class Linearisation:
 
     def _double_backward(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
         """J v as the derivative of uᵀ J v by u."""
+        u, rows = self._transposed
+        with recording():
+            return derivative(rows, [u], self._network.space.unflatten(v)).reshape(len(v), *u.shape)
+
+    @cached_property
+    def _transposed(self) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """u = 0, and Jᵀ u with its graph."""
         f, theta = self._graph
         with recording():
             u = torch.zeros_like(f, requires_grad=True)
-            rows = torch.autograd.grad(f, theta, u, create_graph=True, allow_unused=True)
-            return derivative(rows, [u], self._network.space.unflatten(v)).reshape(len(v), *f.shape)
+            return u, torch.autograd.grad(f, theta, u, create_graph=True, allow_unused=True)
 
 
 @contextmanager
@@ -138,7 +144,7 @@ def derivative(
 
     def split(columns: Float[Tensor, "*S n"]) -> list[Tensor]:
         parts = columns.split([row.numel() for row in outputs], -1)
-        return [part.reshape(*columns.shape[:-1], *row.shape) for part, row in zip(parts, outputs, strict=True)]
+        return [part.reshape((*columns.shape[:-1], *row.shape)) for part, row in zip(parts, outputs, strict=True)]
 
     def batched(columns: Tensor) -> Tensor:
         found = torch.autograd.grad(
@@ -152,4 +158,5 @@ def derivative(
         ]
         return flat([None if one[0] is None else torch.stack(one) for one in zip(*each, strict=True)], inputs, size)
 
-    return _first_that_works((batched, single), columns)
+    # vmap turns the convolutions of a single direction into grouped ones, several times as slow
+    return _first_that_works((batched, single), columns) if size > 1 else single(columns)

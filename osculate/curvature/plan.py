@@ -92,7 +92,7 @@ class Plan:
         """The plan of a subnetwork, whose parameters are given by a mask (P,)."""
         blocks = [block.restricted(wanted) for block in self.blocks]
         blocks = [block for block in blocks if block.kept is not None and len(block.kept)]
-        floats = self.floats + max(block.size for block in blocks)  # the rows of which some entries are kept
+        floats = self.factored + sum(len(block.kept) for block in blocks if block.kept is not None)
         return replace(self, blocks=tuple(blocks), floats=floats, factored=floats)
 
     def require_same_rows(self, seen: Example) -> None:

@@ -1,13 +1,16 @@
 """Data sets: found or downloaded, split, scaled and returned as tensors.
 
 ``load`` knows the public sets by name, ``from_arrays`` takes the user's own ``.npz`` file, and
-``out_of_distribution`` gives what a classifier of a set should not be sure about.
+``out_of_distribution`` gives what a classifier of a set should not be sure about, ``rotated`` and ``corrupted``
+what it should become less and less sure about.
 """
 
 from osculate.data.arrays import from_arrays as from_arrays, read_arrays as read_arrays
+from osculate.data.corruptions import CORRUPTIONS as CORRUPTIONS, corrupted as corrupted
 from osculate.data.dataset import Dataset as Dataset, Scaling as Scaling
 from osculate.data.loading import DATASETS as DATASETS, load as load
 from osculate.data.shifted import (
     out_of_distribution as out_of_distribution,
+    rotated as rotated,
     shuffled_pixels as shuffled_pixels,
 )

@@ -56,8 +56,9 @@ class Dataset:
 
     Inputs are float32. Images have shape (N, channels, height, width) and values in [0, 1]; nothing else is
     done to them. In regression, targets and inputs that are vectors are standardised with the mean and
-    standard deviation of the training part. A log-likelihood found in standardised units is in original units
-    ``log p - sum(log target_scale)``, an error or a standard deviation is ``target_scale`` times as large.
+    standard deviation of the training part; so are the inputs of the UCI classification sets. A log-likelihood
+    found in standardised units is in original units ``log p - sum(log target_scale)``, an error or a standard
+    deviation is ``target_scale`` times as large.
 
     Args:
         name: the name it was loaded by.
@@ -121,11 +122,16 @@ class Source:
             the rows that are wanted have been chosen.
         test: the same.
         classes: names of the classes, or None for regression.
+        validation: the same, where the source says which rows validate; None leaves that to :func:`assemble`.
+        standardise: whether inputs that are vectors are standardised although the targets are classes; in
+            regression they always are.
     """
 
     train: Part
     test: Part
     classes: tuple[str, ...] | None = None
+    validation: Part | None = None
+    standardise: bool = False
 
 
 def assemble(
@@ -138,7 +144,8 @@ def assemble(
     """Take the validation part out of the training rows, choose the training rows, and scale everything.
 
     The seed shuffles the training rows; the first ``validation_size`` become the validation part and the next
-    ``train_size`` the training part, so that the validation part is the same for every ``train_size``.
+    ``train_size`` the training part, so that the validation part is the same for every ``train_size``. A source
+    with a validation part of its own keeps that one.
 
     Args:
         name: the name of the result.
@@ -148,16 +155,24 @@ def assemble(
         seed: of the shuffle.
 
     Raises:
-        ValueError: a size is negative or larger than the training data.
+        ValueError: a size is negative or larger than the training data, or a validation part is asked for where the
+            source has its own.
     """
     available = len(source.train[0])
-    if validation_size is None:
+    if source.validation is not None:
+        if validation_size is not None:
+            raise ValueError(
+                f"validation_size is {validation_size}, but {name!r} brings a validation part of"
+                f" {len(source.validation[0])} rows: leave validation_size out"
+            )
+        validation_size = 0
+    elif validation_size is None:
         validation_size = min(available // 10, LARGEST_DEFAULT_VALIDATION)
     _check_sizes(name, available, train_size, validation_size)
     order = torch.randperm(available, generator=torch.Generator().manual_seed(seed))
     chosen = order[validation_size : available if train_size is None else validation_size + train_size]
-    parts = [_rows(source.train, chosen), _rows(source.train, order[:validation_size]), source.test]
-    return _scaled(name, parts, source.classes)
+    held_out = _rows(source.train, order[:validation_size]) if source.validation is None else source.validation
+    return _scaled(name, [_rows(source.train, chosen), held_out, source.test], source.classes, source.standardise)
 
 
 def random_test_part(inputs: Tensor, targets: Tensor, size: int, seed: int) -> tuple[Part, Part]:
@@ -195,17 +210,18 @@ def _columns(y: Tensor) -> Tensor:
     return y[:, None] if y.ndim == 1 else y
 
 
-def _scaled(name: str, parts: list[Part], classes: tuple[str, ...] | None) -> Dataset:
-    if classes is not None:
-        train, validation, test = [(as_inputs(x), as_targets(y)) for x, y in parts]
-        return Dataset(name, train, validation, test, classes)
+def _scaled(name: str, parts: list[Part], classes: tuple[str, ...] | None, standardise: bool) -> Dataset:
     x, y = parts[0]
+    vectors = x.ndim == 2 and x.dtype != torch.uint8
     # statistics in float64: values around 1e6 would lose their digits
-    targets = Scaling.of(_columns(y.double()))
-    inputs = None if x.ndim != 2 or x.dtype == torch.uint8 else Scaling.of(x.double())
+    inputs = Scaling.of(x.double()) if vectors and (standardise or classes is None) else None
+    targets = Scaling.of(_columns(y.double())) if classes is None else None
     train, validation, test = [
-        (as_inputs(inputs.apply(x.double()) if inputs else x), targets.apply(_columns(y.double())).float())
+        (
+            as_inputs(inputs.apply(x.double()) if inputs else x),
+            targets.apply(_columns(y.double())).float() if targets else as_targets(y),
+        )
         for x, y in parts
     ]
-    scalings = inputs and inputs.to_float32(), targets.to_float32()
-    return Dataset(name, train, validation, test, None, *scalings)
+    scalings = inputs and inputs.to_float32(), targets and targets.to_float32()
+    return Dataset(name, train, validation, test, classes, *scalings)

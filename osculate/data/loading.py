@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from osculate.data import digits, mnist, toys, uci
+from osculate.data import cifar, digits, mnist, toys, uci, uci_classification
 from osculate.data.dataset import Dataset, Source, assemble
 from osculate.data.request import Request
 from osculate.registry import lookup
@@ -18,11 +18,14 @@ DATASETS: Mapping[str, Callable[[Request], Source]] = {
     **{name: partial(toys.published, name) for name in toys.PUBLISHED},
     "cos3": toys.cos3,
     **{name: partial(mnist.mnist_family, name) for name in mnist.FAMILY},
+    "cifar10": cifar.cifar10,
+    "cifar10_jpeg": cifar.cifar10_jpeg,
     **{name: partial(uci.uci, name) for name in uci.NAMES},
+    **{name: partial(uci_classification.uci_classification, name) for name in uci_classification.FILES},
 }
 
 #: Sets that come in several splits of their own.
-WITH_SPLITS = frozenset(uci.NAMES)
+WITH_SPLITS = frozenset((*uci.NAMES, *uci_classification.FILES))
 
 
 def load(
@@ -45,10 +48,11 @@ def load(
         name: a key of :data:`DATASETS`.
         folder: the only folder to look into.
         train_size: rows to train on; None, or more than the validation part leaves, takes all that are left.
-        validation_size: rows taken from the training data for validation; None takes a tenth, at most 2,000.
+        validation_size: rows taken from the training data for validation; None takes a tenth, at most 2,000, or the
+            validation part that comes with the split: UCI classification sets have one.
         split: for UCI sets, which split.
-        splits: for UCI sets, "standard" or "gap"; for gap splits, ``split`` is the input that the gap lies
-            in.
+        splits: for UCI sets, "standard" or, in regression, "gap"; for gap splits, ``split`` is the input that the
+            gap lies in.
         seed: chooses the validation rows and everything else that is random (for the sets without a test part
             of their own, the test rows too).
 

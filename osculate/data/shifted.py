@@ -1,18 +1,25 @@
 """Inputs that a classifier was not trained for, to test whether it notices."""
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.data.cifar import as_jpeg
 from osculate.data.dataset import Dataset, as_inputs
+from osculate.data.files import find, read_npz
 from osculate.data.mnist import FAMILY, test_part
 from osculate.data.request import Request
 
 Shifted = dict[str, Tensor]
+
+#: Images of other sets that stand beside CIFAR-10: thousands of colour images take memory, and more change nothing.
+LARGEST_CIFAR_PARTNER = 2_000
 
 
 def out_of_distribution(dataset: Dataset, seed: int = 0, folder: str | Path | None = None) -> Shifted:
@@ -21,8 +28,11 @@ def out_of_distribution(dataset: Dataset, seed: int = 0, folder: str | Path | No
     For ``digits``: "rotated digits", its test images turned by 90 degrees (0, 1 and 8 can still be read,
     which is why no score reaches an AUROC of 1), and "shuffled pixels", its test images with the pixels of
     each image in an order of its own. For a member of the MNIST family: the test images of the other members,
-    as far as they are here; nothing is downloaded, and what is not found is left out with a warning. All of
-    them are preprocessed like the data set itself, to values in [0, 1].
+    as far as they are here; nothing is downloaded, and what is not found is left out with a warning. For CIFAR-10:
+    "CelebA", faces shrunk to 32 × 32 pixels (for non-commercial research only), the MNIST family as grey images
+    with a black border of two pixels, at most 2,000 of each, and "shuffled pixels"; for its JPEG version all of
+    them compressed alike, so that artefacts give nothing away. All of them are preprocessed like the data set
+    itself, to values in [0, 1].
 
     Args:
         dataset: what :func:`osculate.data.load` returned.
@@ -51,6 +61,35 @@ def shuffled_pixels(images: Float[Tensor, "N *S"], generator: torch.Generator | 
     return flat.gather(1, order.to(flat.device)).reshape(images.shape)
 
 
+def rotated(images: Float[Tensor, "N *S"], degrees: float | int) -> Float[Tensor, "N *S"]:
+    """Turn images about their centre, anticlockwise as one looks at them.
+
+    Values between pixels are interpolated bilinearly, and what comes in from outside is zero.
+
+    Args:
+        images: (N, C, height, width) with any number of channels.
+        degrees: the angle; a quarter turn of square images is exact.
+
+    Raises:
+        ValueError: the inputs are no images, or the angle is not finite.
+
+    >>> rotated(torch.eye(3)[None, None], 90)[0, 0].round()
+    tensor([[0., 0., 1.],
+            [0., 1., 0.],
+            [1., 0., 0.]])
+    """
+    if images.ndim != 4:
+        raise ValueError(f"images have shape (N, C, height, width), not {tuple(images.shape)}")
+    if not math.isfinite(degrees):
+        raise ValueError(f"degrees is {degrees}: give a finite angle")
+    height, width = images.shape[-2:]
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    # coordinates go from -1 to 1 over height and over width, so a turn of other than square images also scales
+    turn = images.new_tensor([[cos, -sin * height / width, 0.0], [sin * width / height, cos, 0.0]])
+    grid = F.affine_grid(turn.expand(len(images), 2, 3), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
 def _digits(dataset: Dataset, request: Request) -> Shifted:
     images = dataset.test[0]
     generator = torch.Generator().manual_seed(request.seed)
@@ -61,19 +100,55 @@ def _digits(dataset: Dataset, request: Request) -> Shifted:
 
 
 def _family(dataset: Dataset, request: Request) -> Shifted:
-    found: Shifted = {}
-    for name, member in FAMILY.items():
-        if name == dataset.name:
-            continue
+    return {title: as_inputs(images) for title, images in _members(request, dataset.name).items()}
+
+
+def _members(request: Request, but: str = "") -> dict[str, Tensor]:
+    """The test images of the MNIST family, uint8 (N, 1, 28, 28), as far as they are here."""
+    readers = {m.title: lambda name=name: test_part(name, request)[0] for name, m in FAMILY.items() if name != but}
+    return _found(readers)
+
+
+def _found(readers: Mapping[str, Callable[[], Tensor]]) -> dict[str, Tensor]:
+    found = {}
+    for title, read in readers.items():
         try:
-            found[member.title] = as_inputs(test_part(name, request)[0])
+            found[title] = read()
         except FileNotFoundError as error:
-            warnings.warn(f"{member.title} is left out as an out-of-distribution set: {error}", stacklevel=3)
+            warnings.warn(f"{title} is left out as an out-of-distribution set: {error}", stacklevel=5)
     return found
+
+
+def _cifar(dataset: Dataset, request: Request) -> Shifted:
+    grey = {
+        title: F.pad(images[:LARGEST_CIFAR_PARTNER], (2, 2, 2, 2)).expand(-1, 3, -1, -1)
+        for title, images in _members(request).items()
+    }
+    own = shuffled_pixels(dataset.test[0][:LARGEST_CIFAR_PARTNER], torch.Generator().manual_seed(request.seed))
+    partners = {
+        **_found({"CelebA": lambda: _faces(request)}),
+        **grey,
+        "shuffled pixels": (255 * own).round().byte(),
+    }
+    if dataset.name == "cifar10_jpeg":
+        partners = {title: as_jpeg(images) for title, images in partners.items()}
+    return {title: as_inputs(images) for title, images in partners.items()}
+
+
+def _faces(request: Request) -> Tensor:
+    """Faces of CelebA, uint8 (N, 3, 32, 32): each pixel is the mean of 2 × 2 pixels of the copy at 64 × 64."""
+    path = find(
+        "celeba64/celeba64_test.npz",
+        request.folder,
+        describe="an .npz archive with X (n, 64, 64, 3); the terms of CelebA allow non-commercial research only",
+    )
+    faces = torch.from_numpy(read_npz(path, "X")[0][:LARGEST_CIFAR_PARTNER]).permute(0, 3, 1, 2)
+    return F.avg_pool2d(faces.float(), 2).round().byte()
 
 
 #: What makes the partners of each data set.
 PARTNERS: Mapping[str, Callable[[Dataset, Request], Shifted]] = {
     "digits": _digits,
     **dict.fromkeys(FAMILY, _family),
+    **dict.fromkeys(("cifar10", "cifar10_jpeg"), _cifar),
 }

@@ -1,15 +1,25 @@
 """The Laplace evidence, with every constant."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.posteriors import as_gaussian
+from osculate.batches import Data
+from osculate.evidence.mode import found
+from osculate.evidence.solvers import Newton, Stochastic
+from osculate.posteriors import Gaussian, as_gaussian
+from osculate.registry import choose
+
+#: The points at which the evidence can be taken: θ̃ of the network itself, or θ_* of the linear model around it.
+MODES = ("network", "linear")
 
 
-def log_evidence(q: Any) -> Float[Tensor, ""]:
+def log_evidence(
+    q: Any, mode: str = "network", data: Data | None = None, solver: str | Newton | Stochastic = "newton"
+) -> Float[Tensor, ""]:
     r"""The Laplace approximation of log p(D|δ), in nats.
 
     .. math:: \log p(D \mid \delta) \approx \tfrac1T \log p(D \mid \theta^*) + \log p(\theta^* \mid \delta)
@@ -18,12 +28,27 @@ def log_evidence(q: Any) -> Float[Tensor, ""]:
 
     All constants are there, so that values are comparable between priors, structures and networks. [mackay1992]
 
+    With ``mode="linear"`` it is that of the linear model h(θ, x) = f(θ̃, x) + J(x) (θ − θ̃) that predictions are made
+    with: θ^* is the mode of that model for the prior of ``q``, its likelihood is that of h, and G is kept at θ̃
+    [antoran2022]. It does not need a network at its mode. For a Gaussian likelihood and the structures "full" and
+    "dual" it is exact,
+
+    .. math:: -\tfrac12 \big(r_0^\top K^{-1} r_0 + \log |K| + N C \log 2\pi\big), \qquad
+              r_0 = y - f + J \tilde\theta, \quad K = J \operatorname{diag}(\delta)^{-1} J^\top + \sigma^2 I
+
     Args:
         q: a Gaussian posterior.
+        mode: "network", at the network's own parameters, or "linear", at the mode of the linear model.
+        data: what ``q`` was fitted to, for mode="linear"; may be left out for structure="matrix_free".
+        solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
 
     Returns:
         A double-precision scalar, differentiable in the prior precisions and in the noise scale of ``q`` where those
-        require gradients. Cost: O(P) for diag and kron once their eigenvalues are known, O(P³) for full.
+        require gradients. Cost: O(P) for diag and kron once their eigenvalues are known, O(P³) for full; with
+        mode="linear" also a search for the mode.
+
+    Raises:
+        ValueError: an unknown mode, or no data where they are needed.
 
     >>> import osculate as osc
     >>> torch.manual_seed(0)
@@ -34,10 +59,17 @@ def log_evidence(q: Any) -> Float[Tensor, ""]:
     0
     """
     q = as_gaussian(q, "log_evidence")
-    statistics = {name: value.double() for name, value in q.fit.statistics.items()}
+    if choose("mode of the evidence", mode, MODES) == "network":
+        return _evidence(q, q.mean, q.fit.statistics)
+    search = found(q, data, solver)
+    return _evidence(q, search.theta, search.statistics(q))  # at a mode, its move with the prior has no slope
+
+
+def _evidence(q: Gaussian, theta: Float[Tensor, " P"], statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+    statistics = {name: value.double() for name, value in statistics.items()}
     fit = q.likelihood.log_likelihood(statistics) / q.temperature
-    delta = q.prior.vector(q.network.space).double().to(q.mean.device)
-    theta = q.mean.double() * q.structure.covered.to(q.mean.device)
+    delta = q.prior.vector(q.network.space).double().to(theta.device)
+    theta = theta.double() * q.structure.covered.to(theta.device)
     # the constants of prior and volume, P/2 log 2π, cancel; so does log |diag δ|, against that of Λ
     return fit - 0.5 * (delta * theta.square()).sum() - 0.5 * q.precision.log_det_ratio()
 

@@ -1,65 +1,89 @@
-r"""Prior precisions and noise scale by the evidence.
-
-As a function of the log precisions a_g = log δ_g and the log noise precision b = log β, at fixed mode and curvature,
-
-.. math:: 2 \log p(D) = N C\, b - e^b \mathrm{SSE} - \sum_g e^{a_g} \lVert\theta_g\rVert^2 + \sum_g n_g a_g
-          - \log \Big| e^b G + \sum_g e^{a_g} I_g \Big| + \text{const}
-
-is *concave* (the log determinant of a positive combination is convex in the logs of its weights), with the gradient
-
-.. math:: \gamma_g - \delta_g \lVert\theta_g\rVert^2, \qquad N C - \beta\,\mathrm{SSE} - \textstyle\sum_g \gamma_g .
-
-MacKay's fixed point sets each to zero in turn, and oscillates where most eigenvalues are small or γ comes close to N C.
-Here its damped step, half the log of the ratio of the two sides, is the first metric of L-BFGS; the step length is
-found on the directional derivative alone, which single precision does not spoil.
-"""
+"""Prior precisions and noise scale by the evidence, at the network's own parameters or at the linear model's mode."""
 
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import count
 from math import log
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from osculate.batches import Data
+from osculate.evidence.ascent import LARGEST, SMALLEST, Problem, State, ascend
+from osculate.evidence.em import expectation_maximisation
+from osculate.evidence.laplace import MODES
+from osculate.evidence.mode import as_solver
+from osculate.evidence.solvers import Newton, Search, Stochastic
 from osculate.posteriors import Gaussian, as_gaussian
+from osculate.progress import track
 from osculate.registry import choose
 
-#: Precisions, and the factor on the noise precision, are kept within these bounds.
-SMALLEST, LARGEST = 1e-8, 1e12
-#: Steps that L-BFGS looks back.
-MEMORY = 10
-#: The largest step, in logs.
-LONGEST = 6.0
+#: A group of which the data determine less than this many parameters, and that they still shrink, has faded.
+FADED = 0.01
+#: Distance to the mode of the linear model within which one more step is enough: a share of the effective parameters,
+#: which are the squared length of θ_* in the metric of the prior.
+NEAR = 0.02
+#: Newton steps for one evaluation, at most.
+STEPS = 5
+#: Groups that a warning names at most.
+NAMED = 5
 
 
 def maximise_evidence(
-    q: Any, mode: str = "fixed_point", tolerance: float = 3e-4, max_steps: int = 200, noise: bool = True
+    q: Any,
+    mode: str = "network",
+    tolerance: float | None = None,
+    max_steps: int = 200,
+    noise: bool = True,
+    data: Data | None = None,
+    solver: str | Newton | Stochastic = "newton",
+    progress: bool = False,
 ) -> Gaussian:
     r"""The same posterior with prior precisions, and the noise scale where there is one, of largest evidence.
 
     .. math:: \delta_g = \gamma_g / \lVert\theta_g\rVert^2, \qquad
               \beta = (N C - \textstyle\sum_g \gamma_g) / \mathrm{SSE}
 
-    One precision for each group of the prior (all parameters, each tensor, or each parameter). A noise scale for each
-    output keeps its proportions. [mackay1992]
+    One precision for each group of the prior (all parameters, each tensor, named groups, or each parameter). A noise
+    scale for each output keeps its proportions. [mackay1992]
+
+    With ``mode="linear"``, θ and SSE are those of the linear model h(θ, x) = f(θ̃, x) + J(x) (θ − θ̃) at its own mode
+    θ_*, which depends on the precisions: both are found together, with G kept at the network's parameters θ̃.
+    A network that was stopped early, trained with weight decay of another size, or normalised is at no mode of its
+    posterior, and the precisions that its own weights suggest are off, mostly too small. With one precision for each
+    group of :meth:`osculate.priors.Grouped.normalised`, the posterior does not depend on the scale of weights that a
+    normalisation undoes. The mean of the posterior stays θ̃, so that predictions are those of the network, with the
+    error bars of the tuned prior. [antoran2022]
+
+    ``mode="em"`` does the same with γ from posterior samples, for structure="matrix_free" and networks too large for
+    variances: see :func:`osculate.evidence.expectation_maximisation`.
 
     Args:
         q: a Gaussian posterior; its prior and noise scale are the start.
-        mode: "fixed_point", at the network's own mode θ*.
-        tolerance: on max_g |γ_g − δ_g‖θ_g‖²| / γ_g, the relative violation of the stationarity condition.
-        max_steps: evaluations of γ at most.
+        mode: "network", at the network's own parameters, "linear", at the mode of the linear model, or "em", there and
+            with samples.
+        tolerance: on max_g |γ_g − δ_g‖θ_g‖²| / γ_g, the relative violation of the stationarity condition. By default
+            3e-4; with mode="linear" 0.02, with mode="em" 0.01.
+        max_steps: evaluations of γ at most; with mode="em" rounds.
         noise: whether the noise scale of a Gaussian likelihood is tuned too.
+        data: what ``q`` was fitted to, for mode="linear" and "em"; may be left out for structure="matrix_free".
+        solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
+        progress: count the moves of the mode of the linear model.
 
     Returns:
         A new posterior. ``osc.evidence.effective_parameters`` gives its γ.
 
     Raises:
-        ValueError: an unknown mode.
+        ValueError: an unknown mode, or no data where they are needed.
 
-    Cost: about ten evaluations of γ, each O(P) for diag and kron and O(P³) for full; no pass over the data.
+    A warning says that the evidence has no maximum inside of the bounds 1e-8 and 1e12, for which groups, and what that
+    means. Groups of vectors alone (biases that are zero from the start, scales) get the largest precision without one.
+
+    Cost: about ten evaluations of γ, each O(P) for diag and kron and O(P³) for full; no pass over the data. With
+    mode="linear" each of ten to twenty evaluations moves the mode too, by five to thirty passes over the data.
 
     >>> import osculate as osc
     >>> torch.manual_seed(0)
@@ -67,138 +91,94 @@ def maximise_evidence(
     >>> x = torch.randn(50, 3)
     >>> y = x @ torch.ones(3, 1) + 0.1 * torch.randn(50, 1)
     >>> net = torch.nn.Linear(3, 1)
-    >>> solution = torch.linalg.lstsq(torch.cat([x, torch.ones(50, 1)], 1), y).solution
-    >>> _ = net.weight.data.copy_(solution[:3].T), net.bias.data.copy_(solution[3])
-    >>> q = osc.laplace(net, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior="evidence")
-    >>> round(float(q.likelihood.scale), 2)
-    0.11
+    >>> q = osc.laplace(net, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior=1.0)
+    >>> q = osc.maximise_evidence(q, mode="linear", data=(x, y))
+    >>> round(float(q.likelihood.scale), 1)
+    0.1
     """
     q = as_gaussian(q, "maximise_evidence")
-    choose("mode of the evidence", mode, ("fixed_point",))
-    problem = Problem(q, noise and q.likelihood.has_noise)
-    x, budget = problem.start(), max_steps
-    here = problem.at(x)
-    pairs: list[tuple[Tensor, Tensor]] = []
-    while here.violation > tolerance and budget > 0:
-        direction = _direction(here, pairs)
-        there, used = _step(problem, x, here, direction, budget)
-        budget -= used
-        move, change = there.x - x, here.gradient - there.gradient
-        if float(move @ change) > 1e-12 * float(move.norm() * change.norm()):  # curvature, as concavity has it
-            pairs = [*pairs[1 - MEMORY :], (move, change)]
-        x, here = there.x, there
-    if here.violation > tolerance:
-        warnings.warn(
-            f"the evidence has not converged after {max_steps} steps: the stationarity condition of the worst of "
-            f"{len(x)} precisions is violated by {here.violation:.1e} (relative). Raise max_steps, or use a prior with "
-            "fewer precisions.",
-            stacklevel=2,
+    noise = noise and q.likelihood.has_noise
+    if choose("mode of the evidence", mode, (*MODES, "em")) == "em":
+        tolerance = 0.01 if tolerance is None else tolerance
+        return expectation_maximisation(
+            q, data=data, solver=solver, tolerance=tolerance, max_steps=max_steps, noise=noise
         )
-    return problem.posterior(x)
+    if mode == "network":
+        problem, start = Problem(q, noise), _without_zeros(Problem(q, noise))
+        tolerance = 3e-4 if tolerance is None else tolerance
+    else:
+        moves = track(count(1), "mode of the linear model", None, progress)
+        problem = LinearProblem(q, noise, as_solver(solver).search(q, data, None), moves)
+        start, tolerance = problem.start(), 0.02 if tolerance is None else tolerance
+    with torch.no_grad():
+        end = ascend(problem, start, tolerance, max_steps)
+    warn_of_bounds(problem, end)
+    return problem.posterior(end.x.masked_fill(end.pull > 0, log(LARGEST)))
 
 
 @dataclass(frozen=True)
-class State:
-    """One evaluation.
+class LinearProblem(Problem):
+    """The same at the mode of the linear model, which goes with the prior: its maximum over θ as well.
 
     Attributes:
-        x: log precisions, then the log factor on the noise precision.
-        gain: the sides of the stationarity condition that pull x up: γ, and N C.
-        cost: the sides that pull it down: δ‖θ‖², and β SSE + γ.
-        violation: the largest relative violation of gain = cost that a bound does not excuse.
+        search: for the mode; it goes on from the last x.
+        moves: counts.
     """
 
-    x: Float[Tensor, " D"]
-    gain: Float[Tensor, " D"]
-    cost: Float[Tensor, " D"]
-    violation: float
+    search: Search
+    moves: Iterator[int]
+    floor: ClassVar[float] = FADED
 
-    @property
-    def gradient(self) -> Float[Tensor, " D"]:
-        """Of the log evidence."""
-        return 0.5 * (self.gain - self.cost)
+    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " P"], Mapping[str, Tensor]]:
+        next(self.moves)
+        for _ in range(STEPS):
+            gap = self.search.improve(q)
+            if gap <= NEAR * float((q.prior.vector(q.network.space) * self.search.theta.square()).sum()):
+                break
+        return self.search.theta, self.search.statistics(q)
 
-    def first_step(self, gradient: Tensor) -> Tensor:
-        """A gradient divided by the logarithmic mean of both sides: for its own gradient, MacKay's damped step."""
-        ratio = self.gain / self.cost
-        mean = torch.where((ratio - 1).abs() < 1e-6, self.gain, (self.gain - self.cost) / ratio.log())
-        return gradient / mean
-
-
-def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """The L-BFGS direction of ascent."""
-    direction, weights = here.gradient, []
-    for move, change in reversed(pairs):
-        weight = (move @ direction) / (move @ change)
-        direction = direction - weight * change
-        weights.append(weight)
-    direction = here.first_step(direction)
-    for (move, change), weight in zip(pairs, reversed(weights), strict=True):
-        direction = direction + move * (weight - (change @ direction) / (move @ change))
-    if float(direction @ here.gradient) <= 0:
-        direction = here.first_step(here.gradient)
-    return direction / max(1.0, float(direction.abs().max()) / LONGEST)
+    def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
+        """Upwards also those that have faded: their θ_* shrinks with the variance of the prior, for ever."""
+        faded = (gain < FADED) & (gain > cost)
+        return torch.where(faded, 1, super().pull(x, gain, cost))
 
 
-def _step(problem: "Problem", x: Tensor, here: State, direction: Tensor, budget: int) -> tuple[State, int]:
-    """Shorten the step by the secant rule until the slope along it has fallen to less than half its size."""
-    length, slope = 1.0, float(here.gradient @ direction)
-    for used in range(1, budget + 1):
-        there = problem.at((x + length * direction).clamp(log(SMALLEST), log(LARGEST)))
-        new = float(there.gradient @ direction)
-        if new >= -0.5 * slope or used == 10:
-            break
-        length *= min(0.7, max(0.1, slope / (slope - new)))
-    return there, used
+def _without_zeros(problem: Problem) -> Float[Tensor, " D"]:
+    """The start, but for groups that are all zero, which have no maximum, at the largest precision."""
+    start, squares = problem.start(), problem.squares(problem.q.mean)
+    start[: len(squares)].masked_fill_(squares == 0, log(LARGEST))
+    return start
 
 
-@dataclass(frozen=True)
-class Problem:
-    """The evidence of a posterior as a function of x."""
+def warn_of_bounds(problem: Problem, end: State) -> None:
+    """Say which precisions have no maximum, and what it means; nothing of biases and the like that are best at zero."""
+    if not bool(end.pull.any()):
+        return
+    q, groups = problem.q, problem.q.prior.members(problem.q.network.space)
+    vectors = {name for name, p in q.network.parameters.items() if p.ndim < 2}
+    pull = dict(zip(groups, end.pull.tolist(), strict=False))
+    up = [label for label, way in pull.items() if way > 0 and not vectors >= set(groups[label])]
+    down = [label for label, way in pull.items() if way < 0]
+    parts = []
+    if up:
+        parts.append(
+            f"grows with the prior precision without end for {_listed(up)}: the data are explained best with these "
+            f"parameters at zero, and they get the precision {LARGEST:.0e}, which holds them there"
+        )
+    if down:
+        parts.append(
+            f"falls with the prior precision without end for {_listed(down)}: the data say nothing about these "
+            f"parameters (no output depends on them), and the precision {SMALLEST:.0e} that they get is a bound; give "
+            "them a precision that does not depend on the data, or a larger group"
+        )
+    if problem.tunes_noise and int(end.pull[-1]):
+        parts.append(
+            "grows without end as the noise scale falls: the outputs equal the targets; fix the scale (noise=False)"
+        )
+    if parts:
+        warnings.warn(f"the evidence has no maximum inside of its bounds: it {'; it '.join(parts)}.", stacklevel=3)
 
-    q: Gaussian
-    tunes_noise: bool
 
-    def start(self) -> Float[Tensor, " D"]:
-        """x at the posterior's own prior and noise."""
-        x = self.q.prior.precision.detach().double().log().reshape(-1).cpu()
-        x = x.masked_fill(self._squares == 0, log(LARGEST))  # where all are zero there is no maximum
-        return torch.cat([x, x.new_zeros(1)]) if self.tunes_noise else x
-
-    def posterior(self, x: Float[Tensor, " D"]) -> Gaussian:
-        """The posterior at x."""
-        precision = self.q.prior.precision
-        logs = x[:-1] if self.tunes_noise else x
-        prior = self.q.prior.with_precision(logs.exp().to(precision).reshape(precision.shape))
-        if not self.tunes_noise:
-            return self.q.replace(prior=prior)
-        return self.q.replace(prior=prior, likelihood=self.q.likelihood.times((-0.5 * x[-1]).exp().to(precision)))
-
-    @cached_property
-    def _squares(self) -> Float[Tensor, " G"]:
-        """‖θ_g‖² of each group."""
-        theta = self.q.mean.double() * self.q.structure.covered.to(self.q.mean.device)
-        return self.q.prior.totals(theta.square(), self.q.network.space).reshape(-1).cpu()
-
-    @torch.no_grad()
-    def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:
-        """γ of each group."""
-        if q.prior.per_tensor(q.network.space) is None:
-            return q.prior.totals(q.precision.determined().double(), q.network.space).reshape(-1).cpu()
-        gamma = q.precision.determined_by_tensor().cpu()
-        return gamma.sum().reshape(1) if q.prior.isotropic else gamma
-
-    def at(self, x: Float[Tensor, " D"]) -> State:
-        """Both sides of the stationarity condition."""
-        gain = self._determined(self.posterior(x))
-        gamma, squares = gain.sum(), self._squares
-        cost = squares * x[: len(squares)].exp()
-        if self.tunes_noise:
-            data, error = self.q.likelihood.noise_balance(self.q.fit.statistics)
-            data, error = data / self.q.temperature, error / self.q.temperature * x[-1].exp()
-            gain, cost = torch.cat([gain, data.reshape(1)]), torch.cat([cost, (error + gamma).reshape(1)])
-        tiny = 1e-300
-        stuck = ((x >= log(LARGEST)) & (gain > cost)) | ((x <= log(SMALLEST)) & (gain < cost))
-        cost = torch.where(stuck, gain, cost)  # nothing pulls at what has reached its bound
-        violation = ((gain - cost).abs() / gain.clamp(min=tiny)).max()
-        return State(x, gain.clamp(min=tiny), cost.clamp(min=tiny), float(violation))
+def _listed(labels: list[str]) -> str:
+    more = len(labels) - NAMED
+    return ", ".join(labels[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -34,6 +34,7 @@ def conjugate_gradients(
     b: Float[Tensor, "S n"],
     *,
     precondition: Product | None = None,
+    start: Float[Tensor, "S n"] | None = None,
     tolerance: float = 1e-6,
     max_iterations: int = 1000,
 ) -> Solution:
@@ -47,6 +48,7 @@ def conjugate_gradients(
         product: v (S, n) to A v.
         b: right-hand sides.
         precondition: v to M⁻¹ v, for a matrix M that is like A and easy to invert.
+        start: where to begin, zero by default: the solutions of a similar problem save products.
         tolerance: on the relative residual of each right-hand side.
         max_iterations: products with A at most, about.
 
@@ -65,6 +67,8 @@ def conjugate_gradients(
     size = b.norm(dim=-1)
     goal = tolerance * size
     x, residual, used, before = torch.zeros_like(b), b, 0, float("inf")
+    if start is not None:
+        x, residual, used = start, b - product(start), 1
     while True:
         step, products = _recursion(product, residual, goal, precondition or _identity, max_iterations - used)
         x = x + step

@@ -1,11 +1,12 @@
 """What every trained method offers to ``osculate.train``."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from osculate.inputs import Inputs
+from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.posteriors import Posterior
 
@@ -32,6 +33,40 @@ class Method(nn.Module, ABC):
             x: inputs of the batch, (B, ...).
             y: targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
+        """
+
+    def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
+        """log p(y|x) of each held-out datum, by which training watches and stops: that of the network as it stands."""
+        f = call(self.model, x)
+        self.likelihood.check(f, y)
+        return self.likelihood.log_prob(f, y)
+
+    def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """What the method does before the first epoch, not before that of a resumed run; by default nothing.
+
+        Args:
+            data: as for :meth:`end_epoch`.
+        """
+
+    def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
+        """What the method does after each epoch, in training mode; by default nothing.
+
+        Args:
+            epoch: the number of the epoch that has ended, from 1.
+            epochs: how many there will be at most.
+            data: the training data in batches (x, y), any number of times, on the device where they were given:
+                in their own order where training shuffles them itself, as it comes from a loader.
+
+        Returns:
+            Numbers for the epoch's row in the history, by name. What must survive an interruption is kept in buffers.
+        """
+        return {}
+
+    def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """What :meth:`result` needs of the data, at the parameters and buffers that are kept; by default nothing.
+
+        Args:
+            data: as for :meth:`end_epoch`.
         """
 
     @abstractmethod

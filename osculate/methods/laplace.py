@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,10 +15,10 @@ from osculate.curvature.columns import Hessian, Kind
 from osculate.curvature.observation import Observation
 from osculate.curvature.planning import make_plan
 from osculate.evidence import maximise_evidence
-from osculate.inputs import Inputs, moved
+from osculate.inputs import Inputs, apply, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.memory import budget, free
-from osculate.methods.subnetwork import Subnetwork, Units
+from osculate.methods.subnetwork import Passes, Subnetwork, Units, path_variance
 from osculate.parameters import Network, require_deterministic_layers, select, trainable
 from osculate.posteriors import Fit, Gaussian
 from osculate.priors import Isotropic, Layerwise, Prior
@@ -28,6 +29,8 @@ from osculate.structures.blocks.hessian import for_hessian, without_negative_cur
 
 #: Data at a time below which the layers of a network are slow.
 AT_ONCE = 16
+#: Data that a fit keeps, on which a sampled predictive is compared with the mode.
+SOME = 64
 
 
 def laplace(
@@ -93,13 +96,14 @@ def laplace(
     first = next(batches)
     network = _network(model, subset, first[0])
     start = _observe(network, likelihood, kind, first, memory)
-    _require_room(start, matrix, memory)
+    _require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
     every: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
     if isinstance(subset, Subnetwork):
         start = _restricted(start, subset, matrix, data, every, progress)
         every = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
+        _require_room(start, matrix, memory)
     fit = _fit(start, matrix, chain([every], _again(data, matrix, progress)))
-    q = Gaussian(network, fit, likelihood, chosen_prior)
+    q = Gaussian(network, fit, likelihood, chosen_prior, first_data=_some(*first))
     return maximise_evidence(q) if by_evidence else q
 
 
@@ -174,7 +178,8 @@ def _restricted(
         again = _tracked(data, progress, "choice of the subnetwork")
         return _diagonal(_fit(start, Diag(), [batches])), _diagonal(_fit(other, Diag(), [again]))
 
-    return replace(start, plan=start.plan.restricted(subset.mask(start.network, diagonals)))
+    path = partial(path_variance, start.network, start.likelihood, data, progress=progress)
+    return replace(start, plan=start.plan.restricted(subset.mask(start.network, Passes(diagonals, path))))
 
 
 def _diagonal(fit: Fit) -> Tensor:
@@ -185,11 +190,11 @@ def _diagonal(fit: Fit) -> Tensor:
 
 
 def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inputs) -> Network:
+    if not isinstance(subset, str | Subnetwork):
+        return Network(model, select(model, subset))
     names = trainable(model)
     if isinstance(subset, Subnetwork):
         return Network(model, names)
-    if not isinstance(subset, str):
-        return Network(model, select(model, subset))
     choose("subset", subset, ("all", "last_layer"))
     network = Network(model, names)
     if subset == "all":
@@ -253,3 +258,9 @@ def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tup
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
     return Fit(curvature, likelihood, statistics, size, start.plan, network, start.kind.name)
+
+
+def _some(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
+    """A copy of a few data, with which nothing else of their batch is kept."""
+    some = slice(SOME)
+    return apply(torch.clone, take(x, some)), y[some].clone()

@@ -1,17 +1,31 @@
 """Which single parameters of a network a posterior is over, the others staying at the mode."""
 
-from collections.abc import Callable
+import copy
+import math
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from osculate.batches import Data, as_batches, is_pair
 from osculate.curvature.columns import Columns, Kind
+from osculate.inputs import Inputs, count, moved, take
 from osculate.likelihoods import Likelihood
+from osculate.methods.swag import SWAG
 from osculate.parameters import Network
+from osculate.progress import track
 from osculate.registry import choose
+
+#: Ways to choose by name.
+WAYS = ("function_space", "swag", "magnitude", "random", "diag_variance")
+#: A parameter hardly changes the outputs on the data where they determine less than this share of it, g / (g + δ).
+INSENSITIVE = 0.01
+#: Data in a step of the descent where they are tensors.
+BATCH_SIZE = 128
 
 
 @dataclass(frozen=True)
@@ -25,31 +39,79 @@ class Units(Kind):
         return Columns.units(f, 1)
 
 
+@runtime_checkable
+class HasVariance(Protocol):
+    """A posterior with a variance of each parameter, such as that of ``osc.methods.SWAG``."""
+
+    def variance(self) -> Float[Tensor, " P"]:
+        """The variances, in the order of the parameters."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What a choice may need, each in passes over the data that only some choices make.
+
+    Attributes:
+        diagonals: gives the diagonals of G and of Σ_n J_nᵀ J_n.
+        path: gives the variances along a descent; takes the last arguments of :func:`path_variance`.
+    """
+
+    diagonals: Callable[[], tuple[Float[Tensor, " P"], Float[Tensor, " P"]]]
+    path: Callable[..., Float[Tensor, " P"]]
+
+
 @dataclass(frozen=True, eq=False)
 class Subnetwork:
     r"""A share of the parameters, those with the highest scores, for a posterior with all their correlations.
 
-    .. math:: \text{magnitude: } |\theta_p|, \qquad
-              \text{diag\_variance: } \frac{1}{g_p + \delta}, \qquad
-              \text{function\_space: } \frac{\sum_n \sum_c J_{ncp}^2}{g_p + \delta}
+    .. math:: \text{function\_space: } \frac{\sum_n \sum_c J_{ncp}^2}{g_p + \delta}, \qquad
+              \text{swag: } \frac1K \sum_k (\theta_{kp} - \bar\theta_p)^2, \qquad
+              \text{magnitude: } |\theta_p|, \qquad
+              \text{diag\_variance: } \frac{1}{g_p + \delta}
 
-    with g the diagonal of G. "diag_variance" keeps the parameters that a diagonal posterior is least sure of
-    [daxberger2021b]; "function_space" those whose uncertainty matters most for the outputs on the data.
+    with g the diagonal of G. All other parameters are taken as known. [daxberger2021b]
+
+    * "function_space" keeps the parameters whose uncertainty, one by one, matters most for the outputs on the data.
+    * "swag" keeps those that move most along stochastic gradient descent: the subnetwork whose posterior is closest in
+      the Wasserstein distance, if the posterior were the diagonal SWAG. The descent runs from the mode on a copy of the
+      network, in evaluation mode, with momentum 0.9. Its steps are those of the loss in nats per datum: a Gaussian
+      likelihood of small noise needs a smaller rate. For a descent of your own give the posterior of
+      ``osc.methods.SWAG``, or any other with ``variance()``, as ``select``.
+    * "diag_variance" keeps those that a diagonal Laplace posterior is least sure of. With ReLU these are weights that
+      change nothing on the data, whose posterior is the prior: a warning says how many were chosen.
 
     Args:
         fraction: the share of the parameters that is kept, above 0 and at most 1.
-        select: "magnitude", "random", "diag_variance", "function_space", or scores (P,) of one's own (such as the
-            variances of the weights along a training run), the higher the rather kept.
+        select: "function_space", "swag", "magnitude", "random", "diag_variance", scores (P,) of one's own, the higher
+            the rather kept, or a posterior with ``variance()`` over the same parameters.
         precision: δ, the prior precision that the scores assume.
-        seed: for "random".
+        weights_only: leave vectors out, which are biases and the parameters of normalisation layers.
+        snapshots: K of "swag", one an epoch, at least 2.
+        lr: the learning rate of "swag".
+        seed: for "random", and of the order of the data in "swag".
 
     Raises:
-        ValueError: a fraction that is no share, a precision that is not positive, or an unknown selection.
+        ValueError: a value out of its range, or an unknown selection.
+        TypeError: ``select`` is neither a name, nor scores, nor has variances.
+
+    Cost of the choice: two passes for diagonals ("function_space", "diag_variance"), K epochs of training ("swag"), or
+    nothing.
+
+    >>> import osculate as osc
+    >>> X, Y = torch.randn(30, 2), torch.randint(3, (30,))
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 20), torch.nn.ReLU(), torch.nn.Linear(20, 3))
+    >>> some = osc.Subnetwork(0.2)
+    >>> q = osc.laplace(model, osc.likelihoods.Categorical(), (X, Y), structure="full", subset=some, prior=1.0)
+    >>> int((q.variance() > 0).sum()), q.mean.numel()
+    (25, 123)
     """
 
     fraction: float
-    select: str | Tensor = "magnitude"
+    select: Any = "function_space"
     precision: float = 1.0
+    weights_only: bool = False
+    snapshots: int = 40
+    lr: float = 1e-2
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,35 +119,146 @@ class Subnetwork:
             raise ValueError(
                 f"fraction is the share of parameters that is kept, above 0 and at most 1: {self.fraction}."
             )
-        if not self.precision > 0:
-            raise ValueError(f"the prior precision must be positive, got {self.precision}.")
+        for name, value in (("prior precision", self.precision), ("learning rate", self.lr)):
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"the {name} must be positive and finite, got {value}.")
+        if self.snapshots < 2:
+            raise ValueError(f"a variance needs at least two snapshots, got {self.snapshots}.")
         if isinstance(self.select, str):
-            choose("selection", self.select, ("magnitude", "random", "diag_variance", "function_space"))
+            choose("selection", self.select, WAYS)
+        elif not isinstance(self.select, Tensor | HasVariance):
+            raise TypeError(
+                f"select must be one of {', '.join(map(repr, WAYS))}, scores (P,), or a posterior with variance(); "
+                f"got {type(self.select).__name__}."
+            )
 
-    def mask(
-        self, network: Network, diagonals: Callable[[], tuple[Float[Tensor, " P"], Float[Tensor, " P"]]]
-    ) -> Bool[Tensor, " P"]:
+    def mask(self, network: Network, passes: Passes) -> Bool[Tensor, " P"]:
         """The parameters that are kept.
 
         Args:
             network: the network at its mode.
-            diagonals: gives the diagonals of G and of Σ_n J_nᵀ J_n, in passes over the data that only some need.
+            passes: over the data.
+
+        Raises:
+            ValueError: scores of another number, or that are not numbers; no parameter can be kept.
         """
-        scores = self._scores(network, diagonals).cpu()
         size = network.space.size
+        scores = self._scores(network, passes).detach().cpu()
         if scores.shape != (size,):
             raise ValueError(f"the scores have shape {tuple(scores.shape)}, the network {size:,} tracked parameters.")
+        if bool(scores.isnan().any()):
+            raise ValueError(f"the score of parameter {int(scores.isnan().nonzero()[0])} is NaN: it cannot be ranked.")
+        candidates = self._candidates(network)
+        number = min(max(1, round(self.fraction * size)), len(candidates))
         mask = torch.zeros(size, dtype=torch.bool)
-        mask[scores.topk(max(1, round(self.fraction * size))).indices] = True
+        mask[candidates[scores[candidates].topk(number).indices]] = True
+        if self.select == "diag_variance":
+            self._warn_of_insensitive(1 / scores[mask] - self.precision)
         return mask
 
-    def _scores(self, network: Network, diagonals: Callable[[], tuple[Tensor, Tensor]]) -> Float[Tensor, " P"]:
+    def _candidates(self, network: Network) -> Tensor:
+        space = network.space
+        allowed = torch.tensor([float(not self.weights_only or len(shape) > 1) for shape in space.shapes])
+        if not bool(allowed.any()):
+            raise ValueError(f"weights_only leaves nothing: {', '.join(space.names)} are vectors. Leave it out.")
+        return space.spread(allowed).nonzero().squeeze(-1)
+
+    def _scores(self, network: Network, passes: Passes) -> Float[Tensor, " P"]:
         if isinstance(self.select, Tensor):
             return self.select
+        if not isinstance(self.select, str):
+            return _variance_of(self.select, network)
         if self.select == "magnitude":
             return network.mean.abs()
         if self.select == "random":
             return torch.rand(network.space.size, generator=torch.Generator().manual_seed(self.seed))
-        curvature, outputs = diagonals()
+        if self.select == "swag":
+            return passes.path(precision=self.precision, snapshots=self.snapshots, lr=self.lr, seed=self.seed)
+        curvature, outputs = passes.diagonals()
         variance = 1 / (curvature + self.precision)
         return variance if self.select == "diag_variance" else outputs * variance
+
+    def _warn_of_insensitive(self, curvature: Float[Tensor, " K"]) -> None:
+        dead = int((curvature < INSENSITIVE * self.precision).sum())
+        if dead:
+            warnings.warn(
+                f"{dead:,} of the {len(curvature):,} parameters chosen by 'diag_variance' have (nearly) zero "
+                "curvature: the outputs on the data hardly depend on them, so that their variance is that of the prior "
+                "and the largest of all. Such a subnetwork has little uncertainty to offer: choose by "
+                "'function_space' or 'swag'.",
+                stacklevel=5,
+            )
+
+
+def _variance_of(posterior: Any, network: Network) -> Float[Tensor, " P"]:
+    """The variances of a posterior over the same parameters.
+
+    Raises:
+        ValueError: its parameters have other names.
+    """
+    space = getattr(getattr(posterior, "network", None), "space", network.space)
+    if space.names != network.space.names:
+        raise ValueError(
+            f"the posterior that chooses the subnetwork is over {', '.join(space.names)}, the new one over "
+            f"{', '.join(network.space.names)}: their parameters must be the same."
+        )
+    return posterior.variance()
+
+
+def path_variance(
+    network: Network,
+    likelihood: Likelihood,
+    data: Data,
+    precision: float,
+    snapshots: int,
+    lr: float,
+    seed: int,
+    progress: bool = False,
+) -> Float[Tensor, " P"]:
+    """The variances of the parameters along stochastic gradient descent from the mode: a diagonal SWAG.
+
+    The network is copied. The order of the data is random where they are a pair of tensors, and the loader's own
+    otherwise.
+
+    Args:
+        network: the network at its mode.
+        likelihood: p(y|f).
+        data: what the network was trained on.
+        precision: of the prior, isotropic.
+        snapshots: epochs, with a snapshot at the end of each.
+        lr: the learning rate, for the loss in nats per datum; the momentum is 0.9.
+        seed: of the order.
+        progress: show a progress bar.
+
+    Raises:
+        ValueError: the descent diverges.
+    """
+    module = copy.deepcopy(network.module)
+    for name in network.space.names:
+        module.get_parameter(name).requires_grad_(True)
+    method = SWAG(module, likelihood, precision, rank=0, burn_in=0.0)
+    optimizer = torch.optim.SGD([module.get_parameter(name) for name in network.space.names], lr, momentum=0.9)
+    generator = torch.Generator().manual_seed(seed)
+    size = sum(len(y) for _, y in as_batches(data))
+    for epoch in track(range(1, snapshots + 1), "choice of the subnetwork: descent", snapshots, progress):
+        for x, y in _shuffled(data, generator):
+            with torch.enable_grad():
+                loss = method.loss(moved(x, network.device), y.to(network.device), size)
+            if not bool(loss.isfinite()):
+                raise ValueError(
+                    f"the descent of select='swag' diverges with the learning rate {lr:g} (loss {loss.item():g} in "
+                    f"epoch {epoch}): give Subnetwork a smaller lr."
+                )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        method.end_epoch(epoch, snapshots, ())
+    return method.result().variance()
+
+
+def _shuffled(data: Data, generator: torch.Generator) -> Iterator[tuple[Inputs, Tensor]]:
+    if is_pair(data):
+        x, y = data
+        order = torch.randperm(count(x), generator=generator)
+        data = [(take(x, rows.to(y.device)), y[rows.to(y.device)]) for rows in order.split(BATCH_SIZE)]
+    yield from as_batches(data)

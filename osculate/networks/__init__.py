@@ -6,9 +6,12 @@ from torch import nn
 
 from osculate.networks.autoencoder import ConvAutoencoder as ConvAutoencoder
 from osculate.networks.cnn import SmallCNN as SmallCNN
+from osculate.networks.cnn3c3d import CNN3C3D as CNN3C3D
+from osculate.networks.fixup_resnet import FixupResNet as FixupResNet
 from osculate.networks.gpt import GPT as GPT
 from osculate.networks.lenet import LeNet as LeNet
 from osculate.networks.mlp import MLP as MLP
+from osculate.networks.normalised_cnn import NormalisedCNN as NormalisedCNN
 from osculate.networks.preact_resnet import PreActResNet as PreActResNet
 from osculate.networks.resnet import ResNet as ResNet
 from osculate.networks.unet import UNet as UNet
@@ -20,8 +23,11 @@ NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP.for_inputs,
     "lenet": LeNet.for_inputs,
     "cnn": SmallCNN.for_inputs,
+    "3c3d": CNN3C3D.for_inputs,
+    "normalised_cnn": NormalisedCNN.for_inputs,
     "preact_resnet": PreActResNet.for_inputs,
     "resnet": ResNet.for_inputs,
+    "fixup_resnet": FixupResNet.for_inputs,
     "vit": ViT.for_inputs,
     "unet": UNet.for_inputs,
     "autoencoder": ConvAutoencoder,

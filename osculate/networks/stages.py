@@ -6,7 +6,11 @@ from torch import nn
 
 
 def residual_stages(
-    block: Callable[[int, int, int], nn.Module], width: int, blocks: Sequence[int], expansion: int = 1
+    block: Callable[[int, int, int], nn.Module],
+    width: int,
+    blocks: Sequence[int],
+    expansion: int = 1,
+    inputs: int | None = None,
 ) -> tuple[list[nn.Module], int]:
     """The blocks of all stages, and the channels of the last one's output.
 
@@ -15,13 +19,14 @@ def residual_stages(
         width: of the first stage; each stage doubles it and, but for the first, halves the resolution.
         blocks: number of blocks of each stage.
         expansion: output channels of a block over its width.
+        inputs: channels that the first block gets; its width where not given.
 
     Raises:
         ValueError: there is no stage, or the width is not positive.
     """
     if width < 1 or not blocks or min(blocks) < 1:
         raise ValueError(f"a ResNet needs a positive width and blocks in every stage, not {width} and {tuple(blocks)}")
-    stages, inputs = [], width
+    stages, inputs = [], width if inputs is None else inputs
     for number, count in enumerate(blocks):
         size = width * 2**number
         for place in range(count):

@@ -1,10 +1,13 @@
 """What every posterior q(θ) offers to predictives and tasks."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
 
@@ -30,6 +33,19 @@ class Posterior(ABC):
     @abstractmethod
     def to(self, device: Any = None, dtype: Any = None) -> "Posterior":
         """The same posterior on another device or in another floating type."""
+
+
+class Sampled(Posterior):
+    """A posterior from which networks can be drawn, so that their mixture predicts."""
+
+    @abstractmethod
+    def draws(self, samples: int, generator: torch.Generator | None = None) -> Iterator[Callable[[Inputs], Tensor]]:
+        """Networks, one after the other, as functions of their inputs.
+
+        Args:
+            samples: S, how many.
+            generator: for the draws.
+        """
 
 
 def as_posterior(q: object) -> Posterior:

@@ -1,8 +1,8 @@
 """A Gaussian around the mode: mode, curvature and prior."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import log, pi
 from typing import Any, ClassVar
 
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from osculate.curvature.columns import Hessian
 from osculate.curvature.plan import Plan
+from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
-from osculate.posteriors._base import Posterior, as_posterior
+from osculate.posteriors._base import Sampled, as_posterior
 from osculate.priors import Prior
 from osculate.settings import differences, first_difference
 from osculate.structures import Curvature, PosteriorPrecision
@@ -102,7 +103,7 @@ def _other_mode(one: Network, other: Network) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Posterior):
+class Gaussian(Sampled):
     r"""q(θ) = N(θ*, Λ⁻¹) with Λ = G/T + diag(δ).
 
     G is the curvature of the negative log likelihood at the mode θ*, δ the prior precision, T a temperature of the
@@ -115,6 +116,7 @@ class Gaussian(Posterior):
         likelihood: p(y|f), possibly with another noise scale than at the time of the fit.
         prior: p(θ|δ).
         temperature: T.
+        first_data: some of the data, on which a sampled predictive is compared with the mode; files leave them out.
     """
 
     network: Network
@@ -122,6 +124,7 @@ class Gaussian(Posterior):
     likelihood: Likelihood
     prior: Prior
     temperature: float | Tensor = 1.0
+    first_data: tuple[Inputs, Tensor] | None = None
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled")
 
     def __post_init__(self) -> None:
@@ -174,6 +177,11 @@ class Gaussian(Posterior):
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Float[Tensor, "n P"]:
         """Draw ``n`` parameter vectors."""
         return self.mean + self.precision.sample(n, generator, self.mean)
+
+    def draws(self, samples: int, generator: torch.Generator | None = None) -> Iterator[Callable[[Inputs], Tensor]]:
+        """The network itself, not linearised, at sampled weights."""
+        for _ in range(samples):
+            yield partial(self.network, theta=self.network.space.unflatten(self.sample(1, generator)[0]))
 
     def log_prob(self, theta: Float[Tensor, "*S P"]) -> Float[Tensor, "*S"]:
         """log q(θ) of flat parameter vectors."""

@@ -10,8 +10,9 @@ from torch.distributions import Distribution
 from osculate.batches import require_finite
 from osculate.inputs import Inputs, count, take, tensors
 from osculate.likelihoods import Likelihood, Link
-from osculate.posteriors import Gaussian, Posterior, as_gaussian, as_posterior
+from osculate.posteriors import Gaussian, Posterior, Sampled, as_gaussian, as_posterior
 from osculate.predictive import link as links
+from osculate.predictive.drawn import warn_if_far_worse
 from osculate.predictive.functions import linear_functions
 from osculate.predictive.linearised import (
     all_outputs,
@@ -47,7 +48,8 @@ def predict(
         q: a posterior, or what ``osc.train`` returned.
         x: inputs (N, …): a tensor, a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``).
         via: "linearised" (the default for a Gaussian posterior: f is linear in θ, in closed form up to the link),
-            "sampled" (the network itself at sampled weights), "mode" (for a point: the network as it is).
+            "sampled" (the network itself at sampled weights), "members" (those of an ensemble), "dropout" (passes with
+            dropout active), "mode" (the network as it is). A posterior's ``ways`` lists its own, the default first.
         link: how probabilities are integrated over Gaussian logits: "mc" (a fixed quasi-random set with the full
             covariance of the logits, deterministic; the default for classes), "probit" (the default for Bernoulli),
             "bridge", "mean_field", or an object of ``osc.predictive.link``. Real-valued targets need none.
@@ -56,7 +58,8 @@ def predict(
         noise: for real-valued targets, whether observation noise is included.
         joint: for real-valued targets, "outputs" for the joint over the outputs of each input, or "batch" for the
             joint over all inputs and outputs.
-        samples: draws for ``via="sampled"`` and ``link="functions"``; each draw serves all inputs.
+        samples: draws for ``via="sampled"`` and ``link="functions"``, each of which serves all inputs, and passes with
+            dropout; an ensemble predicts with its members, however many.
         memory: what temporaries may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
         generator: for the draws.
 
@@ -101,8 +104,7 @@ def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None, 
         choose("joint", joint, ("outputs", "batch"))
     if not noise:
         _require_noise(posterior.likelihood)
-    if samples < 1:
-        raise ValueError(f"a sampled predictive needs at least one sample, got samples={samples}.")
+    _require_samples(samples)
     if joint is not None and via != "linearised":
         raise ValueError(f"joint predictives are Gaussian: use via='linearised', not {via!r}.")
     return via
@@ -117,10 +119,11 @@ def _of_networks(
     noise: bool,
     memory: str | int | None,
 ) -> Distribution:
-    """The predictive of the network itself: at the mode, or at sampled weights."""
+    """The predictive of the network itself: at the mode, or of networks that are drawn."""
     likelihood, network = posterior.likelihood, posterior.network
-    if via == "sampled":
-        draws = sampled_networks(as_gaussian(posterior, "sampled"), x, samples, generator, memory)
+    if isinstance(posterior, Sampled) and via != "mode":
+        warn_if_far_worse(posterior)
+        draws = sampled_networks(posterior, x, samples, generator, memory)
         return likelihood.mixture_of_parts((f.unsqueeze(0) for f in draws), noise)
     f = network_at_mode(network, x, memory)
     return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
@@ -131,17 +134,18 @@ def sample_functions(
     x: Any,
     samples: int = 100,
     *,
-    via: str = "linearised",
+    via: str | None = None,
     memory: str | int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Draw functions: f(x; θ*) + J(x)(θ_s − θ*) ("linearised"), or f(x; θ_s) ("sampled").
+    r"""Draw functions: f(x; θ*) + J(x)(θ_s − θ*) ("linearised"), or f(x; θ_s) (all other ways).
 
     Args:
-        q: a Gaussian posterior, or what ``osc.train`` returned.
+        q: a posterior that is not a point, or what ``osc.train`` returned.
         x: inputs (N, …).
-        samples: S.
-        via: "linearised" or "sampled".
+        samples: S; an ensemble gives each of its members once instead.
+        via: "linearised" (the default for a Gaussian posterior) or "sampled", "members", "dropout", as in
+            :func:`predict`.
         memory: what temporaries may take, as in :func:`predict`; the draws themselves come on top.
         generator: for the draws.
 
@@ -149,8 +153,8 @@ def sample_functions(
         (S, N, C) function values, the same draw of the weights for all inputs.
 
     Raises:
-        ValueError: an unknown ``via``.
-        TypeError: a posterior that is not Gaussian.
+        ValueError: an unknown ``via``, or fewer than one sample.
+        TypeError: a point, from which nothing can be drawn.
 
     Cost: one Jacobian-vector product (about two forward passes) or one forward pass a sample; nothing of size
     N × C × P, and no covariance.
@@ -161,9 +165,18 @@ def sample_functions(
     >>> sample_functions(q, X[:5], samples=6).shape
     torch.Size([6, 5, 3])
     """
-    posterior = as_gaussian(q, "sample_functions")
-    if choose("way to sample functions", via, posterior.ways) == "linearised":
-        return torch.cat(list(linear_functions(posterior, x, samples, generator, memory)))
+    posterior = as_posterior(q)
+    if not isinstance(posterior, Sampled):
+        raise TypeError(
+            f"a {type(posterior).__name__} posterior has one function alone, so that nothing can be drawn: fit "
+            "osc.laplace(model, likelihood, data), or take osc.predict."
+        )
+    ways = [way for way in posterior.ways if way != "mode"]
+    via = choose("way to sample functions", via or ways[0], ways)
+    _require_samples(samples)
+    if via == "linearised":
+        return torch.cat(list(linear_functions(as_gaussian(posterior, via), x, samples, generator, memory)))
+    warn_if_far_worse(posterior)
     return torch.stack(list(sampled_networks(posterior, x, samples, generator, memory)))
 
 
@@ -181,6 +194,11 @@ def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
     if likelihood.links and link not in likelihood.links:
         choose(f"link for {type(likelihood).__name__}", link, likelihood.links)
     return chosen
+
+
+def _require_samples(samples: int) -> None:
+    if samples < 1:
+        raise ValueError(f"a sampled predictive needs at least one sample, got samples={samples}.")
 
 
 def _require_linearised(via: str, joint: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution
+from torch.distributions import Distribution
 from torch.utils._pytree import tree_leaves
 
 from osculate.batches import Data, as_batches, number_of_batches
@@ -24,6 +24,7 @@ from osculate.predictive.linearised import (
     projections,
     single_outputs,
 )
+from osculate.predictive.losses import brier, negative_log_likelihood
 from osculate.predictive.predict import choose_link
 from osculate.progress import track
 from osculate.registry import lookup
@@ -41,33 +42,6 @@ FINEST, WIDEST = 0.05, 6.0
 
 #: Decades on the prior precision, and on the temperature.
 Point = tuple[float, float]
-
-
-def negative_log_likelihood(predictive: Distribution, y: Tensor, counted: Tensor | None = None) -> Float[Tensor, " N"]:
-    """−log p(y|x), summed over the targets of each datum that are counted."""
-    y = y.to(predictive.probs.dtype) if isinstance(predictive, Bernoulli) else y
-    return _summed(-predictive.log_prob(_scorable(y, counted)), counted)
-
-
-def brier(predictive: Distribution, y: Tensor, counted: Tensor | None = None) -> Float[Tensor, " N"]:
-    """The squared distance of the probabilities from the one-hot target, summed over classes and counted targets."""
-    if isinstance(predictive, Categorical):
-        target = torch.nn.functional.one_hot(_scorable(y, counted).long(), predictive.probs.shape[-1])
-        return _summed((predictive.probs - target).square().sum(-1), counted)
-    if isinstance(predictive, Bernoulli):
-        return _summed((predictive.probs - y.to(predictive.probs.dtype)).square(), counted)
-    raise ValueError(f"metric='brier' is for classes, the predictive is a {type(predictive).__name__}: use 'nll'.")
-
-
-def _scorable(y: Tensor, counted: Tensor | None) -> Tensor:
-    """The targets, with 0 in place of those that stand for none."""
-    return y if counted is None else torch.where(counted, y, 0)
-
-
-def _summed(terms: Float[Tensor, "N ..."], counted: Tensor | None) -> Float[Tensor, " N"]:
-    """The sum of each datum's terms that are counted."""
-    terms = terms if counted is None else torch.where(counted, terms, 0)
-    return terms.reshape(len(terms), -1).sum(-1)
 
 
 #: Losses by name; they take predictive, targets, and which of the targets are counted.

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from torch import Tensor
-
 from osculate.priors._base import Prior as Prior
 from osculate.priors.diagonal import Diagonal as Diagonal
+from osculate.priors.grouped import Grouped as Grouped
 from osculate.priors.isotropic import Isotropic as Isotropic
 from osculate.priors.layerwise import Layerwise as Layerwise
 
-#: The priors by name, as they are saved and typed.
-REGISTRY: dict[str, Callable[[Tensor | float], Prior]] = {
+#: The priors by name, as they are saved: each is made from its settings and a precision.
+REGISTRY: dict[str, Callable[..., Prior]] = {
     "isotropic": Isotropic,
     "layerwise": Layerwise,
+    "grouped": Grouped,
     "diagonal": Diagonal,
 }

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import log, pi
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -43,6 +43,19 @@ class Prior(ABC):
     @abstractmethod
     def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Tensor:
         """Sums of θ-shaped values over each group that shares a precision, in the shape of ``precision``."""
+
+    @abstractmethod
+    def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
+        """A label for each precision, in order, with the parameter tensors that it belongs to."""
+
+    def pooled(self, totals: Float[Tensor, " T"], space: ParameterSpace) -> Tensor:
+        """:meth:`totals` from one sum for each parameter tensor, for a prior whose groups are made of whole tensors."""
+        raise ValueError(f"the precisions of {type(self).__name__} vary within parameter tensors.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the constructor takes besides the precision: names and numbers, as JSON has them."""
+        return {}
 
     @abstractmethod
     def with_precision(self, precision: Tensor) -> "Prior":

@@ -39,5 +39,9 @@ class Diagonal(Prior):
     def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, " P"]:
         return values
 
+    def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
+        sizes = zip(space.names, space.sizes, strict=True)
+        return {f"{name}[{number}]": (name,) for name, size in sizes for number in range(size)}
+
     def with_precision(self, precision: Tensor) -> "Diagonal":
         return Diagonal(precision)

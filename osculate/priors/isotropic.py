@@ -44,5 +44,11 @@ class Isotropic(Prior):
     def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, ""]:
         return values.sum()
 
+    def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
+        return {"all parameters": space.names}
+
+    def pooled(self, totals: Float[Tensor, " T"], space: ParameterSpace) -> Float[Tensor, ""]:
+        return totals.sum()
+
     def with_precision(self, precision: Tensor) -> "Isotropic":
         return Isotropic(precision)

@@ -69,5 +69,11 @@ class Layerwise(Prior):
     def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, " T"]:
         return space.totals(values)
 
+    def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
+        return {name: (name,) for name in space.names}
+
+    def pooled(self, totals: Float[Tensor, " T"], space: ParameterSpace) -> Float[Tensor, " T"]:
+        return totals
+
     def with_precision(self, precision: Tensor) -> "Layerwise":
         return Layerwise(precision, self.names)

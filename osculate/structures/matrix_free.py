@@ -21,7 +21,11 @@ from osculate.structures.blocks import (
     LowRankBlock,
     MatrixFreeBlock,
     MatrixFreePrecision,
+    StochasticBlock,
 )
+
+#: One more test vector for so many eigenvalues of the preconditioner.
+OVERSAMPLING = 5
 
 
 @dataclass(frozen=True)
@@ -38,21 +42,24 @@ class MatrixFree(Structure):
 
     Args:
         tolerance: on relative residuals of solves and samples; None for the fourth root of the rounding unit (2e-2 in
-            single precision, 1e-4 in double). The error of a functional variance is about its square.
+            single precision, 1e-4 in double; 3e-2 with "sdd"). The error of a functional variance is about its square.
         max_products: passes over the data for one solve at most.
         probes: random vectors for the log determinant and the variances.
         rank: eigenvalues of the preconditioner.
-        oversampling: test vectors beyond them.
         seed: of the probes and the test vectors.
         samples_by: "lanczos" (a function of white noise in parameter space; memory for one vector a product and
             sample), or "optimise": sample-then-optimise, which solves for each sample the least-squares problem of
             the linearised network with random targets, by the same conjugate gradients; memory for a few vectors a
             sample, for curvatures that have a root (not "hessian"). [antoran2023]
+        solver: "cg" (conjugate gradients with the preconditioner; each step is a pass over the data), or "sdd":
+            stochastic dual descent, a step for some of the data alone, by whose number it is not limited; it takes no
+            preconditioner, and its passes grow with the condition number where those of conjugate gradients grow with
+            its root. For data so many that a few passes must do, and answers to two digits. [lin2024]
 
     Raises:
         ValueError: a number that is not positive, an unknown way to sample, or the full Hessian with "optimise".
 
-    Cost: a fit takes rank + oversampling products with each batch, and as many vectors of memory; a prediction as many
+    Cost: a fit takes 1.2 · rank products with each batch, and as many vectors of memory; a prediction as many
     passes over the data as conjugate gradients need, each with all columns of a chunk. For more than a few predictions
     samples are cheaper (``osc.sample_functions``), and a larger rank saves passes.
 
@@ -72,17 +79,16 @@ class MatrixFree(Structure):
     max_products: int = 500
     probes: int = 32
     rank: int = 100
-    oversampling: int = 20
     seed: int = 0
     samples_by: str = "lanczos"
+    solver: str = "cg"
 
     def __post_init__(self) -> None:
         choose("way to sample", self.samples_by, ("lanczos", "optimise"))
+        choose("solver", self.solver, ("cg", "sdd"))
         for field in ("tolerance", "max_products", "probes", "rank"):
             if (value := getattr(self, field)) is not None and not value > 0:
                 raise ValueError(f"MatrixFree needs a positive {field}, got {value}.")
-        if self.oversampling < 0:
-            raise ValueError(f"MatrixFree needs an oversampling of at least 0, got {self.oversampling}.")
 
     def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
         """All forms go into one matrix."""
@@ -91,9 +97,9 @@ class MatrixFree(Structure):
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """The data to pass over, none yet, and the sketch of a preconditioner."""
         accuracy = Accuracy(self.tolerance, self.max_products, self.probes, self.seed)
-        vectors = self.rank + self.oversampling
+        vectors = self.rank + self.rank // OVERSAMPLING
         sketch = LowRankBlock.zero(spec.positions, self.rank, vectors, self.seed, dtype, device)
-        return MatrixFreeBlock.empty(sketch, accuracy)
+        return (StochasticBlock if self.solver == "sdd" else MatrixFreeBlock).empty(sketch, accuracy)
 
     def zero(
         self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
@@ -102,10 +108,10 @@ class MatrixFree(Structure):
 
     def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
         """Keep one batch, and multiply it with the test vectors."""
-        if isinstance(observation.kind, Hessian) and self.samples_by == "optimise":
+        if isinstance(observation.kind, Hessian) and (self.samples_by == "optimise" or self.solver == "sdd"):
             raise ValueError(
-                "samples_by='optimise' needs data with the covariance of the curvature, and the full Hessian may be "
-                "indefinite. Use samples_by='lanczos', or curvature='ggn'."
+                "samples_by='optimise' and solver='sdd' need a root of the curvature, and the full Hessian may be "
+                "indefinite. Use samples_by='lanczos' and solver='cg', or curvature='ggn'."
             )
         batch = Batch.of(observation)
         (block,) = curvature.blocks
@@ -148,7 +154,7 @@ class EstimatedPrecision(PosteriorPrecision):
         if structure.samples_by == "lanczos":
             return super().sample(n, generator, like)
         (block,), draws = self.curvature.blocks, like.new_zeros(n, self.space.size)
-        draws[:, block.positions] = self._part.optimised(n, generator).to(like)
+        draws[:, block.positions] = self._part.optimised(*self._part.targets(n, generator)).to(like)
         return draws
 
     def log_det_error(self) -> Float[Tensor, ""]:

@@ -9,6 +9,7 @@ from torch.distributions import Distribution
 
 from osculate.batches import Data, as_batches, number_of_batches
 from osculate.inputs import concatenate
+from osculate.posteriors import as_posterior
 from osculate.predictive import predict
 from osculate.progress import track
 
@@ -29,7 +30,7 @@ def predictions(
         raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row")
     batches: Any = as_batches(data, batch_size)
     total = number_of_batches(data, batch_size)
-    if options.get("via") == "sampled":
+    if (options.get("via") or as_posterior(q).ways[0]) == "sampled":
         # weights are drawn once for each call of predict: one call, so that all inputs share them
         batches, total = [tuple(concatenate(list(part)) for part in zip(*batches, strict=True))], 1
     for x, y in track(batches, title, total, progress):

@@ -1,10 +1,14 @@
 """Training: one Lightning module that trains any method."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from osculate.batches import Data
+from osculate.methods import LevenbergMarquardt
 from osculate.methods._base import Method
+from osculate.training import full_batch
+from osculate.training.full_batch import History
 from osculate.training.settings import Settings, Training
 
 
@@ -28,6 +32,9 @@ def train(
     With a `folder`, each finished epoch leaves ``last.ckpt`` and ``training.csv`` there, each written aside and
     renamed; an interruption loses the running epoch and nothing else. ``resume=True`` goes on from ``last.ckpt``
     (from the start where there is none) and ends where the uninterrupted run would have ended.
+
+    ``LevenbergMarquardt`` takes all data at once: one epoch is one step, the checkpoint is ``last.safetensors``, and
+    of the settings only ``epochs`` means anything. With ``device="auto"`` it works where the network is.
 
     Args:
         method: what to train, for example ``osculate.methods.MAP(model, likelihood)``.
@@ -61,11 +68,15 @@ def train(
     """
     settings = (settings or Settings()).changed(**changes)
     _require_sense(method, settings, validation, folder, resume)
-    # Lightning takes seconds to import, and most uses of the library never train.
-    from osculate.training.loop import fit
-
     where = None if folder is None else Path(folder)
-    history = fit(method, data, validation, settings, folder=where, resume=resume, device=device, progress=progress)
+    if isinstance(method, LevenbergMarquardt):
+        run: Callable[..., History] = full_batch.fit
+    else:
+        # Lightning takes seconds to import, and most uses of the library never train.
+        from osculate.training import loop
+
+        run = loop.fit
+    history = run(method, data, validation, settings, folder=where, resume=resume, device=device, progress=progress)
     return Training(method.result(), method.model, history)
 
 

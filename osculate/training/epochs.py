@@ -12,7 +12,7 @@ from osculate.inputs import Inputs, take
 
 
 class Epochs:
-    """Training data, one pass per epoch; `epoch` says which pass comes next.
+    """Training data, one pass per epoch; `epoch` says which pass comes next, `in_order` gives them unshuffled.
 
     A pass is a function of (seed, epoch) alone: it seeds torch's generator, draws its order, and yields checked
     batches. So a run that was stopped and resumed sees the same batches and the same dropout masks as one that was
@@ -21,7 +21,8 @@ class Epochs:
     """
 
     def __init__(self, data: Data, batch_size: int, seed: int) -> None:
-        self.num_data, self.num_batches = _size(data, batch_size)
+        self.in_order = Fixed(data, batch_size)
+        self.num_data, self.num_batches = self.in_order.num_data, self.in_order.num_batches
         self.epoch = 0
         self._data, self._batch_size, self._seed = data, batch_size, seed
 
@@ -45,7 +46,7 @@ class Epochs:
 
 
 class Fixed:
-    """Validation data: the same checked batches every time."""
+    """Data in their own order: the same checked batches every time, as far as a loader gives the same."""
 
     def __init__(self, data: Data, batch_size: int) -> None:
         self.num_data, self.num_batches = _size(data, batch_size)

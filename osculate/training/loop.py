@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from osculate.batches import Data
-from osculate.inputs import Inputs, call
+from osculate.inputs import Inputs
 from osculate.methods._base import Method
 from osculate.parameters import undisturbed
 from osculate.training.epochs import Epochs, Fixed
@@ -49,7 +49,9 @@ class Loop(pl.LightningModule):
         return OPTIMIZERS[self.settings.optimizer](learned, self.settings.lr)
 
     def on_train_start(self) -> None:
-        """A resumed run that had already stopped early stays stopped."""
+        """The method's own start; a resumed run has had it, and stays stopped where it had already stopped early."""
+        if not self.read:
+            self.method.before_training(self.epochs.in_order)
         self._stop_if_stale()
 
     def on_train_epoch_start(self) -> None:
@@ -80,11 +82,9 @@ class Loop(pl.LightningModule):
         return loss
 
     def validation_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> None:
-        """Sum the plug-in NLL of the held-out data."""
+        """Sum the NLL of the held-out data."""
         x, y = batch
-        f = call(self.method.model, x)
-        self.method.likelihood.check(f, y)
-        self._nll -= self.method.likelihood.log_prob(f, y).sum().item()
+        self._nll -= self.method.log_prob(x, y).sum().item()
         self._held_out += len(y)
 
     def on_validation_epoch_end(self) -> None:
@@ -92,11 +92,12 @@ class Loop(pl.LightningModule):
         self.log("validation_nll", self._nll / self._held_out, prog_bar=True, logger=False)
 
     def on_train_epoch_end(self) -> None:
-        """Close the epoch: a row in the history and the log, the best weights, the decision to stop."""
+        """Close the epoch: the method's own step, a row in the history and the log, the best weights, the stop."""
         row: dict[str, int | float] = {"epoch": self.current_epoch + 1, "train_loss": self._loss / self._seen}
         if self._held_out:
             row["validation_nll"] = self._nll / self._held_out
         row["lr"] = self._groups()[0]["lr"]
+        row |= self.method.end_epoch(self.current_epoch + 1, self.settings.epochs, self.epochs.in_order)
         row["seconds"] = round(time.perf_counter() - self._started, 3)
         self.history.append(row)
         self._keep_best(row)
@@ -199,6 +200,7 @@ def fit(
         )
         trainer.fit(loop, epochs, held_out, ckpt_path=checkpoint, weights_only=True)
         loop.restore_best()
+        method.after_training(epochs.in_order)
     return loop.history
 
 
@@ -286,7 +288,8 @@ def _interruptible() -> Iterator[None]:
 
 def _write_log(path: Path, rows: list[dict[str, int | float]]) -> None:
     text = StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+    names = dict.fromkeys(name for row in rows for name in row)  # a method may add some in later epochs only
+    writer = csv.DictWriter(text, fieldnames=list(names))
     writer.writeheader()
     writer.writerows(rows)
     aside = path.with_suffix(".tmp")

@@ -95,9 +95,11 @@ class Training:
 
     Args:
         posterior: what the method has reached; goes into ``osculate.predict``.
-        model: the user's module, trained in place; after ``MAP``, goes into ``osculate.laplace``.
+        model: the user's module, trained in place (the list of them for an ensemble); after ``MAP``, goes into
+            ``osculate.laplace``.
         history: one row per epoch: ``epoch`` (from 1), ``train_loss`` (the method's objective, nats per datum),
-            ``validation_nll`` (nats per datum, where validation data were given), ``lr``, ``seconds``.
+            ``validation_nll`` (nats per datum, where validation data were given), ``lr``, what the method adds,
+            ``seconds``.
     """
 
     posterior: Any

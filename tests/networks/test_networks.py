@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from osculate import networks
-from osculate.networks import MLP, LeNet, PreActResNet, ResNet, SmallCNN, ViT
+from osculate.networks import CNN3C3D, MLP, FixupResNet, LeNet, PreActResNet, ResNet, SmallCNN, ViT
+from osculate.networks.cnn3c3d import halving
+from osculate.networks.fixup_resnet import FixupBlock
 from osculate.networks.mlp import ACTIVATIONS
 from tests.errors import says
 
@@ -20,9 +22,17 @@ def parameters(net: nn.Module) -> int:
 SMALL: dict[str, dict] = {
     "resnet": {"width": 8, "blocks": (1, 1)},
     "preact_resnet": {"width": 8, "blocks": (1, 1)},
+    "fixup_resnet": {"width": 8, "blocks": (1, 1), "stem": 4},
     "vit": {"width": 12, "depth": 2, "heads": 3},
 }
 PER_PIXEL = {"unet", "autoencoder"}
+
+
+def disturbed(net: nn.Module) -> nn.Module:
+    """Away from initial weights that are zero, behind which nothing matters."""
+    for parameter in net.parameters():
+        parameter.data.add_(0.05 * torch.randn_like(parameter))
+    return net
 
 
 def assert_every_parameter_matters(net: nn.Module, f: torch.Tensor) -> None:
@@ -35,7 +45,7 @@ def assert_every_parameter_matters(net: nn.Module, f: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", sorted(set(networks.NETWORKS) - {"gpt"}))
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 13, 13)])
 def test_every_network_takes_images_and_every_parameter_matters(name: str, shape: tuple[int, ...]) -> None:
-    net = networks.build(name, shape, 7, **SMALL.get(name, {}))
+    net = disturbed(networks.build(name, shape, 7, **SMALL.get(name, {})))
     f = net(torch.randn(5, *shape))
     assert f.shape == ((5, 7, *shape[1:]) if name in PER_PIXEL else (5, 7))
     assert_every_parameter_matters(net, f)
@@ -77,6 +87,9 @@ def test_the_language_model_predicts_from_earlier_tokens_only() -> None:
         (lambda: ResNet(), 23_528_522),
         (lambda: ViT(1000, (3, 224, 224), patch=16), 5_717_416),  # DeiT-Ti
         (lambda: PreActResNet(), 11_172_170),
+        (lambda: FixupResNet(), 2_748_890 - 3_616 + 32),  # WRN-16-4, scalars in place of its normalisations
+        (lambda: CNN3C3D(), 895_210),  # DeepOBS
+        (lambda: CNN3C3D(channels=1, size=28), 892_010),  # 3,200 fewer in the first convolution
     ],
 )
 def test_published_parameter_counts(make: Callable[[], nn.Module], count: int) -> None:
@@ -105,6 +118,39 @@ def test_published_parameter_count_of_lenet() -> None:
     assert parameters(LeNet()) == 61_706
 
 
+@pytest.mark.parametrize("size", [4, 5, 6, 7])
+def test_pooling_of_3c3d_pads_as_published(size: int) -> None:
+    x = torch.rand(1, 1, size, size)
+    total = 1 + size % 2  # as many pixels as make the output half the size, rounded up; one more behind than before
+    before, behind = total // 2, total - total // 2
+    padded = nn.functional.pad(x, (before, behind, before, behind))  # zeros change no maximum of positive values
+    assert torch.equal(halving(size)(x), nn.functional.max_pool2d(padded, 3, 2))
+
+
+def test_3c3d_starts_as_published() -> None:
+    net = CNN3C3D()
+    for layer in net:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            assert not layer.bias.any()
+            fans = layer.weight[0].numel(), layer.weight[:, 0].numel()
+            assert float(layer.weight.std()) == pytest.approx((2 / sum(fans)) ** 0.5, rel=0.05)
+
+
+def test_the_fixup_resnet_starts_as_published() -> None:
+    net = FixupResNet(channels=2, width=32, blocks=(2, 2), stem=16)
+    blocks = [block for block in net if isinstance(block, FixupBlock)]
+    for block in blocks:
+        assert not block.conv2.weight.any()
+        fan = 9 * block.conv1.out_channels
+        assert float(block.conv1.weight.std()) == pytest.approx((2 / (fan * len(blocks))) ** 0.5, rel=0.05)
+    assert float(net[0].weight.std()) == pytest.approx((2 / (9 * 16)) ** 0.5, rel=0.1)
+    assert float(blocks[2].skip.weight.std()) == pytest.approx((2 / 64) ** 0.5, rel=0.1)
+    x = torch.randn(3, 2, 8, 8)
+    assert not net(x).any(), "the last layer starts at zero"
+    torch.testing.assert_close(blocks[1](net[0](x).repeat(1, 2, 1, 1)), net[0](x).repeat(1, 2, 1, 1))
+    assert [name for name, p in net.named_parameters() if p.numel() == 1 and p.item() not in (0.0, 1.0)] == []
+
+
 def test_the_small_cnn_is_small() -> None:
     assert 5_000 < parameters(SmallCNN()) < 10_000
 
@@ -120,6 +166,8 @@ def test_the_small_cnn_is_small() -> None:
         (lambda: networks.build("lenet", (1, 28, 20), 10), ["(1, 28, 20)"]),
         (lambda: networks.build("lenet", (1, 8, 8), 10), ["8 x 8", "cnn"]),
         (lambda: networks.build("cnn", (1, 3, 3), 10), ["3 x 3", "mlp"]),
+        (lambda: networks.build("3c3d", (3, 8, 8), 10), ["8 x 8", "cnn"]),
+        (lambda: networks.build("3c3d", (3, 32, 28), 10), ["(3, 32, 28)"]),
         (lambda: networks.build("unet", (13,), 2), ["(13,)", "mlp"]),
         (lambda: networks.build("unet", (1, 8, 8), 2, depth=0), ["0"]),
         (lambda: networks.build("autoencoder", (13,), 2), ["(13,)", "mlp"]),
@@ -127,6 +175,8 @@ def test_the_small_cnn_is_small() -> None:
         (lambda: networks.build("resnet", (3, 8, 9), 10), ["(3, 8, 9)", "mlp"]),
         (lambda: networks.build("resnet", (3, 8, 8), 10, blocks=()), ["()"]),
         (lambda: networks.build("preact_resnet", (3, 8, 8), 10, width=0), ["0"]),
+        (lambda: networks.build("fixup_resnet", (3, 8, 8), 10, stem=0), ["0"]),
+        (lambda: networks.build("fixup_resnet", (3, 8, 8), 10, blocks=(0,)), ["(0,)"]),
         (lambda: networks.build("vit", (3, 8, 8), 10, patch=3), ["3 x 3", "8 x 8"]),
         (lambda: networks.build("vit", (3, 8, 8), 10, width=10), ["3 heads", "10"]),
         (lambda: networks.build("gpt", (3, 8), 10), ["(3, 8)", "(context,)"]),

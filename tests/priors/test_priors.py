@@ -13,6 +13,7 @@ CASES = {
     "isotropic": osc.priors.Isotropic(2.0),
     "layerwise": osc.priors.Layerwise(torch.tensor([2.0, 5.0])),
     "diagonal": osc.priors.Diagonal(torch.linspace(1, 9, 9)),
+    "grouped": osc.priors.Grouped({"late": ["b"], "early": ["w"]}, torch.tensor([2.0, 5.0])),
 }
 
 
@@ -35,11 +36,25 @@ def test_totals_are_the_gradient_of_the_vector(prior: osc.priors.Prior) -> None:
     assert_close(prior.totals(weights, SPACE), precision.grad, 1e-5)
 
 
-@pytest.mark.parametrize("kind", osc.priors.REGISTRY.values())
+@pytest.mark.parametrize("prior", CASES.values(), ids=CASES)
+def test_labels_stand_for_the_parameters_of_each_precision(prior: osc.priors.Prior) -> None:
+    members = prior.members(SPACE)
+    assert len(members) == prior.bind(SPACE).precision.numel()
+    assert {name for names in members.values() for name in names} == set(SPACE.names)
+    if prior.per_tensor(SPACE) is not None:
+        totals = torch.tensor([2.0, 3.0])
+        expected = prior.totals(SPACE.spread(totals / torch.tensor(SPACE.sizes)), SPACE)
+        assert_close(prior.pooled(totals, SPACE), expected, 1e-6)
+    else:
+        with pytest.raises(ValueError, match="vary within"):
+            prior.pooled(torch.ones(2), SPACE)
+
+
+@pytest.mark.parametrize("prior", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_precision_must_be_positive_and_finite(kind: type, bad: float) -> None:
+def test_a_precision_must_be_positive_and_finite(prior: osc.priors.Prior, bad: float) -> None:
     with pytest.raises(ValueError, match="positive and finite, got"):
-        kind(bad)
+        type(prior)(precision=bad, **prior.settings)
 
 
 def test_layerwise_by_name() -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 import osculate as osc
 from osculate import metrics
-from osculate.tasks import ood
+from osculate.tasks import calibration, ood
 from tests.errors import says
 
 INSIDE = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -137,3 +137,41 @@ def test_certain_predictions_have_no_entropy_and_no_nan() -> None:
 def test_what_cannot_be_scored_is_explained(q: Any, call: Any, words: list[str]) -> None:
     with pytest.raises(ValueError, match=says(*words)):
         call(q)
+
+
+@pytest.mark.parametrize("kind", ["ensemble", "dropout", "snapshots"])
+def test_posteriors_made_of_samples_are_scored_too(kind: str) -> None:
+    q, way = made_of_samples(kind)
+    record = ood(q, INSIDE, OUTSIDE, samples=3)
+    assert set(record.auroc["outside"]) == {"entropy", "max_probability"}
+    assert record.inside["entropy"].isfinite().all()
+    assert q.ways[0] == way
+    with pytest.raises(TypeError, match="Gaussian posterior, got"):
+        ood(q, INSIDE, OUTSIDE, scores=("functional_variance",))
+
+
+@pytest.mark.parametrize("kind", ["ensemble", "dropout", "snapshots"])
+def test_posteriors_made_of_samples_are_compared_with_targets(kind: str) -> None:
+    q, _ = made_of_samples(kind)
+    generator = torch.Generator().manual_seed(0)
+    record = calibration(q, (INSIDE, LABELS), batch_size=40, samples=3, generator=generator)
+    probs = osc.predict(q, INSIDE, samples=3, generator=torch.Generator().manual_seed(0)).probs
+    assert torch.allclose(record.probs, probs.double())
+
+
+def test_all_batches_are_predicted_by_the_same_sampled_weights() -> None:
+    q, _ = made_of_samples("snapshots")
+    data = (torch.cat([INSIDE[:8], INSIDE[:8]]), torch.cat([LABELS[:8], LABELS[:8]]))
+    probs = calibration(q, data, batch_size=8, samples=2).probs
+    assert torch.allclose(probs[:8], probs[8:])
+
+
+def made_of_samples(kind: str) -> tuple[Any, str]:
+    nets = [nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 2)).eval() for _ in range(3)]
+    likelihood = osc.likelihoods.Categorical()
+    if kind == "ensemble":
+        return osc.posteriors.Ensemble(nets, likelihood), "members"
+    if kind == "dropout":
+        return osc.posteriors.Dropout(nets[0], likelihood), "dropout"
+    network = osc.parameters.Network(nets[0], [name for name, _ in nets[0].named_parameters()])
+    return osc.posteriors.Snapshots(network, likelihood, torch.rand(38), torch.randn(4, 38)), "sampled"

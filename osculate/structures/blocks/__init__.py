@@ -16,3 +16,4 @@ from osculate.structures.blocks.matrix_free import (
     MatrixFreePrecision as MatrixFreePrecision,
 )
 from osculate.structures.blocks.rows import Rows as Rows
+from osculate.structures.blocks.stochastic import StochasticBlock as StochasticBlock

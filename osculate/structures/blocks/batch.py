@@ -16,6 +16,7 @@ from osculate.curvature.products import (
     gauss_newton_product,
     ggn_product,
     hessian_product,
+    output_hessian,
     portions,
 )
 from osculate.inputs import apply, take
@@ -60,6 +61,14 @@ class Batch:
             return columns_product(Columns.of(columns[:, part]), o.memory)
 
         return gauss_newton_product(o.network, o.x, v, through, o.memory)
+
+    def at(self, part: Tensor) -> tuple[Linearisation, OutputMap]:
+        """The network around its mode for some of the data, by number, and u -> Λ u for their outputs."""
+        o = self.observation
+        at = Linearisation(o.network, take(o.x, part))
+        if self.columns is None:
+            return at, output_hessian(o.likelihood, at.f, o.y[part])
+        return at, columns_product(Columns.of(self.columns[:, part]), o.memory)
 
     def noise(self, count: int, generator: torch.Generator | None) -> Float[Tensor, "S P"]:
         """Draws from N(0, G) for this batch's part of G: Σ_n J_nᵀ Σ_v s_nv ε_nv with white ε."""

@@ -46,9 +46,10 @@ class DenseBlock(Block):
         size = delta.vector.double().to(self.matrix.device).sqrt()
         eye = torch.eye(len(size), dtype=size.dtype, device=size.device)
         matrix = scale * self.matrix.double() / size / size.unsqueeze(1) + eye
-        if bool(torch.linalg.cholesky_ex(matrix.detach()).info):  # rounding below zero, against a vague prior
-            matrix = scale * self._clamped / size / size.unsqueeze(1) + eye
-        return DensePrecision(cholesky(matrix), size, self.matrix.dtype)
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        if bool(info) or not bool(factor.diagonal().isfinite().all()):  # rounding below zero, against a vague prior
+            factor = cholesky(scale * self._clamped / size / size.unsqueeze(1) + eye)
+        return DensePrecision(factor, size, self.matrix.dtype)
 
     @cached_property
     def _clamped(self) -> Float[Tensor, "p p"]:

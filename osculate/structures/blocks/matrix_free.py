@@ -16,7 +16,6 @@ from osculate.linalg import (
     DiagonalPlusLowRank,
     Estimate,
     Quadrature,
-    Solution,
     apply,
     conjugate_gradients,
     diagonal,
@@ -190,29 +189,54 @@ class MatrixFreePrecision(Precision):
         return self._flat(lambda rows: self._power(rows * size, 1.0) * size, v)
 
     def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        def solved(rows: Tensor) -> Tensor:
-            right = self.base.whiten(rows)
-            if self.clamped:
-                return self.base.colour(self._power(right, -1.0))
-            return self.base.colour(self._conjugate(right).x)
+        return self._flat(self.solve_from, v)
 
-        return self._flat(solved, v)
+    def solve_from(self, v: Float[Tensor, "S p"], start: Float[Tensor, "S p"] | None = None) -> Float[Tensor, "S p"]:
+        """Λ⁻¹ v, from the solutions of a similar problem."""
+        if self.clamped:
+            return self.base.colour(self._power(self.base.whiten(v), -1.0))
+        first = None if start is None else self._uncoloured(start)
+        return self._coloured(self._solution(self._whitened(v), first)[0])
 
-    def _conjugate(self, right: Float[Tensor, "S p"]) -> Solution:
-        """C⁻¹ b."""
-        return conjugate_gradients(
-            self._relative, right, tolerance=self._tolerance, max_iterations=self.accuracy.max_products
+    def _whitened(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """To the coordinates that :meth:`_solution` solves in."""
+        return self.base.whiten(v)
+
+    def _coloured(self, x: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """From them, where x is a solution."""
+        return self.base.colour(x)
+
+    def _uncoloured(self, theta: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """To them, where θ is a solution."""
+        return self.base.whiten(self.base.multiply(theta))
+
+    def _solution(self, right: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """C⁻¹ b, and what of b is left."""
+        found = conjugate_gradients(
+            self._relative,
+            right,
+            start=start,
+            tolerance=self._tolerance,
+            max_iterations=self.accuracy.max_products,
         )
+        return found.x, found.remainder
 
     def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self._flat(lambda rows: self.base.colour(self._power(rows, -0.5)), z)
 
-    def optimised(self, n: int, generator: torch.Generator | None) -> Float[Tensor, "n p"]:
-        r"""Draws from N(0, Λ⁻¹) as solutions of Λ θ = √scale Σ_n J_nᵀ S_n ε_n + D^{1/2} z, ε and z white."""
+    def targets(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        r"""Draws (n, p) of two sides of Λ θ = √scale ξ + D^{1/2} z: ξ = Σ_n J_nᵀ S_n ε_n, and z; ε and z white."""
         with torch.no_grad():
             data = self.curvature.noise(n, generator)
             white = torch.randn(data.shape, generator=generator, dtype=data.dtype, device=drawn_on(data, generator))
-            return self.solve(float(self.scale.sqrt()) * data + self.base.diagonal.sqrt() * white.to(data.device))
+            return data, white.to(data.device)
+
+    def optimised(
+        self, data: Float[Tensor, "n p"], white: Float[Tensor, "n p"], start: Float[Tensor, "n p"] | None = None
+    ) -> Float[Tensor, "n p"]:
+        """Draws from N(0, Λ⁻¹), the solutions θ for these :meth:`targets`."""
+        with torch.no_grad():
+            return self.solve_from(float(self.scale.sqrt()) * data + self.base.diagonal.sqrt() * white, start)
 
     def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self._flat(lambda rows: self._power(self.base.whiten(rows), -0.5), v)
@@ -271,12 +295,13 @@ class MatrixFreePrecision(Precision):
         return torch.minimum(torch.maximum(self.variances.value, base / largest), base / smallest)
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
-        right = self._flat(self.base.whiten, projected.unflatten(0, (-1, events)).permute(2, 0, 1, 3))
+        grouped = projected.unflatten(0, (-1, events)).permute(2, 0, 1, 3)
         if self.clamped:
+            right = self._flat(self.base.whiten, grouped)
             found = right @ self._flat(lambda rows: self._power(rows, -1.0), right).mT
         else:
-            solution = self._conjugate(right.reshape(-1, right.shape[-1]))
-            x, remainder = solution.x.reshape(right.shape), solution.remainder.reshape(right.shape)
+            right = self._flat(self._whitened, grouped)
+            x, remainder = (each.reshape(right.shape) for each in self._solution(right.reshape(-1, right.shape[-1])))
             found = right @ x.mT + x @ remainder.mT  # its error is the square of that of the solve
         return 0.5 * (found + found.mT)
 

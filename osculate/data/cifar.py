@@ -1,0 +1,132 @@
+"""CIFAR-10: 32 × 32 colour photographs in ten classes."""
+
+import io
+import re
+import tarfile
+import zipfile
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from osculate.data.dataset import Part, Source
+from osculate.data.files import Download, find, read_npz
+from osculate.data.request import Request
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+#: The original in its binary version: labels and bytes, and no pickled objects as in the Python version.
+ORIGINAL = Download("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")
+BATCHES = (tuple(f"data_batch_{number}.bin" for number in range(1, 6)), ("test_batch.bin",))
+#: One row of a batch: the label, then the red, green and blue values of 32 × 32 pixels.
+ROW = 1 + 3 * 32 * 32
+
+JPEG_FORMAT = (
+    "a zip archive of 32 x 32 JPEG files named <index>_<class>.jpg: no public original is known with a checksum, and"
+    " 'cifar10' is the lossless set"
+)
+#: The JPEG images of CIFAR-10 in circulation have this quality, Pillow's default, and 4:2:0 chroma subsampling.
+JPEG_QUALITY = 75
+
+
+def cifar10(request: Request) -> Source:
+    """CIFAR-10 with its own training and test parts (Krizhevsky 2009).
+
+    A reduced copy, ``cifar10/cifar10_train.npz`` and ``cifar10_test.npz`` with ``X`` (N, 32, 32, 3) and ``y``, is
+    used where it is there; else the original ``cifar-10-binary.tar.gz`` with 50,000 and 10,000 images.
+    """
+    with suppress(FileNotFoundError):  # the original is looked for below, and its error says what to do
+        train, test = (_archive(part, request) for part in ("train", "test"))
+        return Source(train, test, CLASSES)
+    describe = "the original archive of CIFAR-10 in its binary version"
+    path = find("cifar10/cifar-10-binary.tar.gz", request.folder, ORIGINAL if request.download else None, describe)
+    train, test = (_original(path, batches) for batches in BATCHES)
+    return Source(train, test, CLASSES)
+
+
+def cifar10_jpeg(request: Request) -> Source:
+    """A part of CIFAR-10 as JPEG files of quality 75: more images than a reduced lossless copy has, but lossy ones.
+
+    Their artefacts tell them from lossless images, so what is compared with them should be compressed alike; see
+    :func:`as_jpeg`. The files are ``cifar10_jpeg/cifar10_jpeg_train.zip`` and ``cifar10_jpeg_test.zip``.
+    """
+    train, test = (
+        read_jpegs(find(f"cifar10_jpeg/cifar10_jpeg_{part}.zip", request.folder, describe=JPEG_FORMAT))
+        for part in ("train", "test")
+    )
+    return Source(train, test, CLASSES)
+
+
+def as_jpeg(images: Tensor, quality: int = JPEG_QUALITY) -> Tensor:
+    """Compress images as JPEG files and decode them again.
+
+    Args:
+        images: uint8 (N, C, height, width), of one channel or three.
+        quality: as Pillow counts it, 1 to 95.
+
+    Returns:
+        Images of the same shape.
+    """
+    return torch.stack([_decoded(_encoded(image, quality)) for image in images]) if len(images) else images
+
+
+def read_jpegs(path: Path) -> Part:
+    """Read JPEG files from a zip archive, in the order of their names: uint8 (N, C, height, width), and int64 (N,).
+
+    Raises:
+        ValueError: the archive or an image is damaged, or a name does not end in ``_<class>.jpg``.
+    """
+    images, labels = [], []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(archive.namelist()):
+                if (found := re.search(r"_(\d+)\.jpg$", name)) is None:
+                    raise ValueError(f"the name {name!r} in {path} does not end in _<class>.jpg")
+                images.append(_decoded(archive.read(name)))
+                labels.append(int(found[1]))
+    except (zipfile.BadZipFile, UnidentifiedImageError, EOFError, zlib.error, OSError) as error:
+        raise ValueError(f"{path} is no complete zip archive of JPEG images ({error}); fetch it again") from error
+    if not images:
+        raise ValueError(f"{path} holds no image")
+    return torch.stack(images), torch.tensor(labels)
+
+
+def _archive(part: str, request: Request) -> Part:
+    x, y = read_npz(find(f"cifar10/cifar10_{part}.npz", request.folder), "X", "y")
+    return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(y).long()
+
+
+def _original(path: Path, batches: tuple[str, ...]) -> Part:
+    try:
+        with tarfile.open(path) as archive:
+            rows = [_batch(archive, path, name) for name in batches]
+    except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path} is no complete archive of CIFAR-10 ({error}); delete it and fetch it again"
+        ) from error
+    both = torch.from_numpy(np.concatenate(rows))
+    return both[:, 1:].reshape(-1, 3, 32, 32), both[:, 0].long()
+
+
+def _batch(archive: tarfile.TarFile, path: Path, name: str) -> np.ndarray:
+    stream = archive.extractfile(f"cifar-10-batches-bin/{name}")
+    content = stream.read() if stream else b""
+    if not content or len(content) % ROW:
+        raise ValueError(f"{name} in {path} has {len(content)} bytes, not a number of rows of {ROW} bytes")
+    return np.frombuffer(content, np.uint8).reshape(-1, ROW)
+
+
+def _encoded(image: Tensor, quality: int) -> bytes:
+    output = io.BytesIO()
+    Image.fromarray(image.permute(1, 2, 0).squeeze(2).numpy()).save(output, "JPEG", quality=quality)
+    return output.getvalue()
+
+
+def _decoded(content: bytes) -> Tensor:
+    """Channels first, also of a grey image."""
+    pixels = np.array(Image.open(io.BytesIO(content)))
+    return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1).contiguous()

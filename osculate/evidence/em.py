@@ -1,0 +1,209 @@
+"""Precisions by expectation and maximisation with posterior samples: for networks too large for variances."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from osculate.batches import Data
+from osculate.evidence.ascent import LARGEST, SMALLEST, Problem
+from osculate.evidence.mode import as_solver
+from osculate.evidence.solvers import Newton, Search, Stochastic
+from osculate.posteriors import Gaussian, as_gaussian
+from osculate.progress import track
+from osculate.structures.blocks import MatrixFreePrecision
+
+#: Steps towards the mode of the linear model in each round at most, and the distance in nats at which one is enough.
+IMPROVEMENTS, NEAR = 5, 0.1
+#: A group of which the data determine less than this many parameters, and that they still shrink, has faded.
+FADED = 0.01
+
+
+def expectation_maximisation(
+    q: Any,
+    samples: int = 64,
+    data: Data | None = None,
+    solver: str | Newton | Stochastic = "newton",
+    tolerance: float = 0.01,
+    max_steps: int = 50,
+    noise: bool = True,
+    generator: torch.Generator | None = None,
+    progress: bool = False,
+) -> Gaussian:
+    r"""The same posterior with prior precisions, and noise scale, of largest evidence by posterior samples.
+
+    .. math:: \Lambda \theta_k = \textstyle\sum_n J_n^\top S_n \varepsilon_{nk} + D^{1/2} z_k, \qquad
+              \gamma_g = \operatorname{E}_k\, \theta_{kg}^\top (G \theta_k)_g
+              = \operatorname{E}_k\big[ n_g - \delta_g \lVert\theta_{kg}\rVert^2 \big], \qquad
+              \delta_g = \gamma_g / \lVert\theta_{*g}\rVert^2
+
+    E step: zero-mean posterior samples θ_k, each the solution of a least-squares problem with random targets
+    (sample-then-optimise, with the noise in the regulariser), so that neither a log determinant nor a variance is
+    needed. M step: MacKay's update, with the mode θ_* of the linear model for the current precisions. [antoran2023]
+
+    Of both forms of γ_g, of their average with weights that make their deviations cancel, and of the γ_g of the sketch
+    that preconditions the solves, corrected by the samples, the one is taken that varies least. Measured for 64
+    samples, 99 parameters and γ = 20: standard errors of 3.6 and 8 % of γ for the forms, 3.2 % for their average, and
+    1.0 % with a sketch of rank 20.
+
+    ε and z are drawn once. With another precision the samples are those of the same draws, for which the last ones
+    are the start, and the rounds end at one fixed point, which has the error of the samples and no more. With several
+    precisions the evidence at θ_* may have several maxima, in which other groups vanish: the start decides.
+
+    Args:
+        q: a Gaussian posterior with structure="matrix_free", whose solver and tolerance the samples are found with.
+        samples: K.
+        data: what ``q`` was fitted to; by default those that the structure keeps.
+        solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
+        tolerance: on the change of each log precision.
+        max_steps: rounds at most; fewer than were needed are a warning.
+        noise: whether the noise scale of a Gaussian likelihood is tuned too.
+        generator: for ε and z; by default the seed of the structure.
+        progress: show a progress bar.
+
+    Returns:
+        A new posterior.
+
+    Raises:
+        TypeError: another structure.
+        ValueError: fewer than two samples.
+
+    Cost: a round takes K solves, from the solutions of the round before, and a few passes over the data for the mode;
+    ten to twenty rounds. Memory of a few times K parameter vectors.
+
+    >>> X, Y = torch.randn(60, 2), torch.randint(3, (60,))
+    >>> structure = osc.structures.MatrixFree(rank=10)
+    >>> q = osc.laplace(nn.Linear(2, 3), osc.likelihoods.Categorical(), (X, Y), structure=structure, prior=1.0)
+    >>> bool(osc.evidence.expectation_maximisation(q, samples=8).prior.precision > 0)
+    True
+    """
+    q = as_gaussian(q, "expectation_maximisation")
+    if samples < 2:
+        raise ValueError(f"expectation maximisation averages over samples: 2 at least, got samples={samples}.")
+    search, draws = as_solver(solver).search(q, data, None), Draws.of(q, samples, generator)
+    tunes_noise, change = noise and q.likelihood.has_noise, float("inf")
+    damping = before = torch.zeros(())
+    for number in track(range(max_steps), "evidence by samples", max_steps, progress):
+        problem = SampledProblem(q, tunes_noise, search, draws)
+        here = problem.at(problem.start())
+        step = (here.gain / here.cost).log()
+        change = float(step.abs().max())
+        # a step that turns back, and is not much shorter, was too long
+        turned = (step * before < 0) & (step.abs() > 0.5 * before.abs())
+        damping, before = torch.where(turned, 0.5 * damping, damping) if number else torch.ones_like(step), step
+        x = (here.x + damping * step).masked_fill(here.pull > 0, log(LARGEST))
+        q = problem.posterior(x.clamp(log(SMALLEST), log(LARGEST)))
+        if change <= tolerance:
+            break
+    if not change <= tolerance:
+        warnings.warn(
+            f"expectation maximisation has not settled after {max_steps} rounds: the last one changed a log precision "
+            f"by {change:.1e}. Allow more rounds, a larger tolerance, or use a prior with fewer precisions.",
+            stacklevel=2,
+        )
+    return q
+
+
+def matrix_free_part(q: Gaussian) -> MatrixFreePrecision:
+    """The precision of a matrix-free posterior.
+
+    Raises:
+        TypeError: another structure.
+    """
+    (part, *_) = q.precision.parts
+    if not isinstance(part, MatrixFreePrecision):
+        raise TypeError(
+            f"expectation maximisation draws samples by products with the data, and structure="
+            f"{q.structure.structure.name!r} keeps none. Fit with structure='matrix_free', or use "
+            "mode='linear', which has the variances of this structure."
+        )
+    return part
+
+
+@dataclass
+class Draws:
+    """Posterior samples of zero mean for any prior and noise, from the same random numbers.
+
+    Attributes:
+        data: Σ_n J_nᵀ S_n ε_nk.
+        white: z_k.
+        theta: the samples for the last prior and noise.
+    """
+
+    data: Float[Tensor, "K p"]
+    white: Float[Tensor, "K p"]
+    theta: Float[Tensor, "K p"] | None = None
+
+    @classmethod
+    def of(cls, q: Gaussian, samples: int, generator: torch.Generator | None) -> "Draws":
+        """Draw ε and z. Cost: a pass over the data."""
+        part = matrix_free_part(q)
+        generator = generator or torch.Generator().manual_seed(part.accuracy.seed)
+        return cls(*part.targets(samples, generator))
+
+    def determined(self, q: Gaussian) -> dict[str, Float[Tensor, "K G"]]:
+        r"""Unbiased estimates of γ of each group from each sample, by name. Cost: K solves.
+
+        * "curvature": θ_gᵀ (Gθ)_g.
+        * "norm": n_g − δ_g ‖θ_g‖².
+        * "both": their average, in which the second has the weight γ_g / n_g.
+        * "sketch": γ̂_g − z_gᵀ D^{1/2} (θ − θ̂)_g, with what the sketch of the curvature makes of the same draws.
+        """
+        part = matrix_free_part(q)
+        self.theta = part.optimised(self.data, self.white, self.theta)
+        root = part.base.diagonal.sqrt()
+        right = float(part.scale.sqrt()) * self.data + root * self.white
+        square = part.base.diagonal * self.theta.square()
+        change = self.white * root * (self.theta - part.base.solve(right))
+        rows = torch.cat([self.theta * right - square, 1 - square, part.base.determined() - change])
+        ordered = rows.new_zeros(len(rows), q.network.space.size, dtype=torch.double)
+        ordered[:, part.curvature.positions] = rows.double()
+        totals = torch.stack([q.prior.totals(row, q.network.space).reshape(-1) for row in ordered]).cpu()
+        curvature, norm, sketch = totals.tensor_split(3)
+        share = 0.5 * (curvature + norm).mean(0) / self._sizes(q)
+        both = (1 - share) * curvature + share * norm
+        return {"curvature": curvature, "norm": norm, "both": both, "sketch": sketch}
+
+    def _sizes(self, q: Gaussian) -> Float[Tensor, " G"]:
+        """n of each group."""
+        covered = q.structure.covered.double().to(self.data.device)
+        return q.prior.totals(covered, q.network.space).reshape(-1).cpu()
+
+    def mean(self, q: Gaussian) -> Float[Tensor, " G"]:
+        """γ of each group, by the estimate that varies least over the samples."""
+        found = torch.stack(list(self.determined(q).values()))  # (estimates, K, G)
+        least = found.var(1).argmin(0, keepdim=True)
+        gamma = found.mean(1).gather(0, least).squeeze(0)
+        return torch.minimum(gamma.clamp(min=0), self._sizes(q))
+
+
+@dataclass(frozen=True)
+class SampledProblem(Problem):
+    """The evidence at the mode of the linear model, with γ from samples.
+
+    Attributes:
+        search: for the mode; it goes on from the last prior and noise.
+        draws: the samples.
+    """
+
+    search: Search
+    draws: Draws
+
+    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " P"], Mapping[str, Tensor]]:
+        for _ in range(IMPROVEMENTS):
+            if self.search.improve(q) <= NEAR:
+                break
+        return self.search.theta, self.search.statistics(q)
+
+    def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
+        """Upwards also those that have faded: their θ_* shrinks with the variance of the prior, for ever."""
+        return torch.where((gain < FADED) & (gain > cost), 1, super().pull(x, gain, cost))
+
+    @torch.no_grad()
+    def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:
+        return self.draws.mean(q)

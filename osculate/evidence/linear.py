@@ -1,0 +1,161 @@
+r"""The linear model around the network, its mode, and how to find it.
+
+.. math:: h(\theta, x) = f(\tilde\theta, x) + J(x) (\theta - \tilde\theta), \qquad
+          \theta_* = \operatorname{argmin}_\theta\; -\tfrac1T \sum_n \log p(y_n \mid h(\theta, x_n))
+                     + \tfrac12 \lVert \theta \rVert_\Lambda^2
+
+A network that was stopped early, or whose weights are normalised, is at no mode of its own posterior, and the norm of
+its weights says little about their prior. The linear model, which predictions are made with, is convex in θ and has
+exactly one mode for each prior. [antoran2022]
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.batches import Data, as_batches
+from osculate.curvature.linearisation import Linearisation
+from osculate.curvature.products import activations, output_hessian
+from osculate.inputs import Inputs, count, moved, take
+from osculate.memory import budget, even_parts
+from osculate.posteriors import Gaussian
+from osculate.structures.blocks import MatrixFreeBlock
+
+#: Copies of its activations that the graphs of a linearised network hold.
+COPIES = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A point θ in parameter space.
+
+    Attributes:
+        theta: θ.
+        outputs: h(θ, x) of each part of the data.
+    """
+
+    theta: Float[Tensor, " P"]
+    outputs: tuple[Float[Tensor, "_ *C"], ...]
+
+    def moved(self, length: float, direction: Float[Tensor, " P"], change: list[Tensor]) -> "Place":
+        """The point at some length along a direction d, of which ``change`` is J d."""
+        outputs = tuple(h + length * d for h, d in zip(self.outputs, change, strict=True))
+        return Place(self.theta + length * direction, outputs)
+
+
+class LinearModel:
+    """The network linearised at the mode of a posterior, and the data it was fitted to.
+
+    Products with J reuse the recorded passes where these fit into memory, and repeat them where not.
+
+    Args:
+        q: a posterior; its network is the linearisation point θ̃.
+        data: what it was fitted to; None for a structure that keeps them ("matrix_free").
+        memory: bytes for recorded passes, None for up to 1 GiB.
+
+    Raises:
+        ValueError: no data are given, and the posterior has none, or other data than it was fitted to.
+    """
+
+    def __init__(self, q: Gaussian, data: Data | None, memory: int | None = None) -> None:
+        self.network, self.mask = q.network, q.structure.covered.to(q.network.device)
+        self._whole = bool(self.mask.all())
+        batches = [(moved(x, self.network.device), y.to(self.network.device)) for x, y in data_of(q, data)]
+        total = sum(len(y) for _, y in batches)
+        if total != q.num_data:
+            raise ValueError(
+                f"the linear model needs the data that the posterior was fitted to: it had {q.num_data:,}, and there "
+                f"are {total:,} here."
+            )
+        each = COPIES * self.network.state_dtype.itemsize * activations(self.network, batches[0][0])
+        room = budget(memory, self.network.device, total * each)
+        self._keeps = total * each <= room
+        self.parts = [
+            (take(x, part), y[part]) for x, y in batches for part in even_parts(count(x), max(1, room // each))
+        ]
+
+    @cached_property
+    def _kept(self) -> list[Linearisation]:
+        return [Linearisation(self.network, x) for x, _ in self.parts]
+
+    def _passes(self) -> Iterator[Linearisation]:
+        if self._keeps:
+            yield from self._kept
+        else:
+            yield from (Linearisation(self.network, x) for x, _ in self.parts)
+
+    def covered(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """v, zero where the posterior is not over a parameter."""
+        return v if self._whole else v * self.mask
+
+    def place(self, theta: Float[Tensor, " P"] | None = None) -> Place:
+        """A point θ, by default θ̃. Cost: one pass over the data."""
+        mean = self.network.mean
+        if theta is None:
+            return Place(mean, tuple(at.f for at in self._passes()))
+        offset = self.covered(theta.to(mean) - mean)
+        return Place(mean + offset, tuple(at.f + at.jvp(offset.unsqueeze(0))[0] for at in self._passes()))
+
+    def directional(self, v: Float[Tensor, " P"]) -> list[Float[Tensor, "_ *C"]]:
+        """J v, part by part."""
+        return [at.jvp(v.unsqueeze(0))[0] for at in self._passes()]
+
+    def transposed(self, u: list[Tensor]) -> Float[Tensor, " P"]:
+        """Jᵀ u of a column given part by part."""
+        parts = [at.vjp(column.unsqueeze(0))[0] for at, column in zip(self._passes(), u, strict=True)]
+        return self.covered(torch.stack(parts).sum(0))
+
+    def curvature(self, q: Gaussian, place: Place) -> Callable[[Tensor], Tensor]:
+        """v (S, P) to (Jᵀ A J / T + Λ) v with the output Hessians A at h(θ)."""
+        maps = [output_hessian(q.likelihood, h, y) for h, (_, y) in zip(place.outputs, self.parts, strict=True)]
+        delta = self.prior(q)
+
+        def product(v: Float[Tensor, "S P"]) -> Float[Tensor, "S P"]:
+            total = torch.zeros_like(v)
+            for at, through in zip(self._passes(), maps, strict=True):
+                total += at.vjp(through(at.jvp(v)))
+            return self.covered(total / q.temperature) + delta * v
+
+        return product
+
+    def prior(self, q: Gaussian) -> Float[Tensor, " P"]:
+        """δ of each parameter."""
+        mean = self.network.mean
+        return q.prior.vector(self.network.space).detach().to(mean)
+
+    def scores(self, q: Gaussian, outputs: list[Tensor] | tuple[Tensor, ...]) -> list[Float[Tensor, "_ *C"]]:
+        """−∂ log p / ∂h / T, part by part."""
+        return [-q.likelihood.score(h, y) / q.temperature for h, (_, y) in zip(outputs, self.parts, strict=True)]
+
+    def gradient(self, q: Gaussian, place: Place) -> Float[Tensor, " P"]:
+        """Of the objective."""
+        return self.transposed(self.scores(q, place.outputs)) + self.covered(self.prior(q) * place.theta)
+
+    def statistics(self, q: Gaussian, place: Place) -> dict[str, Tensor]:
+        """The sums from which the log likelihood of the linear model follows."""
+        found: dict[str, Tensor] = {}
+        for h, (_, y) in zip(place.outputs, self.parts, strict=True):
+            for name, value in q.likelihood.statistics(h, y).items():
+                found[name] = found.get(name, torch.zeros_like(value)) + value
+        return found
+
+
+def data_of(q: Gaussian, data: Data | None) -> Iterator[tuple[Inputs, Tensor]]:
+    """The batches of the data, or those that a structure keeps.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if data is not None:
+        return as_batches(data)
+    (block, *_) = q.structure.blocks
+    if isinstance(block, MatrixFreeBlock) and block.batches:
+        return iter([batch.observation.batch for batch in block.batches])
+    raise ValueError(
+        f"the mode of the linear model depends on the data, and structure={q.structure.structure.name!r} does not keep "
+        "them: pass data=, what the posterior was fitted to."
+    )

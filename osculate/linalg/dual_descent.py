@@ -1,0 +1,191 @@
+"""Stochastic dual descent: (I + XᵀX)⁻¹ u by its dual problem, of which a few rows of X are made at a time."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+#: Momentum ρ, and the share of the steps so far that the average is over: about the last one in so many.
+MOMENTUM, WINDOW = 0.9, 10
+#: Power iterations for the largest eigenvalue of a block, and blocks that are asked.
+ITERATIONS, ASKED = 10, 4
+#: Blocks whose residual is watched, and how often the step may be halved.
+WATCHED, HALVINGS = 4, 12
+#: The step is halved where the residual has grown so far, or has not fallen to this share of itself in so many passes.
+GROWTH, SHARE, PATIENCE = 10.0, 0.99, 10
+
+
+@dataclass(frozen=True)
+class Rows:
+    r"""X by blocks of its rows, each made when it is asked for.
+
+    The kernel X Xᵀ may also be S Y Yᵀ with a positive semi-definite S that does not couple the blocks: S Y in place of
+    X, and Yᵀ in place of Xᵀ. That is the same problem in other dual coordinates, and the method takes the same steps.
+
+    Attributes:
+        sizes: rows of each block.
+        times: number of a block and w (S, p), to X_b w (S, n_b).
+        transposed: number of a block and c (S, n_b), to X_bᵀ c (S, p).
+    """
+
+    sizes: Sequence[int]
+    times: Callable[[int, Tensor], Tensor]
+    transposed: Callable[[int, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class DualSolution:
+    """What :func:`dual_descent` reached.
+
+    Attributes:
+        x: the solutions.
+        residual: the relative residual of each, as far as it was watched.
+        passes: how often all rows were made.
+    """
+
+    x: Float[Tensor, "S p"]
+    residual: Float[Tensor, " S"]
+    passes: int
+
+
+def dual_descent(
+    rows: Rows,
+    right: Float[Tensor, "S p"],
+    *,
+    generator: torch.Generator,
+    start: Float[Tensor, "S p"] | None = None,
+    tolerance: float = 1e-3,
+    max_passes: int = 500,
+) -> DualSolution:
+    r"""Solve (I + XᵀX) x = u for several right-hand sides at once, by descent along random blocks of dual coordinates.
+
+    .. math:: x = u - X^\top \alpha, \quad (I + K) \alpha = X u, \quad K = X X^\top; \qquad
+              v \leftarrow \rho v - \tfrac{1}{\lambda} P_b \big((I + K)(\alpha + \rho v) - X u\big), \quad
+              \alpha \leftarrow \alpha + v
+
+    with P_b the coordinates of one block, all blocks in a new random order in each pass, Nesterov momentum ρ = 0.9 and
+    a geometric average of the iterates over the last tenth of the steps. The noise of the gradient is multiplicative:
+    it vanishes at the solution. The images Xᵀα and Xᵀv are carried along, so that a step makes the rows of one block
+    alone, whatever the number of blocks. [lin2024]
+
+    The step length follows from λ, the largest eigenvalue of the diagonal blocks of I + K, found by power iterations
+    with :data:`ASKED` of them. That is right where the same few directions are large in all blocks. Where the residual
+    grows, or falls no further, the step is halved, and the descent goes on without its velocity, from the start or the
+    average.
+
+    Args:
+        rows: X.
+        right: u.
+        generator: of the order of the blocks, and of the power iterations.
+        start: where to begin; the solutions of a similar problem save passes.
+        tolerance: on ‖u − (I + XᵀX) x‖ / ‖u‖, estimated from :data:`WATCHED` of the blocks.
+        max_passes: over all rows.
+
+    Returns:
+        The solutions. A residual above the tolerance is also a warning that names it.
+
+    Raises:
+        ValueError: a right-hand side that is not finite.
+
+    Cost: a pass is one product with X and one with Xᵀ. The number of passes grows with the condition number of I + K
+    where that of conjugate gradients grows with its root, and falls with the number of blocks: for very many rows.
+    """
+    state = _Descent(rows, right, generator, start)
+    eigenvalue, waited, passes, halved = state.largest_eigenvalue(), 0, 0, 0
+    first = worst = best = float(state.residual().max())
+    while worst > tolerance and passes < max_passes:
+        state.sweep(eigenvalue)
+        passes, waited = passes + 1, waited + 1
+        worst = float(state.residual().max())
+        if worst < SHARE * best:
+            best, waited = worst, 0
+        grown = worst > GROWTH * first
+        if (grown or waited == PATIENCE) and halved < HALVINGS:
+            eigenvalue, halved, waited = 2 * eigenvalue, halved + 1, 0
+            state.rest(back=grown)
+    if not worst <= tolerance:
+        warnings.warn(
+            f"stochastic dual descent reached a relative residual of {worst:.1e} in {passes} passes, not "
+            f"{tolerance:.1e}. Allow more passes, a larger tolerance, a larger prior precision, or use conjugate "
+            "gradients (solver='cg').",
+            stacklevel=2,
+        )
+    return DualSolution(right - state.image[2], state.residual(), passes)
+
+
+class _Descent:
+    """Iterate, velocity and average, in dual coordinates (3, S, n) and as images under Xᵀ (3, S, p); at rest.
+
+    Cost: a pass, and another one for a start.
+    """
+
+    def __init__(
+        self, rows: Rows, right: Float[Tensor, "S p"], generator: torch.Generator, start: Tensor | None
+    ) -> None:
+        if not bool(right.isfinite().all()):
+            raise ValueError("stochastic dual descent met NaN or infinity: the curvature or the prior overflowed.")
+        self.rows, self.right, self.generator, self.steps = rows, right, generator, 0
+        numbers = range(len(rows.sizes))
+        ends = torch.tensor(rows.sizes).cumsum(0).tolist()
+        self.parts = [slice(end - size, end) for end, size in zip(ends, rows.sizes, strict=True)]
+        self.watched = torch.randperm(len(self.parts), generator=generator)[:WATCHED].tolist()
+        self.b = torch.cat([rows.times(number, right) for number in numbers], 1)
+        dual, image = torch.zeros_like(self.b), torch.zeros_like(right)
+        if start is not None:  # a solution x has α = X x
+            dual = torch.cat([rows.times(number, start) for number in numbers], 1)
+            image = torch.stack([rows.transposed(number, dual[:, self.parts[number]]) for number in numbers]).sum(0)
+        self.first = dual, image
+        self.dual, self.image = (torch.stack([each, torch.zeros_like(each), each]) for each in self.first)
+
+    def largest_eigenvalue(self) -> float:
+        """Of I + X_b X_bᵀ over some blocks b."""
+        asked, found = torch.randperm(len(self.parts), generator=self.generator)[:ASKED].tolist(), 0.0
+        for number in asked:
+            shape = (1, self.rows.sizes[number])
+            z = torch.randn(shape, generator=self.generator, dtype=self.b.dtype).to(self.b.device)
+            for _ in range(ITERATIONS):
+                z = z / z.norm()
+                z = z + self.rows.times(number, self.rows.transposed(number, z))
+            found = max(found, float(z.norm()))
+        return found
+
+    def sweep(self, eigenvalue: float) -> None:
+        """One step with each block, in a random order."""
+        for number in torch.randperm(len(self.parts), generator=self.generator).tolist():
+            change = self._slope(
+                number, self.dual[0] + MOMENTUM * self.dual[1], self.image[0] + MOMENTUM * self.image[1]
+            )
+            change = change / -eigenvalue
+            self.dual[1] *= MOMENTUM
+            self.dual[1, :, self.parts[number]] += change
+            self.image[1] *= MOMENTUM
+            self.image[1] += self.rows.transposed(number, change)
+            self.steps += 1
+            share = min(1.0, WINDOW / self.steps)
+            for each in (self.dual, self.image):
+                each[0] += each[1]
+                each[2] += share * (each[0] - each[2])
+
+    def _slope(self, number: int, dual: Tensor, image: Tensor) -> Float[Tensor, "S n"]:
+        """(I + K) α − X u for the coordinates of one block."""
+        part = self.parts[number]
+        return self.rows.times(number, image) + dual[:, part] - self.b[:, part]
+
+    def rest(self, back: bool) -> None:
+        """At the average, or back at the start, without velocity."""
+        for each, first in zip((self.dual, self.image), self.first, strict=True):
+            each[2] = first if back else each[2]
+            each[0], each[1] = each[2], 0
+        self.steps = 0
+
+    def residual(self) -> Float[Tensor, " S"]:
+        """Of the average, ‖Xᵀ((I + K) α − X u)‖ / ‖u‖ by an unbiased estimate of that vector; infinite for NaN."""
+        left = torch.zeros_like(self.right)
+        for number in self.watched:
+            left += self.rows.transposed(number, self._slope(number, self.dual[2], self.image[2]))
+        size = self.right.norm(dim=-1)
+        found = len(self.parts) / len(self.watched) * left.norm(dim=-1) / size.where(size > 0, torch.ones_like(size))
+        return found.nan_to_num(nan=float("inf"))

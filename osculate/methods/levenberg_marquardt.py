@@ -1,0 +1,240 @@
+"""Levenberg–Marquardt with evidence updates: networks of up to a few thousand parameters, in seconds."""
+
+import warnings
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.batches import Data
+from osculate.evidence import log_evidence
+from osculate.inputs import Inputs
+from osculate.likelihoods import Likelihood
+from osculate.methods._base import Method
+from osculate.methods._objective import LARGEST, Balance, Objective
+from osculate.methods.map import MAP
+from osculate.parameters import Network, require_deterministic_layers, trainable
+from osculate.posteriors import Gaussian
+from osculate.priors import Layerwise, Prior
+from osculate.structures import Full
+
+#: The prior by default: one precision for each parameter tensor.
+LAYERWISE = Layerwise()
+#: The noise precision is kept below this, relative to its start.
+SHARPEST = 1e10
+#: The damping μ at the start, its factors after a step that lowers the objective and one that does not, and the trials
+#: of one step.
+DAMPING, EASED, RAISED, TRIALS = 1.0, 1 / 3, 4.0, 20
+#: Decrease of the objective in nats, and length of a step relative to θ, below which the mode is reached.
+DECREASE, LENGTH = 1e-6, 1e-4
+#: Relative violation of the evidence's stationarity below which the hyperparameters are.
+VIOLATION = 1e-4
+
+
+class LevenbergMarquardt(Method):
+    r"""The mode, the prior precisions and the noise scale together, by damped Gauss–Newton steps on all data.
+
+    .. math:: \theta \leftarrow \theta - \Big(\sum_n J_n^\top \Lambda_n J_n + \operatorname{diag}(\delta) + \mu I
+              \Big)^{-1} \nabla_\theta \big[-\log p(D, \theta)\big]
+
+    μ falls by 3 after a step that lowers the negative log joint; a step that does not is tried again with 4 μ. After
+    ``burn_in`` steps, and then every ``every`` of them, the precisions and the noise scale of a Gaussian likelihood
+    take one step of MacKay's fixed point,
+
+    .. math:: \delta_g = \gamma_g / \lVert\theta_g\rVert^2, \qquad
+              \beta = (N C - \textstyle\sum_g \gamma_g) / \mathrm{SSE},
+
+    with precisions kept within [1e-4, 1e6]. [foresee1997; mackay1992]
+
+    In ``osc.train(method, data, epochs=60)`` one epoch is one step; training ends before where steps have become tiny
+    and the evidence is stationary. It is computed in double precision, whatever the type of the network, and without
+    random numbers. The result is a Gaussian posterior over all trained parameters with structure "full", and with the
+    tuned prior and noise.
+
+    Args:
+        model: the network f_θ; training changes it in place.
+        likelihood: p(y|f); the noise scale of a ``Gaussian`` is where tuning starts.
+        prior: p(θ), the precisions at which tuning starts: a number for one precision of all parameters, or an object
+            of ``osc.priors``, which says what shares one.
+        evidence: whether precisions and noise scale are tuned.
+        burn_in: steps before the first update of them.
+        every: steps from one update to the next.
+        memory: what the temporaries of a pass over the data may take, in bytes or as "2GB".
+
+    Raises:
+        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
+        ValueError: a precision that is not positive, fewer steps than make sense, nothing to train, active dropout or
+            batch normalisation in training mode.
+
+    Cost: each step one Jacobian, its Gram matrix in the smaller of P and N·C, and a few factorisations of that.
+
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> net = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 1))
+    >>> method = osc.methods.LevenbergMarquardt(net, osc.likelihoods.Gaussian())
+    >>> done = osc.train(method, (x, torch.sin(3 * x)), epochs=10, progress=False)
+    >>> 0 < done.history[-1]["gamma"] < 19
+    True
+    """
+
+    theta: Tensor
+    precision: Tensor
+    noise: Tensor
+    damping: Tensor
+    waited: Tensor
+    at_rest: Tensor
+    converged: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        prior: float | Prior = LAYERWISE,
+        evidence: bool = True,
+        burn_in: int = 5,
+        every: int = 3,
+        memory: str | int | None = None,
+    ) -> None:
+        super().__init__()
+        start = MAP(model, likelihood, prior)  # which checks them
+        if burn_in < 0 or every < 1:
+            raise ValueError(
+                f"burn_in={burn_in}, every={every}: the evidence is first used after 0 steps or more, and then every "
+                "step or less often."
+            )
+        require_deterministic_layers(model)
+        self.model, self.likelihood = model, likelihood
+        self.evidence, self.every, self.memory = evidence, every, memory
+        network = Network(model, trainable(model))
+        self.prior = start.prior.bind(network.space)
+        self._given = likelihood
+        state = {  # what a resumed run needs: buffers are saved with the network
+            "theta": network.mean.double(),
+            "precision": self.prior.precision.detach().double().clone(),
+            "noise": torch.ones((), dtype=torch.double),  # the variance, relative to that of the given likelihood
+            "damping": torch.full((), DAMPING, dtype=torch.double),
+            "waited": torch.tensor(every - burn_in),  # steps since the last update
+            "at_rest": torch.tensor(False),
+            "converged": torch.tensor(False),
+        }
+        for name, value in state.items():
+            self.register_buffer(name, value)
+        self._objective: Objective | None = None
+
+    def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
+        """Negative log joint per datum at the present prior and noise, in nats, as that of ``MAP``."""
+        return MAP(self.model, self.likelihood, self.prior).loss(x, y, num_data)
+
+    def begin(self, data: Data) -> int:
+        """Take the data, and look at the network where it is; :meth:`step` goes on from there.
+
+        Args:
+            data: read once, and kept in double precision.
+
+        Returns:
+            N.
+
+        Raises:
+            ValueError: empty or non-finite data, targets that do not fit, or a network that is too large.
+        """
+        network = Network(self.model, trainable(self.model)).to(self.theta.device, torch.double)
+        if network.space.size > Full().limit:
+            raise ValueError(
+                f"LevenbergMarquardt factorises matrices of all {network.space.size:,} parameters, and accepts "
+                f"{Full().limit:,}. Train with MAP or MarginalLikelihood, and use osc.laplace with structure='kron'."
+            )
+        as_held = self.theta.to(next(self.model.parameters()).dtype).double()
+        if not torch.equal(as_held, network.mean):  # the network was changed in between
+            self.theta.copy_(network.mean)
+        self._objective = Objective.of(network, self._given, data, self.memory)
+        self._look()
+        return self._objective.num_data
+
+    def _look(self) -> None:
+        """The posterior at θ with the present prior and noise."""
+        self._adopt()
+        self._here = self._required.posterior(self.theta, self.prior, self.likelihood)
+        self._balance = Balance.of(self._here)
+
+    def _adopt(self) -> None:
+        """Prior and likelihood with the present precisions and noise."""
+        self.prior = self.prior.with_precision(self.precision.clone())
+        if self._given.has_noise:
+            self.likelihood = self._given.times(self.noise.sqrt())
+
+    @property
+    def _required(self) -> "Objective":
+        if self._objective is None:
+            raise RuntimeError("LevenbergMarquardt has not seen data yet: use osc.train(method, data, epochs=60).")
+        return self._objective
+
+    def step(self) -> dict[str, int | float]:
+        """Tune where that is due, and take one step.
+
+        Returns:
+            A row of the history: ``train_loss`` (negative log joint, nats per datum), ``log_evidence`` (nats),
+            ``gamma`` (effective number of parameters) and ``damping`` (μ) after the step.
+        """
+        objective = self._required
+        if self.evidence and (bool(self.at_rest) or int(self.waited) >= self.every):
+            self._tune()
+        before, after, theta = self._improved()
+        length = float((theta - self.theta).norm() / theta.norm())
+        self.theta.copy_(theta)
+        self.waited += 1
+        self._write()
+        self._look()
+        self.at_rest.fill_(before - after <= DECREASE and length <= LENGTH)
+        stationary = not self.evidence or self._balance.violation < VIOLATION
+        self.converged.fill_(bool(self.at_rest) and stationary)
+        return {
+            "train_loss": after / objective.num_data,
+            "log_evidence": log_evidence(self._here).item(),
+            "gamma": self._balance.gamma.sum().item(),
+            "damping": self.damping.item(),
+        }
+
+    def _tune(self) -> None:
+        """One step of the fixed point in all precisions and the noise."""
+        self.precision.copy_(self._balance.best_precision)
+        if self._given.has_noise:
+            self.noise.copy_((self.noise * self._balance.noise_ratio).clamp(min=1 / SHARPEST))
+        self.waited.zero_()
+        self._adopt()
+        self._here = self._here.replace(prior=self.prior, likelihood=self.likelihood)
+
+    def _improved(self) -> tuple[float, float, Float[Tensor, " P"]]:
+        """The negative log joint here and after a step, and the parameters there; those here where no step helps."""
+        q, objective, damping = self._here, self._required, self.damping.clone()
+        value, gradient = objective.slope(self.theta, q)
+        for _ in range(TRIALS):
+            damped = q.replace(prior=q.prior.with_precision(q.prior.precision + self.damping))
+            theta = self.theta - damped.precision.solve(gradient)
+            new = objective.value(theta, q)
+            if new <= value:  # not so for NaN
+                self.damping *= EASED
+                return value, new, theta
+            self.damping *= RAISED
+        self.damping.copy_(damping)  # the best that rounding allows
+        return value, value, self.theta.clone()
+
+    @torch.no_grad()
+    def _write(self) -> None:
+        """The parameters into the network."""
+        parts = self._here.network.space.unflatten(self.theta)
+        for name, parameter in self.model.named_parameters():
+            if name in parts:
+                parameter.copy_(parts[name])
+
+    def result(self) -> Gaussian:
+        """The posterior reached so far, with a warning where the evidence has switched off the whole network."""
+        if bool((self.precision >= LARGEST).all()):
+            warnings.warn(
+                f"all precisions are at their bound of {LARGEST:g}: the evidence takes the data for noise around zero, "
+                "and does not come back from there. Start with a smaller noise scale, or with another prior.",
+                stacklevel=2,
+            )
+        q = self._required.posterior(self.theta, self.prior, self.likelihood, Full())
+        network = Network(self.model, q.network.space.names)
+        first_data = self._required.first_data(network.dtype)
+        return Gaussian(network, replace(q.fit, network=network), self.likelihood, self.prior, first_data=first_data)

@@ -1,0 +1,316 @@
+"""Training with the marginal likelihood: prior precisions and noise are learned while the weights are."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate import curvature as curvatures, structures
+from osculate.curvature.columns import Kind
+from osculate.evidence import effective_parameters, log_evidence, maximise_evidence
+from osculate.inputs import Inputs, call
+from osculate.likelihoods import Likelihood
+from osculate.methods._base import Method
+from osculate.methods.laplace import _named, laplace
+from osculate.methods.map import MAP
+from osculate.parameters import Network, ParameterSpace, trainable, undisturbed
+from osculate.posteriors import Gaussian
+from osculate.priors import Layerwise, Prior
+from osculate.registry import choose, lookup
+from osculate.structures import Structure
+
+
+@dataclass(frozen=True)
+class EvidenceUpdates:
+    """When and how the prior precisions and the noise scale are updated.
+
+    Args:
+        update: "fixed_point" (to the maximum at the present weights, see ``osc.maximise_evidence``), or "gradient"
+            (``steps`` steps of Adam on the log evidence, in the logs of the precisions and of the noise scale).
+        burn_in: epochs with the given precisions. With 0 the first update comes before the first epoch.
+        every: epochs from one update to the next.
+        steps: of Adam, for "gradient".
+        lr: of Adam, in logs.
+        noise: whether the noise scale is learned, where the likelihood has one.
+
+    Raises:
+        ValueError: an unknown update, or a number out of its range.
+
+    >>> EvidenceUpdates(burn_in=2, every=3).due(5), EvidenceUpdates(burn_in=2, every=3).due(6)
+    (True, False)
+    """
+
+    update: str = "fixed_point"
+    burn_in: int = 0
+    every: int = 1
+    steps: int = 100
+    lr: float = 0.1
+    noise: bool = True
+
+    def __post_init__(self) -> None:
+        choose("update of the evidence", self.update, UPDATES)
+        for name, least in (("burn_in", 0), ("every", 1), ("steps", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr must be a positive finite number, got {self.lr!r}.")
+
+    def due(self, epoch: int) -> bool:
+        """Whether there is an update behind this epoch, counted from 1."""
+        return epoch > self.burn_in and (epoch - self.burn_in) % self.every == 0
+
+
+def _fixed_point(q: Gaussian, how: EvidenceUpdates) -> Gaussian:
+    with warnings.catch_warnings():  # early in training that is no answer yet, and bounds keep it from becoming one
+        warnings.filterwarnings("ignore", "the evidence has no maximum")
+        return maximise_evidence(q, noise=how.noise)
+
+
+def _gradient(q: Gaussian, how: EvidenceUpdates) -> Gaussian:
+    """Steps of Adam; the eigenvalues of the curvature are computed once."""
+    given = q.prior.precision
+    logs = given.detach().log().clone().requires_grad_()
+    noise = torch.zeros_like(logs.new_zeros(())).requires_grad_()
+    tunes_noise = how.noise and q.likelihood.has_noise
+    optimizer = torch.optim.Adam([logs, noise] if tunes_noise else [logs], lr=how.lr)
+
+    def posterior(logs: Tensor, noise: Tensor) -> Gaussian:
+        prior = q.prior.with_precision(logs.exp())
+        return q.replace(prior=prior, likelihood=q.likelihood.times(noise.exp()) if tunes_noise else q.likelihood)
+
+    for _ in range(how.steps):
+        optimizer.zero_grad()
+        with torch.enable_grad():
+            (-log_evidence(posterior(logs, noise))).backward()
+        optimizer.step()
+    return posterior(logs.detach(), noise.detach())
+
+
+#: The updates by name.
+UPDATES: dict[str, Callable[[Gaussian, EvidenceUpdates], Gaussian]] = {
+    "fixed_point": _fixed_point,
+    "gradient": _gradient,
+}
+#: Precisions are kept below this many times N. A larger one holds parameters at zero for good: the network could not
+#: come back from a layer that is small early in training, and steps of plain gradient descent would not be stable.
+LARGEST = 10.0
+#: One precision for each parameter tensor, and a full update after each epoch.
+LAYERWISE, EACH_EPOCH = Layerwise(1.0), EvidenceUpdates()
+
+
+class MarginalLikelihood(Method):
+    r"""Weights by the log joint, prior precisions and noise scale by the Laplace evidence, in turns.
+
+    .. math:: \theta \leftarrow \arg\max_\theta \; \tfrac1T \log p(D \mid \theta, \sigma) + \log p(\theta \mid \delta),
+              \qquad (\delta, \sigma) \leftarrow \arg\max_{\delta, \sigma} \; \log p(D \mid \delta, \sigma)
+
+    The first by minibatch steps on the negative log joint per datum, as ``MAP`` has it, with the present precisions.
+    The second after whole epochs, with the curvature at the present weights in evaluation mode. No validation data are
+    needed. The weights, precisions and noise of the largest log evidence are kept, and the result is the Gaussian
+    there; the module itself stays as the last epoch leaves it. [immer2021b]
+
+    With ``burn_in=0`` the first update comes before the first epoch, so that an initial precision that is far too large
+    cannot shrink the network to a constant, from which training hardly returns. Parameters that are all zero tell
+    nothing about their precision, and keep the one that they have. No precision becomes larger than 10 N: parameters
+    that are small early in training are not held at zero for good.
+
+    Each row of the history that follows an update also has ``log_evidence`` (nats per datum), ``effective_parameters``,
+    ``noise_factor`` (on the given noise scale, where it is learned), and each precision by the name of its tensor or
+    group (not those of a ``Diagonal`` prior).
+
+    Layers before a normalisation do not change the function when they are rescaled, and their precisions drift
+    together with their norms; use networks without (``osc.networks.FixupResNet``), or
+    ``osc.priors.Grouped``.
+
+    Args:
+        model: the network f_θ; training changes it in place.
+        likelihood: p(y|f); where it has a noise scale, the one that learning starts at.
+        prior: p(θ), with the precisions that learning starts at: one for each parameter tensor, or an object of
+            ``osc.priors``. A number is the precision of an isotropic prior, learned too.
+        settings: when and how precisions and noise are updated.
+        structure: of the curvature, by name or an object of ``osc.structures``.
+        curvature: "ggn", "fisher" (one sampled label for each datum: cheaper, and about as good), …
+        temperature: T of the likelihood. Where the data hold K augmented copies of each, N is overstated, and T = K
+            undoes that; copies that are drawn anew in each epoch are like more data, and T below 1 says so.
+
+    Raises:
+        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
+        ValueError: a value that is not positive, or precisions that do not fit the network; after training, no epoch
+            with an update.
+
+    Cost: beside training, one pass for the curvature at each update, and one at the end; twice the memory of the
+        network.
+
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> y = torch.sin(3 * x) + 0.1 * torch.randn(40, 1)
+    >>> net = nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 1))
+    >>> method = osc.methods.MarginalLikelihood(net, osc.likelihoods.Gaussian())
+    >>> done = osc.train(method, (x, y), epochs=3, progress=False)
+    >>> done.posterior
+    Gaussian(structure='kron', P=61, N=40, likelihood=Gaussian, prior=Layerwise)
+    """
+
+    precision: Tensor
+    noise: Tensor
+    kept_precision: Tensor
+    kept_noise: Tensor
+    kept_evidence: Tensor
+    kept_epoch: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        prior: float | Prior = LAYERWISE,
+        settings: EvidenceUpdates = EACH_EPOCH,
+        structure: str | Structure = "kron",
+        curvature: str | Kind = "ggn",
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        checked = MAP(model, likelihood, prior)
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ValueError(f"the temperature must be positive and finite, got {temperature}.")
+        self.model = model
+        self.settings, self.temperature = settings, temperature
+        self.structure = _named(structure, "structure", structures.REGISTRY, Structure)
+        self.curvature = _named(curvature, "curvature", curvatures.REGISTRY, Kind)
+        network = Network(model, trainable(model))
+        #: The weights of the largest evidence; parameters and buffers, so that they are saved with the others.
+        self.kept = network.module
+        self._given, self._family = likelihood, checked.prior.bind(network.space)
+        self._posterior: Gaussian | None = None
+        start = self._family.precision.detach()
+        for name in ("precision", "kept_precision"):
+            self.register_buffer(name, start.clone())
+        for name in ("noise", "kept_noise"):
+            self.register_buffer(name, start.new_ones(()))
+        self.register_buffer("kept_evidence", start.new_full((), -math.inf))
+        self.register_buffer("kept_epoch", torch.zeros((), dtype=torch.long))
+
+    @property
+    def prior(self) -> Prior:
+        """p(θ|δ) with the present precisions."""
+        return self._family.with_precision(self.precision)
+
+    @property
+    def likelihood(self) -> Likelihood:  # type: ignore[override]  # it follows from a buffer, also after a resume
+        """p(y|f) with the present noise scale."""
+        return self._likelihood(self.noise)
+
+    def _likelihood(self, noise: Tensor) -> Likelihood:
+        return self._given.times(noise.clone()) if self._learns_noise else self._given
+
+    @property
+    def _learns_noise(self) -> bool:
+        return self.settings.noise and self._given.has_noise
+
+    def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
+        """Negative log joint per datum, -(1/B) Σ log p(y|f)/T - (1/N) log p(θ|δ), in nats.
+
+        Args:
+            x: inputs of the batch, (B, ...), or several in a tuple or mapping.
+            y: targets of the batch, (B, ...).
+            num_data: N, the size of the whole data set.
+        """
+        f = call(self.model, x)
+        likelihood = self.likelihood
+        likelihood.check(f, y)
+        learned = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+        fit = likelihood.log_prob(f, y).sum() / len(y) / self.temperature
+        return -fit - self.prior.log_prob(learned) / num_data
+
+    def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """A first update at the initial weights, unless there is a burn-in."""
+        if not self.settings.burn_in:
+            self._updated(data, 0)
+
+    def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
+        """Update precisions and noise where that is due, and keep them and the weights where the evidence is best."""
+        if epochs < self.settings.burn_in + self.settings.every:
+            raise self._without_update(f"{epochs} epochs")
+        if not self.settings.due(epoch):
+            return {}
+        q = self._updated(data, epoch)
+        evidence = log_evidence(q).detach() / q.num_data
+        if evidence.to(self.kept_evidence) > self.kept_evidence:
+            self.kept.load_state_dict(self.model.state_dict())
+            self.kept_precision.copy_(self.precision)
+            self.kept_noise.copy_(self.noise)
+            self.kept_evidence.copy_(evidence)
+            self.kept_epoch.fill_(epoch)
+        row = {"log_evidence": evidence.item(), "effective_parameters": sum(effective_parameters(q).values())}
+        if self._learns_noise:
+            row["noise_factor"] = self.noise.item()
+        return row | self._precisions(q.network.space)
+
+    def _updated(self, data: Iterable[tuple[Inputs, Tensor]], epoch: int) -> Gaussian:
+        """The posterior at the present weights with updated precisions and noise, which are written down."""
+        q = self._fitted(self.model, self.prior, self.likelihood, data, epoch)
+        new = lookup("update of the evidence", self.settings.update, UPDATES)(q, self.settings)
+        silent = q.prior.totals(q.mean.square(), q.network.space) == 0  # parameters that are all zero
+        precision = torch.where(silent, q.prior.precision, new.prior.precision)
+        if self._learns_noise:
+            squared = torch.as_tensor(new.likelihood.curvature_scale(q.likelihood))  # (old scale / new scale)²
+            self.noise.mul_(squared.rsqrt().to(self.noise))
+        self.precision.copy_(precision.clamp(max=LARGEST * q.num_data))
+        return q.replace(prior=self._family.with_precision(self.precision.clone()), likelihood=self.likelihood)
+
+    def _fitted(
+        self, model: nn.Module, prior: Prior, likelihood: Likelihood, data: Iterable[tuple[Inputs, Tensor]], epoch: int
+    ) -> Gaussian:
+        """The Gaussian at these weights, as they predict; sampled labels follow from the number of the epoch."""
+        names = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        gpus = [self.precision.device] if self.precision.is_cuda else []
+        choice: dict[str, Any] = {"structure": self.structure, "curvature": self.curvature}
+        with undisturbed(model), torch.random.fork_rng(gpus):
+            torch.manual_seed(epoch)
+            q = laplace(model.eval(), likelihood, data, prior=prior, subset=names, **choice)
+        return q.replace(temperature=self.temperature)
+
+    def _precisions(self, space: ParameterSpace) -> dict[str, float]:
+        """Precisions by what they belong to; none where each parameter has its own."""
+        if self._family.per_tensor(space) is None:
+            return {}
+        labels, values = self._family.members(space), self.precision.reshape(-1).tolist()
+        return {f"precision {label}": value for label, value in zip(labels, values, strict=True)}
+
+    def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """Fit the posterior at the weights, precisions and noise of the largest evidence."""
+        epoch = int(self.kept_epoch)
+        if not epoch:
+            raise self._without_update("this training")
+        prior = self._family.with_precision(self.kept_precision.clone())
+        q = self._fitted(self.kept, prior, self._likelihood(self.kept_noise), data, epoch)
+        _warn_of_collapse(q)
+        self._posterior = q
+
+    def _without_update(self, what: str) -> ValueError:
+        burn_in, every = self.settings.burn_in, self.settings.every
+        return ValueError(
+            f"no update of the precisions falls within {what}: with burn_in={burn_in} and every={every} the first is "
+            f"due behind epoch {burn_in + every}. Train longer, or update earlier."
+        )
+
+    def result(self) -> Gaussian:
+        """The posterior at the largest evidence of the training."""
+        if self._posterior is None:
+            raise RuntimeError("this method has not been trained: use osc.train(method, data).")
+        return self._posterior
+
+
+def _warn_of_collapse(q: Gaussian) -> None:
+    determined = sum(effective_parameters(q).values())
+    if determined <= q.fit.plan.outputs:
+        warnings.warn(
+            f"the data determine {determined:.1f} parameters, no more than the network has outputs: it has become a "
+            "constant. Where the inputs do tell about the targets, the first precisions were too large for the "
+            "burn-in: start with smaller ones, or with burn_in=0.",
+            stacklevel=2,
+        )

@@ -1,0 +1,144 @@
+"""A Gaussian from the path of stochastic gradient descent."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.inputs import Inputs
+from osculate.likelihoods import Likelihood
+from osculate.methods.map import MAP
+from osculate.parameters import Network, trainable
+from osculate.posteriors import Snapshots
+from osculate.posteriors.samples import batch_normalisation, refusal
+from osculate.priors import Prior
+
+#: The least variance of a parameter: one that never moves has none.
+SMALLEST = 1e-30
+
+
+class SWAG(MAP):
+    r"""Snapshots along training, summed up as a Gaussian: SWA-Gaussian. [maddox2019]
+
+    .. math:: \bar\theta = \frac1K \sum_k \theta_k, \qquad \sigma^2 = \frac1K \sum_k (\theta_k - \bar\theta)^2, \qquad
+              d_k = \theta_k - \bar\theta_k
+
+    The loss is that of :class:`osculate.methods.MAP`. After the share `burn_in` of the epochs, every `every` epochs'
+    end gives a snapshot θ_k; mean and variance run over all of them (Welford's recursion, which does not cancel as
+    E[θ²] − E[θ]² does; at least 1e-30), and the last `rank` deviations from the running mean are kept.
+
+    What the path says depends on how it is run: plain descent with a constant, rather high rate explores around the
+    mode (``osc.train(method, data, optimizer="sgd", schedule="constant", lr=1e-2)``); with a rate that falls to zero
+    the snapshots come to lie on each other. Batch normalisation keeps statistics of single weights, which neither the
+    mean nor a sample has: for such a network :meth:`Snapshots.variance` is right (to choose a subnetwork), and
+    predictions are refused.
+
+    Args:
+        model: the network, possibly trained already; training changes it in place.
+        likelihood: p(y|f).
+        prior: p(θ): a precision, or an object of ``osculate.priors``.
+        rank: the number of deviations that are kept, at least 2; 0 for a diagonal Gaussian.
+        burn_in: the share of the epochs, from 0 to below 1, before the first snapshot can be taken.
+        every: epochs between snapshots.
+
+    Raises:
+        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
+        ValueError: a value out of its range, or no parameter that is trained.
+
+    Warns: where the network has batch normalisation.
+
+    Cost: that of training, and (rank + 2) P numbers of memory.
+
+    >>> import osculate as osc
+    >>> data = torch.randn(20, 2), torch.randn(20, 1)
+    >>> method = SWAG(nn.Linear(2, 1), osc.likelihoods.Gaussian(), rank=2)
+    >>> done = osc.train(method, data, epochs=8, optimizer="sgd", schedule="constant", lr=1e-2, progress=False)
+    >>> done.posterior
+    Snapshots(rank=2, P=3, likelihood=Gaussian)
+    """
+
+    count: Tensor
+    planned: Tensor
+    mean: Tensor
+    squares: Tensor
+    deviations: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        prior: float | Prior = 1.0,
+        rank: int = 20,
+        burn_in: float = 0.5,
+        every: int = 1,
+    ) -> None:
+        super().__init__(model, likelihood, prior)
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0 or rank == 1:
+            raise ValueError(f"rank must be 0 (diagonal) or a whole number of at least 2, got {rank!r}.")
+        if not 0 <= burn_in < 1:
+            raise ValueError(f"burn_in is a share of the epochs, at least 0 and below 1, got {burn_in!r}.")
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"every must be a whole number of epochs, at least 1, got {every!r}.")
+        self.rank, self.burn_in, self.every = rank, burn_in, every
+        self._names = trainable(model)
+        theta = self._theta()
+        if name := batch_normalisation(model):
+            warnings.warn(f"{refusal(name)} The variances of the weights will be right.", stacklevel=2)
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.register_buffer("planned", torch.zeros((), dtype=torch.long))
+        self.register_buffer("mean", torch.zeros_like(theta))
+        self.register_buffer("squares", torch.zeros_like(theta))
+        self.register_buffer("deviations", theta.new_zeros(rank, len(theta)))
+
+    def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, int | float]:
+        """Take a snapshot, where one is due; "snapshots" in the history counts them."""
+        after = epoch - int(self.burn_in * epochs)
+        if after > 0 and after % self.every == 0:
+            self._require_same_plan(epochs)
+            self._take(self._theta())
+        return {"snapshots": int(self.count)}
+
+    @torch.no_grad()
+    def _take(self, theta: Float[Tensor, " P"]) -> None:
+        """One step of Welford's recursion."""
+        self.count += 1
+        before = theta - self.mean
+        self.mean += before / self.count
+        after = theta - self.mean
+        self.squares += before * after
+        if self.rank:
+            self.deviations[(self.count - 1) % self.rank] = after
+
+    def result(self) -> Snapshots:  # type: ignore[override]
+        """The Gaussian of the snapshots so far.
+
+        Raises:
+            ValueError: fewer than two snapshots.
+        """
+        count = int(self.count)
+        if count < 2:
+            raise ValueError(
+                f"SWAG has {count} snapshot{'s' * (count != 1)}, and a variance needs two: train for more epochs (they "
+                f"begin after the share burn_in={self.burn_in:g} of them, every {self.every})."
+            )
+        network = Network(self.model, self._names)
+        network.module.eval()
+        with torch.no_grad():
+            for name, value in network.space.unflatten(self.mean).items():
+                network.module.get_parameter(name).copy_(value)
+        diagonal = (self.squares / count).clamp(min=SMALLEST)
+        return Snapshots(network, self.likelihood, diagonal, self.deviations[:count].clone())
+
+    def _theta(self) -> Float[Tensor, " P"]:
+        return torch.cat([self.model.get_parameter(name).detach().reshape(-1) for name in self._names])
+
+    def _require_same_plan(self, epochs: int) -> None:
+        """A resumed run must take the snapshots that the whole one would have taken."""
+        if self.count > 0 and self.planned != epochs:
+            raise ValueError(
+                f"the snapshots so far belong to a run of {int(self.planned)} epochs, and burn_in={self.burn_in:g} is "
+                f"a share of them: resume with epochs={int(self.planned)}, or train anew."
+            )
+        self.planned.fill_(epochs)

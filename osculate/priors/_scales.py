@@ -1,0 +1,177 @@
+"""Which parameters' scale a network undoes: what each tensor of one forward pass is proportional to."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from osculate.inputs import Inputs
+from osculate.parameters import Network, trainable
+
+#: The parameters, by number, that a tensor is proportional to the product of; a tuple in order, with repetitions.
+Factors: TypeAlias = tuple[int, ...]
+
+#: Operations by what they do to factors; of methods and in-place variants the bare name.
+PRODUCTS = frozenset({"mul", "multiply", "matmul", "rmatmul", "mm", "bmm", "rmul", "imul", "einsum"})
+LAYERS = frozenset({"linear", "bilinear", *(f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3))})
+SUMS = frozenset({"add", "sub", "iadd", "isub", "radd", "rsub", "cat", "concat", "stack", "addcmul"})
+NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "normalize"})
+KEEPING = frozenset(
+    {
+        *("relu", "leaky_relu", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "interpolate"),
+        *(f"{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_max", "adaptive_avg") for n in (1, 2, 3)),
+        *(
+            "mean",
+            "sum",
+            "amax",
+            "amin",
+            "abs",
+            "neg",
+            "clone",
+            "contiguous",
+            "detach",
+            "to",
+            "float",
+            "double",
+            "half",
+        ),
+        *("reshape", "view", "view_as", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as"),
+        *("permute", "transpose", "t", "T", "mT", "movedim", "swapaxes", "swapdims", "flip", "roll", "repeat", "tile"),
+        *("chunk", "split", "unbind", "narrow", "select", "index_select", "getitem", "tensor_split", "diagonal"),
+        *("broadcast_to", "type_as", "pixel_shuffle", "pixel_unshuffle", "unfold", "fold", "upsample"),
+    }
+)
+#: Questions about a tensor that do not look at its values.
+SHAPES = frozenset(
+    {"size", "dim", "shape", "ndim", "dtype", "device", "numel", "len", "stride", "requires_grad", "grad"}
+)
+
+
+class Watch(TorchFunctionMode):
+    """Follows the factors of every tensor, and which of them a normalisation takes away or another operation sees.
+
+    Args:
+        theta: the parameters by name.
+    """
+
+    def __init__(self, theta: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._factors: dict[int, Factors] = {id(t): (number,) for number, t in enumerate(theta.values())}
+        self._kept: list[Tensor] = list(theta.values())  # an id stays taken for as long as its tensor lives
+        self._parent = list(range(len(theta)))
+        self._seen: set[int] = set()
+        self._normalised: set[int] = set()
+
+    def root(self, number: int) -> int:
+        """The number that stands for all parameters of which the scales belong together."""
+        while self._parent[number] != number:
+            number = self._parent[number]
+        return number
+
+    def factors(self, tensor: object) -> Factors:
+        """Of a tensor."""
+        return tuple(sorted(self.root(number) for number in self._factors.get(id(tensor), ())))
+
+    def see(self, *factors: Factors) -> None:
+        """Some operation depends on these scales."""
+        self._seen.update(number for each in factors for number in each)
+
+    def groups(self) -> dict[int, list[int]]:
+        """The numbers of the parameters of each group whose scale nothing sees but normalisations."""
+        seen, normalised = {self.root(n) for n in self._seen}, {self.root(n) for n in self._normalised}
+        found: dict[int, list[int]] = {}
+        for number in range(len(self._parent)):
+            if (root := self.root(number)) in normalised - seen:
+                found.setdefault(root, []).append(number)
+        return found
+
+    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Run the operation, then note the factors of what it returned."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "").strip("_")
+        if name == "get":  # of an attribute: the name is that of its descriptor
+            name = getattr(func, "__self__", func).__name__
+        before = [self.factors(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        output = func(*args, **kwargs)
+        if any(before) and name not in SHAPES and not name.startswith("is_"):
+            self._note(self._result(name, args, kwargs, before), output)
+        return output
+
+    def _note(self, factors: Factors, output: object) -> None:
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, Tensor):
+                self._factors[id(tensor)] = factors
+                self._kept.append(tensor)
+
+    def _result(self, name: str, args: tuple, kwargs: dict, before: list[Factors]) -> Factors:
+        if name in LAYERS or name in ("multi_head_attention_forward", "addmm"):
+            return self._layer(name, args, kwargs, before)
+        if name in PRODUCTS:
+            return tuple(sorted(number for factors in before for number in factors))
+        if name in SUMS:
+            numbers = [a for a in args if isinstance(a, int | float)] if name not in ("cat", "concat", "stack") else []
+            return self._sum([*before, *[() for _ in numbers]])
+        if name in KEEPING or (name in ("div", "truediv", "itruediv") and not any(before[1:])):
+            self.see(*before[1:])
+            return before[0]
+        if name in NORMS:
+            self._normalised.update(before[0])
+            self.see(*before[1:])
+            return ()
+        self.see(*before)
+        return ()
+
+    def _layer(self, name: str, args: tuple, kwargs: dict, before: list[Factors]) -> Factors:
+        """x W + b."""
+        if name == "multi_head_attention_forward":  # the scales of all but the last projection are seen
+            weight, bias = (kwargs.get(key, args[n] if n < len(args) else None) for key, n in ATTENTION)
+            last = [self.factors(weight), self.factors(bias)]
+            self.see(*(factors for factors in before if factors not in last))
+            return self._sum(last if bias is not None else last[:1])
+        bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
+        product = Counter(before[0]) + Counter(before[1])
+        factors = tuple(sorted(product.elements()))
+        return factors if bias is None else self._sum([factors, self.factors(bias)])
+
+    def _sum(self, terms: list[Factors]) -> Factors:
+        """Of terms with the same factors; single ones become one."""
+        first = terms[0]
+        for term in terms[1:]:
+            if term == first:
+                continue
+            if len(term) != 1 or len(first) != 1:
+                self.see(*terms)
+                return ()
+            self._parent[max(term[0], first[0])] = min(term[0], first[0])
+            first = (min(term[0], first[0]),)
+        return first
+
+
+#: The last projection of F.multi_head_attention_forward, as keywords and positions.
+ATTENTION = (("out_proj_weight", 11), ("out_proj_bias", 12))
+
+
+def normalised_groups(model: nn.Module, x: Inputs) -> dict[str, list[str]]:
+    """The parameters of each group whose scale a normalisation undoes, and those of all others as "unnormalised"."""
+    network = Network(model, trainable(model))
+    network.module.eval()
+    names = network.space.names
+    with torch.inference_mode(False), torch.enable_grad():
+        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
+        watch = Watch(theta)
+        with watch:
+            f = network(x, theta)
+    watch.see(watch.factors(f))
+    groups: dict[str, list[str]] = {}
+    for members in watch.groups().values():
+        first = names[members[0]]
+        layer = first.rpartition(".")[0] or first
+        groups[first if layer in groups else layer] = [names[number] for number in members]
+    inside = {name for members in groups.values() for name in members}
+    if others := [name for name in names if name not in inside]:
+        groups["unnormalised"] = others
+    return groups

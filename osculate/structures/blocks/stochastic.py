@@ -1,0 +1,150 @@
+"""A matrix-free block whose solves are stochastic dual descent: a step makes the rows of some data alone."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.curvature.linearisation import Linearisation
+from osculate.curvature.products import OutputMap, activations
+from osculate.linalg import Rows, dual_descent
+from osculate.memory import budget, even_parts
+from osculate.structures.blocks._base import Delta
+from osculate.structures.blocks.batch import Batch
+from osculate.structures.blocks.matrix_free import NUMBERS, MatrixFreeBlock, MatrixFreePrecision
+
+#: Data in a block of dual coordinates at most, and how many blocks there are at least: momentum averages over ten.
+DATA, BLOCKS = 128, 16
+#: Vectors, in dual and primal coordinates, that a solve holds for each right-hand side.
+MEMORY = 8
+#: Copies of its activations that the graphs of a linearised network hold.
+COPIES = 6
+#: On relative residuals, where none is given.
+TOLERANCE = 3e-2
+
+
+@dataclass(frozen=True, eq=False)
+class StochasticBlock(MatrixFreeBlock):
+    """The data, passed over in small random blocks."""
+
+    @cached_property
+    def parts(self) -> list[tuple[Batch, Tensor]]:
+        """All data in blocks of nearly equal size, drawn once from the batches."""
+        generator, found = torch.Generator().manual_seed(self.accuracy.seed), []
+        most = min(DATA, -(-sum(len(batch.f) for batch in self._present()) // BLOCKS))
+        for batch in self._present():
+            order = torch.randperm(len(batch.f), generator=generator).to(batch.f.device)
+            found += [(batch, order[part]) for part in even_parts(len(order), most)]
+        return found
+
+    @cached_property
+    def activations(self) -> int:
+        """How many numbers a forward pass keeps for one datum."""
+        batch = self._present()[0]
+        return activations(batch.network, batch.observation.x)
+
+    @cached_property
+    def _keeps(self) -> bool:
+        """Whether the recorded passes of all data fit into the memory that all products share."""
+        first = self.batches[0]
+        total = sum(len(batch.f) for batch in self.batches) * COPIES * self.activations * first.f.itemsize
+        return total <= budget(None, first.f.device, total)
+
+    @cached_property
+    def _kept(self) -> dict[int, tuple[Linearisation, OutputMap]]:
+        return {}
+
+    def at(self, number: int) -> tuple[Linearisation, OutputMap]:
+        """The network around its mode for one block, and u -> Λ u for its outputs; the last one is kept, or all."""
+        if number not in self._kept:
+            if not self._keeps:
+                self._kept.clear()
+            batch, part = self.parts[number]
+            self._kept[number] = batch.at(part)
+        return self._kept[number]
+
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "StochasticPrecision":
+        return StochasticPrecision(*vars(super().precision(scale, delta)).values())
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    r"""X = scale · Λ J D^{-1/2} and Yᵀ = D^{-1/2} Jᵀ by blocks of data: I + X Yᵀ is the dual matrix, in output space.
+
+    With Λ_n = S_n S_nᵀ its coordinates are S_n times those of I + X̂ X̂ᵀ, X̂ = √scale Sᵀ J D^{-1/2}.
+    """
+
+    block: StochasticBlock
+    scale: float
+    root: Float[Tensor, " p"]
+
+    def rows(self) -> Rows:
+        """Both, for the solver."""
+        sizes = [len(part) * batch.f[0].numel() for batch, part in self.block.parts]
+        return Rows(sizes, self.times, self.transposed)
+
+    def _some(self, number: int, vectors: int) -> list[slice]:
+        """Which vectors to take at once."""
+        batch, part = self.block.parts[number]
+        numbers = 2 * batch.network.space.size + len(part) * self.block.activations
+        return even_parts(vectors, batch.observation.memory // (2 * batch.f.itemsize * numbers))
+
+    def times(self, number: int, w: Float[Tensor, "S p"]) -> Float[Tensor, "S n"]:
+        """Rows of X."""
+        at, output_map = self.block.at(number)
+        theta = torch.empty_like(w)
+        theta[:, self.block.positions] = w / self.root
+        found = [self.scale * output_map(at.jvp(theta[some])) for some in self._some(number, len(w))]
+        return torch.cat(found).flatten(1).detach()
+
+    def transposed(self, number: int, c: Float[Tensor, "S n"]) -> Float[Tensor, "S p"]:
+        """Columns of Yᵀ."""
+        at, _ = self.block.at(number)
+        found = [at.vjp(c[some].reshape(-1, *at.f.shape)) for some in self._some(number, len(c))]
+        return torch.cat(found)[:, self.block.positions] / self.root
+
+
+@dataclass(frozen=True, eq=False)
+class StochasticPrecision(MatrixFreePrecision):
+    r"""Λ = scale · G + D whose solves are the dual problem's: with X̂ = scale^{1/2} Sᵀ J D^{-1/2},
+
+    .. math:: D^{1/2} \Lambda^{-1} D^{1/2} = (I + \hat X^\top \hat X)^{-1}
+              = I - \hat X^\top (I + \hat X \hat X^\top)^{-1} \hat X
+    """
+
+    def _whitened(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return v / self.base.diagonal.sqrt()
+
+    def _coloured(self, x: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return x / self.base.diagonal.sqrt()
+
+    def _uncoloured(self, theta: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return theta * self.base.diagonal.sqrt()
+
+    def _solution(self, right: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        assert isinstance(self.curvature, StochasticBlock)
+        rows = _Kernel(self.curvature, float(self.scale), self.base.diagonal.sqrt()).rows()
+        step = max(1, NUMBERS // (MEMORY * (sum(rows.sizes) + right.shape[-1])))
+        starts = [None] * len(right) if start is None else start.split(step)
+        found = [self._solved(rows, *each) for each in zip(right.split(step), starts, strict=False)]
+        return torch.cat([x for x, _ in found]), torch.cat([remainder for _, remainder in found])
+
+    def _solved(self, rows: Rows, right: Float[Tensor, "S p"], start: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Some right-hand sides, and what of them is left after one more pass."""
+        with torch.no_grad():
+            x = dual_descent(
+                rows,
+                right,
+                start=start,
+                generator=torch.Generator().manual_seed(self.accuracy.seed),
+                tolerance=self._tolerance,
+                max_passes=self.accuracy.max_products,
+            ).x
+            size = self.base.diagonal.sqrt()
+            return x, right - x - float(self.scale) * self.curvature.product(x / size) / size
+
+    @property
+    def _tolerance(self) -> float:
+        return TOLERANCE if self.accuracy.tolerance is None else self.accuracy.tolerance

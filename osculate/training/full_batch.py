@@ -1,0 +1,134 @@
+"""Training by steps that each take all data: no batches, no learning rate, no optimiser."""
+
+import csv
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from osculate.batches import Data
+from osculate.files import write_text
+from osculate.inputs import moved
+from osculate.methods import LevenbergMarquardt
+from osculate.progress import track
+from osculate.tensorfiles import fill, read_tensors, write_tensors
+from osculate.training.epochs import Fixed
+from osculate.training.settings import Settings
+
+CHECKPOINT = "last.safetensors"
+LOG = "training.csv"
+HEADER = "osculate.training"
+#: Settings of training in batches, which mean nothing here.
+OF_BATCHES = ("batch_size", "lr", "optimizer", "schedule", "patience")
+
+History = list[dict[str, int | float]]
+
+
+def fit(
+    method: LevenbergMarquardt,
+    data: Data,
+    validation: Data | None,
+    settings: Settings,
+    *,
+    folder: Path | None,
+    resume: bool,
+    device: str,
+    progress: bool,
+) -> History:
+    """Run the steps and return the history; see :func:`osculate.training.train`."""
+    _require_meaning(settings)
+    held_out = None if validation is None else Fixed(validation, settings.batch_size)
+    state = None if folder is None else folder / CHECKPOINT
+    history: History = []
+    with _on(method, device):
+        found = _read(state, method) if state is not None and resume and state.exists() else None
+        size = method.begin(data)
+        if found is not None:
+            history = _history(found, method, size, folder)
+        for epoch in track(_steps(method, len(history), settings.epochs), "training", settings.epochs, progress):
+            started = time.perf_counter()
+            row: dict[str, int | float] = {"epoch": epoch, **method.step()}
+            if held_out is not None:
+                row["validation_nll"] = _nll(method, held_out)
+            history.append({**row, "seconds": round(time.perf_counter() - started, 3)})
+            if state is not None:
+                _write(state, method, history, size)
+    return history
+
+
+def _require_meaning(settings: Settings) -> None:
+    usual = Settings()
+    if changed := [name for name in OF_BATCHES if getattr(settings, name) != getattr(usual, name)]:
+        raise ValueError(
+            f"LevenbergMarquardt takes steps on all data, so that {', '.join(changed)} mean nothing. Leave them out: "
+            "epochs is the number of steps."
+        )
+
+
+def _steps(method: LevenbergMarquardt, done: int, wanted: int) -> Iterator[int]:
+    """The numbers of the steps to come, until the method has converged."""
+    for epoch in range(done + 1, wanted + 1):
+        if bool(method.converged):
+            return
+        yield epoch
+
+
+@contextmanager
+def _on(method: LevenbergMarquardt, device: str) -> Iterator[None]:
+    """Move the method to a device, and back to its own."""
+    own = method.theta.device
+    try:
+        method.to(own if device == "auto" else torch.device(device))
+        yield
+    finally:
+        method.to(own)
+
+
+@torch.no_grad()
+def _nll(method: LevenbergMarquardt, held_out: Fixed) -> float:
+    """Mean NLL of the held-out data, in nats per datum."""
+    where = method.theta.device
+    parts: list[Tensor] = [method.log_prob(moved(x, where), y.to(where)).sum() for x, y in held_out]
+    return -float(sum(parts)) / held_out.num_data
+
+
+def _about(method: LevenbergMarquardt, num_data: int) -> dict[str, Any]:
+    """What a checkpoint must agree on with the run that goes on from it."""
+    return {"num_data": num_data, "evidence": method.evidence, "every": method.every}
+
+
+def _write(path: Path, method: LevenbergMarquardt, history: History, num_data: int) -> None:
+    """The state of the run and its log, each aside first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(path, method.state_dict(), HEADER, {"history": history, "about": _about(method, num_data)})
+    text = StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(history[0]))
+    writer.writeheader()
+    writer.writerows(history)
+    write_text(path.parent / LOG, text.getvalue())
+
+
+def _read(path: Path, method: LevenbergMarquardt) -> dict[str, Any]:
+    """Put the tensors of a checkpoint into the method, and give back the rest."""
+    metadata, tensors = read_tensors(path)
+    if HEADER not in metadata:
+        raise ValueError(f"{str(path)!r} is no checkpoint of this kind of training. Use another folder.")
+    fill(method, tensors, path)
+    return json.loads(metadata[HEADER])
+
+
+def _history(found: dict[str, Any], method: LevenbergMarquardt, num_data: int, folder: Path | None) -> History:
+    """The rows of a checkpoint, refused where it belongs to another run."""
+    for name, here in _about(method, num_data).items():
+        if found["about"][name] != here:
+            raise ValueError(
+                f"the checkpoint in {folder} was made with {name}={found['about'][name]}, and this run has "
+                f"{name}={here}. Resume with the same settings and data, or use another folder."
+            )
+    return found["history"]
