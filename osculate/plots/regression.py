@@ -46,7 +46,7 @@ def regression_bands(
     figure, axes = panels(-(-len(bands) // 2), min(2, len(bands)), 4.6, 2.9, sharex=True, sharey=True)
     for index, (label, band) in enumerate(bands.items()):
         ax = axes.flat[index]
-        _panel(ax, band, np.asarray(x), np.asarray(y), gaps, colour(label, index))
+        draw_band(ax, band, np.asarray(x), np.asarray(y), gaps, colour(label, index))
         ax.set_title(f"{label}: {band.note}" if band.note else label, fontsize=10, color=INK, loc="left")
     for ax in axes.flat[len(bands) :]:
         ax.set_visible(False)
@@ -61,7 +61,10 @@ def regression_bands(
     return figure
 
 
-def _panel(ax: Axes, band: Band, x: np.ndarray, y: np.ndarray, gaps: Sequence[tuple[float, float]], tint: str) -> None:
+def draw_band(
+    ax: Axes, band: Band, x: np.ndarray, y: np.ndarray, gaps: Sequence[tuple[float, float]], tint: str
+) -> None:
+    """One panel: bands, mean and data in one colour, with the gaps marked."""
     for low, high in gaps:
         ax.axvspan(low, high, color=PALE, alpha=0.6, linewidth=0)
         ax.annotate(

@@ -13,11 +13,81 @@ from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_table1, r
 from osculate.reproduce.cost import Curve
 from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
 
+FEW_DIGITS: Mapping[str, Any] = {"data": "digits", "train_size": 60, "validation_size": 20, "test_size": 10}
+#: Images that are embedded, for a reproduction of subnetworks.
+SMALL_IMAGES: Mapping[str, Any] = {
+    "networks": {"network": "cnn", "epochs": 2, "members": 2},
+    "fractions": [0.01],
+    "samples": 2,
+}
 #: Settings with which each takes a second or two.
 TINY: Mapping[str, Mapping[str, Any]] = {
     "lae-table1": {"sides": [4, 6], "channels": 2, "widths": [4, 6], "limits": {"repeats": 1}},
     "lae-figure5": {"width": 1, "images": 10, "train_size": 64, "epochs": 1},
     "lae-figure7": {"sides": [4, 6, 8], "batch": 2, "layers": 2, "start": 6, "limits": {"repeats": 1}},
+    "linlap-mackay": {"data": 8, "width": 2, "widths": [2, 3], "starts": [0.5], "steps": 4, "grid": 5},
+    "linlap-uci": {
+        "sets": ["diabetes"],
+        "hidden": 2,
+        "steps": 2,
+        "baseline": {"members": 2, "steps": 4, "scales": [0.5, 1.0]},
+    },
+    "linlap-uci-gap": {"sets": ["diabetes"], "hidden": 2, "steps": 2, "baseline": {"splits": {"small": 0}}},
+    "linlap-em": {
+        "size": 12,
+        "width": 2,
+        "ranks": [2],
+        "samples": [2],
+        "covariance": 3,
+        "points": 1,
+        "precision": 20.0,
+    },
+    "linlap-adapted": {
+        "toy": {"points": 12, "hidden": 2, "epochs": 2, "shown": [1.0], "scales": [1.0]},
+        "images": {
+            "names": ["CNN"],
+            "data": "digits",
+            "train_size": 20,
+            "test_size": 10,
+            "training": {"epochs": 1},
+            "pool": 1,
+            "tolerance": 1e6,
+        },
+    },
+    "linlap-logistic": {"precisions": [1.0], "side": 5, "nodes": 41, "draws": 1000},
+    "linlap-structures": {"networks": ["1 tanh"], "width": 3, "rounds": 1, "steps": 20, "samples": 2, "grid": 5},
+    "linlap-marglik": {
+        "rows": ["digits, CNN"],
+        "train_size": 50,
+        "epochs": 2,
+        "every": 1,
+        "grid": [0.1, 10.0],
+        "starts": {"row": "digits, CNN", "train_size": 50, "epochs": 2, "every": 1, "initial": [0.1, 1.0]},
+    },
+    "linlap-sampling": {
+        "curve": {"points": 12, "units": 4, "steps": 6},
+        "digits": {"train_size": 40, "hidden": (8,), "precisions": (1.0,), "evaluations": 10},
+        "samples": 4,
+    },
+    "linlap-images": {
+        "sets": ["digits"],
+        "training": {"network": "cnn", "images": 60, "epochs": 2},
+        "held_out": {"validation": 20, "test": 30, "outside": 20},
+        "precisions": [1.0, 100.0],
+        "samples": 2,
+    },
+    "linlap-uci-classification": {
+        "sets": ["two_moons"],
+        "precisions": [1.0, 10.0],
+        "steps": {"first": 4, "more": 2},
+        "largest": 300,
+        "samples": 2,
+    },
+    "linlap-subnetwork": {
+        "toy": {"data": "sine", "hidden": [8], "epochs": 3, "fractions": [0.1], "selections": ["swag", "random"]},
+        "rotated": {**SMALL_IMAGES, "source": {**FEW_DIGITS, "levels": [0, 90]}},
+        "corrupted": {**SMALL_IMAGES, "source": {**FEW_DIGITS, "levels": [0, 1], "kinds": ["gaussian_noise"]}},
+    },
 }
 
 
