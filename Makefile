@@ -31,8 +31,8 @@ check: $(VENV)/.dev ## everything CI runs: format, lint, types, demo, doctests, 
 bench: $(VENV)/.bench ## ratios beside the public peers
 	@$(BIN)/python -m benchmarks
 
-docs: $(VENV)/.docs ## build the documentation into site/
-	@$(BIN)/mkdocs build --strict --quiet
+docs: $(VENV)/.docs ## build the documentation into site/; runs every page of the gallery, a few minutes
+	@NO_MKDOCS_2_WARNING=1 PYTHONWARNINGS=ignore:IProgress $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 clean: ## remove the virtual environment, caches and built files
@@ -57,4 +57,6 @@ $(VENV)/.bench: $(VENV)/.dev
 
 $(VENV)/.docs: $(VENV)/.dev
 	@$(INSTALL) -e '.[dev,docs]'
+	@mkdir -p $(VENV)/etc/ipython # figures on the last line of a cell are shown
+	@echo '{"InteractiveShellApp": {"matplotlib": "inline"}}' > $(VENV)/etc/ipython/ipython_kernel_config.json
 	@touch $@

@@ -1,0 +1,77 @@
+"""The gallery: every page runs as a plain script, is short, says what a page has to, and is found in the menu."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = sorted((DOCS / "gallery").glob("*.py"))
+MENU = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+#: CPU seconds that a page may take, imports not counted.
+LONGEST = 10.0
+
+
+#: Runs a page as a reader does, without the type checks of the tests, and says how long it took.
+DRIVER = """
+import runpy, sys, time
+import osculate, osculate.plots, osculate.training.loop
+started = time.process_time()
+runpy.run_path(sys.argv[1])
+print("seconds", time.process_time() - started)
+"""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_runs(page: Path, tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(DOCS.parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(page)], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert float(done.stdout.split()[-1]) < LONGEST
+    assert not list(tmp_path.iterdir())  # a page leaves nothing behind
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_says_what_one_learns_and_what_does_not_hold(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# %% [markdown]\n# # ")
+    assert "**What one learns.**" in text
+    assert "# ## What holds, and what does not" in text
+    prose = [part for part in text.split("# %%") if part.startswith(" [markdown]")]
+    # a result is printed by the run, so that it cannot grow old in the text
+    assert not [found for part in prose for found in re.findall(r"\b\d\.\d{3,}", part)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_is_in_the_menu_and_in_the_list(page: Path) -> None:
+    assert f"- gallery/{page.name}\n" in MENU
+    assert f"]({page.name})" in (DOCS / "gallery" / "index.md").read_text(encoding="utf-8")
+
+
+def test_every_page_is_in_the_menu() -> None:
+    for page in DOCS.rglob("*.md"):
+        assert f" {page.relative_to(DOCS).as_posix()}\n" in MENU, page
+
+
+def test_every_name_of_the_reference_exists() -> None:
+    names = re.findall(r"^::: (osculate\S+)$", (DOCS / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(names) > 10
+    for name in names:
+        module, _, thing = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), thing), name
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*DOCS.rglob("*.md"), *PAGES]:
+        # text within a script is not translated: it names the pages as they are in the site
+        kinds = "html" if page.suffix == ".py" else "md|py"
+        for target in re.findall(r"\]\(([^)#:\s]+\.\w+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert re.search(rf"\.({kinds}|png)$", target), f"{page.name} -> {target}"
+            assert (page.parent / target.replace(".html", ".py")).is_file(), f"{page.name} -> {target}"
