@@ -129,7 +129,7 @@ class Problem:
     q: Gaussian
     tunes_noise: bool
     #: Effective parameters below which the stationarity condition of a group is no longer taken relative to them.
-    floor: ClassVar[float] = TINY
+    floor: ClassVar[float] = 1e-3
 
     def start(self) -> Float[Tensor, " D"]:
         """x at the posterior's own prior and noise."""
