@@ -158,12 +158,9 @@ class Problem:
         """1 and −1 for those that have no maximum inside of the bounds, upwards and downwards; 0 for the others."""
         return ((x >= log(LARGEST)) & (gain > cost)).int() - ((x <= log(SMALLEST)) & (gain < cost)).int()
 
-    @torch.no_grad()
     def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:
         """γ of each group."""
-        if q.prior.per_tensor(q.network.space) is None:
-            return q.prior.totals(q.precision.determined().double(), q.network.space).reshape(-1).cpu()
-        return q.prior.pooled(q.precision.determined_by_tensor().cpu(), q.network.space).reshape(-1)
+        return determined(q)
 
     def at(self, x: Float[Tensor, " D"]) -> State:
         """Both sides of the stationarity condition."""
@@ -180,3 +177,12 @@ class Problem:
         cost = torch.where(pull != 0, gain, cost)  # what has no maximum stays where it is
         violation = ((gain - cost).abs() / gain.clamp(min=self.floor)).max()
         return State(x, gain.clamp(min=TINY), cost.clamp(min=TINY), pull, float(violation))
+
+
+@torch.no_grad()
+def determined(q: Gaussian) -> Float[Tensor, " G"]:
+    """γ of each group of the prior, in double precision."""
+    prior, space = q.prior, q.network.space
+    if prior.per_tensor(space) is None:
+        return prior.totals(q.precision.determined().double(), space).reshape(-1).cpu()
+    return prior.pooled(q.precision.determined_by_tensor().cpu(), space).reshape(-1)

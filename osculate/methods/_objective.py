@@ -11,9 +11,10 @@ from torch import Tensor
 from osculate.batches import Data, as_batches
 from osculate.curvature.columns import GGN
 from osculate.curvature.observation import Observation
+from osculate.evidence.ascent import determined
 from osculate.inputs import Inputs, apply, moved
 from osculate.likelihoods import Likelihood
-from osculate.methods.laplace import _fit, _observe, _some
+from osculate.methods._pass import fitted, observe, some
 from osculate.parameters import Network
 from osculate.posteriors import Gaussian
 from osculate.priors import Prior
@@ -48,7 +49,7 @@ class Objective:
             (apply(_floating, moved(x, network.device)), _floating(y.to(network.device)))
             for x, y in as_batches(data, ROWS)
         ]
-        return cls(_observe(network, likelihood, GGN(), batches[0], memory), batches)
+        return cls(observe(network, likelihood, GGN(), batches[0], memory), batches)
 
     @property
     def num_data(self) -> int:
@@ -65,12 +66,12 @@ class Objective:
             network.module.get_parameter(name).copy_(value)
         rows = self.num_data * self.start.plan.outputs
         chosen = structure or (Dual() if rows < network.space.size else Full())
-        fit = _fit(replace(self.start, likelihood=likelihood), chosen, [self.batches])
+        fit = fitted(replace(self.start, likelihood=likelihood), chosen, [self.batches])
         return Gaussian(network, fit, likelihood, prior)
 
     def first_data(self, dtype: torch.dtype) -> tuple[Inputs, Tensor]:
         """A few data in another floating type, for the warning of sampled predictives."""
-        x, y = _some(*self.batches[0])
+        x, y = some(*self.batches[0])
         return apply(partial(_floating, dtype=dtype), x), _floating(y, dtype)
 
     @torch.no_grad()
@@ -119,15 +120,10 @@ class Balance:
     def of(cls, q: Gaussian) -> "Balance":
         """Those of a posterior."""
         space, prior = q.network.space, q.prior
-        if prior.per_tensor(space) is None:
-            determined = q.precision.determined().double()
-        else:
-            sizes = torch.tensor(space.sizes, dtype=torch.double)
-            each = q.precision.determined_by_tensor()
-            determined = space.spread(each / sizes.to(each))
         squares = prior.totals(q.mean.double().square(), space)
         data, error = q.likelihood.noise_balance(q.fit.statistics) if q.likelihood.has_noise else (0.0, 0.0)
-        return cls(prior.totals(determined, space), squares, squares * prior.precision, float(data), float(error))
+        gamma = determined(q).to(squares).reshape(squares.shape)
+        return cls(gamma, squares, squares * prior.precision, float(data), float(error))
 
     @property
     def best_precision(self) -> Tensor:

@@ -1,6 +1,6 @@
 """Post-hoc Laplace: one pass over the data at the mode of a trained network."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -10,27 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from osculate import curvature as curvatures, structures
-from osculate.batches import Data, as_batches, number_of_batches, require_finite
-from osculate.curvature.columns import Hessian, Kind
+from osculate.batches import Data, as_batches, number_of_batches
+from osculate.curvature.columns import Kind
 from osculate.curvature.observation import Observation
 from osculate.curvature.planning import make_plan
 from osculate.evidence import maximise_evidence
-from osculate.inputs import Inputs, apply, moved, take
+from osculate.inputs import Inputs, moved
 from osculate.likelihoods import Likelihood
-from osculate.memory import budget, free
+from osculate.methods._pass import fitted, observe, require_room, some
 from osculate.methods.subnetwork import Passes, Subnetwork, Units, path_variance
 from osculate.parameters import Network, require_deterministic_layers, select, trainable
 from osculate.posteriors import Fit, Gaussian
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
-from osculate.registry import choose, lookup
+from osculate.registry import choose, lookup, made
 from osculate.structures import Diag, Structure
-from osculate.structures.blocks.hessian import for_hessian, without_negative_curvature
-
-#: Data at a time below which the layers of a network are slow.
-AT_ONCE = 16
-#: Data that a fit keeps, on which a sampled predictive is compared with the mode.
-SOME = 64
 
 
 def laplace(
@@ -87,36 +81,24 @@ def laplace(
     >>> osc.predict(q, X[:4]).probs.shape
     torch.Size([4, 3])
     """
-    kind: Kind = _named(curvature, "curvature", curvatures.REGISTRY, Kind)
-    matrix: Structure = _named(structure, "structure", structures.REGISTRY, Structure)
+    kind: Kind = made("curvature", curvature, curvatures.REGISTRY, Kind)
+    matrix: Structure = made("structure", structure, structures.REGISTRY, Structure)
     chosen_prior, by_evidence = _prior(prior)
     _check(model, likelihood)
     _require_passes(data, matrix)
     batches = _tracked(data, progress, f"{matrix.name} curvature")
     first = next(batches)
     network = _network(model, subset, first[0])
-    start = _observe(network, likelihood, kind, first, memory)
-    _require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
+    start = observe(network, likelihood, kind, first, memory)
+    require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
     every: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
     if isinstance(subset, Subnetwork):
         start = _restricted(start, subset, matrix, data, every, progress)
         every = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
-        _require_room(start, matrix, memory)
-    fit = _fit(start, matrix, chain([every], _again(data, matrix, progress)))
-    q = Gaussian(network, fit, likelihood, chosen_prior, first_data=_some(*first))
+        require_room(start, matrix, memory)
+    fit = fitted(start, matrix, chain([every], _again(data, matrix, progress)))
+    q = Gaussian(network, fit, likelihood, chosen_prior, first_data=some(*first))
     return maximise_evidence(q) if by_evidence else q
-
-
-def _named(thing: Any, what: str, registry: Mapping[str, Callable[[], Any]], base: type) -> Any:
-    """An object, or the one that a name stands for."""
-    if isinstance(thing, str):
-        return lookup(what, thing, registry)()
-    if not isinstance(thing, base):
-        raise TypeError(
-            f"{what} must be one of the names {', '.join(map(repr, registry))}, or an object (not a class) such as "
-            f"{next(iter(registry.values()))()!r}; got {thing!r}."
-        )
-    return thing
 
 
 def _check(model: nn.Module, likelihood: object) -> None:
@@ -176,7 +158,7 @@ def _restricted(
 
     def diagonals() -> tuple[Tensor, Tensor]:
         again = _tracked(data, progress, "choice of the subnetwork")
-        return _diagonal(_fit(start, Diag(), [batches])), _diagonal(_fit(other, Diag(), [again]))
+        return _diagonal(fitted(start, Diag(), [batches])), _diagonal(fitted(other, Diag(), [again]))
 
     path = partial(path_variance, start.network, start.likelihood, data, progress=progress)
     return replace(start, plan=start.plan.restricted(subset.mask(start.network, Passes(diagonals, path))))
@@ -206,61 +188,3 @@ def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inpu
             f"Name the parameters instead, for example subset=[{names[-1]!r}]."
         )
     return Network(model, last)
-
-
-def _observe(
-    network: Network, likelihood: Likelihood, kind: Kind, batch: tuple[Inputs, Tensor], memory: str | int | None
-) -> Observation:
-    """The first batch, with the plan of the network that it shows."""
-    x, y = moved(batch[0], network.device), batch[1].to(network.device)
-    f = network(x)
-    likelihood.check(f, y)
-    _check_density(likelihood, f, y)
-    plan = make_plan(network, x)
-    wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
-    return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))
-
-
-def _check_density(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
-    shape = tuple(likelihood.log_prob(f, y).shape)
-    if shape != (len(f),):
-        raise ValueError(
-            f"{type(likelihood).__name__}.log_prob must return one number for each datum, shape ({len(f)},), and "
-            f"returned {shape}: sum over outputs and positions, and not over data."
-        )
-
-
-def _require_room(start: Observation, structure: Structure, memory: str | int | None) -> None:
-    """Refuse a budget, or a machine, in which not even one datum with one column fits."""
-    plan, network = start.plan.by_factors() if structure.by_factors else start.plan, start.network
-    plan.require_room(free(network.device) if memory is None else start.memory, network.state_dtype.itemsize)
-
-
-def _fit(start: Observation, structure: Structure, passes: Iterable[Iterable[tuple[Inputs, Tensor]]]) -> Fit:
-    """The curvature and the likelihood's statistics, summed over all batches."""
-    network, likelihood = start.network, start.likelihood
-    curvature = structure.zero(start.plan.specs, network.space, network.state_dtype, network.device)
-    if isinstance(start.kind, Hessian):
-        curvature = replace(curvature, blocks=for_hessian(curvature.blocks))
-    statistics: dict[str, Tensor] = {}
-    size = 0
-    for number, batches in enumerate(passes):
-        for batch, (x, y) in enumerate(batches):
-            here = replace(start, batch=(moved(x, network.device), y.to(network.device)), number=batch)
-            f = structure.add(curvature, here, number)
-            if number == 0:
-                for name, value in likelihood.statistics(f, here.y).items():
-                    statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
-                size += len(y)
-        curvature.finish()
-    if isinstance(start.kind, Hessian):
-        curvature = replace(curvature, blocks=without_negative_curvature(curvature.blocks))
-    for name, tensor in curvature.tensors().items():
-        require_finite(tensor, f"the curvature ({name})")
-    return Fit(curvature, likelihood, statistics, size, start.plan, network, start.kind.name)
-
-
-def _some(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
-    """A copy of a few data, with which nothing else of their batch is kept."""
-    some = slice(SOME)
-    return apply(torch.clone, take(x, some)), y[some].clone()

@@ -16,12 +16,12 @@ from osculate.evidence import effective_parameters, log_evidence, maximise_evide
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method
-from osculate.methods.laplace import _named, laplace
+from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
 from osculate.parameters import Network, ParameterSpace, trainable, undisturbed
 from osculate.posteriors import Gaussian
 from osculate.priors import Layerwise, Prior
-from osculate.registry import choose, lookup
+from osculate.registry import choose, lookup, made
 from osculate.structures import Structure
 
 
@@ -179,8 +179,8 @@ class MarginalLikelihood(Method):
             raise ValueError(f"the temperature must be positive and finite, got {temperature}.")
         self.model = model
         self.settings, self.temperature = settings, temperature
-        self.structure = _named(structure, "structure", structures.REGISTRY, Structure)
-        self.curvature = _named(curvature, "curvature", curvatures.REGISTRY, Kind)
+        self.structure = made("structure", structure, structures.REGISTRY, Structure)
+        self.curvature = made("curvature", curvature, curvatures.REGISTRY, Kind)
         network = Network(model, trainable(model))
         #: The weights of the largest evidence; parameters and buffers, so that they are saved with the others.
         self.kept = network.module

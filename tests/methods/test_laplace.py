@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import osculate as osc
-from osculate.methods.laplace import _named
+from osculate.registry import made
 from tests.laws import assert_close
 
 X, Y = torch.randn(30, 4), torch.randint(3, (30,))
@@ -198,7 +198,7 @@ def test_bad_input_is_refused_with_value_reason_and_way_out(case: tuple) -> None
 @pytest.mark.parametrize("thing", [osc.structures.Kron, 3, None])
 def test_a_structure_that_is_none(thing: object) -> None:
     with pytest.raises(TypeError, match=r"structure must be one of the names .*'kron'.*not a class"):
-        _named(thing, "structure", osc.structures.REGISTRY, osc.structures.Structure)
+        made("structure", thing, osc.structures.REGISTRY, osc.structures.Structure)
 
 
 def test_too_little_memory_for_one_datum_is_said() -> None:
