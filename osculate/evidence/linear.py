@@ -23,7 +23,6 @@ from osculate.curvature.products import activations, output_hessian
 from osculate.inputs import Inputs, count, moved, take
 from osculate.memory import budget, even_parts
 from osculate.posteriors import Gaussian
-from osculate.structures.blocks import MatrixFreeBlock
 
 #: Copies of its activations that the graphs of a linearised network hold.
 COPIES = 6
@@ -152,9 +151,8 @@ def data_of(q: Gaussian, data: Data | None) -> Iterator[tuple[Inputs, Tensor]]:
     """
     if data is not None:
         return as_batches(data)
-    (block, *_) = q.structure.blocks
-    if isinstance(block, MatrixFreeBlock) and block.batches:
-        return iter([batch.observation.batch for batch in block.batches])
+    if kept := q.structure.kept:
+        return iter(kept)
     raise ValueError(
         f"the mode of the linear model depends on the data, and structure={q.structure.structure.name!r} does not keep "
         "them: pass data=, what the posterior was fitted to."

@@ -1,33 +1,25 @@
 """Prior precisions and noise scale by the evidence, at the network's own parameters or at the linear model's mode."""
 
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import count
 from math import log
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data
 from osculate.evidence.ascent import LARGEST, SMALLEST, Problem, State, ascend
 from osculate.evidence.em import expectation_maximisation
 from osculate.evidence.laplace import MODES
+from osculate.evidence.linear_problem import LinearProblem
 from osculate.evidence.mode import as_solver
-from osculate.evidence.solvers import Newton, Search, Stochastic
+from osculate.evidence.solvers import Newton, Stochastic
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.progress import track
 from osculate.registry import choose
 
-#: A group of which the data determine less than this many parameters, and that they still shrink, has faded.
-FADED = 0.01
-#: Distance to the mode of the linear model within which one more step is enough: a share of the effective parameters,
-#: which are the squared length of θ_* in the metric of the prior.
-NEAR = 0.02
-#: Newton steps for one evaluation, at most.
-STEPS = 5
 #: Groups that a warning names at most.
 NAMED = 5
 
@@ -114,33 +106,6 @@ def maximise_evidence(
         end = ascend(problem, start, tolerance, max_steps)
     warn_of_bounds(problem, end)
     return problem.posterior(end.x.masked_fill(end.pull > 0, log(LARGEST)))
-
-
-@dataclass(frozen=True)
-class LinearProblem(Problem):
-    """The same at the mode of the linear model, which goes with the prior: its maximum over θ as well.
-
-    Attributes:
-        search: for the mode; it goes on from the last x.
-        moves: counts.
-    """
-
-    search: Search
-    moves: Iterator[int]
-    floor: ClassVar[float] = FADED
-
-    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " P"], Mapping[str, Tensor]]:
-        next(self.moves)
-        for _ in range(STEPS):
-            gap = self.search.improve(q)
-            if gap <= NEAR * float((q.prior.vector(q.network.space) * self.search.theta.square()).sum()):
-                break
-        return self.search.theta, self.search.statistics(q)
-
-    def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
-        """Upwards also those that have faded: their θ_* shrinks with the variance of the prior, for ever."""
-        faded = (gain < FADED) & (gain > cost)
-        return torch.where(faded, 1, super().pull(x, gain, cost))
 
 
 def _without_zeros(problem: Problem) -> Float[Tensor, " D"]:

@@ -16,7 +16,6 @@ from osculate.evidence.linear import LinearModel, data_of
 from osculate.inputs import Inputs, moved, take
 from osculate.linalg import conjugate_gradients
 from osculate.posteriors import Gaussian
-from osculate.structures.blocks import MatrixFreePrecision
 
 #: Shortenings of a Newton step at most.
 SHORTENINGS = 20
@@ -96,7 +95,7 @@ class _NewtonSearch(Search):
 
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
         model, place = self._model, self._place
-        gradient, precondition = model.gradient(q, place), preconditioner(q)
+        gradient, precondition = model.gradient(q, place), q.precision.precondition
         gap = _gap(gradient, precondition)
         if gap <= tolerance:
             return gap
@@ -182,7 +181,7 @@ class _StochasticSearch(Search):
         self._generator = torch.Generator().manual_seed(settings.seed)
 
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
-        settings, precondition = self._settings, preconditioner(q)
+        settings, precondition = self._settings, q.precision.precondition
         velocity, size = torch.zeros_like(self.theta), q.num_data * settings.epochs
         delta, seen = q.prior.vector(q.network.space).detach().to(self.theta), 0
         batches = self._batches(q)
@@ -230,21 +229,6 @@ class _StochasticSearch(Search):
             for name, value in q.likelihood.statistics(h, y.to(h.device)).items():
                 found[name] = found.get(name, torch.zeros_like(value)) + value
         return found
-
-
-def preconditioner(q: Gaussian) -> Callable[[Tensor], Tensor]:
-    """v (S, P) to M⁻¹ v, M the posterior precision at θ̃ in its structure; of a matrix-free one, that of its sketch."""
-    (part, *_) = q.precision.parts
-    if not isinstance(part, MatrixFreePrecision):
-        return q.precision.solve
-    positions = part.curvature.positions
-
-    def sketched(v: Float[Tensor, "S P"]) -> Float[Tensor, "S P"]:
-        result = torch.zeros_like(v)
-        result[..., positions] = part.base.solve(v[..., positions])
-        return result
-
-    return sketched
 
 
 def _gap(gradient: Float[Tensor, " P"], precondition: Callable[[Tensor], Tensor]) -> float:

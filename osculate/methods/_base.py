@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -20,10 +21,12 @@ class Method(nn.Module, ABC):
     Attributes:
         model: the network f_θ; training changes it in place.
         likelihood: p(y|f).
+        full_batch: whether it takes steps of its own on all data, in place of an optimiser's on batches.
     """
 
     model: nn.Module
     likelihood: Likelihood
+    full_batch: ClassVar[bool] = False
 
     @abstractmethod
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:

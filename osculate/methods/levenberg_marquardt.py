@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -13,7 +14,7 @@ from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method
 from osculate.methods._objective import LARGEST, Balance, Objective
-from osculate.methods.map import MAP
+from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Gaussian
 from osculate.priors import Layerwise, Prior
@@ -77,6 +78,7 @@ class LevenbergMarquardt(Method):
     True
     """
 
+    full_batch: ClassVar[bool] = True
     theta: Tensor
     precision: Tensor
     noise: Tensor
@@ -123,7 +125,7 @@ class LevenbergMarquardt(Method):
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """Negative log joint per datum at the present prior and noise, in nats, as that of ``MAP``."""
-        return MAP(self.model, self.likelihood, self.prior).loss(x, y, num_data)
+        return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)
 
     def begin(self, data: Data) -> int:
         """Take the data, and look at the network where it is; :meth:`step` goes on from there.

@@ -54,15 +54,28 @@ class MAP(Method):
             y: targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
         """
-        f = call(self.model, x)
-        self.likelihood.check(f, y)
-        learned = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
-        return -self.likelihood.log_prob(f, y).sum() / len(y) - self.prior.log_prob(learned) / num_data
+        return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)
 
     def result(self) -> Point:
         """The posterior reached so far: all mass at the current parameters, dropout and the like in evaluation mode."""
         with undisturbed(self.model):
             return Point(self.model.eval(), self.likelihood)
+
+
+def negative_log_joint(
+    model: nn.Module,
+    likelihood: Likelihood,
+    prior: Prior,
+    x: Inputs,
+    y: Tensor,
+    num_data: int,
+    temperature: float = 1.0,
+) -> Float[Tensor, ""]:
+    """Per datum, from one batch: -(1/B) Σ log p(y|f)/T - (1/N) log p(θ), θ what is trained, in nats."""
+    f = call(model, x)
+    likelihood.check(f, y)
+    learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    return -likelihood.log_prob(f, y).sum() / len(y) / temperature - prior.log_prob(learned) / num_data
 
 
 def _as_prior(prior: float | Prior) -> Prior:

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from osculate import curvature as curvatures, structures
 from osculate.curvature.columns import Kind
 from osculate.evidence import effective_parameters, log_evidence, maximise_evidence
-from osculate.inputs import Inputs, call
+from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method
 from osculate.methods.laplace import laplace
-from osculate.methods.map import MAP
+from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, ParameterSpace, trainable, undisturbed
 from osculate.posteriors import Gaussian
 from osculate.priors import Layerwise, Prior
@@ -219,12 +219,7 @@ class MarginalLikelihood(Method):
             y: targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
         """
-        f = call(self.model, x)
-        likelihood = self.likelihood
-        likelihood.check(f, y)
-        learned = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
-        fit = likelihood.log_prob(f, y).sum() / len(y) / self.temperature
-        return -fit - self.prior.log_prob(learned) / num_data
+        return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data, self.temperature)
 
     def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """A first update at the initial weights, unless there is a burn-in."""

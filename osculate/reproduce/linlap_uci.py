@@ -18,7 +18,7 @@ from osculate.reproduce.uci import (
     Settings,
     measure_cells,
 )
-from osculate.reproduce.uci_report import average, by_set, draw_cells, paired, table, word
+from osculate.reproduce.uci_report import ahead_of_us, average, by_set, draw_cells, paired, table, word
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 #: Test log likelihoods of networks with 50 ReLU units that others published for these splits [nado2021]: one network,
@@ -85,13 +85,8 @@ def _well(found: Cells) -> Claim:
 
 
 def _published(found: Cells) -> Claim:
-    behind: list[str] = []
     names = [name for name in SETS if average(found, name, FULL) is not None]
-    for name in names:
-        value = average(found, name, FULL) or 0.0
-        best = max((by[name], way) for way, by in PUBLISHED.items())
-        if value < best[0]:
-            behind.append(f"{name} ({word(value)} against {best[0]:g}, {best[1]})")
+    behind = ahead_of_us(found, names, PUBLISHED)
     ours = {name: gain for name in names if (gain := paired(found, name, FULL, DROPOUT)) is not None}
     own = [f"{name} (by {-gain:.2g})" for name, gain in ours.items() if gain < 0]
     return Claim.judged(

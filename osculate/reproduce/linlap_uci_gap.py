@@ -6,7 +6,7 @@ from typing import Any
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.record import Claim, Findings, Record
 from osculate.reproduce.uci import DIAG, DROPOUT, ENSEMBLE, FULL, MAP, PRESETS, SAMPLED, Cells, Settings, measure_cells
-from osculate.reproduce.uci_report import average, by_set, draw_cells, paired, table, word
+from osculate.reproduce.uci_report import ahead_of_us, average, by_set, draw_cells, paired, table, word
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
 #: Test log likelihoods on gap splits that others published, made by the same rule (networks that predict their noise;
@@ -93,13 +93,8 @@ def _catastrophes(found: Cells) -> Claim:
 
 
 def _published(found: Cells) -> Claim:
-    behind: list[str] = []
     names = [name for name in SETS if average(found, name, FULL) is not None]
-    for name in names:
-        ours = average(found, name, FULL) or 0.0
-        best = max((by[name], way) for way, by in PUBLISHED.items() if name in by)
-        if ours < best[0]:
-            behind.append(f"{name} ({word(ours)} against {best[0]:g}, {best[1]})")
+    behind = ahead_of_us(found, names, PUBLISHED)
     return Claim.judged(
         "One network with linearised Laplace is at least as good as what others published for MC dropout and deep "
         "ensembles",

@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Any
 
 from osculate.reproduce.record import Number, Record
-from osculate.reproduce.uci import DROPOUT, GAMMA, MAP, OTHER_MEANS, SECONDS, WAYS, Cells, rmse
+from osculate.reproduce.uci import DROPOUT, FULL, GAMMA, MAP, OTHER_MEANS, SECONDS, WAYS, Cells, rmse
 
 
 def by_set(names: Sequence[str], values: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
@@ -53,6 +53,16 @@ def paired(found: Cells, name: str, way: str, other: str) -> float | None:
     """The mean difference between two ways, on the splits that have both."""
     pairs = list(zip(found.get(name, {}).get(way, ()), found.get(name, {}).get(other, ()), strict=False))
     return mean(a - b for a, b in pairs) if pairs else None
+
+
+def ahead_of_us(found: Cells, names: Sequence[str], published: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The sets on which the best of what others published exceeds the full linearised Laplace, with both numbers."""
+    behind = []
+    for name in names:
+        ours, best = average(found, name, FULL), max((by[name], way) for way, by in published.items() if name in by)
+        if ours is not None and ours < best[0]:
+            behind.append(f"{name} ({word(ours)} against {best[0]:g}, {best[1]})")
+    return behind
 
 
 def word(value: float | None) -> str:

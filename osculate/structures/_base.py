@@ -17,6 +17,7 @@ from osculate.curvature.columns import Hessian
 from osculate.curvature.forms import AnyForm, Dense, Unit
 from osculate.curvature.observation import Observation
 from osculate.curvature.plan import BlockSpec
+from osculate.inputs import Inputs
 from osculate.likelihoods import drawn_on
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
@@ -164,6 +165,11 @@ class Curvature:
         mine, theirs = self.tensors(), other.tensors()
         return self.with_tensors({name: value + theirs[name].to(value) for name, value in mine.items()})
 
+    @property
+    def kept(self) -> list[tuple[Inputs, Tensor]]:
+        """The data that the state itself holds, in batches; nothing for most structures."""
+        return []
+
     @cached_property
     def row_size(self) -> int:
         """Numbers of the largest rows that are formed whole; 0 where the factors of each layer are enough."""
@@ -287,6 +293,10 @@ class PosteriorPrecision:
     def solve(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
         """Λ⁻¹ v."""
         return self._blockwise("solve", v)
+
+    def precondition(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """Λ⁻¹ v as far as it is known without a pass over the data."""
+        return self._blockwise("precondition", v)
 
     def colour(self, z: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
         """White noise z to noise with covariance Λ⁻¹."""

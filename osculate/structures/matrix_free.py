@@ -10,6 +10,7 @@ from torch import Tensor
 from osculate.curvature.columns import Hessian
 from osculate.curvature.observation import Observation
 from osculate.curvature.plan import BlockSpec
+from osculate.inputs import Inputs
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
 from osculate.registry import choose
@@ -125,6 +126,12 @@ class MatrixFree(Structure):
 @dataclass(frozen=True, eq=False)
 class MatrixFreeCurvature(Curvature):
     """G as data and sketch, which both add."""
+
+    @property
+    def kept(self) -> list[tuple[Inputs, Tensor]]:
+        (block,) = self.blocks
+        assert isinstance(block, MatrixFreeBlock)
+        return [batch.observation.batch for batch in block.batches]
 
     def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "EstimatedPrecision":
         found = super().precision(scale, prior)

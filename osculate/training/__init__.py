@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from osculate.batches import Data
-from osculate.methods import LevenbergMarquardt
 from osculate.methods._base import Method
 from osculate.training import full_batch
 from osculate.training.full_batch import History
@@ -69,7 +68,7 @@ def train(
     settings = (settings or Settings()).changed(**changes)
     _require_sense(method, settings, validation, folder, resume)
     where = None if folder is None else Path(folder)
-    if isinstance(method, LevenbergMarquardt):
+    if method.full_batch:
         run: Callable[..., History] = full_batch.fit
     else:
         # Lightning takes seconds to import, and most uses of the library never train.

@@ -54,7 +54,9 @@ def test_unequal_portions_in_a_later_batch_are_refused() -> None:
 def test_batches_of_other_lengths_are_no_offence() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
     batches = [(torch.randn(4, t, 3, dtype=torch.double), torch.randint(3, (4, t))) for t in (6, 2)]
-    osc.laplace(model, LIKELIHOOD, batches, structure="full", prior=1.0)
+    q = osc.laplace(model, LIKELIHOOD, batches, structure="full", prior=1.0)
+    truth = sum(ggn(model, LIKELIHOOD, x, y) for x, y in batches)
+    torch.testing.assert_close(q.structure.dense(), truth)
 
 
 def test_one_datum_at_a_time_does_not_hide_a_dependence() -> None:

@@ -191,6 +191,10 @@ class MatrixFreePrecision(Precision):
     def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self._flat(self.solve_from, v)
 
+    def precondition(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+        """Λ̂⁻¹ v, by the sketch."""
+        return self.base.solve(v)
+
     def solve_from(self, v: Float[Tensor, "S p"], start: Float[Tensor, "S p"] | None = None) -> Float[Tensor, "S p"]:
         """Λ⁻¹ v, from the solutions of a similar problem."""
         if self.clamped:
