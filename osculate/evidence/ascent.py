@@ -1,43 +1,25 @@
-r"""The evidence as a function of precisions and noise, and its maximum.
+"""The maximum of the evidence at a fixed θ, where it is concave, by L-BFGS.
 
-As a function of the log precisions a_g = log δ_g and the log noise precision b = log β, at a fixed θ and curvature,
-
-.. math:: 2 \log p(D) = N C\, b - e^b \mathrm{SSE} - \sum_g e^{a_g} \lVert\theta_g\rVert^2 + \sum_g n_g a_g
-          - \log \Big| e^b G + \sum_g e^{a_g} I_g \Big| + \text{const}
-
-is *concave* (the log determinant of a positive combination is convex in the logs of its weights), with the gradient
-
-.. math:: \gamma_g - \delta_g \lVert\theta_g\rVert^2, \qquad N C - \beta\,\mathrm{SSE} - \textstyle\sum_g \gamma_g .
-
-MacKay's fixed point sets each to zero in turn, and oscillates where most eigenvalues are small or γ comes close to N C.
-Here its damped step, half the log of the ratio of the two sides, is the first metric of L-BFGS; the step length is
-found on the directional derivative alone, which single precision does not spoil.
+MacKay's fixed point sets each component of the gradient to zero in turn, and oscillates where most eigenvalues are
+small or γ comes close to N C. Here its damped step, half the log of the ratio of the two sides, is the first metric of
+L-BFGS; the step length is found on the directional derivative alone, which single precision does not spoil.
 """
 
-import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
 from math import log
-from typing import ClassVar
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from osculate.posteriors import Gaussian
+from osculate.evidence.problem import LARGEST, SMALLEST, Problem, State
 
-#: Precisions, and the factor on the noise precision, are kept within these bounds.
-SMALLEST, LARGEST = 1e-8, 1e12
 #: Steps that L-BFGS looks back.
 MEMORY = 10
 #: The largest step of each, in logs.
 LONGEST = 6.0
-#: In place of zero.
-TINY = 1e-300
 
 
-def ascend(problem: "Problem", x: Float[Tensor, " D"], tolerance: float, max_steps: int) -> "State":
-    """The maximum from a start, by L-BFGS; a warning where it was not reached."""
+def ascend(problem: Problem, x: Float[Tensor, " D"], tolerance: float, max_steps: int) -> State:
+    """The maximum from a start, or where ``max_steps`` evaluations lead."""
     budget = max_steps
     here = problem.at(x)
     pairs: list[tuple[Tensor, Tensor]] = []
@@ -49,44 +31,7 @@ def ascend(problem: "Problem", x: Float[Tensor, " D"], tolerance: float, max_ste
         if float(move @ change) > 1e-12 * float(move.norm() * change.norm()):  # curvature, as concavity has it
             pairs = [*pairs[1 - MEMORY :], (move, change)]
         here = there
-    if here.violation > tolerance:
-        warnings.warn(
-            f"the evidence has not converged after {max_steps} steps: the stationarity condition of the worst of "
-            f"{len(x)} precisions is violated by {here.violation:.1e} (relative). Raise max_steps, or use a prior with "
-            "fewer precisions.",
-            stacklevel=4,
-        )
     return here
-
-
-@dataclass(frozen=True)
-class State:
-    """One evaluation.
-
-    Attributes:
-        x: log precisions, then the log factor on the noise precision.
-        gain: the sides of the stationarity condition that pull x up: γ, and N C.
-        cost: the sides that pull it down: δ‖θ‖², and β SSE + γ.
-        pull: 1 and −1 for those without a maximum inside of the bounds, upwards and downwards.
-        violation: the largest relative violation of gain = cost among the others.
-    """
-
-    x: Float[Tensor, " D"]
-    gain: Float[Tensor, " D"]
-    cost: Float[Tensor, " D"]
-    pull: Int[Tensor, " D"]
-    violation: float
-
-    @property
-    def gradient(self) -> Float[Tensor, " D"]:
-        """Of the log evidence."""
-        return 0.5 * (self.gain - self.cost)
-
-    def first_step(self, gradient: Tensor) -> Tensor:
-        """A gradient divided by the logarithmic mean of both sides: for its own gradient, MacKay's damped step."""
-        ratio = self.gain / self.cost
-        mean = torch.where((ratio - 1).abs() < 1e-6, self.gain, (self.gain - self.cost) / ratio.log())
-        return gradient / mean
 
 
 def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
@@ -105,7 +50,7 @@ def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     return direction
 
 
-def _step(problem: "Problem", here: State, direction: Tensor, budget: int) -> tuple[State, int]:
+def _step(problem: Problem, here: State, direction: Tensor, budget: int) -> tuple[State, int]:
     """Shorten the step by the secant rule until the slope along it has fallen to less than half its size."""
     length, slope = 1.0, float(here.gradient @ direction)
     for used in range(1, budget + 1):
@@ -115,74 +60,3 @@ def _step(problem: "Problem", here: State, direction: Tensor, budget: int) -> tu
             break
         length *= min(0.7, max(0.1, slope / (slope - new)))
     return there, used
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The evidence of a posterior as a function of x, at the network's own parameters.
-
-    Attributes:
-        q: the posterior, whose prior and noise are the origin of x.
-        tunes_noise: whether x holds the noise.
-    """
-
-    q: Gaussian
-    tunes_noise: bool
-    #: Effective parameters below which the stationarity condition of a group is no longer taken relative to them.
-    floor: ClassVar[float] = 1e-3
-
-    def start(self) -> Float[Tensor, " D"]:
-        """x at the posterior's own prior and noise."""
-        x = self.q.prior.precision.detach().double().log().reshape(-1).cpu()
-        return torch.cat([x, x.new_zeros(1)]) if self.tunes_noise else x
-
-    def posterior(self, x: Float[Tensor, " D"]) -> Gaussian:
-        """The posterior at x."""
-        precision = self.q.prior.precision
-        logs = x[:-1] if self.tunes_noise else x
-        prior = self.q.prior.with_precision(logs.exp().to(precision).reshape(precision.shape))
-        if not self.tunes_noise:
-            return self.q.replace(prior=prior)
-        return self.q.replace(prior=prior, likelihood=self.q.likelihood.times((-0.5 * x[-1]).exp().to(precision)))
-
-    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " P"], Mapping[str, Tensor]]:
-        """θ, and the statistics of the likelihood there, for the prior and the noise of ``q``."""
-        return q.mean, q.fit.statistics
-
-    def squares(self, theta: Float[Tensor, " P"]) -> Float[Tensor, " G"]:
-        """‖θ_g‖² of each group."""
-        theta = theta.double() * self.q.structure.covered.to(theta.device)
-        return self.q.prior.totals(theta.square(), self.q.network.space).reshape(-1).cpu()
-
-    def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
-        """1 and −1 for those that have no maximum inside of the bounds, upwards and downwards; 0 for the others."""
-        return ((x >= log(LARGEST)) & (gain > cost)).int() - ((x <= log(SMALLEST)) & (gain < cost)).int()
-
-    def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:
-        """γ of each group."""
-        return determined(q)
-
-    def at(self, x: Float[Tensor, " D"]) -> State:
-        """Both sides of the stationarity condition."""
-        q = self.posterior(x)
-        theta, statistics = self.locate(q)
-        gain, squares = self._determined(q), self.squares(theta)
-        gamma = gain.sum()
-        cost = squares * x[: len(squares)].exp()
-        if self.tunes_noise:
-            data, error = self.q.likelihood.noise_balance(statistics)
-            data, error = data / self.q.temperature, error / self.q.temperature * x[-1].exp()
-            gain, cost = torch.cat([gain, data.reshape(1)]), torch.cat([cost, (error + gamma).reshape(1)])
-        pull = self.pull(x, gain, cost)
-        cost = torch.where(pull != 0, gain, cost)  # what has no maximum stays where it is
-        violation = ((gain - cost).abs() / gain.clamp(min=self.floor)).max()
-        return State(x, gain.clamp(min=TINY), cost.clamp(min=TINY), pull, float(violation))
-
-
-@torch.no_grad()
-def determined(q: Gaussian) -> Float[Tensor, " G"]:
-    """γ of each group of the prior, in double precision."""
-    prior, space = q.prior, q.network.space
-    if prior.per_tensor(space) is None:
-        return prior.totals(q.precision.determined().double(), space).reshape(-1).cpu()
-    return prior.pooled(q.precision.determined_by_tensor().cpu(), space).reshape(-1)

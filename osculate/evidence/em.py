@@ -1,9 +1,6 @@
 """Precisions by expectation and maximisation with posterior samples: for networks too large for variances."""
 
-import warnings
 from dataclasses import dataclass
-from itertools import count
-from math import log
 from typing import Any
 
 import torch
@@ -11,12 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data
-from osculate.evidence.ascent import LARGEST, SMALLEST
-from osculate.evidence.linear_problem import LinearProblem
+from osculate.evidence.alternation import LinearProblem, alternate
 from osculate.evidence.mode import as_solver
+from osculate.evidence.problem import finish
 from osculate.evidence.solvers import Newton, Stochastic
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.progress import track
 from osculate.structures.blocks import MatrixFreePrecision
 
 
@@ -53,7 +49,7 @@ def expectation_maximisation(
         samples: K.
         data: what ``q`` was fitted to; by default those that the structure keeps.
         solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
-        tolerance: on the change of each log precision.
+        tolerance: on max_g |γ_g − δ_g‖θ_*g‖²| / γ_g, the relative violation of the stationarity condition.
         max_steps: rounds at most; fewer than were needed are a warning.
         noise: whether the noise scale of a Gaussian likelihood is tuned too.
         generator: for ε and z; by default the seed of the structure.
@@ -78,28 +74,9 @@ def expectation_maximisation(
     q = as_gaussian(q, "expectation_maximisation")
     if samples < 2:
         raise ValueError(f"expectation maximisation averages over samples: 2 at least, got samples={samples}.")
-    search, draws = as_solver(solver).search(q, data, None), Draws.of(q, samples, generator)
-    tunes_noise, change = noise and q.likelihood.has_noise, float("inf")
-    damping = before = torch.zeros(())
-    for number in track(range(max_steps), "evidence by samples", max_steps, progress):
-        problem = SampledProblem(q, tunes_noise, search, count(), draws)
-        here = problem.at(problem.start())
-        step = (here.gain / here.cost).log()
-        change = float(step.abs().max())
-        # a step that turns back, and is not much shorter, was too long
-        turned = (step * before < 0) & (step.abs() > 0.5 * before.abs())
-        damping, before = torch.where(turned, 0.5 * damping, damping) if number else torch.ones_like(step), step
-        x = (here.x + damping * step).masked_fill(here.pull > 0, log(LARGEST))
-        q = problem.posterior(x.clamp(log(SMALLEST), log(LARGEST)))
-        if change <= tolerance:
-            break
-    if not change <= tolerance:
-        warnings.warn(
-            f"expectation maximisation has not settled after {max_steps} rounds: the last one changed a log precision "
-            f"by {change:.1e}. Allow more rounds, a larger tolerance, or use a prior with fewer precisions.",
-            stacklevel=2,
-        )
-    return q
+    draws = Draws.of(q, samples, generator)
+    problem = SampledProblem(q, noise and q.likelihood.has_noise, as_solver(solver).search(q, data, None), draws)
+    return finish(problem, alternate(problem, tolerance, max_steps, progress), tolerance, max_steps)
 
 
 def matrix_free_part(q: Gaussian) -> MatrixFreePrecision:

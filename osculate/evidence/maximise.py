@@ -1,7 +1,5 @@
 """Prior precisions and noise scale by the evidence, at the network's own parameters or at the linear model's mode."""
 
-import warnings
-from itertools import count
 from math import log
 from typing import Any
 
@@ -10,18 +8,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data
-from osculate.evidence.ascent import LARGEST, SMALLEST, Problem, State, ascend
+from osculate.evidence.alternation import LinearProblem, alternate
+from osculate.evidence.ascent import ascend
 from osculate.evidence.em import expectation_maximisation
 from osculate.evidence.laplace import MODES
-from osculate.evidence.linear_problem import LinearProblem
 from osculate.evidence.mode import as_solver
+from osculate.evidence.problem import LARGEST, Problem, finish
 from osculate.evidence.solvers import Newton, Stochastic
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.progress import track
 from osculate.registry import choose
-
-#: Groups that a warning names at most.
-NAMED = 5
 
 
 def maximise_evidence(
@@ -63,7 +58,7 @@ def maximise_evidence(
         noise: whether the noise scale of a Gaussian likelihood is tuned too.
         data: what ``q`` was fitted to, for mode="linear" and "em"; may be left out for structure="matrix_free".
         solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
-        progress: count the moves of the mode of the linear model.
+        progress: show a progress bar, for mode="linear" and "em".
 
     Returns:
         A new posterior. ``osc.evidence.effective_parameters`` gives its γ.
@@ -75,7 +70,7 @@ def maximise_evidence(
     means. Groups of vectors alone (biases that are zero from the start, scales) get the largest precision without one.
 
     Cost: about ten evaluations of γ, each O(P) for diag and kron and O(P³) for full; no pass over the data. With
-    mode="linear" each of ten to twenty evaluations moves the mode too, by five to thirty passes over the data.
+    mode="linear" each of ten to forty evaluations moves the mode too, by five to thirty passes over the data.
 
     >>> import osculate as osc
     >>> torch.manual_seed(0)
@@ -92,20 +87,15 @@ def maximise_evidence(
     noise = noise and q.likelihood.has_noise
     if choose("mode of the evidence", mode, (*MODES, "em")) == "em":
         tolerance = 0.01 if tolerance is None else tolerance
-        return expectation_maximisation(
-            q, data=data, solver=solver, tolerance=tolerance, max_steps=max_steps, noise=noise
-        )
-    if mode == "network":
-        problem, start = Problem(q, noise), _without_zeros(Problem(q, noise))
-        tolerance = 3e-4 if tolerance is None else tolerance
-    else:
-        moves = track(count(1), "mode of the linear model", None, progress)
-        problem = LinearProblem(q, noise, as_solver(solver).search(q, data, None), moves)
-        start, tolerance = problem.start(), 0.02 if tolerance is None else tolerance
+        return expectation_maximisation(q, 64, data, solver, tolerance, max_steps, noise, progress=progress)
+    if mode == "linear":
+        tolerance = 0.02 if tolerance is None else tolerance
+        linear = LinearProblem(q, noise, as_solver(solver).search(q, data, None))
+        return finish(linear, alternate(linear, tolerance, max_steps, progress), tolerance, max_steps)
+    problem, tolerance = Problem(q, noise), 3e-4 if tolerance is None else tolerance
     with torch.no_grad():
-        end = ascend(problem, start, tolerance, max_steps)
-    warn_of_bounds(problem, end)
-    return problem.posterior(end.x.masked_fill(end.pull > 0, log(LARGEST)))
+        end = ascend(problem, _without_zeros(problem), tolerance, max_steps)
+    return finish(problem, end, tolerance, max_steps)
 
 
 def _without_zeros(problem: Problem) -> Float[Tensor, " D"]:
@@ -113,37 +103,3 @@ def _without_zeros(problem: Problem) -> Float[Tensor, " D"]:
     start, squares = problem.start(), problem.squares(problem.q.mean)
     start[: len(squares)].masked_fill_(squares == 0, log(LARGEST))
     return start
-
-
-def warn_of_bounds(problem: Problem, end: State) -> None:
-    """Say which precisions have no maximum, and what it means; nothing of biases and the like that are best at zero."""
-    if not bool(end.pull.any()):
-        return
-    q, groups = problem.q, problem.q.prior.members(problem.q.network.space)
-    vectors = {name for name, p in q.network.parameters.items() if p.ndim < 2}
-    pull = dict(zip(groups, end.pull.tolist(), strict=False))
-    up = [label for label, way in pull.items() if way > 0 and not vectors >= set(groups[label])]
-    down = [label for label, way in pull.items() if way < 0]
-    parts = []
-    if up:
-        parts.append(
-            f"grows with the prior precision without end for {_listed(up)}: the data are explained best with these "
-            f"parameters at zero, and they get the precision {LARGEST:.0e}, which holds them there"
-        )
-    if down:
-        parts.append(
-            f"falls with the prior precision without end for {_listed(down)}: the data say nothing about these "
-            f"parameters (no output depends on them), and the precision {SMALLEST:.0e} that they get is a bound; give "
-            "them a precision that does not depend on the data, or a larger group"
-        )
-    if problem.tunes_noise and int(end.pull[-1]):
-        parts.append(
-            "grows without end as the noise scale falls: the outputs equal the targets; fix the scale (noise=False)"
-        )
-    if parts:
-        warnings.warn(f"the evidence has no maximum inside of its bounds: it {'; it '.join(parts)}.", stacklevel=3)
-
-
-def _listed(labels: list[str]) -> str:
-    more = len(labels) - NAMED
-    return ", ".join(labels[:NAMED]) + (f" and {more} more" if more > 0 else "")

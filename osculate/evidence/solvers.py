@@ -122,6 +122,8 @@ class _NewtonSearch(Search):
             return data + float((delta * there.theta.double()) @ direction.double())
 
         first, length = slope(0.0), 1.0
+        if first >= 0:  # at the mode, but for rounding
+            return 0.0
         for _ in range(SHORTENINGS):
             here = slope(length)
             if here <= -0.5 * first:

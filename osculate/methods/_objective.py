@@ -11,7 +11,7 @@ from torch import Tensor
 from osculate.batches import Data, as_batches
 from osculate.curvature.columns import GGN
 from osculate.curvature.observation import Observation
-from osculate.evidence.ascent import determined
+from osculate.evidence.problem import determined
 from osculate.inputs import Inputs, apply, moved
 from osculate.likelihoods import Likelihood
 from osculate.methods._pass import fitted, observe, some

@@ -41,9 +41,9 @@ class Images:
 
     names: tuple[str, ...] = ("T-former", "CNN", "ResNet", "Pre-ResNet", "Fixup")
     data: str = "mnist"
-    train_size: int = 400
-    test_size: int = 500
-    training: Training = Training(epochs=20, lr=3e-3, batch_size=50)
+    train_size: int = 1000
+    test_size: int = 2000
+    training: Training = Training(epochs=30, lr=3e-3, batch_size=50)
     pool: int = 2
     tolerance: float = 0.1
 
@@ -117,5 +117,5 @@ def at_linear_mode(q: Gaussian, data: tuple[Tensor, Tensor], tolerance: float) -
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         solver = Newton(forcing=0.3)  # rougher steps, of which a few more are needed
-        found = maximise_evidence(q, mode="linear", data=data, tolerance=tolerance, max_steps=40, solver=solver)
+        found = maximise_evidence(q, mode="linear", data=data, tolerance=tolerance, solver=solver)
     return found, any("has not converged" in str(each.message) for each in caught)

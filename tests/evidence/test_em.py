@@ -107,7 +107,7 @@ def test_groups_and_noise_of_a_regression_are_those_of_exact_variances() -> None
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the evidence has no maximum")
         exact = osc.maximise_evidence(exact, mode="linear", data=(x, y), tolerance=1e-3)
-    sampled = osc.maximise_evidence(sampled, mode="em", tolerance=1e-3)
+        sampled = osc.maximise_evidence(sampled, mode="em", tolerance=1e-3)
     assert_close(sampled.likelihood.scale, exact.likelihood.scale, 1e-2)  # the sketch is exact here, and so is γ
     logs = torch.stack([q.prior.precision.log() for q in (sampled, exact)])
     held = logs > 20  # groups that the data explain best at zero
@@ -146,7 +146,7 @@ def test_errors_and_the_warning_name_the_way_out() -> None:
         osc.maximise_evidence(fitted("full")[0], mode="em", data=(x, y))
     with pytest.raises(ValueError, match=says("samples=1", "2 at least")):
         expectation_maximisation(q, samples=1)
-    with pytest.warns(UserWarning, match=says("1 rounds", "fewer precisions")):
+    with pytest.warns(UserWarning, match=says("1 steps", "fewer precisions")):
         expectation_maximisation(q.replace(prior=osc.priors.Isotropic(5.0)), samples=4, max_steps=1)
 
 

@@ -1,0 +1,178 @@
+r"""The evidence as a function of precisions and noise, and what its maximum means.
+
+As a function of the log precisions a_g = log δ_g and the log noise precision b = log β, at a fixed θ and curvature,
+
+.. math:: 2 \log p(D) = N C\, b - e^b \mathrm{SSE} - \sum_g e^{a_g} \lVert\theta_g\rVert^2 + \sum_g n_g a_g
+          - \log \Big| e^b G + \sum_g e^{a_g} I_g \Big| + \text{const}
+
+is *concave* (the log determinant of a positive combination is convex in the logs of its weights), with the gradient
+
+.. math:: \gamma_g - \delta_g \lVert\theta_g\rVert^2, \qquad N C - \beta\,\mathrm{SSE} - \textstyle\sum_g \gamma_g .
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from osculate.posteriors import Gaussian
+
+#: Precisions, and the factor on the noise precision, are kept within these bounds.
+SMALLEST, LARGEST = 1e-8, 1e12
+#: In place of zero.
+TINY = 1e-300
+#: Groups that a warning names at most.
+NAMED = 5
+
+
+@dataclass(frozen=True)
+class State:
+    """One evaluation.
+
+    Attributes:
+        x: log precisions, then the log factor on the noise precision.
+        gain: the sides of the stationarity condition that pull x up: γ, and N C.
+        cost: the sides that pull it down: δ‖θ‖², and β SSE + γ.
+        pull: 1 and −1 for those without a maximum inside of the bounds, upwards and downwards.
+        violation: the largest relative violation of gain = cost among the others.
+    """
+
+    x: Float[Tensor, " D"]
+    gain: Float[Tensor, " D"]
+    cost: Float[Tensor, " D"]
+    pull: Int[Tensor, " D"]
+    violation: float
+
+    @property
+    def gradient(self) -> Float[Tensor, " D"]:
+        """Of the log evidence."""
+        return 0.5 * (self.gain - self.cost)
+
+    def first_step(self, gradient: Tensor) -> Tensor:
+        """A gradient divided by the logarithmic mean of both sides: for its own gradient, MacKay's damped step."""
+        ratio = self.gain / self.cost
+        mean = torch.where((ratio - 1).abs() < 1e-6, self.gain, (self.gain - self.cost) / ratio.log())
+        return gradient / mean
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The evidence of a posterior as a function of x, at the network's own parameters.
+
+    Attributes:
+        q: the posterior, whose prior and noise are the origin of x.
+        tunes_noise: whether x holds the noise.
+    """
+
+    q: Gaussian
+    tunes_noise: bool
+    #: Effective parameters below which the stationarity condition of a group is no longer taken relative to them.
+    floor: ClassVar[float] = 1e-3
+
+    def start(self) -> Float[Tensor, " D"]:
+        """x at the posterior's own prior and noise."""
+        x = self.q.prior.precision.detach().double().log().reshape(-1).cpu()
+        return torch.cat([x, x.new_zeros(1)]) if self.tunes_noise else x
+
+    def posterior(self, x: Float[Tensor, " D"]) -> Gaussian:
+        """The posterior at x."""
+        precision = self.q.prior.precision
+        logs = x[:-1] if self.tunes_noise else x
+        prior = self.q.prior.with_precision(logs.exp().to(precision).reshape(precision.shape))
+        if not self.tunes_noise:
+            return self.q.replace(prior=prior)
+        return self.q.replace(prior=prior, likelihood=self.q.likelihood.times((-0.5 * x[-1]).exp().to(precision)))
+
+    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " P"], Mapping[str, Tensor]]:
+        """θ, and the statistics of the likelihood there, for the prior and the noise of ``q``."""
+        return q.mean, q.fit.statistics
+
+    def squares(self, theta: Float[Tensor, " P"]) -> Float[Tensor, " G"]:
+        """‖θ_g‖² of each group."""
+        theta = theta.double() * self.q.structure.covered.to(theta.device)
+        return self.q.prior.totals(theta.square(), self.q.network.space).reshape(-1).cpu()
+
+    def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
+        """1 and −1 for those that have no maximum inside of the bounds, upwards and downwards; 0 for the others."""
+        return ((x >= log(LARGEST)) & (gain > cost)).int() - ((x <= log(SMALLEST)) & (gain < cost)).int()
+
+    def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:
+        """γ of each group."""
+        return determined(q)
+
+    def at(self, x: Float[Tensor, " D"]) -> State:
+        """Both sides of the stationarity condition."""
+        q = self.posterior(x)
+        theta, statistics = self.locate(q)
+        gain, squares = self._determined(q), self.squares(theta)
+        gamma = gain.sum()
+        cost = squares * x[: len(squares)].exp()
+        if self.tunes_noise:
+            data, error = self.q.likelihood.noise_balance(statistics)
+            data, error = data / self.q.temperature, error / self.q.temperature * x[-1].exp()
+            gain, cost = torch.cat([gain, data.reshape(1)]), torch.cat([cost, (error + gamma).reshape(1)])
+        pull = self.pull(x, gain, cost)
+        cost = torch.where(pull != 0, gain, cost)  # what has no maximum stays where it is
+        violation = ((gain - cost).abs() / gain.clamp(min=self.floor)).max()
+        return State(x, gain.clamp(min=TINY), cost.clamp(min=TINY), pull, float(violation))
+
+
+@torch.no_grad()
+def determined(q: Gaussian) -> Float[Tensor, " G"]:
+    """γ of each group of the prior, in double precision."""
+    prior, space = q.prior, q.network.space
+    if prior.per_tensor(space) is None:
+        return prior.totals(q.precision.determined().double(), space).reshape(-1).cpu()
+    return prior.pooled(q.precision.determined_by_tensor().cpu(), space).reshape(-1)
+
+
+def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Gaussian:
+    """The posterior at the end of a search, with warnings where it did not converge or where there is no maximum."""
+    if end.violation > tolerance:
+        warnings.warn(
+            f"the evidence has not converged after {max_steps} steps: the stationarity condition of the worst of "
+            f"{len(end.x)} precisions is violated by {end.violation:.1e} (relative). Raise max_steps, or use a prior "
+            "with fewer precisions.",
+            stacklevel=4,
+        )
+    _warn_of_bounds(problem, end)
+    return problem.posterior(end.x.masked_fill(end.pull > 0, log(LARGEST)))
+
+
+def _warn_of_bounds(problem: Problem, end: State) -> None:
+    """Say which precisions have no maximum, and what it means; nothing of biases and the like that are best at zero."""
+    if not bool(end.pull.any()):
+        return
+    q, groups = problem.q, problem.q.prior.members(problem.q.network.space)
+    vectors = {name for name, p in q.network.parameters.items() if p.ndim < 2}
+    pull = dict(zip(groups, end.pull.tolist(), strict=False))
+    up = [label for label, way in pull.items() if way > 0 and not vectors >= set(groups[label])]
+    down = [label for label, way in pull.items() if way < 0]
+    parts = []
+    if up:
+        parts.append(
+            f"grows with the prior precision without end for {_listed(up)}: the data are explained best with these "
+            f"parameters at zero, and they get the precision {LARGEST:.0e}, which holds them there"
+        )
+    if down:
+        parts.append(
+            f"falls with the prior precision without end for {_listed(down)}: the data say nothing about these "
+            f"parameters (no output depends on them), and the precision {SMALLEST:.0e} that they get is a bound; give "
+            "them a precision that does not depend on the data, or a larger group"
+        )
+    if problem.tunes_noise and int(end.pull[-1]):
+        parts.append(
+            "grows without end as the noise scale falls: the outputs equal the targets; fix the scale (noise=False)"
+        )
+    if parts:
+        warnings.warn(f"the evidence has no maximum inside of its bounds: it {'; it '.join(parts)}.", stacklevel=5)
+
+
+def _listed(labels: list[str]) -> str:
+    more = len(labels) - NAMED
+    return ", ".join(labels[:NAMED]) + (f" and {more} more" if more > 0 else "")
