@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import log
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,8 @@ GAP = {
 }
 #: Of naval's inputs, those that are constant, so that there is no gap in them.
 CONSTANT = {"naval": (8, 11)}
-#: Sets by size; training parts of more rows than this take fewer steps.
-MEDIUM, LARGE, FEW = ("concrete", "wine"), ("kin8nm", "naval", "power", "protein"), 3_000
+#: Sets by size.
+MEDIUM, LARGE = ("concrete", "wine"), ("kin8nm", "naval", "power", "protein")
 
 MAP, FULL, KRON, DIAG = "MAP", "linearised, full", "linearised, kron", "linearised, diag"
 OWN_KRON, OWN_DIAG = "kron, own evidence", "diag, own evidence"
@@ -53,7 +54,7 @@ SAMPLED, LAST, ENSEMBLE, DROPOUT = "sampled networks", "linearised, last layer",
 WAYS = (MAP, FULL, KRON, DIAG, OWN_KRON, OWN_DIAG, SAMPLED, LAST, ENSEMBLE, DROPOUT)
 #: Ways whose mean is not that of the network at its mode.
 OTHER_MEANS = (SAMPLED, ENSEMBLE, DROPOUT)
-GAMMA, SECONDS = "γ", "CPU seconds of a fit"
+GAMMA, STEPS, SECONDS = "γ", "steps", "CPU seconds of a fit"
 
 
 @dataclass(frozen=True)
@@ -104,26 +105,34 @@ class Settings:
         sets: names of the data sets; one without splits of its own, such as diabetes, has its single one.
         splits: of each set.
         hidden: units of the one hidden layer, with tanh.
-        steps: of Levenberg–Marquardt at most.
+        steps: of Levenberg–Marquardt, of which held-out data choose one for each set.
         large_steps: the same for sets with many rows.
+        validated: splits of a set, the first ones, of whose training part a tenth is held out for that.
         baseline: deep ensemble and MC dropout.
         cells: a folder in which the results of each split are kept as soon as they are there, so that an interrupted
             run goes on; empty for none.
     """
 
     sets: tuple[str, ...] = NAMES
-    splits: Splits = Splits(20, 8, 2)
+    splits: Splits = Splits(20, 20, 20)
     hidden: int = 50
-    steps: int = 150
-    large_steps: int = 50
+    steps: tuple[int, ...] = (20, 60, 150)
+    large_steps: tuple[int, ...] = (20, 60)
+    validated: int = 3
     baseline: Baseline = Baseline()
     cells: str = ""
+
+    def candidates(self, name: str) -> tuple[int, ...]:
+        """Numbers of steps for a set."""
+        return self.large_steps if name in LARGE else self.steps
 
 
 PRESETS = {
     "small": Settings(),
     "paper": Settings(
-        splits=Splits(20, 20, 20), large_steps=150, baseline=Baseline(splits=Splits(20, 20, 20), steps=20_000)
+        large_steps=(20, 60, 150),
+        validated=20,
+        baseline=Baseline(splits=Splits(20, 20, 20), steps=20_000),
     ),
 }
 
@@ -141,13 +150,17 @@ def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progres
         progress: show a progress bar.
     """
     found: Cells = {name: {} for name in settings.sets}
+    steps: dict[tuple[str, int], int] = {}
     todo = [(name, split, seed) for seed in seeds for name in settings.sets for split in chosen(settings, splits, name)]
     for name, split, seed in track(todo, f"{splits} splits", len(todo), progress):
-        about: list[Any] = [settings.steps, settings.large_steps, settings.hidden]
-        values = _kept(settings, cell, (name, splits, split, seed), about)
+        if (name, seed) not in steps:
+            steps[name, seed] = validated_steps(settings, name, splits, seed)
+        number, where = steps[name, seed], (name, splits, split, seed)
+        about: list[Any] = [number, settings.hidden]
+        values = {STEPS: float(number)} | _kept(settings, "cell", where, about, partial(cell, settings, *where, number))
         if split in chosen(settings, splits, name)[: settings.baseline.splits.of(name)]:
             about += _training(settings.baseline)
-            values |= _kept(settings, baselines, (name, splits, split, seed), about)
+            values |= _kept(settings, "baselines", where, about, partial(baselines, settings, *where, number))
         for column, value in values.items():
             found[name].setdefault(column, []).append(value)
     return found
@@ -160,21 +173,40 @@ def chosen(settings: Settings, splits: str, name: str) -> list[int]:
     return [split for split in every if split not in skipped][: settings.splits.of(name)]
 
 
+def validated_steps(settings: Settings, name: str, splits: str, seed: int) -> int:
+    """How many steps the linearised predictive is best after, on held-out parts of the first splits' training data."""
+    candidates = settings.candidates(name)
+    if len(candidates) == 1:
+        return candidates[0]
+    total = dict.fromkeys(candidates, 0.0)
+    for split in chosen(settings, splits, name)[: settings.validated]:
+        where = (name, splits, split, seed)
+        found = _kept(
+            settings, "validation", where, [*candidates, settings.hidden], partial(validation, settings, *where)
+        )
+        total = {steps: before + found[str(steps)] for steps, before in total.items()}
+    return max(total, key=lambda steps: total[steps])
+
+
 def _training(baseline: Baseline) -> list[Any]:
     """What the results of the baselines depend on."""
     return [value for name, value in asdict(baseline).items() if name != "splits"]
 
 
 def _kept(
-    settings: Settings, measure: Callable[..., dict[str, float]], where: tuple[str, str, int, int], about: list[Any]
+    settings: Settings,
+    kind: str,
+    where: tuple[str, str, int, int],
+    about: list[Any],
+    measure: Callable[[], dict[str, float]],
 ) -> dict[str, float]:
-    """What a function measures on one split, from the folder of cells where it is there already."""
+    """What is measured on one split, from the folder of cells where it is there already."""
     if not settings.cells:
-        return measure(settings, *where)
+        return measure()
     digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]
-    path = Path(settings.cells) / f"{measure.__name__}-{'-'.join(map(str, where))}-{digest}.json"
+    path = Path(settings.cells) / f"{kind}-{'-'.join(map(str, where))}-{digest}.json"
     if not path.exists():
-        write_text(path, json.dumps(measure(settings, *where)))
+        write_text(path, json.dumps(measure()))
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -184,11 +216,26 @@ def _loaded(name: str, splits: str, split: int) -> tuple[Dataset, Part, Part]:
     return data, (data.train[0].double(), data.train[1].double()), (data.test[0].double(), data.test[1].double())
 
 
-def cell(settings: Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
+def validation(settings: Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
+    """The log likelihood of a tenth of the training part, by the number of steps on the rest."""
+    _, (x, y), _ = _loaded(name, splits, split)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    held, rest = order[: len(x) // 10], order[len(x) // 10 :]
+    method = _method(settings, x.shape[1], seed)
+    method.begin((x[rest], y[rest]))
+    found, candidates = {}, settings.candidates(name)
+    for step in range(1, max(candidates) + 1):
+        method.step()
+        if step in candidates:
+            found[str(step)] = predict(method.result(), x[held]).log_prob(y[held]).mean().item()
+    return found
+
+
+def cell(settings: Settings, name: str, splits: str, split: int, seed: int, steps: int) -> dict[str, float]:
     """Every way to predict from one mode: log likelihood per point and root mean square error, in original units."""
     data, part, test = _loaded(name, splits, split)
     started = time.process_time()
-    q, net, gamma = fitted(settings, part, seed)
+    q, net, gamma = fitted(settings, part, seed, steps)
     score, result = Score(data, test[1]), {GAMMA: gamma, SECONDS: time.process_time() - started}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "networks sampled from this posterior")  # it is what is shown here
@@ -197,20 +244,24 @@ def cell(settings: Settings, name: str, splits: str, split: int, seed: int) -> d
     return result
 
 
-def baselines(settings: Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
+def baselines(settings: Settings, name: str, splits: str, split: int, seed: int, steps: int) -> dict[str, float]:
     """The same for a deep ensemble and for MC dropout."""
     data, part, test = _loaded(name, splits, split)
-    return _ensemble(settings, part, Score(data, test[1]), test[0], seed) | _dropout(settings.baseline, data, seed)
+    return _ensemble(settings, part, Score(data, test[1]), test[0], seed, steps) | _dropout(
+        settings.baseline, data, seed
+    )
 
 
-def fitted(settings: Settings, part: Part, seed: int) -> tuple[Posterior, nn.Module, float]:
+def fitted(settings: Settings, part: Part, seed: int, steps: int) -> tuple[Posterior, nn.Module, float]:
     """The posterior at the mode with the hyperparameters of largest evidence, the network, and γ."""
-    with seeded(seed):
-        net = MLP(part[0].shape[1], (settings.hidden,), 1).double()
-    method = LevenbergMarquardt(net, Gaussian(1.0))
-    steps = settings.steps if len(part[0]) <= FEW else settings.large_steps
+    method = _method(settings, part[0].shape[1], seed)
     done = train(method, part, epochs=steps, progress=False)
-    return done.posterior, net, float(done.history[-1]["gamma"])
+    return done.posterior, method.model, float(done.history[-1]["gamma"])
+
+
+def _method(settings: Settings, inputs: int, seed: int) -> LevenbergMarquardt:
+    with seeded(seed):
+        return LevenbergMarquardt(MLP(inputs, (settings.hidden,), 1).double(), Gaussian(1.0))
 
 
 @dataclass(frozen=True)
@@ -256,11 +307,11 @@ def _ways(q: Posterior, net: nn.Module, part: Part, x: Tensor, seed: int) -> Ite
     yield LAST, predict(laplace(net, q.likelihood, part, structure="full", prior=last, subset="last_layer"), x)
 
 
-def _ensemble(settings: Settings, part: Part, score: "Score", x: Tensor, seed: int) -> dict[str, float]:
+def _ensemble(settings: Settings, part: Part, score: "Score", x: Tensor, seed: int, steps: int) -> dict[str, float]:
     """Networks from several initial weights, each with its own noise: the mixture of their predictives at the modes."""
     each = []
     for number in range(settings.baseline.members):
-        q, net, _ = fitted(settings, part, seed + 1000 * number)
+        q, net, _ = fitted(settings, part, seed + 1000 * number, steps)
         with torch.no_grad():
             each.append(q.likelihood.distribution(net(x)))
     logs = torch.stack([member.log_prob(score.y) for member in each])

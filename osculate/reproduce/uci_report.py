@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Any
 
 from osculate.reproduce.record import Number, Record
-from osculate.reproduce.uci import DROPOUT, FULL, GAMMA, MAP, OTHER_MEANS, SECONDS, WAYS, Cells, rmse
+from osculate.reproduce.uci import DROPOUT, FULL, GAMMA, MAP, OTHER_MEANS, SECONDS, STEPS, WAYS, Cells, rmse
 
 
 def by_set(names: Sequence[str], values: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
@@ -26,7 +26,7 @@ def table(found: Cells, published: Mapping[str, Mapping[str, float]]) -> tuple[N
                 numbers.append(Number(error, way, tuple(columns.get(rmse(way), ()))))
         for label, column in (("splits", MAP), ("… of the baselines", DROPOUT)):
             numbers.append(Number(likelihood, label, (float(len(columns.get(column, ()))),)))
-        numbers += [Number(likelihood, column, tuple(columns.get(column, ()))) for column in (GAMMA, SECONDS)]
+        numbers += [Number(likelihood, column, tuple(columns.get(column, ()))) for column in (GAMMA, STEPS, SECONDS)]
     return tuple(numbers)
 
 

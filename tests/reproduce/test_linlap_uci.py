@@ -65,12 +65,12 @@ def test_differences_are_taken_on_the_splits_that_have_both() -> None:
 
 def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(
-        uci.Settings(("boston",), uci.Splits(4, 1, 1), steps=1, cells=str(tmp_path)),
+        uci.Settings(("boston",), uci.Splits(4, 1, 1), steps=(1,), cells=str(tmp_path)),
         baseline=uci.Baseline(splits=uci.Splits(0, 0, 0)),
     )
     asked: list[int] = []
 
-    def cell(settings: uci.Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
+    def cell(settings: uci.Settings, name: str, splits: str, split: int, seed: int, steps: int) -> dict[str, float]:
         asked.append(split)
         if asked == [0, 1, 2]:
             raise KeyboardInterrupt
@@ -79,9 +79,11 @@ def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypa
     monkeypatch.setattr(uci, "cell", cell)
     with pytest.raises(KeyboardInterrupt):
         uci.measure_cells(settings, "standard", [0], progress=False)
-    assert uci.measure_cells(settings, "standard", [0], progress=False) == {"boston": {MAP: [0.0, 1.0, 2.0, 3.0]}}
+    assert uci.measure_cells(settings, "standard", [0], progress=False) == {
+        "boston": {MAP: [0.0, 1.0, 2.0, 3.0], uci.STEPS: [1.0] * 4}
+    }
     assert asked == [0, 1, 2, 2, 3]
-    changed = replace(settings, steps=2)
+    changed = replace(settings, steps=(2,))
     uci.measure_cells(changed, "standard", [0], progress=False)
     assert asked[5:] == [0, 1, 2, 3]
 
@@ -93,9 +95,30 @@ def test_gaps_that_are_none_are_left_out() -> None:
     assert uci.chosen(uci.Settings(), "standard", "boston") == list(range(20))
 
 
+def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    likes = {0: {"3": 1.0, "5": 2.0}, 1: {"3": 1.0, "5": -9.0}, 2: {"3": 0.0, "5": 5.0}}
+
+    def validation(settings: uci.Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
+        return likes[split]
+
+    monkeypatch.setattr(uci, "validation", validation)
+    settings = uci.Settings(steps=(3, 5), validated=3)
+    assert uci.validated_steps(settings, "yacht", "gap", 0) == 3
+    assert uci.validated_steps(replace(settings, validated=1), "yacht", "gap", 0) == 5
+
+
+def test_the_test_part_has_no_say_in_the_steps(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = uci.Settings(steps=(2, 6), hidden=5)
+    found = uci.validation(settings, "yacht", "standard", 0, 0)
+    data = uci.load("yacht", split=0, validation_size=0)
+    spoilt = replace(data, test=(data.test[0], data.test[1] + 100))
+    monkeypatch.setattr(uci, "load", lambda *_, **__: spoilt)
+    assert uci.validation(settings, "yacht", "standard", 0, 0) == found
+    assert set(found) == {"2", "6"}
+
+
 def test_a_split_of_yacht_in_original_units(data_folder: Path) -> None:
-    settings = uci.Settings(steps=8, hidden=10)
-    found = uci.cell(settings, "yacht", "gap", 0, 0)
+    found = uci.cell(uci.Settings(hidden=10), "yacht", "gap", 0, 0, steps=8)
     assert set(found) == {way for w in uci.WAYS[:8] for way in (w, uci.rmse(w))} | {uci.GAMMA, uci.SECONDS}
     assert found[uci.rmse(FULL)] == pytest.approx(found[uci.rmse(MAP)])
     assert 0.1 < found[uci.rmse(MAP)] < 15.2  # the standard deviation of the targets
