@@ -77,6 +77,25 @@ class Splits:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Numbers of steps, of which held-out data choose one for each set.
+
+    Args:
+        usual: the candidates.
+        large: those of kin8nm, naval, power and protein.
+        splits: the first ones of a set, of whose training part a tenth is held out.
+    """
+
+    usual: tuple[int, ...] = (20, 60, 150)
+    large: tuple[int, ...] = (20, 60)
+    splits: int = 3
+
+    def of(self, name: str) -> tuple[int, ...]:
+        """The candidates of a set."""
+        return self.large if name in LARGE else self.usual
+
+
+@dataclass(frozen=True)
 class Baseline:
     """How the baselines are trained.
 
@@ -105,9 +124,7 @@ class Settings:
         sets: names of the data sets; one without splits of its own, such as diabetes, has its single one.
         splits: of each set.
         hidden: units of the one hidden layer, with tanh.
-        steps: of Levenberg–Marquardt, of which held-out data choose one for each set.
-        large_steps: the same for sets with many rows.
-        validated: splits of a set, the first ones, of whose training part a tenth is held out for that.
+        steps: of Levenberg–Marquardt.
         baseline: deep ensemble and MC dropout.
         cells: a folder in which the results of each split are kept as soon as they are there, so that an interrupted
             run goes on; empty for none.
@@ -116,22 +133,15 @@ class Settings:
     sets: tuple[str, ...] = NAMES
     splits: Splits = Splits(20, 20, 20)
     hidden: int = 50
-    steps: tuple[int, ...] = (20, 60, 150)
-    large_steps: tuple[int, ...] = (20, 60)
-    validated: int = 3
+    steps: Steps = Steps()
     baseline: Baseline = Baseline()
     cells: str = ""
-
-    def candidates(self, name: str) -> tuple[int, ...]:
-        """Numbers of steps for a set."""
-        return self.large_steps if name in LARGE else self.steps
 
 
 PRESETS = {
     "small": Settings(),
     "paper": Settings(
-        large_steps=(20, 60, 150),
-        validated=20,
+        steps=Steps(large=(20, 60, 150), splits=20),
         baseline=Baseline(splits=Splits(20, 20, 20), steps=20_000),
     ),
 }
@@ -175,11 +185,11 @@ def chosen(settings: Settings, splits: str, name: str) -> list[int]:
 
 def validated_steps(settings: Settings, name: str, splits: str, seed: int) -> int:
     """How many steps the linearised predictive is best after, on held-out parts of the first splits' training data."""
-    candidates = settings.candidates(name)
+    candidates = settings.steps.of(name)
     if len(candidates) == 1:
         return candidates[0]
     total = dict.fromkeys(candidates, 0.0)
-    for split in chosen(settings, splits, name)[: settings.validated]:
+    for split in chosen(settings, splits, name)[: settings.steps.splits]:
         where = (name, splits, split, seed)
         found = _kept(
             settings, "validation", where, [*candidates, settings.hidden], partial(validation, settings, *where)
@@ -223,7 +233,7 @@ def validation(settings: Settings, name: str, splits: str, split: int, seed: int
     held, rest = order[: len(x) // 10], order[len(x) // 10 :]
     method = _method(settings, x.shape[1], seed)
     method.begin((x[rest], y[rest]))
-    found, candidates = {}, settings.candidates(name)
+    found, candidates = {}, settings.steps.of(name)
     for step in range(1, max(candidates) + 1):
         method.step()
         if step in candidates:

@@ -65,7 +65,7 @@ def test_differences_are_taken_on_the_splits_that_have_both() -> None:
 
 def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(
-        uci.Settings(("boston",), uci.Splits(4, 1, 1), steps=(1,), cells=str(tmp_path)),
+        uci.Settings(("boston",), uci.Splits(4, 1, 1), steps=uci.Steps((1,)), cells=str(tmp_path)),
         baseline=uci.Baseline(splits=uci.Splits(0, 0, 0)),
     )
     asked: list[int] = []
@@ -83,7 +83,7 @@ def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypa
         "boston": {MAP: [0.0, 1.0, 2.0, 3.0], uci.STEPS: [1.0] * 4}
     }
     assert asked == [0, 1, 2, 2, 3]
-    changed = replace(settings, steps=(2,))
+    changed = replace(settings, steps=uci.Steps((2,)))
     uci.measure_cells(changed, "standard", [0], progress=False)
     assert asked[5:] == [0, 1, 2, 3]
 
@@ -102,13 +102,13 @@ def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.Monkey
         return likes[split]
 
     monkeypatch.setattr(uci, "validation", validation)
-    settings = uci.Settings(steps=(3, 5), validated=3)
+    settings = uci.Settings(steps=uci.Steps((3, 5)))
     assert uci.validated_steps(settings, "yacht", "gap", 0) == 3
-    assert uci.validated_steps(replace(settings, validated=1), "yacht", "gap", 0) == 5
+    assert uci.validated_steps(replace(settings, steps=uci.Steps((3, 5), splits=1)), "yacht", "gap", 0) == 5
 
 
 def test_the_test_part_has_no_say_in_the_steps(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = uci.Settings(steps=(2, 6), hidden=5)
+    settings = uci.Settings(steps=uci.Steps((2, 6)), hidden=5)
     found = uci.validation(settings, "yacht", "standard", 0, 0)
     data = uci.load("yacht", split=0, validation_size=0)
     spoilt = replace(data, test=(data.test[0], data.test[1] + 100))
