@@ -14,10 +14,9 @@ from osculate.reproduce.uci import (
     MAP,
     PRESETS,
     SAMPLED,
-    Cells,
     Settings,
-    measure_cells,
 )
+from osculate.reproduce.uci_cells import Cells, measure_cells
 from osculate.reproduce.uci_report import ahead_of_us, average, by_set, draw_cells, paired, table, word
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")

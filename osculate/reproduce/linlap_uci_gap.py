@@ -5,7 +5,8 @@ from typing import Any
 
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.record import Claim, Findings, Record
-from osculate.reproduce.uci import DIAG, DROPOUT, ENSEMBLE, FULL, MAP, PRESETS, SAMPLED, Cells, Settings, measure_cells
+from osculate.reproduce.uci import DIAG, DROPOUT, ENSEMBLE, FULL, MAP, PRESETS, SAMPLED, Settings
+from osculate.reproduce.uci_cells import Cells, measure_cells
 from osculate.reproduce.uci_report import ahead_of_us, average, by_set, draw_cells, paired, table, word
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")

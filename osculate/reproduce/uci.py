@@ -1,15 +1,10 @@
 """UCI regression: one network trained with the evidence, and every way to predict from it, split by split."""
 
-import hashlib
-import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import log
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +14,12 @@ from osculate.data import Dataset, load
 from osculate.data.dataset import Part
 from osculate.data.uci import NAMES
 from osculate.evidence import maximise_evidence
-from osculate.files import write_text
 from osculate.likelihoods import Gaussian
 from osculate.methods import LevenbergMarquardt, MCDropout, laplace
 from osculate.networks import MLP
 from osculate.posteriors import Dropout, Gaussian as Posterior
 from osculate.predictive import predict
 from osculate.priors import Layerwise
-from osculate.progress import track
 from osculate.reproduce._base import seeded
 from osculate.training import train
 
@@ -145,79 +138,6 @@ PRESETS = {
         baseline=Baseline(splits=Splits(20, 20, 20), steps=20_000),
     ),
 }
-
-#: By set, a value a split by column.
-Cells = dict[str, dict[str, list[float]]]
-
-
-def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progress: bool) -> Cells:
-    """Log likelihood and error of every way to predict, on every split.
-
-    Args:
-        settings: what is measured.
-        splits: "standard" or "gap".
-        seeds: of the initial weights.
-        progress: show a progress bar.
-    """
-    found: Cells = {name: {} for name in settings.sets}
-    steps: dict[tuple[str, int], int] = {}
-    todo = [(name, split, seed) for seed in seeds for name in settings.sets for split in chosen(settings, splits, name)]
-    for name, split, seed in track(todo, f"{splits} splits", len(todo), progress):
-        if (name, seed) not in steps:
-            steps[name, seed] = validated_steps(settings, name, splits, seed)
-        number, where = steps[name, seed], (name, splits, split, seed)
-        about: list[Any] = [number, settings.hidden]
-        values = {STEPS: float(number)} | _kept(settings, "cell", where, about, partial(cell, settings, *where, number))
-        if split in chosen(settings, splits, name)[: settings.baseline.splits.of(name)]:
-            about += _training(settings.baseline)
-            values |= _kept(settings, "baselines", where, about, partial(baselines, settings, *where, number))
-        for column, value in values.items():
-            found[name].setdefault(column, []).append(value)
-    return found
-
-
-def chosen(settings: Settings, splits: str, name: str) -> list[int]:
-    """The numbers of the splits of a set that are measured."""
-    every = range((STANDARD if splits == "standard" else GAP).get(name, 1))
-    skipped = CONSTANT.get(name, ()) if splits == "gap" else ()
-    return [split for split in every if split not in skipped][: settings.splits.of(name)]
-
-
-def validated_steps(settings: Settings, name: str, splits: str, seed: int) -> int:
-    """How many steps the linearised predictive is best after, on held-out parts of the first splits' training data."""
-    candidates = settings.steps.of(name)
-    if len(candidates) == 1:
-        return candidates[0]
-    total = dict.fromkeys(candidates, 0.0)
-    for split in chosen(settings, splits, name)[: settings.steps.splits]:
-        where = (name, splits, split, seed)
-        found = _kept(
-            settings, "validation", where, [*candidates, settings.hidden], partial(validation, settings, *where)
-        )
-        total = {steps: before + found[str(steps)] for steps, before in total.items()}
-    return max(total, key=lambda steps: total[steps])
-
-
-def _training(baseline: Baseline) -> list[Any]:
-    """What the results of the baselines depend on."""
-    return [value for name, value in asdict(baseline).items() if name != "splits"]
-
-
-def _kept(
-    settings: Settings,
-    kind: str,
-    where: tuple[str, str, int, int],
-    about: list[Any],
-    measure: Callable[[], dict[str, float]],
-) -> dict[str, float]:
-    """What is measured on one split, from the folder of cells where it is there already."""
-    if not settings.cells:
-        return measure()
-    digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]
-    path = Path(settings.cells) / f"{kind}-{'-'.join(map(str, where))}-{digest}.json"
-    if not path.exists():
-        write_text(path, json.dumps(measure()))
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _loaded(name: str, splits: str, split: int) -> tuple[Dataset, Part, Part]:

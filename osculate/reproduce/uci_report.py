@@ -5,7 +5,8 @@ from statistics import mean
 from typing import Any
 
 from osculate.reproduce.record import Number, Record
-from osculate.reproduce.uci import DROPOUT, FULL, GAMMA, MAP, OTHER_MEANS, SECONDS, STEPS, WAYS, Cells, rmse
+from osculate.reproduce.uci import DROPOUT, FULL, GAMMA, MAP, OTHER_MEANS, SECONDS, STEPS, WAYS, rmse
+from osculate.reproduce.uci_cells import Cells
 
 
 def by_set(names: Sequence[str], values: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from osculate import plots
-from osculate.reproduce import linlap_mackay, linlap_uci, linlap_uci_gap, uci
+from osculate.reproduce import linlap_mackay, linlap_uci, linlap_uci_gap, uci, uci_cells
 from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
-from osculate.reproduce.uci import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED, Cells
+from osculate.reproduce.uci import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED
+from osculate.reproduce.uci_cells import Cells
 from osculate.reproduce.uci_report import paired
 
 
@@ -76,23 +77,23 @@ def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypa
             raise KeyboardInterrupt
         return {MAP: float(split)}
 
-    monkeypatch.setattr(uci, "cell", cell)
+    monkeypatch.setattr(uci_cells, "cell", cell)
     with pytest.raises(KeyboardInterrupt):
-        uci.measure_cells(settings, "standard", [0], progress=False)
-    assert uci.measure_cells(settings, "standard", [0], progress=False) == {
+        uci_cells.measure_cells(settings, "standard", [0], progress=False)
+    assert uci_cells.measure_cells(settings, "standard", [0], progress=False) == {
         "boston": {MAP: [0.0, 1.0, 2.0, 3.0], uci.STEPS: [1.0] * 4}
     }
     assert asked == [0, 1, 2, 2, 3]
     changed = replace(settings, steps=uci.Steps((2,)))
-    uci.measure_cells(changed, "standard", [0], progress=False)
+    uci_cells.measure_cells(changed, "standard", [0], progress=False)
     assert asked[5:] == [0, 1, 2, 3]
 
 
 def test_gaps_that_are_none_are_left_out() -> None:
     every = uci.Settings(splits=uci.Splits(20, 20, 20))
-    assert uci.chosen(every, "gap", "naval") == [n for n in range(16) if n not in (8, 11)]
-    assert uci.chosen(every, "standard", "protein") == list(range(5))
-    assert uci.chosen(uci.Settings(), "standard", "boston") == list(range(20))
+    assert uci_cells.chosen(every, "gap", "naval") == [n for n in range(16) if n not in (8, 11)]
+    assert uci_cells.chosen(every, "standard", "protein") == list(range(5))
+    assert uci_cells.chosen(uci.Settings(), "standard", "boston") == list(range(20))
 
 
 def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +102,10 @@ def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.Monkey
     def validation(settings: uci.Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
         return likes[split]
 
-    monkeypatch.setattr(uci, "validation", validation)
+    monkeypatch.setattr(uci_cells, "validation", validation)
     settings = uci.Settings(steps=uci.Steps((3, 5)))
-    assert uci.validated_steps(settings, "yacht", "gap", 0) == 3
-    assert uci.validated_steps(replace(settings, steps=uci.Steps((3, 5), splits=1)), "yacht", "gap", 0) == 5
+    assert uci_cells.validated_steps(settings, "yacht", "gap", 0) == 3
+    assert uci_cells.validated_steps(replace(settings, steps=uci.Steps((3, 5), splits=1)), "yacht", "gap", 0) == 5
 
 
 def test_the_test_part_has_no_say_in_the_steps(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
