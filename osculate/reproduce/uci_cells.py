@@ -1,4 +1,4 @@
-"""All splits of all UCI sets, each kept as soon as it is measured, and the number of steps that held-out data choose."""
+"""All splits of all UCI sets, each kept once it is measured, and the number of steps that held-out data choose."""
 
 import hashlib
 import json
