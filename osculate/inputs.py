@@ -1,6 +1,7 @@
 """Inputs of a network: one tensor, several in a tuple, or named ones in a mapping, all with the batch as first axis."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -74,6 +75,16 @@ def concatenate(parts: list[Any]) -> Any:
     if isinstance(first, tuple | list):
         return tuple(concatenate(list(each)) for each in zip(*parts, strict=True))
     return first
+
+
+def floating(x: Inputs, dtype: torch.dtype) -> Inputs:
+    """Inputs with their floating tensors of this type; whole numbers as they are."""
+    return apply(partial(as_floating, dtype=dtype), x)
+
+
+def as_floating(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A floating tensor in this type; whole numbers as they are."""
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def call(module: nn.Module, x: Any) -> Any:

@@ -173,6 +173,10 @@ class Network:
             )
         return f
 
+    def in_state_precision(self) -> "Network":
+        """The same network, or a copy in single precision of one in half."""
+        return self if self.dtype == self.state_dtype else self.to(dtype=self.state_dtype)
+
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Network":
         """A copy on another device or in another floating type."""
         moved = Network(self.module, self.space.names)

@@ -143,7 +143,8 @@ print("groups:", osc.priors.Grouped.normalised(net, x).groups)
 
 # %% [markdown]
 # The warning belongs to the table's right column: with precisions of their own, the weights of
-# one layer turn out not to be needed for explaining these data, and are held where they are.
+# one layer turn out not to be needed by the linear model for explaining these data, and keep
+# their values without error bars.
 # The groups are found by watching one forward pass: a layer whose output goes into a
 # normalisation makes one together with its bias, and everything whose scale the output sees is
 # in the last one.

@@ -6,9 +6,11 @@
 # after epochs moves the prior precisions (one for each tensor of weights) to where the evidence
 # is largest.
 #
-# **What one learns.** The learned precisions do not depend on where they start, and no data are
-# held out. What comes out is a reasonable prior, one for each tensor, from one training. It is
-# not always the one with the best test score.
+# **What one learns.** The learned precisions do not depend on where they start, as long as the
+# first update comes before the first epoch (with a burn-in, a start that is far too large makes
+# the network a constant, and a warning says so). No data are held out. What comes out is a
+# reasonable prior, one for each tensor, from one training. It is not always the one with the
+# best test score.
 #
 # ## Three starts that differ by eight orders of magnitude
 

@@ -35,6 +35,10 @@ class LinearProblem(Problem):
 
     search: Search
     floor: ClassVar[float] = FADED
+    without_end: ClassVar[str] = (
+        "the linear model explains the data best with these parameters at zero, so that their error bars vanish, while "
+        "the network keeps its weights"
+    )
 
     def locate(self, q: Gaussian) -> tuple[Float[Tensor, " P"], Mapping[str, Tensor]]:
         """One step closer to θ_*, and the statistics there."""

@@ -135,7 +135,7 @@ class Draws:
         ordered[:, part.curvature.positions] = rows.double()
         totals = torch.stack([q.prior.totals(row, q.network.space).reshape(-1) for row in ordered]).cpu()
         curvature, norm, sketch = totals.tensor_split(3)
-        share = 0.5 * (curvature + norm).mean(0) / self._sizes(q)
+        share = 0.5 * (curvature + norm).mean(0) / self._sizes(q).clamp(min=1)
         both = (1 - share) * curvature + share * norm
         return {"curvature": curvature, "norm": norm, "both": both, "sketch": sketch}
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from osculate.batches import Data, as_batches
 from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import activations, output_hessian
-from osculate.inputs import Inputs, count, moved, take
+from osculate.inputs import Inputs, count, floating, moved, take
 from osculate.memory import budget, even_parts
 from osculate.posteriors import Gaussian
 
@@ -61,15 +61,12 @@ class LinearModel:
     """
 
     def __init__(self, q: Gaussian, data: Data | None, memory: int | None = None) -> None:
-        self.network, self.mask = q.network, q.structure.covered.to(q.network.device)
+        self.network, self.mask = q.network.in_state_precision(), q.structure.covered.to(q.network.device)
         self._whole = bool(self.mask.all())
-        batches = [(moved(x, self.network.device), y.to(self.network.device)) for x, y in data_of(q, data)]
+        device, dtype = self.network.device, self.network.dtype
+        batches = [(floating(moved(x, device), dtype), y.to(device)) for x, y in data_of(q, data)]
         total = sum(len(y) for _, y in batches)
-        if total != q.num_data:
-            raise ValueError(
-                f"the linear model needs the data that the posterior was fitted to: it had {q.num_data:,}, and there "
-                f"are {total:,} here."
-            )
+        require_all(total, q)
         each = COPIES * self.network.state_dtype.itemsize * activations(self.network, batches[0][0])
         room = budget(memory, self.network.device, total * each)
         self._keeps = total * each <= room
@@ -141,6 +138,19 @@ class LinearModel:
             for name, value in q.likelihood.statistics(h, y).items():
                 found[name] = found.get(name, torch.zeros_like(value)) + value
         return found
+
+
+def require_all(total: int, q: Gaussian) -> None:
+    """Refuse other data than those of the fit, as far as their number tells.
+
+    Raises:
+        ValueError: there are more or fewer.
+    """
+    if total != q.num_data:
+        raise ValueError(
+            f"the linear model needs the data that the posterior was fitted to: it had {q.num_data:,}, and there "
+            f"are {total:,} here."
+        )
 
 
 def data_of(q: Gaussian, data: Data | None) -> Iterator[tuple[Inputs, Tensor]]:

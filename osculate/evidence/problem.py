@@ -71,6 +71,8 @@ class Problem:
 
     q: Gaussian
     tunes_noise: bool
+    #: What it means that a precision grows without end.
+    without_end: ClassVar[str] = "the data are explained best with these parameters at zero, where they are held"
     #: Effective parameters below which the stationarity condition of a group is no longer taken relative to them.
     floor: ClassVar[float] = 1e-3
 
@@ -145,19 +147,19 @@ def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Ga
 
 
 def _warn_of_bounds(problem: Problem, end: State) -> None:
-    """Say which precisions have no maximum, and what it means; nothing of biases and the like that are best at zero."""
+    """Say which precisions have no maximum, and what it means; nothing of biases and the like that are zero."""
     if not bool(end.pull.any()):
         return
     q, groups = problem.q, problem.q.prior.members(problem.q.network.space)
-    vectors = {name for name, p in q.network.parameters.items() if p.ndim < 2}
+    silent = {name for name, p in q.network.parameters.items() if p.ndim < 2 and not bool(p.any())}
     pull = dict(zip(groups, end.pull.tolist(), strict=False))
-    up = [label for label, way in pull.items() if way > 0 and not vectors >= set(groups[label])]
+    up = [label for label, way in pull.items() if way > 0 and not silent >= set(groups[label])]
     down = [label for label, way in pull.items() if way < 0]
     parts = []
     if up:
         parts.append(
-            f"grows with the prior precision without end for {_listed(up)}: the data are explained best with these "
-            f"parameters at zero, and they get the precision {LARGEST:.0e}, which holds them there"
+            f"grows with the prior precision without end for {_listed(up)}: {problem.without_end}; they get the "
+            f"precision {LARGEST:.0e}"
         )
     if down:
         parts.append(

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from osculate.batches import Data, is_pair, number_of_batches
 from osculate.curvature.linearisation import Linearisation
-from osculate.evidence.linear import LinearModel, data_of
-from osculate.inputs import Inputs, moved, take
+from osculate.evidence.linear import LinearModel, data_of, require_all
+from osculate.inputs import Inputs, floating, moved, take
 from osculate.linalg import conjugate_gradients
 from osculate.posteriors import Gaussian
 
@@ -178,7 +178,8 @@ class Stochastic:
 class _StochasticSearch(Search):
     def __init__(self, settings: Stochastic, q: Gaussian, data: Data | None, start: Tensor | None) -> None:
         self._settings, self._data = settings, data
-        mean, self._mask = q.network.mean, q.structure.covered.to(q.network.device)
+        self._network, self._mask = q.network.in_state_precision(), q.structure.covered.to(q.network.device)
+        mean = self._network.mean
         self.theta = mean if start is None else torch.where(self._mask, start.to(mean), mean)
         self._generator = torch.Generator().manual_seed(settings.seed)
 
@@ -196,17 +197,24 @@ class _StochasticSearch(Search):
                 velocity = settings.momentum * velocity - lr * precondition(gradient.unsqueeze(0))[0]
                 self.theta = self.theta + velocity
                 seen += len(y)
-        gradient = self._mask * delta * self.theta
+        gradient, total = self._mask * delta * self.theta, 0
         for x, y in data_of(q, self._data):
             gradient = gradient + self._slope(q, self.theta, x, y)[1]
+            total += len(y)
+        require_all(total, q)
         return _gap(gradient, precondition)
 
     def _slope(self, q: Gaussian, theta: Tensor, x: Inputs, y: Tensor) -> tuple[Tensor, Float[Tensor, " P"]]:
         """h(θ, x), and the gradient of −Σ log p(y|h) / T."""
-        at = Linearisation(q.network, moved(x, q.network.device))
-        h = at.f + at.jvp((theta - q.network.mean).unsqueeze(0))[0]
+        at, h = self._tangent(theta, x)
         score = q.likelihood.score(h, y.to(h.device)) / q.temperature
         return h, self._mask * -at.vjp(score.unsqueeze(0))[0]
+
+    def _tangent(self, theta: Tensor, x: Inputs) -> tuple[Linearisation, Tensor]:
+        """The linearisation, and h(θ, x)."""
+        network = self._network
+        at = Linearisation(network, floating(moved(x, network.device), network.dtype))
+        return at, at.f + at.jvp((theta - network.mean).unsqueeze(0))[0]
 
     def _batches(self, q: Gaussian) -> int | None:
         """How many there are in a pass, None where only a pass would tell."""
@@ -226,8 +234,7 @@ class _StochasticSearch(Search):
     def statistics(self, q: Gaussian) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for x, y in data_of(q, self._data):
-            at = Linearisation(q.network, moved(x, q.network.device))
-            h = at.f + at.jvp((self.theta - q.network.mean).unsqueeze(0))[0]
+            _, h = self._tangent(self.theta, x)
             for name, value in q.likelihood.statistics(h, y.to(h.device)).items():
                 found[name] = found.get(name, torch.zeros_like(value)) + value
         return found

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -12,7 +11,7 @@ from osculate.batches import Data, as_batches
 from osculate.curvature.columns import GGN
 from osculate.curvature.observation import Observation
 from osculate.evidence.problem import determined
-from osculate.inputs import Inputs, apply, moved
+from osculate.inputs import Inputs, as_floating, floating, moved
 from osculate.likelihoods import Likelihood
 from osculate.methods._pass import fitted, observe, some
 from osculate.parameters import Network
@@ -24,10 +23,6 @@ from osculate.structures import Dual, Full, Structure
 SMALLEST, LARGEST = 1e-4, 1e6
 #: Data at a time.
 ROWS = 8192
-
-
-def _floating(tensor: Tensor, dtype: torch.dtype = torch.double) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +41,7 @@ class Objective:
     def of(cls, network: Network, likelihood: Likelihood, data: Data, memory: str | int | None) -> "Objective":
         """That of a double-precision network, which is moved about from now on, and of data that are read once."""
         batches = [
-            (apply(_floating, moved(x, network.device)), _floating(y.to(network.device)))
+            (floating(moved(x, network.device), torch.double), as_floating(y.to(network.device), torch.double))
             for x, y in as_batches(data, ROWS)
         ]
         return cls(observe(network, likelihood, GGN(), batches[0], memory), batches)
@@ -72,7 +67,7 @@ class Objective:
     def first_data(self, dtype: torch.dtype) -> tuple[Inputs, Tensor]:
         """A few data in another floating type, for the warning of sampled predictives."""
         x, y = some(*self.batches[0])
-        return apply(partial(_floating, dtype=dtype), x), _floating(y, dtype)
+        return floating(x, dtype), as_floating(y, dtype)
 
     @torch.no_grad()
     def value(self, theta: Float[Tensor, " P"], q: Gaussian) -> float:

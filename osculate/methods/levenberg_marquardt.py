@@ -13,7 +13,7 @@ from osculate.evidence import log_evidence
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method
-from osculate.methods._objective import LARGEST, Balance, Objective
+from osculate.methods._objective import Balance, Objective
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Gaussian
@@ -47,6 +47,9 @@ class LevenbergMarquardt(Method):
               \beta = (N C - \textstyle\sum_g \gamma_g) / \mathrm{SSE},
 
     with precisions kept within [1e-4, 1e6]. [foresee1997; mackay1992]
+
+    Where the noise scale starts decides which maximum of the evidence is found: from one that is larger than what the
+    targets vary by, the evidence may take all data for noise, which is a maximum too, and a warning says so.
 
     In ``osc.train(method, data, epochs=60)`` one epoch is one step; training ends before where steps have become tiny
     and the evidence is stationary. It is computed in double precision, whatever the type of the network, and without
@@ -229,11 +232,15 @@ class LevenbergMarquardt(Method):
                 parameter.copy_(parts[name])
 
     def result(self) -> Gaussian:
-        """The posterior reached so far, with a warning where the evidence has switched off the whole network."""
-        if bool((self.precision >= LARGEST).all()):
+        """The posterior reached so far, with a warning where the evidence has switched off the network."""
+        outputs = self._required.start.plan.outputs
+        gamma = float(self._balance.gamma.sum())
+        if self.evidence and gamma < outputs + 1:
             warnings.warn(
-                f"all precisions are at their bound of {LARGEST:g}: the evidence takes the data for noise around zero, "
-                "and does not come back from there. Start with a smaller noise scale, or with another prior.",
+                f"the data determine {gamma:.2g} parameters, about as many as the network has outputs: the evidence "
+                "takes the data for noise around a constant, and does not come back from there. Where they are more "
+                "than that, start with a smaller noise scale, such as a tenth of the targets' standard deviation, or "
+                "with another prior.",
                 stacklevel=2,
             )
         q = self._required.posterior(self.theta, self.prior, self.likelihood, Full())

@@ -32,7 +32,8 @@ class EvidenceUpdates:
     Args:
         update: "fixed_point" (to the maximum at the present weights, see ``osc.maximise_evidence``), or "gradient"
             (``steps`` steps of Adam on the log evidence, in the logs of the precisions and of the noise scale).
-        burn_in: epochs with the given precisions. With 0 the first update comes before the first epoch.
+        burn_in: epochs before the first interval; the first update comes behind epoch burn_in + every. With 0 there is
+            one before the first epoch too.
         every: epochs from one update to the next.
         steps: of Adam, for "gradient".
         lr: of Adam, in logs.
@@ -99,7 +100,7 @@ UPDATES: dict[str, Callable[[Gaussian, EvidenceUpdates], Gaussian]] = {
 }
 #: Precisions are kept below this many times N. A larger one holds parameters at zero for good: the network could not
 #: come back from a layer that is small early in training, and steps of plain gradient descent would not be stable.
-LARGEST = 10.0
+LARGEST_PER_DATUM = 10.0
 #: One precision for each parameter tensor, and a full update after each epoch.
 LAYERWISE, EACH_EPOCH = Layerwise(1.0), EvidenceUpdates()
 
@@ -137,7 +138,8 @@ class MarginalLikelihood(Method):
         structure: of the curvature, by name or an object of ``osc.structures``.
         curvature: "ggn", "fisher" (one sampled label for each datum: cheaper, and about as good), …
         temperature: T of the likelihood. Where the data hold K augmented copies of each, N is overstated, and T = K
-            undoes that; copies that are drawn anew in each epoch are like more data, and T below 1 says so.
+            undoes that; copies that are drawn anew in each epoch are like more data, and T below 1 says so. It is not
+            learned: the evidence of a tempered likelihood has no maximum in T (``osc.tune`` finds T on held-out data).
 
     Raises:
         TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
@@ -254,7 +256,7 @@ class MarginalLikelihood(Method):
         if self._learns_noise:
             squared = torch.as_tensor(new.likelihood.curvature_scale(q.likelihood))  # (old scale / new scale)²
             self.noise.mul_(squared.rsqrt().to(self.noise))
-        self.precision.copy_(precision.clamp(max=LARGEST * q.num_data))
+        self.precision.copy_(precision.clamp(max=LARGEST_PER_DATUM * q.num_data))
         return q.replace(prior=self._family.with_precision(self.precision.clone()), likelihood=self.likelihood)
 
     def _fitted(

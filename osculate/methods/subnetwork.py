@@ -4,7 +4,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -35,8 +35,8 @@ class Units(Kind):
     name: ClassVar[str] = "units"
 
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
-        """The unit columns."""
-        return Columns.units(f, 1)
+        """The unit columns, each taken as any other: these are for a sum over data."""
+        return replace(Columns.units(f, 1), identity=False)
 
 
 @runtime_checkable
@@ -236,7 +236,9 @@ def path_variance(
     module = copy.deepcopy(network.module)
     for name in network.space.names:
         module.get_parameter(name).requires_grad_(True)
-    method = SWAG(module, likelihood, precision, rank=0, burn_in=0.0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the batch normalisation")  # the variances are wanted, no predictions
+        method = SWAG(module, likelihood, precision, rank=0, burn_in=0.0)
     optimizer = torch.optim.SGD([module.get_parameter(name) for name in network.space.names], lr, momentum=0.9)
     generator = torch.Generator().manual_seed(seed)
     size = sum(len(y) for _, y in as_batches(data))

@@ -18,7 +18,7 @@ Factors: TypeAlias = tuple[int, ...]
 #: Operations by what they do to factors; of methods and in-place variants the bare name.
 PRODUCTS = frozenset({"mul", "multiply", "matmul", "rmatmul", "mm", "bmm", "rmul", "imul", "einsum"})
 LAYERS = frozenset({"linear", "bilinear", *(f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3))})
-SUMS = frozenset({"add", "sub", "iadd", "isub", "radd", "rsub", "cat", "concat", "stack", "addcmul"})
+SUMS = frozenset({"add", "sub", "iadd", "isub", "radd", "rsub", "cat", "concat", "stack"})
 NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "normalize"})
 KEEPING = frozenset(
     {
@@ -113,7 +113,8 @@ class Watch(TorchFunctionMode):
         if name in PRODUCTS:
             return tuple(sorted(number for factors in before for number in factors))
         if name in SUMS:
-            numbers = [a for a in args if isinstance(a, int | float)] if name not in ("cat", "concat", "stack") else []
+            values = [*args, kwargs.get("other")] if name not in ("cat", "concat", "stack") else []
+            numbers = [value for value in values if isinstance(value, int | float)]
             return self._sum([*before, *[() for _ in numbers]])
         if name in KEEPING or (name in ("div", "truediv", "itruediv") and not any(before[1:])):
             self.see(*before[1:])
@@ -132,6 +133,8 @@ class Watch(TorchFunctionMode):
             last = [self.factors(weight), self.factors(bias)]
             self.see(*(factors for factors in before if factors not in last))
             return self._sum(last if bias is not None else last[:1])
+        if name == "addmm":
+            return self._sum([before[0], tuple(sorted((*before[1], *before[2])))])
         bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
         product = Counter(before[0]) + Counter(before[1])
         factors = tuple(sorted(product.elements()))

@@ -52,8 +52,14 @@ def average(found: Cells, name: str, way: str) -> float | None:
 
 def paired(found: Cells, name: str, way: str, other: str) -> float | None:
     """The mean difference between two ways, on the splits that have both."""
-    pairs = list(zip(found.get(name, {}).get(way, ()), found.get(name, {}).get(other, ()), strict=False))
-    return mean(a - b for a, b in pairs) if pairs else None
+    values = differences(found, name, way, other)
+    return mean(values) if values else None
+
+
+def differences(found: Cells, name: str, way: str, other: str) -> list[float]:
+    """Between two ways, on the splits that have both."""
+    columns = found.get(name, {})
+    return [a - b for a, b in zip(columns.get(way, ()), columns.get(other, ()), strict=False)]
 
 
 def ahead_of_us(found: Cells, names: Sequence[str], published: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -1,6 +1,7 @@
 """Levenberg–Marquardt: modes and fixed points in closed form, both forms of a step, resumption, and refusals."""
 
 import csv
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +139,27 @@ def test_a_frozen_layer_stays() -> None:
 
 def test_a_network_that_was_switched_off_is_announced() -> None:
     method = LevenbergMarquardt(network(), osc.likelihoods.Gaussian(3.0), 1.0)
-    with pytest.warns(UserWarning, match="noise around zero.*smaller noise scale"):
+    with pytest.warns(UserWarning, match="noise around a constant.*smaller noise scale"):
         run(method, epochs=60)
+
+
+def test_a_network_that_became_a_constant_is_announced() -> None:
+    """From a noise scale of ten times what the targets vary by, half of the seeds end with one parameter."""
+    found = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        x = torch.linspace(-2, 2, 40)[:, None]
+        y = 0.1 * (torch.sin(2 * x) + 0.1 * torch.randn(40, 1))
+        method = LevenbergMarquardt(
+            nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)), osc.likelihoods.Gaussian(1.0)
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gamma = run(method, (x, y), epochs=60).history[-1]["gamma"]
+        warned = any("noise around a constant" in str(each.message) for each in caught)
+        assert warned == (gamma < 2)
+        found.append(warned)
+    assert any(found)
 
 
 # ---- interruption ----------------------------------------------------------------------------------------------

@@ -56,6 +56,30 @@ def test_full_is_the_dense_matrix_of_the_kept_parameters(net: str, select: str) 
     assert_close(osc.log_evidence(q), expected)
 
 
+@pytest.mark.parametrize("select", ["function_space", "diag_variance"])
+def test_a_single_layer_and_a_head_on_frozen_features_have_subnetworks(select: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    x = torch.randn(9, 4, dtype=torch.double)
+    y = torch.arange(9) % 3
+    model[0].requires_grad_(False)
+    for network, inputs in ((model, x), (nn.Linear(4, 3).double(), x)):
+        q = osc.laplace(network, LIKELIHOOD, (inputs, y), structure="full", subset=osc.Subnetwork(0.3, select))
+        kept = q.structure.covered
+        assert int(kept.sum()) == round(0.3 * len(kept))
+        truth = reference.ggn(network, LIKELIHOOD, inputs, y)[kept][:, kept]
+        assert_close(q.structure.dense()[kept][:, kept], truth)
+
+
+def test_the_choice_of_a_batch_normalised_network_says_nothing_of_predicting() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3)).eval()
+    data = torch.randn(30, 4), torch.arange(30) % 3
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "the batch normalisation")
+        osc.laplace(
+            model, LIKELIHOOD, data, structure="full", prior=1.0, subset=osc.Subnetwork(0.3, "swag", snapshots=2)
+        )
+
+
 @pytest.mark.parametrize("positions", [1, 3])
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
 def test_some_entries_of_each_form_are_those_of_its_rows(positions: int, share: float) -> None:

@@ -84,6 +84,32 @@ class FromBelow(nn.Module):
         return self.head(torch.nn.functional.layer_norm(h, (5,)))
 
 
+class Shifted(nn.Module):
+    """A normalisation of something that is not proportional to the layer before it."""
+
+    def __init__(self, shift: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.a, self.norm, self.head, self.shift = nn.Linear(3, 5), nn.LayerNorm(5), nn.Linear(5, 2), shift
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.shift(self.a(x))))
+
+
+class ByAddmm(nn.Module):
+    """An affine layer written as its product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias, self.head = (
+            nn.Parameter(torch.randn(3, 5)),
+            nn.Parameter(torch.randn(5)),
+            nn.Linear(5, 2),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.nn.functional.layer_norm(torch.addmm(self.bias, x, self.weight), (5,)))
+
+
 def image(n: int = 4) -> Tensor:
     return torch.randn(n, 1, 8, 8, dtype=torch.double)
 
@@ -97,6 +123,13 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], int]] = {
     "preact": (lambda: osc.networks.PreActResNet(3, 1, 2, (1, 1)), image, 4),
     "transformer": (lambda: osc.networks.ViT(3, (1, 8, 8), 4, 6, 2, 2), image, 1),
     "unet": (lambda: UNet(1, 1, width=1, depth=1), image, 6),
+    "square": (lambda: Shifted(lambda h: torch.addcmul(h, h, h)), lambda: torch.randn(6, 3, dtype=torch.double), 0),
+    "number": (
+        lambda: Shifted(lambda h: torch.add(h, other=1.0) * torch.arange(1.0, 6.0).double()),
+        lambda: torch.randn(6, 3, dtype=torch.double),
+        0,
+    ),
+    "addmm": (ByAddmm, lambda: torch.randn(6, 3, dtype=torch.double), 1),
     "fixup": (lambda: osc.networks.FixupResNet(3, 1, 2, (1, 1), 2), image, 0),
 }
 

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from osculate.curvature.layers import REWRITES as LAYER_REWRITES
 from osculate.curvature.squared._base import REWRITES, RULES, Call, words
 from osculate.curvature.squared.elementwise import UNTAGGED, elementwise, is_elementwise
-from osculate.inputs import Inputs, apply, tensors
+from osculate.inputs import Inputs, apply, floating, tensors
 from osculate.parameters import Network
 
 #: Nodes of the autograd graph whose local Jacobian holds zeros and ones only, so that they are their own square.
@@ -76,7 +76,8 @@ def squared_diagonal(
     >>> squared_diagonal(Network(layer, ["weight", "bias"]), x, torch.ones_like)[1]
     tensor([10., 20.,  2.])
     """
-    network, x = _in_single_precision(network, x)
+    network = network.in_state_precision()  # squares of weights leave the range of half precision
+    x = floating(x, network.dtype)
     with torch.inference_mode(False), torch.enable_grad():
         if any(tensor.is_inference() for tensor in tensors(x).values()):
             x = apply(torch.clone, x)
@@ -93,14 +94,6 @@ def squared_diagonal(
         finally:
             squaring.release()
     return f.detach(), network.space.flatten(dict(zip(theta, parts, strict=True)))
-
-
-def _in_single_precision(network: Network, x: Inputs) -> tuple[Network, Inputs]:
-    """Squares of weights leave the range of half precision."""
-    wide = network.state_dtype
-    if wide == network.dtype:
-        return network, x
-    return network.to(dtype=wide), apply(lambda t: t.to(wide) if t.is_floating_point() else t, x)
 
 
 class Squaring(TorchFunctionMode):
