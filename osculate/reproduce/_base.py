@@ -59,7 +59,7 @@ class Reproduction:
             label,
             asdict(settings),
             tuple(range(seeds)),
-            round(time.perf_counter() - started, 1),
+            round(time.perf_counter() - started if findings.seconds is None else findings.seconds, 1),
             versions(("osculate", *self.peers)),
         )
         return Record(self.id, self.title, self.document, setup, findings)

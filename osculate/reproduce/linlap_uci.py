@@ -39,8 +39,8 @@ MOST = 7
 
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """All sets and splits."""
-    found = measure_cells(settings, "standard", seeds, progress)
-    return Findings(table(found, PUBLISHED), claims(found), {"cells": found})
+    found, seconds = measure_cells(settings, "standard", seeds, progress)
+    return Findings(table(found, PUBLISHED), claims(found), {"cells": found}, seconds)
 
 
 def claims(found: Cells) -> tuple[Claim, ...]:

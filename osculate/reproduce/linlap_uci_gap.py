@@ -33,8 +33,8 @@ CATASTROPHE = 100.0
 
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """All sets and splits."""
-    found = measure_cells(settings, "gap", seeds, progress)
-    return Findings(table(found, PUBLISHED), claims(found), {"cells": found})
+    found, seconds = measure_cells(settings, "gap", seeds, progress)
+    return Findings(table(found, PUBLISHED), claims(found), {"cells": found}, seconds)
 
 
 def claims(found: Cells) -> tuple[Claim, ...]:

@@ -114,11 +114,13 @@ class Findings:
         numbers: the cells of its table.
         claims: the document's claims with their verdicts.
         data: what its figure is drawn from: lists, mappings, numbers and strings.
+        seconds: what it took where parts of it were measured earlier; None for the time of this run.
     """
 
     numbers: tuple[Number, ...]
     claims: tuple[Claim, ...]
     data: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -14,9 +15,13 @@ from osculate.reproduce.uci import CONSTANT, GAP, STANDARD, STEPS, Baseline, Set
 
 #: By set, a value a split by column.
 Cells = dict[str, dict[str, list[float]]]
+#: Of what a cell holds; another number where the measurement has changed.
+VERSION = 1
+#: What a cell took.
+TOOK = "seconds"
 
 
-def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progress: bool) -> Cells:
+def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progress: bool) -> tuple[Cells, float]:
     """Log likelihood and error of every way to predict, on every split.
 
     Args:
@@ -24,22 +29,26 @@ def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progres
         splits: "standard" or "gap".
         seeds: of the initial weights.
         progress: show a progress bar.
+
+    Returns:
+        The values, and the seconds that they took, in earlier runs too.
     """
     found: Cells = {name: {} for name in settings.sets}
     steps: dict[tuple[str, int], int] = {}
     todo = [(name, split, seed) for seed in seeds for name in settings.sets for split in chosen(settings, splits, name)]
+    keep = Keep(settings.cells)
     for name, split, seed in track(todo, f"{splits} splits", len(todo), progress):
         if (name, seed) not in steps:
-            steps[name, seed] = validated_steps(settings, name, splits, seed)
+            steps[name, seed] = validated_steps(settings, name, splits, seed, keep)
         number, where = steps[name, seed], (name, splits, split, seed)
         about: list[Any] = [number, settings.hidden]
-        values = {STEPS: float(number)} | _kept(settings, "cell", where, about, partial(cell, settings, *where, number))
+        values = {STEPS: float(number)} | keep("cell", where, about, partial(cell, settings, *where, number))
         if split in chosen(settings, splits, name)[: settings.baseline.splits.of(name)]:
             about += _training(settings.baseline)
-            values |= _kept(settings, "baselines", where, about, partial(baselines, settings, *where, number))
+            values |= keep("baselines", where, about, partial(baselines, settings, *where, number))
         for column, value in values.items():
             found[name].setdefault(column, []).append(value)
-    return found
+    return found, keep.seconds
 
 
 def chosen(settings: Settings, splits: str, name: str) -> list[int]:
@@ -49,7 +58,7 @@ def chosen(settings: Settings, splits: str, name: str) -> list[int]:
     return [split for split in every if split not in skipped][: settings.splits.of(name)]
 
 
-def validated_steps(settings: Settings, name: str, splits: str, seed: int) -> int:
+def validated_steps(settings: Settings, name: str, splits: str, seed: int, keep: "Keep") -> int:
     """How many steps the linearised predictive is best after, on held-out parts of the first splits' training data."""
     candidates = settings.steps.of(name)
     if len(candidates) == 1:
@@ -57,9 +66,7 @@ def validated_steps(settings: Settings, name: str, splits: str, seed: int) -> in
     total = dict.fromkeys(candidates, 0.0)
     for split in chosen(settings, splits, name)[: settings.steps.splits]:
         where = (name, splits, split, seed)
-        found = _kept(
-            settings, "validation", where, [*candidates, settings.hidden], partial(validation, settings, *where)
-        )
+        found = keep("validation", where, [*candidates, settings.hidden], partial(validation, settings, *where))
         total = {steps: before + found[str(steps)] for steps, before in total.items()}
     return max(total, key=lambda steps: total[steps])
 
@@ -69,18 +76,32 @@ def _training(baseline: Baseline) -> list[Any]:
     return [value for name, value in asdict(baseline).items() if name != "splits"]
 
 
-def _kept(
-    settings: Settings,
-    kind: str,
-    where: tuple[str, str, int, int],
-    about: list[Any],
-    measure: Callable[[], dict[str, float]],
-) -> dict[str, float]:
-    """What is measured on one split, from the folder of cells where it is there already."""
-    if not settings.cells:
-        return measure()
-    digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]
-    path = Path(settings.cells) / f"{kind}-{'-'.join(map(str, where))}-{digest}.json"
-    if not path.exists():
-        write_text(path, json.dumps(measure()))
-    return json.loads(path.read_text(encoding="utf-8"))
+class Keep:
+    """What was measured on one split, in a folder from which an interrupted run takes it.
+
+    Attributes:
+        seconds: what everything took that was asked for so far, in earlier runs too.
+
+    Args:
+        folder: where the files are; empty for none.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self.seconds = folder, 0.0
+
+    def __call__(
+        self, kind: str, where: tuple[str, str, int, int], about: list[Any], measure: Callable[[], dict[str, float]]
+    ) -> dict[str, float]:
+        """The values, from a file where there is one."""
+        digest = hashlib.sha256(json.dumps([VERSION, *about]).encode()).hexdigest()[:8]
+        path = Path(self._folder) / f"{kind}-{'-'.join(map(str, where))}-{digest}.json"
+        if self._folder and path.exists():
+            values: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            started = time.perf_counter()
+            values = dict(measure())
+            values[TOOK] = round(time.perf_counter() - started, 2)
+            if self._folder:
+                write_text(path, json.dumps(values))
+        self.seconds += values.pop(TOOK, 0.0)
+        return values

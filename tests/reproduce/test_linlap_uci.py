@@ -1,5 +1,6 @@
 """UCI and MacKay's example: verdicts that fall either way, and splits that go on where they were interrupted."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,7 @@ def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypa
 
     def cell(settings: uci.Settings, name: str, splits: str, split: int, seed: int, steps: int) -> dict[str, float]:
         asked.append(split)
+        time.sleep(0.05)
         if asked == [0, 1, 2]:
             raise KeyboardInterrupt
         return {MAP: float(split)}
@@ -80,10 +82,10 @@ def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypa
     monkeypatch.setattr(uci_cells, "cell", cell)
     with pytest.raises(KeyboardInterrupt):
         uci_cells.measure_cells(settings, "standard", [0], progress=False)
-    assert uci_cells.measure_cells(settings, "standard", [0], progress=False) == {
-        "boston": {MAP: [0.0, 1.0, 2.0, 3.0], uci.STEPS: [1.0] * 4}
-    }
+    found, seconds = uci_cells.measure_cells(settings, "standard", [0], progress=False)
+    assert found == {"boston": {MAP: [0.0, 1.0, 2.0, 3.0], uci.STEPS: [1.0] * 4}}
     assert asked == [0, 1, 2, 2, 3]
+    assert seconds > 0.1  # those of the interrupted run too
     changed = replace(settings, steps=uci.Steps((2,)))
     uci_cells.measure_cells(changed, "standard", [0], progress=False)
     assert asked[5:] == [0, 1, 2, 3]
@@ -104,8 +106,13 @@ def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(uci_cells, "validation", validation)
     settings = uci.Settings(steps=uci.Steps((3, 5)))
-    assert uci_cells.validated_steps(settings, "yacht", "gap", 0) == 3
-    assert uci_cells.validated_steps(replace(settings, steps=uci.Steps((3, 5), splits=1)), "yacht", "gap", 0) == 5
+    assert uci_cells.validated_steps(settings, "yacht", "gap", 0, uci_cells.Keep("")) == 3
+    assert (
+        uci_cells.validated_steps(
+            replace(settings, steps=uci.Steps((3, 5), splits=1)), "yacht", "gap", 0, uci_cells.Keep("")
+        )
+        == 5
+    )
 
 
 def test_the_test_part_has_no_say_in_the_steps(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
