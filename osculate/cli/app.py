@@ -87,6 +87,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"osculate: error: {_one_line(error)}", file=sys.stderr)
         return 2
+    except RuntimeError as error:  # torch's, from within a network
+        if traceback:
+            raise
+        print(
+            f"osculate: error: the network failed on these data: {_one_line(error)}. The traceback is shown with "
+            "--traceback.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print("osculate: interrupted", file=sys.stderr)
         return 130

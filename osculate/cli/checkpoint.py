@@ -130,6 +130,11 @@ def _factory(name: str) -> Any:
             f"--model {name}: the module {module_name!r} cannot be imported ({error}). Name it as "
             f"package.module:factory, seen from the current folder, or take one of {', '.join(NETWORKS)}."
         ) from error
+    if isinstance(getattr(module, attribute, None), nn.Module):
+        raise ValueError(
+            f"--model {name} is a network, and a function that makes one is needed: its weights come from training or "
+            f"from a checkpoint. Write def make(): return …, and pass --model {module_name}:make."
+        )
     if not callable(getattr(module, attribute, None)):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ValueError(f"--model {name}: {module_name!r} has no callable {attribute!r}; it has {', '.join(known)}.")

@@ -47,13 +47,18 @@ def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, whe
     point = Point(q.model, card.likelihood)
     scores = {
         "MAP": scores_of(point, dataset, partners, where.progress),
-        "Laplace": scores_of(q, dataset, partners, where.progress, **how(options)),
+        _label(options): scores_of(q, dataset, partners, where.progress, **how(options)),
     }
     output = where.output or options.posterior.parent / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_json(output, {**scores, **facts})
     print_scores(f"{dataset.name}: {len(dataset.test[0]):,} test data", scores)
     print(f"Saved {output}")
+
+
+def _label(options: PosteriorOptions) -> str:
+    """The row of the posterior: how it predicts, where that is not the default."""
+    return "Laplace" if options.via == "linearised" else f"Laplace, {options.via}"
 
 
 def _is_new_file(data: DataOptions, card: Card) -> bool:

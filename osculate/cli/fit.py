@@ -108,7 +108,8 @@ def summary_of(q: Gaussian) -> dict[str, Any]:
     scale = getattr(q.likelihood, "scale", None)
     return {
         "structure": q.structure.structure.name,
-        "log_evidence": float(log_evidence(q)),
+        # that of a tempered likelihood, which is not normalised, compares with nothing
+        "log_evidence": float(log_evidence(q)) if float(q.temperature) == 1 else None,
         "parameters": space.size,
         "data": q.num_data,
         "well_determined_parameters": sum(gamma.values()),
@@ -159,7 +160,8 @@ def _require_validation(dataset: Dataset) -> None:
 
 def _print(q: Gaussian, summary: dict[str, Any]) -> None:
     print(f"{summary['structure']} posterior over {summary['parameters']:,} parameters from {q.num_data:,} data")
-    print(f"log evidence                {summary['log_evidence']:.1f} nats")
+    if summary["log_evidence"] is not None:
+        print(f"log evidence                {summary['log_evidence']:.1f} nats")
     print(f"well-determined parameters  {summary['well_determined_parameters']:.1f}")
     for name, value in summary["prior_precision"].items():
         print(f"prior precision             {value:.3g}  {name}")

@@ -78,7 +78,8 @@ def run(data: DataOptions, options: TrainOptions, settings: Settings, where: Run
     summary = {**scores, **facts, "seconds": seconds, "versions": versions()}
     write_section(folder / "metrics.json", "train", summary, fresh=True)
     print_scores(f"{card.model} on {dataset.name}", scores)
-    print(f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}")
+    own = f" --model {card.model}" if ":" in card.model else ""
+    print(f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}{own}")
 
 
 def new_network(dataset: Dataset, data: DataOptions, options: TrainOptions, seed: int) -> tuple[nn.Module, Card]:

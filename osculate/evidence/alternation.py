@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from osculate.evidence.problem import LARGEST, SMALLEST, Problem, State
+from osculate.evidence.problem import Problem, State
 from osculate.evidence.solvers import Search
 from osculate.posteriors import Gaussian
 from osculate.progress import track
@@ -79,5 +78,5 @@ def alternate(problem: LinearProblem, tolerance: float, max_steps: int, progress
         factor = torch.where(large & (step * before < 0), 0.5 * factor, factor)
         factor = torch.where(large & (step * before > 0), 1.4 * factor, factor).clamp(max=LARGEST_FACTOR)
         before = step
-        x = (x + (factor * step).clamp(-LONGEST, LONGEST)).clamp(log(SMALLEST), log(LARGEST))
+        x = problem.clamp(x + (factor * step).clamp(-LONGEST, LONGEST))
     return here

@@ -5,12 +5,10 @@ small or γ comes close to N C. Here its damped step, half the log of the ratio 
 L-BFGS; the step length is found on the directional derivative alone, which single precision does not spoil.
 """
 
-from math import log
-
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.evidence.problem import LARGEST, SMALLEST, Problem, State
+from osculate.evidence.problem import Problem, State
 
 #: Steps that L-BFGS looks back.
 MEMORY = 10
@@ -54,7 +52,7 @@ def _step(problem: Problem, here: State, direction: Tensor, budget: int) -> tupl
     """Shorten the step by the secant rule until the slope along it has fallen to less than half its size."""
     length, slope = 1.0, float(here.gradient @ direction)
     for used in range(1, budget + 1):
-        there = problem.at((here.x + length * direction).clamp(log(SMALLEST), log(LARGEST)))
+        there = problem.at(problem.clamp(here.x + length * direction))
         new = float(there.gradient @ direction)
         if new >= -0.5 * slope or used == 10:
             break

@@ -26,7 +26,8 @@ def log_evidence(
               + \tfrac{P}{2} \log 2\pi - \tfrac12 \log |\Lambda|,
               \qquad \Lambda = G/T + \operatorname{diag}(\delta)
 
-    All constants are there, so that values are comparable between priors, structures and networks. [mackay1992]
+    All constants are there, so that values are comparable between priors, structures and networks at T = 1 (a tempered
+    likelihood is not normalised). [mackay1992]
 
     With ``mode="linear"`` it is that of the linear model h(θ, x) = f(θ̃, x) + J(x) (θ − θ̃) that predictions are made
     with: θ^* is the mode of that model for the prior of ``q``, its likelihood is that of h, and G is kept at θ̃

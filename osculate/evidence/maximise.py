@@ -66,7 +66,7 @@ def maximise_evidence(
     Raises:
         ValueError: an unknown mode, or no data where they are needed.
 
-    A warning says that the evidence has no maximum inside of the bounds 1e-8 and 1e12, for which groups, and what that
+    A warning says that the evidence has no maximum inside of the bounds 1e-16 and 1e12, for which groups, and what that
     means. Groups of biases that are zero from the start get the largest precision without one. With mode="linear" and
     "em" the evidence may have several maxima, in which other groups vanish: the start decides, that is the prior of
     ``q``. Where a group vanishes the posterior is sure of weights that the network has and that the linear model would

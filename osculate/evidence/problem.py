@@ -22,8 +22,11 @@ from torch import Tensor
 
 from osculate.posteriors import Gaussian
 
-#: Precisions, and the factor on the noise precision, are kept within these bounds.
-SMALLEST, LARGEST = 1e-8, 1e12
+#: Precisions are kept within these bounds, and so is the factor on the noise precision.
+SMALLEST, LARGEST = 1e-16, 1e12
+SMALLEST_NOISE, LARGEST_NOISE = 1e-24, 1e12
+#: Effective parameters of a group that the data say nothing about, but for rounding.
+UNSEEN = 1e-13
 #: In place of zero.
 TINY = 1e-300
 #: Groups that a warning names at most.
@@ -99,9 +102,21 @@ class Problem:
         theta = theta.double() * self.q.structure.covered.to(theta.device)
         return self.q.prior.totals(theta.square(), self.q.network.space).reshape(-1).cpu()
 
+    def clamp(self, x: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
+        """x within the bounds."""
+        low, high = self._bounds(x)
+        return torch.minimum(torch.maximum(x, low), high)
+
+    def _bounds(self, x: Float[Tensor, " D"]) -> tuple[Float[Tensor, " D"], Float[Tensor, " D"]]:
+        low, high = torch.full_like(x, log(SMALLEST)), torch.full_like(x, log(LARGEST))
+        if self.tunes_noise:
+            low[-1], high[-1] = log(SMALLEST_NOISE), log(LARGEST_NOISE)
+        return low, high
+
     def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
         """1 and −1 for those that have no maximum inside of the bounds, upwards and downwards; 0 for the others."""
-        return ((x >= log(LARGEST)) & (gain > cost)).int() - ((x <= log(SMALLEST)) & (gain < cost)).int()
+        low, high = self._bounds(x)
+        return ((x >= high) & (gain > cost)).int() - (((x <= low) | (gain <= UNSEEN)) & (gain < cost)).int()
 
     def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:
         """γ of each group."""
@@ -143,7 +158,9 @@ def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Ga
             stacklevel=4,
         )
     _warn_of_bounds(problem, end)
-    return problem.posterior(end.x.masked_fill(end.pull > 0, log(LARGEST)))
+    at_bound, groups = end.pull > 0, len(end.x) - problem.tunes_noise
+    at_bound[groups:] = False
+    return problem.posterior(end.x.masked_fill(at_bound, log(LARGEST)))
 
 
 def _warn_of_bounds(problem: Problem, end: State) -> None:
@@ -155,21 +172,30 @@ def _warn_of_bounds(problem: Problem, end: State) -> None:
     pull = dict(zip(groups, end.pull.tolist(), strict=False))
     up = [label for label, way in pull.items() if way > 0 and not silent >= set(groups[label])]
     down = [label for label, way in pull.items() if way < 0]
+    unseen = [label for label, x in zip(groups, end.x.tolist(), strict=False) if label in down and x > log(SMALLEST)]
+    down = [label for label in down if label not in unseen]
     parts = []
     if up:
         parts.append(
             f"grows with the prior precision without end for {_listed(up)}: {problem.without_end}; they get the "
             f"precision {LARGEST:.0e}"
         )
+    if unseen:
+        parts.append(
+            f"falls with the prior precision without end for {_listed(unseen)}: the data say nothing about these "
+            "parameters (no output depends on them, or none has a derivative by them), and they keep the precision "
+            "that they had; freeze them, or choose it"
+        )
     if down:
         parts.append(
-            f"falls with the prior precision without end for {_listed(down)}: the data say nothing about these "
-            f"parameters (no output depends on them), and the precision {SMALLEST:.0e} that they get is a bound; give "
-            "them a precision that does not depend on the data, or a larger group"
+            f"falls with the prior precision down to the bound of {SMALLEST:.0e} for {_listed(down)}: these "
+            "parameters are that large; standardise inputs and targets"
         )
     if problem.tunes_noise and int(end.pull[-1]):
         parts.append(
             "grows without end as the noise scale falls: the outputs equal the targets; fix the scale (noise=False)"
+            if int(end.pull[-1]) > 0
+            else "grows with the noise scale up to its bound: standardise the targets, or start with a larger scale"
         )
     if parts:
         warnings.warn(f"the evidence has no maximum inside of its bounds: it {'; it '.join(parts)}.", stacklevel=5)

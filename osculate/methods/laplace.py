@@ -26,6 +26,9 @@ from osculate.progress import track
 from osculate.registry import choose, lookup, made
 from osculate.structures import Diag, Structure
 
+#: Subsets by name.
+SUBSETS = ("all", "last_layer")
+
 
 def laplace(
     model: nn.Module,
@@ -101,7 +104,9 @@ def laplace(
     return maximise_evidence(q) if by_evidence else q
 
 
-def _check(model: nn.Module, likelihood: object) -> None:
+def _check(model: object, likelihood: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     if not isinstance(likelihood, Likelihood):
         raise TypeError(
             f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
@@ -174,10 +179,12 @@ def _diagonal(fit: Fit) -> Tensor:
 def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inputs) -> Network:
     if not isinstance(subset, str | Subnetwork):
         return Network(model, select(model, subset))
+    if isinstance(subset, str):
+        hint = ", or a list of parameter and module names" if subset not in SUBSETS else ""
+        choose(f"subset{hint}", subset, SUBSETS)
     names = trainable(model)
     if isinstance(subset, Subnetwork):
         return Network(model, names)
-    choose("subset", subset, ("all", "last_layer"))
     network = Network(model, names)
     if subset == "all":
         return network

@@ -236,11 +236,15 @@ class LevenbergMarquardt(Method):
         outputs = self._required.start.plan.outputs
         gamma = float(self._balance.gamma.sum())
         if self.evidence and gamma < outputs + 1:
+            way = (
+                "a smaller noise scale, such as a tenth of the targets' standard deviation,"
+                if self.likelihood.has_noise
+                else "a smaller precision"
+            )
             warnings.warn(
                 f"the data determine {gamma:.2g} parameters, about as many as the network has outputs: the evidence "
                 "takes the data for noise around a constant, and does not come back from there. Where they are more "
-                "than that, start with a smaller noise scale, such as a tenth of the targets' standard deviation, or "
-                "with another prior.",
+                f"than that, start with {way} or with another prior; inputs and targets must be standardised.",
                 stacklevel=2,
             )
         q = self._required.posterior(self.theta, self.prior, self.likelihood, Full())

@@ -197,7 +197,7 @@ class Gaussian(Sampled):
 
     def variance(self) -> Float[Tensor, " P"]:
         """The posterior variance of each parameter, the diagonal of Λ⁻¹."""
-        return self.precision.variance()
+        return self.precision.variance().to(self.mean)
 
     def to(self, device: Any = None, dtype: Any = None) -> "Gaussian":
         """The same posterior on another device or in another floating type.

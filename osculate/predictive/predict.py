@@ -89,6 +89,8 @@ def predict(
         _require_linearised(via, joint)
         functions = linear_functions(as_gaussian(posterior, "linearised"), x, samples, generator, memory)
         return posterior.likelihood.mixture_of_parts(functions, noise)
+    if isinstance(link, str):
+        _require_use_of_link(link, posterior.likelihood, via)
     link = choose_link(posterior.likelihood, link)
     if via == "linearised":
         return _linearised(as_gaussian(posterior, "linearised"), x, link, noise, joint, memory)
@@ -199,6 +201,17 @@ def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
 def _require_samples(samples: int) -> None:
     if samples < 1:
         raise ValueError(f"a sampled predictive needs at least one sample, got samples={samples}.")
+
+
+def _require_use_of_link(link: str, likelihood: Likelihood, via: str) -> None:
+    lookup("link", link, links.REGISTRY)
+    why = f"via={via!r} averages over networks" if via != "linearised" else ""
+    if not likelihood.links:
+        why = f"the predictive of {type(likelihood).__name__} is known in closed form"
+    if why:
+        raise ValueError(
+            f"link={link!r} integrates probabilities over the linearised network, and {why}: leave it out."
+        )
 
 
 def _require_linearised(via: str, joint: str | None) -> None:

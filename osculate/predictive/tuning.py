@@ -105,9 +105,12 @@ def tune(
     grid = [(decade, t) for t in temperatures for decade in DECADES]
     best = min(track(grid, "tuning", len(grid), progress), key=search)
     if not isfinite(search(best)):
-        raise ValueError("no candidate gave a finite loss on the validation data: check its targets and the metric.")
+        why = f" ({held_out.trouble})" if held_out.trouble else ""
+        raise ValueError(
+            f"no candidate gave a finite loss on the validation data{why}: check its targets and the metric."
+        )
     best = search.refine(best, (0, 1) if temperature else (0,))
-    _warn_of_certainty(best)
+    _warn_of_edges(best)
     # a prior that the data cannot see may be made ever wider: caution moves the temperature where it is tuned
     return _at(q, *search.cautious(best, caution, (1,) if temperature else (0,)))
 
@@ -117,7 +120,13 @@ def _by_name(likelihood: Likelihood, metric: str) -> Loss:
     return lambda predictive, y: metric_of(predictive, y, likelihood.counted(y))
 
 
-def _warn_of_certainty(best: Point) -> None:
+def _warn_of_edges(best: Point) -> None:
+    if min(best[0], -best[1]) <= -3.0:
+        warnings.warn(
+            "on these held-out data any uncertainty, however large, is better than less: the network explains them "
+            "worse than ignorance does. Train it longer, or look at the data.",
+            stacklevel=3,
+        )
     if max(best[0], -best[1]) >= 4.0:
         warnings.warn(
             "on these held-out data no uncertainty is best: the tuned posterior predicts nearly as the network alone. "
@@ -199,6 +208,7 @@ class _Validation:
 
     def __post_init__(self) -> None:
         likelihood = self.q.likelihood
+        self.trouble = ""  # why the last candidate had no loss
         self._coupled = likelihood.needs_covariance(self.link)
         self._units = partial(interacting_outputs, likelihood) if self._coupled else single_outputs
         self._memory = budget(None, self.q.network.device)
@@ -246,6 +256,7 @@ class _Validation:
                     variances.append(covariance.diagonal(dim1=-2, dim2=-1).reshape(len(y), -1).mean(-1))
                     covariance = covariance if self._coupled else covariance.reshape(each.f.shape)
                     losses.append(loss(q.likelihood.marginal(each.f, covariance, self.link), y))
-            except ValueError:  # a precision that cannot be factorised, or probabilities that are not finite
+            except ValueError as error:  # a precision that cannot be factorised, or probabilities that are not finite
+                self.trouble = str(error)
                 return _Score(torch.full((1,), inf), 0.0)
         return _Score(torch.cat(losses).detach().double(), float(torch.cat(variances).mean()))

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from osculate.parameters import ParameterSpace
 
+#: Precisions that the text of a prior shows.
+SHOWN = 5
+
 
 class Prior(ABC):
     r"""A zero-mean Gaussian p(θ|δ) = N(0, diag(δ)⁻¹).
@@ -60,6 +63,11 @@ class Prior(ABC):
     @abstractmethod
     def with_precision(self, precision: Tensor) -> "Prior":
         """The same prior with other precisions."""
+
+    def __repr__(self) -> str:
+        values = self.precision.detach().reshape(-1).tolist()
+        shown = ", ".join(f"{value:.3g}" for value in values[:SHOWN]) + (", …" if len(values) > SHOWN else "")
+        return f"{type(self).__name__}({shown})"
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The exact log density of these named parameters, with all constants."""

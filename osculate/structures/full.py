@@ -36,8 +36,7 @@ class Full(Structure):
     ) -> Curvature:
         size = sum(spec.size for spec in specs)
         if size > self.limit:
-            # the matrix, its double-precision copy and the factor
-            gigabytes = size**2 * (torch.finfo(dtype).bits / 8 + 16) / 1e9
+            gigabytes = 24 * size**2 / 1e9  # the matrix, what is factorised and the factor
             raise ValueError(
                 f"structure='full' on {size:,} parameters needs about {gigabytes:,.0f} GB of memory and "
                 f"{size**3 / 3e12:,.0f} teraflops for each factorisation (limit: {self.limit:,} parameters). "

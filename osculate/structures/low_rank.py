@@ -22,7 +22,8 @@ class LowRank(Structure):
 
     Each batch is multiplied with fixed test vectors, and the products add: one pass over the data, no matter how many
     there are. Where the data have fewer directions than the rank (N·C ≤ rank), or the network fewer parameters, it
-    equals ``full``. Directions outside the leading ones are left to the prior: they come out too uncertain, never too
+    equals ``full``, as far as the floating type goes: eigenvalues below about 1e-6 of the largest are lost in single
+    precision. Directions outside the leading ones are left to the prior: they come out too uncertain, never too
     certain. [tropp2017]
 
     Args:

@@ -1,5 +1,6 @@
 """The evidence: exact where it can be, close to quadrature where not, with gradients and a maximum that are checked."""
 
+import warnings
 from math import log
 
 import numpy as np
@@ -165,3 +166,60 @@ def test_weights_that_are_all_zero_get_the_largest_precision_and_the_others_conv
     q = osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior="evidence")
     assert float(q.prior.precision[1]) >= 1e11
     assert float(q.prior.precision[[0, 2, 3]].max()) < 1e6
+
+
+@pytest.mark.parametrize("start", [0.1, 1.0])
+def test_noise_of_targets_in_units_of_their_own_is_found_from_any_start(start: float) -> None:
+    """Targets of some ten thousands, and weights as large: the answer is that of the standardised problem."""
+    torch.manual_seed(0)
+    x = torch.randn(100, 2).double()
+    y = 5e4 * (torch.randn(100, 1).double() + x[:, :1])
+    model = nn.Linear(2, 1).double()
+    design = torch.cat([x, torch.ones(100, 1).double()], 1)
+    best = torch.linalg.lstsq(design, y).solution
+    with torch.no_grad():
+        model.weight.copy_(best[:2].T)
+        model.bias.copy_(best[2])
+    q = osc.laplace(model, osc.likelihoods.Gaussian(start), (x, y))
+    residual = float((model(x) - y).square().mean().sqrt())
+    assert float(q.likelihood.scale) == pytest.approx(residual, rel=0.03)
+
+
+@pytest.mark.parametrize("structure", ["full", "block", "kron", "diag"])
+@pytest.mark.parametrize("mode", ["network", "linear"])
+def test_parameters_without_a_derivative_keep_their_precision_and_are_named(structure: str, mode: str) -> None:
+    class Detached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features, self.head = nn.Linear(2, 4), nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.features(x).detach())
+
+    torch.manual_seed(0)
+    x = torch.randn(30, 2)
+    data = x, x.sum(1, keepdim=True) + 0.1 * torch.randn(30, 1)
+    q = osc.laplace(
+        Detached(), osc.likelihoods.Gaussian(0.3), data, structure=structure, prior=osc.priors.Layerwise(2.0)
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        best = osc.maximise_evidence(q, mode=mode, data=data if mode == "linear" else None)
+    if mode == "network":  # the linear model has them at zero, where any precision is as good
+        assert any("none has a derivative" in str(each.message) for each in caught)
+    assert best.prior.precision[:2].tolist() == pytest.approx([2.0, 2.0], rel=1e-3)
+
+
+@pytest.mark.parametrize("structure", ["full", "block", "dual"])
+def test_a_vague_prior_in_single_precision_gives_the_variances_of_double_precision(structure: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 30), nn.Tanh(), nn.Linear(30, 1))
+    x = torch.linspace(-3, 1, 60)[:, None]
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        network, inputs = model.to(dtype), x.to(dtype)
+        q = osc.laplace(
+            network, osc.likelihoods.Gaussian(0.01), (inputs, inputs.sin()), structure=structure, prior=0.01
+        )
+        found.append(osc.functional_variance(q, torch.tensor([[0.0], [2.5], [4.0]], dtype=dtype), diagonal=True).sqrt())
+    torch.testing.assert_close(found[0].double(), found[1], rtol=0.01, atol=0)
