@@ -21,7 +21,8 @@ class Reproduction:
         id: as it is typed, "lae-figure7".
         title: what it shows.
         document: which document, with the number of the table or figure.
-        presets: settings by scale: "small" (two CPU cores, a few minutes) and "paper" (the document's own).
+        presets: settings by scale: "small" (two CPU cores, a few minutes) and "paper" (the document's own). A field
+            with the metadata ``recorded=False`` says nothing about what is measured, and is left out of the record.
         measure: settings, seeds and whether to show progress, to what was found.
         draw: a record to its figure; imports the plots itself.
         peers: distributions beyond our dependencies that it measures where they are installed.
@@ -54,10 +55,11 @@ class Reproduction:
             raise ValueError(f"seeds is {seeds}: at least one repetition is needed.")
         started = time.perf_counter()
         findings = self.measure(settings, range(seeds), progress)
-        label = ", ".join([scale, *(f"{name} = {getattr(settings, name)}" for name in changes or {})])
+        told = [field.name for field in fields(settings) if field.metadata.get("recorded", True)]
+        label = ", ".join([scale, *(f"{name} = {getattr(settings, name)}" for name in changes or {} if name in told)])
         setup = Setup(
             label,
-            asdict(settings),
+            {name: value for name, value in asdict(settings).items() if name in told},
             tuple(range(seeds)),
             round(time.perf_counter() - started if findings.seconds is None else findings.seconds, 1),
             versions(("osculate", *self.peers)),

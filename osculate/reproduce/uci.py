@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 
 import torch
@@ -128,7 +128,7 @@ class Settings:
     hidden: int = 50
     steps: Steps = Steps()
     baseline: Baseline = Baseline()
-    cells: str = ""
+    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {

@@ -29,10 +29,15 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "linlap-uci": {
         "sets": ["diabetes"],
         "hidden": 2,
-        "steps": 2,
+        "steps": {"usual": [1, 2]},
         "baseline": {"members": 2, "steps": 4, "scales": [0.5, 1.0]},
     },
-    "linlap-uci-gap": {"sets": ["diabetes"], "hidden": 2, "steps": 2, "baseline": {"splits": {"small": 0}}},
+    "linlap-uci-gap": {
+        "sets": ["diabetes"],
+        "hidden": 2,
+        "steps": {"usual": [2]},
+        "baseline": {"splits": {"small": 0}},
+    },
     "linlap-em": {
         "size": 12,
         "width": 2,
