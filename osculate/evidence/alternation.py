@@ -39,10 +39,10 @@ class LinearProblem(Problem):
         "the network keeps its weights"
     )
 
-    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " P"], Mapping[str, Tensor]]:
-        """One step closer to θ_*, and the statistics there."""
+    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " G"], Mapping[str, Tensor]]:
+        """One step closer to θ_*, and what is there."""
         self.search.improve(q)
-        return self.search.theta, self.search.statistics(q)
+        return self.squares(self.search.theta), self.search.statistics(q)
 
     def settle(self, x: Float[Tensor, " D"]) -> None:
         """Steps with this prior and noise until one more is enough."""

@@ -103,6 +103,6 @@ def maximise_evidence(
 
 def _without_zeros(problem: Problem) -> Float[Tensor, " D"]:
     """The start, but for groups that are all zero, which have no maximum, at the largest precision."""
-    start, squares = problem.start(), problem.squares(problem.q.mean)
+    start, squares = problem.start(), problem.own_squares
     start[: len(squares)].masked_fill_(squares == 0, log(LARGEST))
     return start

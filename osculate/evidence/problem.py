@@ -13,6 +13,7 @@ is *concave* (the log determinant of a positive combination is convex in the log
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 from typing import ClassVar
 
@@ -93,9 +94,14 @@ class Problem:
             return self.q.replace(prior=prior)
         return self.q.replace(prior=prior, likelihood=self.q.likelihood.times((-0.5 * x[-1]).exp().to(precision)))
 
-    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " P"], Mapping[str, Tensor]]:
-        """θ, and the statistics of the likelihood there, for the prior and the noise of ``q``."""
-        return q.mean, q.fit.statistics
+    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " G"], Mapping[str, Tensor]]:
+        """‖θ_g‖² and the statistics of the likelihood at the θ for the prior and the noise of ``q``."""
+        return self.own_squares, self.q.fit.statistics
+
+    @cached_property
+    def own_squares(self) -> Float[Tensor, " G"]:
+        """‖θ_g‖² of the network's own parameters."""
+        return self.squares(self.q.mean)
 
     def squares(self, theta: Float[Tensor, " P"]) -> Float[Tensor, " G"]:
         """‖θ_g‖² of each group."""
@@ -104,18 +110,19 @@ class Problem:
 
     def clamp(self, x: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
         """x within the bounds."""
-        low, high = self._bounds(x)
-        return torch.minimum(torch.maximum(x, low), high)
+        return x.clamp(*self._bounds)
 
-    def _bounds(self, x: Float[Tensor, " D"]) -> tuple[Float[Tensor, " D"], Float[Tensor, " D"]]:
-        low, high = torch.full_like(x, log(SMALLEST)), torch.full_like(x, log(LARGEST))
+    @cached_property
+    def _bounds(self) -> tuple[Float[Tensor, " D"], Float[Tensor, " D"]]:
+        start = self.start()
+        low, high = torch.full_like(start, log(SMALLEST)), torch.full_like(start, log(LARGEST))
         if self.tunes_noise:
             low[-1], high[-1] = log(SMALLEST_NOISE), log(LARGEST_NOISE)
         return low, high
 
     def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
         """1 and −1 for those that have no maximum inside of the bounds, upwards and downwards; 0 for the others."""
-        low, high = self._bounds(x)
+        low, high = self._bounds
         return ((x >= high) & (gain > cost)).int() - (((x <= low) | (gain <= UNSEEN)) & (gain < cost)).int()
 
     def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:
@@ -125,8 +132,8 @@ class Problem:
     def at(self, x: Float[Tensor, " D"]) -> State:
         """Both sides of the stationarity condition."""
         q = self.posterior(x)
-        theta, statistics = self.locate(q)
-        gain, squares = self._determined(q), self.squares(theta)
+        squares, statistics = self.locate(q)
+        gain = self._determined(q)
         gamma = gain.sum()
         cost = squares * x[: len(squares)].exp()
         if self.tunes_noise:
