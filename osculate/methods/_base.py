@@ -44,6 +44,13 @@ class Method(nn.Module, ABC):
         self.likelihood.check(f, y)
         return self.likelihood.log_prob(f, y)
 
+    def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """Make buffers whose shape follows from the data, before a checkpoint is read; by default nothing.
+
+        Args:
+            data: as for :meth:`end_epoch`.
+        """
+
     def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """What the method does before the first epoch, not before that of a resumed run; by default nothing.
 

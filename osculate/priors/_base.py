@@ -72,9 +72,14 @@ class Prior(ABC):
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The exact log density of these named parameters, with all constants."""
         space = ParameterSpace.of(parameters)
-        theta = space.flatten(parameters)
-        delta = self.bind(space).vector(space).to(theta)
-        return 0.5 * (delta.log() - delta * theta.square() - log(2 * pi)).sum()
+        per_tensor = self.bind(space).per_tensor(space)
+        if per_tensor is None:
+            theta = space.flatten(parameters)
+            delta = self.bind(space).vector(space).to(theta)
+            return 0.5 * (delta.log() - delta * theta.square() - log(2 * pi)).sum()
+        squares = torch.stack([parameters[name].square().sum() for name in space.names])
+        delta = per_tensor.to(squares)
+        return 0.5 * ((delta.log() - log(2 * pi)) @ squares.new_tensor(space.sizes) - delta @ squares)
 
 
 def positive(precision: float | Tensor) -> Tensor:

@@ -43,6 +43,11 @@ class ApproxDiag(Diag):
 
     name: ClassVar[str] = "approx_diag"
 
+    def diagonal(self, observation: Observation) -> Float[Tensor, " P"]:
+        """One forward and one backward pass for each part of the batch that fits into the memory."""
+        every = [squared_diagonal(p.network, p.x, partial(output_diagonal, p))[1] for p in parts(observation)]
+        return every[0] if len(every) == 1 else torch.stack(every).sum(0)
+
     def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
         """One forward and one backward pass for each part of the batch that fits into the memory."""
         outputs = []

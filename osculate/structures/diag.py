@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from osculate.curvature.observation import Observation
 from osculate.curvature.plan import BlockSpec
 from osculate.structures._base import Structure
 from osculate.structures.blocks import Block, DiagonalBlock
@@ -17,6 +20,17 @@ class Diag(Structure):
     name: ClassVar[str] = "diag"
     entrywise: ClassVar[bool] = True
     by_factors: ClassVar[bool] = True
+
+    def diagonal(self, observation: Observation) -> Float[Tensor, " P"]:
+        """The diagonal of one batch, in the order of θ."""
+        network = observation.network
+        curvature = self.zero(observation.plan.specs, network.space, network.state_dtype, network.device)
+        self.add(curvature, observation)
+        result = torch.zeros(network.space.size, dtype=network.state_dtype, device=network.device)
+        for block in curvature.blocks:
+            assert isinstance(block, DiagonalBlock)
+            result[block.positions] = block.values
+        return result
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """A diagonal block."""

@@ -185,6 +185,7 @@ def fit(
     checkpoint = folder / CHECKPOINT if resume and folder and (folder / CHECKPOINT).exists() else None
     with _quiet(), _given_back(method, accelerator), _interruptible(), _readable(loop, checkpoint):
         method.train()
+        method.prepare(epochs.in_order)
         trainer = pl.Trainer(
             accelerator=accelerator,
             devices=devices,

@@ -1,0 +1,209 @@
+"""The curvature of one datum as a running average over batches, kept apart from N, noise, and temperature."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.curvature.columns import GGN
+from osculate.curvature.observation import Observation
+from osculate.curvature.plan import Plan
+from osculate.inputs import Inputs, moved, take
+from osculate.likelihoods import Likelihood
+from osculate.methods._pass import observe
+from osculate.parameters import Network, trainable
+from osculate.priors import Prior
+from osculate.structures import Curvature, Diag, PosteriorPrecision, Structure
+from osculate.structures.blocks import DiagonalBlock
+
+
+class Running(nn.Module, ABC):
+    r"""Ḡ, the average over past batches of their curvature per datum, and the noise of the Gaussian it belongs to.
+
+    .. math:: \bar G_t = \frac{1 - \gamma}{1 - \gamma^t} \sum_{s \le t} \gamma^{t - s} \frac{1}{B_s} G_s, \qquad
+              \theta - \mu \sim \mathcal N\big(0, [c\, \bar G + \operatorname{diag}(\delta)]^{-1}\big)
+
+    Args:
+        model: the network in training; the curvature is taken in a copy of it.
+        likelihood: p(y|f).
+        structure: of the curvature.
+        memory: γ.
+    """
+
+    weight: Tensor
+
+    def __init__(self, model: nn.Module, likelihood: Likelihood, structure: Structure, memory: float) -> None:
+        super().__init__()
+        self.network = Network(model, trainable(model))
+        self.copy = self.network.module.eval()  # so that it moves with the rest
+        self.structure, self.memory, self._likelihood = structure, memory, likelihood
+        #: 1 − γ^t, the sum of the weights so far.
+        self.register_buffer("weight", torch.zeros((), dtype=torch.double))
+        self._start: Observation | None = None
+
+    def see(self, x: Inputs, y: Tensor) -> None:
+        """Learn from the first batch how the network works on its inputs."""
+        if self._start is None:
+            batch = moved(take(x, slice(2)), self.network.device), y[:2].to(self.network.device)
+            self._start = observe(self.network, self._likelihood, GGN(), batch, None)
+
+    @property
+    def _seen(self) -> Observation:
+        if self._start is None:
+            raise RuntimeError("the running curvature has seen no data yet.")
+        return self._start
+
+    @property
+    def plan(self) -> Plan:
+        """The blocks of the network."""
+        return self._seen.plan
+
+    def _empty(self) -> Curvature:
+        """The matrix before any data, on the device where the network is now."""
+        network = self.network
+        return self.structure.zero(self.plan.specs, network.space, network.state_dtype, network.device)
+
+    @torch.no_grad()
+    def place(self, model: nn.Module, offset: Mapping[str, Tensor] | None = None) -> None:
+        """Put the copy where the model is, or at some offset from there."""
+        here = dict(self.copy.named_parameters())
+        for name, parameter in model.named_parameters():
+            if offset is None or name not in offset:
+                here[name].copy_(parameter)
+            else:
+                torch.add(parameter, offset[name], out=here[name])
+        for mine, theirs in zip(self.copy.buffers(), model.buffers(), strict=True):
+            mine.copy_(theirs)
+
+    def follow(self, x: Inputs, y: Tensor) -> None:
+        """Take the curvature of a batch into the average, at the place of the copy."""
+        batch = moved(x, self.network.device), y.to(self.network.device)
+        self._add(replace(self._seen, batch=batch), (1 - self.memory) / len(y))
+        self.weight.mul_(self.memory).add_(1 - self.memory)
+        self.forget()
+
+    @abstractmethod
+    def _add(self, batch: Observation, share: float) -> None:
+        """γ times the state so far and ``share`` times the curvature of a batch."""
+
+    @abstractmethod
+    def of(self, num_data: int) -> Curvature:
+        """N Ḡ."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """The state, or what the Gaussian was made from, has changed."""
+
+    @abstractmethod
+    def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:
+        """White noise, which is overwritten, to that of the Gaussian with c and δ (of the last call of `forget`)."""
+
+    @abstractmethod
+    def variance(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
+        """Of each parameter."""
+
+
+class RunningDiagonal(Running):
+    """Of a diagonal: one vector in the order of θ, without a detour over blocks."""
+
+    values: Tensor
+
+    def __init__(self, model: nn.Module, likelihood: Likelihood, structure: Diag, memory: float) -> None:
+        super().__init__(model, likelihood, structure, memory)
+        self.register_buffer("values", torch.zeros_like(self.network.mean))
+        self._deviation: Tensor | None = None
+        self._known = False
+
+    def _add(self, batch: Observation, share: float) -> None:
+        assert isinstance(self.structure, Diag)
+        self.values.mul_(self.memory).add_(self.structure.diagonal(batch), alpha=share)
+
+    def add_estimate(self, estimate: Float[Tensor, " P"], ratio: Float[Tensor, " P"]) -> None:
+        r"""Take an estimate of the diagonal, of any sign, into the average so that it stays positive. [shen2024]
+
+        .. math:: h \leftarrow \gamma h + (1 - \gamma) \hat h
+                  + \tfrac12 (1 - \gamma)^2 \frac{(h - \hat h)^2}{h + \delta / c}
+
+        Args:
+            estimate: ĥ, of one datum.
+            ratio: δ / c of each parameter.
+        """
+        step, h = 1 - self.memory, self.values.div_(float(self.weight))
+        difference = estimate - h
+        h.add_(difference.square().div_(h + ratio), alpha=0.5 * step**2).add_(difference, alpha=step)
+        self.weight.fill_(1)
+        self.forget()
+
+    def of(self, num_data: int) -> Curvature:
+        empty, values = self._empty(), self.values * (num_data / float(self.weight))
+        blocks = []
+        for block in empty.blocks:
+            assert isinstance(block, DiagonalBlock)
+            blocks.append(replace(block, values=values[block.positions]))
+        return replace(empty, blocks=tuple(blocks))
+
+    def forget(self) -> None:
+        self._known = False
+
+    def _scale(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
+        """The standard deviations, in memory of their own."""
+        if self._deviation is None or self._deviation.device != self.values.device:
+            self._deviation = torch.empty_like(self.values)
+        if not self._known:
+            torch.mul(self.values, factor / float(self.weight), out=self._deviation)
+            self._deviation.add_(prior.vector(self.network.space).detach()).rsqrt_()
+            self._known = True
+        return self._deviation
+
+    def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:
+        return white.mul_(self._scale(factor, prior))
+
+    def variance(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
+        return self._scale(factor, prior).square()
+
+
+class RunningBlocks(Running):
+    """Of any structure whose states add."""
+
+    def __init__(self, model: nn.Module, likelihood: Likelihood, structure: Structure, memory: float) -> None:
+        super().__init__(model, likelihood, structure, memory)
+        self._template: Curvature | None = None
+        self._precision: PosteriorPrecision | None = None
+
+    def see(self, x: Inputs, y: Tensor) -> None:
+        if self._start is None:
+            super().see(x, y)
+            for name, tensor in self._empty().tensors().items():
+                self.register_buffer(_buffer(name), tensor)
+
+    def _add(self, batch: Observation, share: float) -> None:
+        fresh = self._empty()
+        self.structure.add(fresh, batch)
+        fresh.finish()
+        for name, tensor in fresh.tensors().items():
+            self.get_buffer(_buffer(name)).mul_(self.memory).add_(tensor, alpha=share)
+
+    def of(self, num_data: int) -> Curvature:
+        empty, scale = self._empty(), num_data / float(self.weight)
+        return empty.with_tensors({name: self.get_buffer(_buffer(name)) * scale for name in empty.tensors()})
+
+    def forget(self) -> None:
+        self._precision = None
+
+    def _gaussian(self, factor: float, prior: Prior) -> PosteriorPrecision:
+        if self._precision is None:
+            self._precision = self.of(1).precision(factor, prior)
+        return self._precision
+
+    def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:
+        return self._gaussian(factor, prior).colour(white)
+
+    def variance(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
+        return self._gaussian(factor, prior).variance()
+
+
+def _buffer(name: str) -> str:
+    return "average_" + name.replace(".", "_")

@@ -1,0 +1,337 @@
+"""Training with networks drawn from a Laplace posterior whose curvature follows the training."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from osculate import structures
+from osculate.curvature.columns import GGN
+from osculate.inputs import Inputs, arguments
+from osculate.likelihoods import Likelihood
+from osculate.methods._base import Method
+from osculate.methods._pass import some
+from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
+from osculate.methods.laplace import laplace
+from osculate.methods.map import MAP
+from osculate.parameters import Network, ParameterSpace, undisturbed
+from osculate.posteriors import Fit, Gaussian
+from osculate.priors import Prior
+from osculate.registry import choose, made
+from osculate.structures import Diag, Structure
+
+#: Where a batch's curvature can be taken, and what it can be made from.
+PLACES, SOURCES = ("sample", "mean"), ("ggn", "gradient")
+#: What can be learned beside the weights.
+LEARNED = ("noise", "prior")
+#: Learned precisions are kept below this many times N.
+LARGEST = 10.0
+#: What the published code makes of its settings: H settles at ½ N E[JᵀJ] / (1 − γ). [miani2022]
+PUBLISHED_MEMORY = 0.999
+PUBLISHED_TEMPERATURE = 2 * (1 - PUBLISHED_MEMORY)
+
+
+@dataclass(frozen=True)
+class OnlineUpdates:
+    """How networks are drawn, and how the curvature follows.
+
+    Args:
+        every: steps from one curvature of a batch to the next.
+        memory: what one of them leaves of the average before it, 1 − α of eq. 10 [miani2022].
+        at: the weights at which it is taken: "sample" (those of a drawn network) or "mean".
+        source: "ggn" (of the structure, by a pass of its own), or "gradient" (of the sampled gradient, without one:
+            ĥ = (θ_s − μ) ∇ / σ², as in IVON; for a diagonal) [shen2024].
+        samples: networks drawn in each step.
+        antithetic: whether they come in pairs θ = μ ± ε.
+        recompute: whether the curvature of the result is that of all data at the final mean, in place of the average.
+
+    Raises:
+        ValueError: a number out of its range, or an unknown name.
+    """
+
+    every: int = 1
+    memory: float = 0.999
+    at: str = "sample"
+    source: str = "ggn"
+    samples: int = 1
+    antithetic: bool = False
+    recompute: bool = True
+
+    def __post_init__(self) -> None:
+        choose("place of the curvature", self.at, PLACES)
+        choose("source of the curvature", self.source, SOURCES)
+        if not 0 <= self.memory < 1:
+            raise ValueError(f"memory must be at least 0 and below 1, got {self.memory}.")
+        for name in ("every", "samples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.antithetic and self.samples % 2:
+            raise ValueError(f"antithetic samples come in pairs, got samples={self.samples}.")
+        if self.source == "gradient" and self.samples > 1:
+            raise ValueError(f"source='gradient' takes the gradient of one network, got samples={self.samples}.")
+
+
+ALWAYS = OnlineUpdates()
+
+
+class OnlineLaplace(Method):
+    r"""Monte Carlo EM: the mean of q by gradients at drawn networks, its precision by a running curvature.
+
+    .. math:: \mu \leftarrow \mu + \lambda \nabla_\mu \Big[ \tfrac1B \textstyle\sum_b
+              \operatorname{E}_{\theta \sim q} \log p(y_b \mid f_\theta(x_b)) + \tfrac TN \log p(\mu) \Big], \qquad
+              q = \mathcal N\Big(\mu, \Big[\tfrac NT \bar G + \operatorname{diag}(\delta)\Big]^{-1}\Big)
+
+    with Ḡ the average curvature of one datum over past batches, with weights that fall by ``memory`` from one batch to
+    the next and add up to one (bias-corrected). N, T and the noise stay apart from it. [miani2022, eq. 8 to 11]
+
+    Networks are drawn by the functional call of the module with μ + ε, so that the gradient is that of the network that
+    was drawn. The same works for any network and likelihood; an autoencoder has y = x.
+
+    The noise scale and the prior precision are, where ``learn`` names them, those of the M step,
+
+    .. math:: \sigma^2 = \operatorname{E}_q \mathrm{SSE} / (N C), \qquad
+              \delta_g = n_g / \big( \lVert\mu_g\rVert^2 + \operatorname{tr} \Sigma_{gg} \big)
+
+    the first as an average over past steps, the second after each epoch.
+
+    Args:
+        model: the network f_θ; training changes it in place: its parameters are μ.
+        likelihood: p(y|f).
+        prior: p(θ): a precision, or an object of ``osc.priors``.
+        settings: how networks are drawn and the curvature follows.
+        structure: of the curvature, by name or an object of ``osc.structures``.
+        temperature: T of the likelihood; 1 is Bayes, below 1 the networks stay closer to the mean.
+        learn: which of "noise" and "prior" are learned; the given ones are where that starts.
+
+    Raises:
+        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
+        ValueError: a value out of its range, a noise scale that is learned and that the likelihood does not have, a
+            structure that is not a diagonal with ``source="gradient"``.
+
+    Cost: beside a step of training the noise, and every so many steps the curvature of one batch.
+
+    >>> x = torch.randn(60, 5)
+    >>> net = nn.Sequential(nn.Linear(5, 2), nn.Tanh(), nn.Linear(2, 5))
+    >>> done = osc.train(OnlineLaplace(net, osc.likelihoods.Gaussian()), (x, x), epochs=2, progress=False)
+    >>> done.posterior
+    Gaussian(structure='approx_diag', P=27, N=60, likelihood=Gaussian, prior=Isotropic)
+    """
+
+    precision: Tensor
+    noise: Tensor
+    error: Tensor
+    steps: Tensor
+    num_data: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        prior: float | Prior = 1.0,
+        settings: OnlineUpdates = ALWAYS,
+        structure: str | Structure = "approx_diag",
+        temperature: float = 1.0,
+        learn: Iterable[str] = (),
+    ) -> None:
+        super().__init__()
+        checked = MAP(model, likelihood, prior)
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ValueError(f"the temperature must be positive and finite, got {temperature}.")
+        self.learn = frozenset(choose("what is learned", name, LEARNED) for name in learn)
+        if "noise" in self.learn and not likelihood.has_noise:
+            raise ValueError(f"{type(likelihood).__name__} has no noise scale to learn: leave 'noise' out of learn.")
+        self.model, self.settings, self.temperature = model, settings, temperature
+        self.structure = made("structure", structure, structures.REGISTRY, Structure)
+        if settings.source == "gradient" and not isinstance(self.structure, Diag):
+            raise ValueError(
+                f"source='gradient' gives a diagonal, and structure={self.structure.name!r} is none: use 'diag' or "
+                "'approx_diag'."
+            )
+        if self.structure.passes > 1 or self.structure.unstorable:
+            raise ValueError(
+                f"structure={self.structure.name!r} has no running average: use 'approx_diag', 'mixed_diag', 'diag' "
+                "or 'kron'."
+            )
+        self.running: Running
+        if isinstance(self.structure, Diag):
+            self.running = RunningDiagonal(model, likelihood, self.structure, settings.memory)
+        else:
+            self.running = RunningBlocks(model, likelihood, self.structure, settings.memory)
+        self._given, self._family = likelihood, checked.prior.bind(self._space)
+        self.register_buffer("precision", self._family.precision.detach().clone())
+        #: The factor on the given noise scale, and the average squared error in units of it, with its weight.
+        self.register_buffer("noise", torch.ones((), dtype=torch.double))
+        self.register_buffer("error", torch.zeros(2, dtype=torch.double))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
+        self._posterior: Gaussian | None = None
+
+    @classmethod
+    def published(
+        cls, model: nn.Module, likelihood: Likelihood, structure: str | Structure = "approx_diag"
+    ) -> "OnlineLaplace":
+        """The settings of the published code, at its effective scale: temperature 1/500, prior precision 1.
+
+        Its H grows to ½ N/(1 − γ) times the average curvature, and its result is the running one. [miani2022]
+
+        Args:
+            model: the network f_θ.
+            likelihood: p(y|f); there ``Gaussian(1.0)``.
+            structure: "approx_diag", or "diag" for the exact one.
+        """
+        settings = OnlineUpdates(memory=PUBLISHED_MEMORY, recompute=False)
+        return cls(model, likelihood, 1.0, settings, structure, PUBLISHED_TEMPERATURE)
+
+    @property
+    def _space(self) -> ParameterSpace:
+        return self.running.network.space
+
+    @property
+    def prior(self) -> Prior:
+        """p(θ|δ) with the present precisions."""
+        return self._family.with_precision(self.precision)
+
+    @property
+    def likelihood(self) -> Likelihood:  # type: ignore[override]  # it follows from a buffer, also after a resume
+        """p(y|f) with the present noise scale."""
+        return self._given.times(self.noise.clone()) if "noise" in self.learn else self._given
+
+    def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """Make the state of the running curvature, from how the network works on the first batch."""
+        self.running.see(*next(iter(data)))
+
+    def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
+        """-(1/B) Σ_b (1/S) Σ_s log p(y_b|f_s) - (T/N) log p(μ), in nats; the average curvature follows.
+
+        Args:
+            x: inputs of the batch, (B, ...), or several in a tuple or mapping.
+            y: targets of the batch, (B, ...).
+            num_data: N, the size of the whole data set.
+        """
+        settings = self.settings
+        self.running.see(x, y)
+        self.num_data.fill_(num_data)
+        if not self.steps:  # where to start from, whatever follows
+            self.running.place(self.model)
+            self.running.follow(x, y)
+        mean = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        noise = self._noise(next(iter(mean.values())))
+        f = self._outputs(x, mean, noise)
+        likelihood = self.likelihood
+        for each in f:
+            likelihood.check(each, y)
+        nll = -torch.stack([likelihood.log_prob(each, y).sum() for each in f]).mean() / len(y)
+        with torch.no_grad():
+            if "noise" in self.learn:
+                self._take_error(f.detach(), y)
+            if self._due and settings.source == "ggn":
+                self.running.place(self.model, self._space.unflatten(noise[0]) if settings.at == "sample" else None)
+                self.running.follow(x, y)
+            self.steps.add_(1)
+        return nll - self.temperature / num_data * self.prior.log_prob(mean)
+
+    @property
+    def _due(self) -> bool:
+        return int(self.steps) % self.settings.every == 0
+
+    def _noise(self, like: Tensor) -> Float[Tensor, "S P"]:
+        """θ_s − μ of each drawn network."""
+        settings = self.settings
+        count = settings.samples // 2 if settings.antithetic else settings.samples
+        white = torch.randn(count, self._space.size, dtype=self.running.network.state_dtype, device=like.device)
+        noise = self.running.coloured(white, self._factor, self.prior)
+        return torch.cat([noise, -noise]) if settings.antithetic else noise
+
+    @property
+    def _factor(self) -> float:
+        """c = N / T, with the present noise scale."""
+        with torch.no_grad():
+            scale = float(self.likelihood.curvature_scale(self._given))
+        return scale * int(self.num_data) / self.temperature
+
+    def _outputs(self, x: Inputs, mean: Mapping[str, Tensor], noise: Float[Tensor, "S P"]) -> Float[Tensor, "S B *C"]:
+        """The outputs of the drawn networks; of several at once."""
+        positional, named = arguments(x)
+
+        def at(theta: Mapping[str, Tensor]) -> Tensor:
+            f = functional_call(self.model, dict(theta), positional, named)
+            return getattr(f, "logits", f)
+
+        def drawn(offset: Float[Tensor, " P"]) -> Tensor:
+            parts = self._space.unflatten(offset)
+            return at({name: p + parts[name].to(p.dtype) for name, p in mean.items()})
+
+        if self.settings.source == "gradient" and self._due:
+            theta = self._space.flatten(mean) + noise[0]
+            theta.register_hook(lambda gradient: self._take_gradient(gradient.detach(), noise[0]))
+            return at(self._space.unflatten(theta)).unsqueeze(0)
+        if len(noise) == 1:
+            return drawn(noise[0]).unsqueeze(0)
+        return vmap(drawn, randomness="different")(noise)
+
+    def _take_gradient(self, gradient: Float[Tensor, " P"], noise: Float[Tensor, " P"]) -> None:
+        r"""ĥ = ∇ (θ_s − μ) / σ², an unbiased estimate of the curvature of one datum. [shen2024]"""
+        assert isinstance(self.running, RunningDiagonal)
+        factor = self._factor
+        precision = self.running.variance(factor, self.prior).reciprocal()
+        self.running.add_estimate(gradient * noise * precision, self.prior.vector(self._space).detach() / factor)
+
+    def _take_error(self, f: Float[Tensor, "S B *C"], y: Tensor) -> None:
+        """The noise scale by the average error of the drawn networks over past steps."""
+        memory = self.settings.memory
+        for each in f:
+            count, error = self._given.noise_balance(self._given.statistics(each, y))
+            latest = torch.stack([error / count, torch.ones_like(error)]).to(self.error)
+            self.error.mul_(memory).add_(latest, alpha=(1 - memory))
+        self.noise.copy_((self.error[0] / self.error[1]).sqrt())
+
+    def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
+        """Learn the prior where that is wanted, and say how far the networks are drawn apart."""
+        self.running.forget()  # the noise scale may have changed
+        variance = self.running.variance(self._factor, self.prior)
+        row = {"weight_deviation": variance.mean().sqrt().item()}
+        if "prior" in self.learn:
+            mean = self._space.flatten(dict(self.model.named_parameters())).detach()
+            sizes, squares = (
+                self._family.totals(values, self._space)
+                for values in (torch.ones_like(variance), mean.square() + variance)
+            )
+            self.precision.copy_((sizes / squares).clamp(max=LARGEST * int(self.num_data)))
+            self.running.forget()
+            row["prior_precision"] = self.precision.mean().item()
+        if "noise" in self.learn:
+            row["noise_factor"] = self.noise.item()
+        return row
+
+    def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """The posterior at the final mean: with the curvature of all data there, or with the average."""
+        names = self._space.names
+        with undisturbed(self.model):
+            self.model.eval()
+            if self.settings.recompute:
+                q = laplace(self.model, self.likelihood, data, structure=self.structure, prior=self.prior, subset=names)
+            else:
+                q = self._averaged(Network(self.model, names), data)
+        self._posterior = q.replace(temperature=self.temperature)
+
+    def _averaged(self, network: Network, data: Iterable[tuple[Inputs, Tensor]]) -> Gaussian:
+        """The posterior with the average curvature, which was taken at the weights of the time."""
+        statistics: dict[str, Tensor] = {}
+        size, first = 0, None
+        for x, y in data:
+            first = first or some(x, y)
+            for name, value in self._given.statistics(network(x), y.to(network.device)).items():
+                statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
+            size += len(y)
+        fit = Fit(self.running.of(size), self._given, statistics, size, self.running.plan, network, GGN.name)
+        return Gaussian(network, fit, self.likelihood, self.prior, first_data=first)
+
+    def result(self) -> Gaussian:
+        """The posterior that the training has reached."""
+        if self._posterior is None:
+            raise RuntimeError("this method has not been trained: use osc.train(method, data).")
+        return self._posterior
