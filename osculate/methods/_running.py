@@ -44,6 +44,12 @@ class Running(nn.Module, ABC):
         self.register_buffer("weight", torch.zeros((), dtype=torch.double))
         self._start: Observation | None = None
 
+    def train(self, mode: bool = True) -> "Running":
+        """The copy stays in evaluation mode: a curvature is that of the network as it predicts."""
+        super().train(mode)
+        self.copy.eval()
+        return self
+
     def see(self, x: Inputs, y: Tensor) -> None:
         """Learn from the first batch how the network works on its inputs."""
         if self._start is None:
