@@ -10,6 +10,7 @@ torch.Size([5, 3])
 """
 
 from osculate import (
+    autoencoders as autoencoders,
     curvature as curvature,
     data as data,
     evidence as evidence,

@@ -1,11 +1,11 @@
 """A convolutional autoencoder: images to a few numbers and back."""
 
-import math
 from collections import OrderedDict
 from collections.abc import Sequence
 
 from torch import nn
 
+from osculate.networks.coders import conv_coders
 from osculate.networks.unet import image_channels
 
 
@@ -34,21 +34,9 @@ class ConvAutoencoder(nn.Sequential):
         self, input_shape: Sequence[int], outputs: int, latent: int = 16, width: int = 16, depth: int = 3
     ) -> None:
         channels = image_channels("autoencoder", input_shape)
-        if min(latent, width, depth) < 1:
+        if outputs % channels:
             raise ValueError(
-                f"an autoencoder needs a positive latent size, width and depth, not {latent}, {width} and {depth}"
+                f"an autoencoder gives the {channels} channels of the image, or a multiple, not {outputs}."
             )
-        sizes = [tuple(input_shape[1:])]
-        for _ in range(depth):
-            sizes.append(tuple(-(-side // 2) for side in sizes[-1]))
-        widths = [width * 2**level for level in range(depth)]
-        inner = (widths[-1], *sizes[-1])
-        down: list[nn.Module] = []
-        for before, after in zip([channels, *widths], widths, strict=False):
-            down += [nn.Conv2d(before, after, 3, 2, padding=1), nn.Tanh()]
-        up: list[nn.Module] = []
-        for before, after, size in zip(widths[::-1], [*widths[-2::-1], outputs], sizes[-2::-1], strict=True):
-            up += [nn.Tanh(), nn.Upsample(size=size), nn.Conv2d(before, after, 3, padding=1)]
-        encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(math.prod(inner), latent))
-        decoder = nn.Sequential(nn.Linear(latent, math.prod(inner)), nn.Unflatten(1, inner), *up)
+        encoder, decoder = conv_coders(input_shape, latent, width, depth, outputs // channels)
         super().__init__(OrderedDict(encoder=encoder, decoder=decoder))

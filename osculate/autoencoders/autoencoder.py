@@ -1,0 +1,114 @@
+"""An encoder and a decoder as one network, of which either half can be called."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Autoencoder(nn.Module):
+    r"""f_θ(x) = d(e(x)): one network for every method and posterior, with the targets y = x.
+
+    Args:
+        encoder: e, images or vectors (N, \*D) to codes (N, K).
+        decoder: d, codes back to (N, \*D), on the scale of the likelihood's f (logits for ``Bernoulli``).
+
+    Raises:
+        TypeError: one of them is no module.
+
+    >>> net = Autoencoder(nn.Linear(6, 2), nn.Linear(2, 6))
+    >>> x = torch.randn(4, 6)
+    >>> done = osc.train(osc.methods.MAP(net, osc.likelihoods.Gaussian()), (x, x), epochs=1, progress=False)
+    >>> net(x).shape, net(encode=x).shape, net(decode=torch.zeros(3, 2)).shape
+    (torch.Size([4, 6]), torch.Size([4, 2]), torch.Size([3, 6]))
+    """
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
+        super().__init__()
+        for name, part in (("encoder", encoder), ("decoder", decoder)):
+            if not isinstance(part, nn.Module):
+                raise TypeError(f"the {name} must be a torch.nn.Module, got {type(part).__name__}.")
+        self.encoder, self.decoder = encoder, decoder
+        #: K, known once the encoder has been called.
+        self.latent: int | None = None
+
+    def forward(
+        self,
+        x: Float[Tensor, "N *D"] | None = None,
+        *,
+        encode: Float[Tensor, "N *D"] | None = None,
+        decode: Float[Tensor, "N K"] | None = None,
+    ) -> Tensor:
+        """The reconstruction of x; the code of ``encode``, or the image of the code ``decode``, where one is given.
+
+        Raises:
+            ValueError: not exactly one of the three, a code that is no (N, K), or a reconstruction of another shape.
+        """
+        given = [value for value in (x, encode, decode) if value is not None]
+        if len(given) != 1:
+            raise ValueError(f"an autoencoder is called with x, encode=x or decode=z, one of them, not {len(given)}.")
+        if decode is not None:
+            return self.decoder(decode)
+        z = self.code(given[0])
+        if encode is not None:
+            return z
+        found = self.decoder(self.centre(z))
+        if found.shape != given[0].shape:
+            raise ValueError(
+                f"the decoder gives {tuple(found.shape[1:])} for inputs {tuple(given[0].shape[1:])}: both must be "
+                "of one shape."
+            )
+        return found
+
+    def code(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N K"]:
+        """What the encoder gives.
+
+        Raises:
+            ValueError: it is no vector for each input.
+        """
+        z = self.encoder(x)
+        if z.ndim != 2:
+            raise ValueError(
+                f"the encoder gives codes of shape {tuple(z.shape[1:])}, and a code is a vector: end it with a Flatten."
+            )
+        self.latent = z.shape[1]
+        return z
+
+    def centre(self, z: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+        """The mean of the code, from what the encoder gives."""
+        return z
+
+    def spread(self, z: Float[Tensor, "N K"]) -> Float[Tensor, "N K"] | None:
+        """The variance of the code given the weights, from what the encoder gives; None where it has none."""
+        return None
+
+
+class VAE(Autoencoder):
+    r"""The same with q(z|x) = N(μ(x), diag σ²(x)) and p(z) = N(0, I); e gives μ and log σ² side by side. [kingma2014]
+
+    As a network, f_θ(x) = d(μ(x)).
+
+    Args:
+        encoder: (N, \*D) to (N, 2K), μ first.
+        decoder: codes (N, K) back to (N, \*D).
+    """
+
+    def code(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N twoK"]:
+        """μ and log σ² side by side.
+
+        Raises:
+            ValueError: an odd number of them.
+        """
+        z = super().code(x)
+        if z.shape[1] % 2:
+            raise ValueError(
+                f"the encoder of a VAE gives a mean and a log variance for each code, not {z.shape[1]} numbers."
+            )
+        self.latent = z.shape[1] // 2
+        return z
+
+    def centre(self, z: Float[Tensor, "N twoK"]) -> Float[Tensor, "N K"]:
+        """μ."""
+        return z.chunk(2, 1)[0]
+
+    def spread(self, z: Float[Tensor, "N twoK"]) -> Float[Tensor, "N K"]:
+        """σ²."""
+        return z.chunk(2, 1)[1].exp()

@@ -1,0 +1,131 @@
+"""Codes and reconstructions as distributions: mixtures over drawn weights, and over codes where these are random."""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Distribution
+
+from osculate.likelihoods import Likelihood
+
+
+class Encoding(Distribution):
+    r"""q(z|x): an equally weighted mixture over S drawn weights, of points or of N(μ_s, σ²_s).
+
+    .. math:: \operatorname{var} z = \underbrace{\operatorname{var}_s \mu_s}_{\text{weight}}
+              + \underbrace{\operatorname{E}_s \sigma_s^2}_{\text{latent}}
+
+    Attributes:
+        samples: μ_s, (S, N, K).
+        weight_variance: (N, K).
+        latent_variance: (N, K), zero where the encoder has none.
+
+    Args:
+        samples: μ_s.
+        spread: σ²_s, None for points.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, samples: Float[Tensor, "S N K"], spread: Float[Tensor, "S N K"] | None = None) -> None:
+        super().__init__(samples.shape[1:2], samples.shape[2:], validate_args=False)
+        self.samples, self._spread = samples, spread
+        self.weight_variance = samples.var(0, correction=0)
+        self.latent_variance = torch.zeros_like(self.weight_variance) if spread is None else spread.mean(0)
+
+    @property
+    def mean(self) -> Float[Tensor, "N K"]:
+        """E z."""
+        return self.samples.mean(0)
+
+    @property
+    def variance(self) -> Float[Tensor, "N K"]:
+        """Of weights and latents together."""
+        return self.weight_variance + self.latent_variance
+
+    def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
+        """Codes of weights that are drawn anew for each."""
+        which = _components(self.samples, sample_shape)
+        z = _taken(self.samples, which)
+        if self._spread is None:
+            return z
+        return z + _taken(self._spread, which).sqrt() * torch.randn_like(z)
+
+    def __repr__(self) -> str:
+        return f"Encoding(samples={len(self.samples)}, N={self.samples.shape[1]}, K={self.samples.shape[2]})"
+
+
+class Reconstruction(Distribution):
+    r"""p(x'|x): an equally weighted mixture over W drawn weights and Z drawn codes for each, of p(x'|f).
+
+    .. math:: \operatorname{var} x' = \underbrace{\operatorname{var}_w \operatorname{E}_z m}_{\text{weight}}
+              + \underbrace{\operatorname{E}_w \operatorname{var}_z m}_{\text{latent}}
+              + \underbrace{\operatorname{E} v}_{\text{noise}}
+
+    with mean m and variance v of p(x'|f). One draw of the weights serves all data and pixels together.
+
+    Attributes:
+        outputs: f, (W, Z, N, \*D).
+        weight_variance: (N, \*D).
+        latent_variance: (N, \*D).
+        noise_variance: (N, \*D).
+
+    Args:
+        outputs: f.
+        likelihood: p(x'|f).
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, outputs: Float[Tensor, "W Z N *D"], likelihood: Likelihood) -> None:
+        super().__init__(outputs.shape[2:3], outputs.shape[3:], validate_args=False)
+        self.outputs, self.likelihood = outputs, likelihood
+        each = likelihood.distribution(outputs.flatten(0, 2))
+        means = each.mean.reshape(outputs.shape)
+        self._mean = means.mean((0, 1))
+        self.weight_variance = means.mean(1).var(0, correction=0)
+        self.latent_variance = means.var(1, correction=0).mean(0)
+        self.noise_variance = each.variance.reshape(outputs.shape).mean((0, 1))
+
+    @property
+    def mean(self) -> Float[Tensor, "N *D"]:
+        """E x'."""
+        return self._mean
+
+    @property
+    def samples(self) -> Float[Tensor, "S N *D"]:
+        """The mean image of each draw."""
+        flat = self.outputs.flatten(0, 1)
+        return self.likelihood.distribution(flat.flatten(0, 1)).mean.reshape(flat.shape)
+
+    @property
+    def variance(self) -> Float[Tensor, "N *D"]:
+        """Of weights, latents and noise together."""
+        return self.weight_variance + self.latent_variance + self.noise_variance
+
+    def log_prob(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, " N"]:
+        """log of the mean density over draws, all pixels of a datum together, in nats."""
+        flat = self.outputs.flatten(0, 1)
+        each = torch.stack([self.likelihood.log_prob(f, value) for f in flat])
+        return each.logsumexp(0) - torch.tensor(float(len(flat))).log()
+
+    def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
+        """Images with noise, each of weights and code drawn anew."""
+        flat = self.outputs.flatten(0, 1)
+        f = _taken(flat, _components(flat, sample_shape))
+        shape = f.shape
+        return self.likelihood.distribution(f.reshape(-1, *self.event_shape)).sample().reshape(shape)
+
+    def __repr__(self) -> str:
+        weights, codes, size = self.outputs.shape[:3]
+        return f"Reconstruction(weights={weights}, codes={codes}, N={size}, D={tuple(self.event_shape)})"
+
+
+def _components(draws: Tensor, sample_shape: Any) -> Tensor:
+    """The number of a draw for each sample and datum."""
+    return torch.randint(len(draws), (*sample_shape, draws.shape[1]), device=draws.device)
+
+
+def _taken(draws: Tensor, which: Tensor) -> Tensor:
+    return draws[which, torch.arange(draws.shape[1], device=draws.device)]

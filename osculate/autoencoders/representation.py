@@ -1,0 +1,172 @@
+"""What any posterior over an autoencoder says about codes, reconstructions and new images."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.autoencoders.autoencoder import VAE, Autoencoder
+from osculate.autoencoders.drawn import Encoding, Reconstruction
+from osculate.likelihoods import drawn_on
+from osculate.posteriors import Gaussian, Sampled
+from osculate.posteriors._base import as_posterior
+from osculate.predictive.drawn import warn_if_far_worse
+
+
+class Representation:
+    r"""A stochastic representation: codes and images of networks that are drawn from a posterior.
+
+    The same for a plain autoencoder (one network), a VAE, dropout, an ensemble, and any Laplace posterior, post-hoc or
+    online: they differ in where the draws come from.
+
+    Args:
+        q: a posterior over an :class:`Autoencoder` or :class:`VAE`, or what ``osc.train`` returned.
+        codes: data whose codes say where those of new images are to be drawn (:meth:`generate`); a VAE needs none.
+
+    Raises:
+        TypeError: no posterior, or one over another network.
+
+    >>> from osculate.autoencoders import Autoencoder, Representation
+    >>> x = torch.randn(30, 6)
+    >>> net = Autoencoder(nn.Linear(6, 2), nn.Linear(2, 6))
+    >>> q = osc.laplace(net, osc.likelihoods.Gaussian(0.5), (x, x), structure="diag", prior=1.0)
+    >>> r = Representation(q, codes=x)
+    >>> r.encode(x, samples=5).variance.shape, r.reconstruct(x, samples=5).mean.shape, r.generate(3).shape
+    (torch.Size([30, 2]), torch.Size([30, 6]), torch.Size([3, 6]))
+    """
+
+    def __init__(self, q: Any, codes: Float[Tensor, "N *D"] | None = None) -> None:
+        self.posterior = as_posterior(q)
+        model = self.posterior.model
+        if not isinstance(model, Autoencoder):
+            raise TypeError(
+                "a representation needs a posterior over an osc.autoencoders.Autoencoder, not over a "
+                f"{type(model).__name__}: build the network as Autoencoder(encoder, decoder)."
+            )
+        self.model: Autoencoder = model
+        self._codes = codes
+
+    def _draws(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
+        """Networks; the one at the mode where nothing is random."""
+        if samples < 1:
+            raise ValueError(f"at least one sample is needed, got samples={samples}.")
+        if not isinstance(self.posterior, Sampled):
+            yield self.posterior.network
+            return
+        yield from self.posterior.draws(samples, generator)
+
+    def _ready(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N *D"]:
+        """Inputs on the device and in the type of the network, refused where they are not finite or none."""
+        if not len(x):
+            raise ValueError("there are no inputs: pass a tensor with at least one row.")
+        if not bool(torch.isfinite(x).all()):
+            raise ValueError("the inputs hold NaN or infinite values; impute them with osc.tasks.imputation.")
+        network = self.posterior.network
+        return x.to(network.device, network.dtype)
+
+    @torch.no_grad()
+    def encode(
+        self, x: Float[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
+    ) -> Encoding:
+        """The codes of some data.
+
+        Args:
+            x: inputs.
+            samples: S, networks drawn; one draw serves all inputs.
+            generator: for the draws.
+
+        Returns:
+            The distribution of the codes, with its variance by weights and by the encoder.
+
+        Raises:
+            ValueError: no inputs, or inputs that are not finite.
+
+        Cost: S forward passes of the encoder.
+        """
+        x = self._ready(x)
+        raw = [draw({"encode": x}) for draw in self._draws(samples, generator)]
+        spreads = [spread for z in raw if (spread := self.model.spread(z)) is not None]
+        return Encoding(torch.stack([self.model.centre(z) for z in raw]), torch.stack(spreads) if spreads else None)
+
+    @torch.no_grad()
+    def reconstruct(
+        self,
+        x: Float[Tensor, "N *D"],
+        samples: int = 100,
+        codes: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Reconstruction:
+        """The images that the networks make of some data.
+
+        Args:
+            x: inputs.
+            samples: W, networks drawn; one draw serves all inputs.
+            codes: Z, codes drawn for each of them where the encoder's are random; by default 1, and ``samples`` where
+                the weights are not random.
+            generator: for the draws.
+
+        Returns:
+            The distribution of the reconstructions, with its variance by weights, by codes and by noise.
+
+        Raises:
+            ValueError: no inputs, or inputs that are not finite.
+
+        Cost: W passes of the encoder, and W Z of the decoder; the images of all draws are held.
+        """
+        x = self._ready(x)
+        if isinstance(self.posterior, Gaussian):
+            warn_if_far_worse(self.posterior)
+        codes = codes or (1 if isinstance(self.posterior, Sampled) else samples)
+        found = []
+        for draw in self._draws(samples, generator):
+            raw = draw({"encode": x})
+            spread = self.model.spread(raw)
+            if spread is None:
+                found.append(draw({"decode": self.model.centre(raw)}).unsqueeze(0))
+            else:
+                every = [self._drawn_code(self.model.centre(raw), spread, generator) for _ in range(codes)]
+                found.append(torch.stack([draw({"decode": z}) for z in every]))
+        return Reconstruction(torch.stack(found), self.posterior.likelihood)
+
+    @staticmethod
+    def _drawn_code(mean: Tensor, variance: Tensor, generator: torch.Generator | None) -> Tensor:
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=drawn_on(mean, generator))
+        return mean + variance.sqrt() * noise.to(mean.device)
+
+    def log_prob(
+        self, x: Float[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
+    ) -> Float[Tensor, " N"]:
+        """log of the mean density of x over draws, in nats: how well the networks reconstruct it."""
+        return self.reconstruct(x, samples, generator=generator).log_prob(self._ready(x))
+
+    @torch.no_grad()
+    def generate(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n *D"]:
+        """New images, each of a code and a network drawn anew, without noise.
+
+        The codes are drawn from N(0, I) for a VAE, else from the Gaussian with the moments of the codes of ``codes``.
+
+        Raises:
+            ValueError: no such data, and no VAE.
+        """
+        network = self.posterior.network
+        z = self._prior_codes(n, generator).to(network.device, network.dtype)
+        draws = list(self._draws(n, generator))
+        images = [draws[k % len(draws)]({"decode": z[k : k + 1]}) for k in range(n)]
+        return self.posterior.likelihood.distribution(torch.cat(images)).mean
+
+    def _prior_codes(self, n: int, generator: torch.Generator | None) -> Float[Tensor, "n K"]:
+        if self._codes is None and not isinstance(self.model, VAE):
+            raise ValueError(
+                "an autoencoder does not say how its codes are distributed: make the representation with codes=x, data "
+                "whose codes are like those wanted."
+            )
+        if self._codes is None:
+            assert self.model.latent is not None  # it has been trained
+            return torch.randn(n, self.model.latent, generator=generator)
+        z = self.model.centre(self.posterior.network({"encode": self._ready(self._codes)})).detach().double().cpu()
+        centred = z - z.mean(0)
+        covariance = centred.T @ centred / max(1, len(z) - 1) + 1e-9 * torch.eye(z.shape[1], dtype=z.dtype)
+        white = torch.randn(n, z.shape[1], generator=generator, dtype=z.dtype)
+        return z.mean(0) + white @ torch.linalg.cholesky(covariance).T

@@ -1,0 +1,117 @@
+"""Encoders and decoders, in pairs: images or vectors to a code of K numbers, and back."""
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from osculate.networks.unet import image_channels
+
+#: An encoder and its decoder.
+Coders = tuple[nn.Module, nn.Module]
+
+
+def mlp_coders(
+    input_shape: Sequence[int], latent: int = 2, hidden: Sequence[int] = (512, 256), outputs: int = 1, codes: int = 1
+) -> Coders:
+    """Fully connected, with tanh; the decoder mirrors the encoder. 784-512-256-2 for 28 × 28 pixels. [miani2022]
+
+    Args:
+        input_shape: of one datum.
+        latent: K.
+        hidden: units of the encoder's hidden layers.
+        outputs: numbers of the decoder for each of the datum's (two where a variance is modelled too).
+        codes: numbers of the encoder for each of the code's (two for a VAE).
+
+    Raises:
+        ValueError: a size that is not positive.
+
+    >>> encoder, decoder = mlp_coders((1, 4, 4), latent=3, hidden=(8,))
+    >>> decoder(encoder(torch.zeros(5, 1, 4, 4))).shape
+    torch.Size([5, 1, 4, 4])
+    """
+    _require_positive(latent=latent, outputs=outputs, codes=codes, **{f"hidden[{n}]": h for n, h in enumerate(hidden)})
+    size = math.prod(input_shape)
+    shape = (outputs * input_shape[0], *input_shape[1:])
+    encoder = _chain([size, *hidden, codes * latent])
+    decoder = _chain([latent, *hidden[::-1], outputs * size])
+    return nn.Sequential(nn.Flatten(), *encoder), nn.Sequential(*decoder, nn.Unflatten(1, shape))
+
+
+def _chain(sizes: Sequence[int]) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for before, after in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(before, after), nn.Tanh()]
+    return layers[:-1]
+
+
+def conv_coders(
+    input_shape: Sequence[int],
+    latent: int = 2,
+    width: int = 16,
+    depth: int = 3,
+    outputs: int = 1,
+    codes: int = 1,
+    residual: bool = False,
+) -> Coders:
+    """Strided convolutions down, repeated pixels and convolutions up, at any resolution.
+
+    Args:
+        input_shape: (channels, height, width) of the images: 1 × 28 × 28, 3 × 32 × 32, 3 × 64 × 64, …
+        latent: K.
+        width: channels after the first convolution; doubled by each further one, up to eight times as many.
+        depth: how often the resolution is halved.
+        outputs: channels of the decoder for each of the image's (two where a variance is modelled too).
+        codes: numbers of the encoder for each of the code's (two for a VAE).
+        residual: a residual block with group normalisation behind each convolution.
+
+    Raises:
+        ValueError: the inputs are not images, or a size is not positive.
+
+    >>> encoder, decoder = conv_coders((3, 32, 32), latent=8, width=4, residual=True)
+    >>> decoder(encoder(torch.zeros(2, 3, 32, 32))).shape
+    torch.Size([2, 3, 32, 32])
+    """
+    channels = image_channels("autoencoder", input_shape)
+    _require_positive(latent=latent, width=width, depth=depth, outputs=outputs, codes=codes)
+    sizes = [tuple(input_shape[1:])]
+    for _ in range(depth):
+        sizes.append(tuple(-(-side // 2) for side in sizes[-1]))
+    widths = [width * min(2**level, 8) for level in range(depth)]
+    inner = (widths[-1], *sizes[-1])
+    down: list[nn.Module] = []
+    for before, after in zip([channels, *widths], widths, strict=False):
+        down += [nn.Conv2d(before, after, 3, 2, padding=1), nn.Tanh(), *([Residual(after)] if residual else [])]
+    up: list[nn.Module] = []
+    for before, after, size in zip(widths[::-1], [*widths[-2::-1], outputs * channels], sizes[-2::-1], strict=True):
+        block = [Residual(before)] if residual else []
+        up += [nn.Tanh(), *block, nn.Upsample(size=size), nn.Conv2d(before, after, 3, padding=1)]
+    encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(math.prod(inner), codes * latent))
+    return encoder, nn.Sequential(nn.Linear(latent, math.prod(inner)), nn.Unflatten(1, inner), *up)
+
+
+class Residual(nn.Module):
+    """x + F(x), F of two convolutions behind a group normalisation.
+
+    Args:
+        channels: of x.
+
+    >>> Residual(4)(torch.zeros(2, 4, 5, 5)).shape
+    torch.Size([2, 4, 5, 5])
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(math.gcd(channels, 8), channels)
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+        self.act = nn.SiLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x + F(x)."""
+        return x + self.second(self.act(self.first(self.act(self.norm(x)))))
+
+
+def _require_positive(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"an encoder and its decoder need a positive {name}, got {size}.")

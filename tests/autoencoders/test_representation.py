@@ -1,0 +1,153 @@
+"""Codes and images of drawn networks: one interface for all posteriors, and variances that add up."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import osculate as osc
+from osculate.autoencoders import ELBO, VAE, Autoencoder, Representation
+
+LIKELIHOOD = osc.likelihoods.Gaussian(0.3)
+
+
+def images(n: int = 12) -> Tensor:
+    return torch.rand(n, 1, 4, 4, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+
+
+def network(kind: type[Autoencoder] = Autoencoder, drop: bool = False) -> Autoencoder:
+    encoder, decoder = osc.networks.mlp_coders((1, 4, 4), 2, (8,), codes=2 if kind is VAE else 1)
+    if drop:
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 2))
+    return kind(encoder, decoder).double()
+
+
+def posterior(name: str) -> object:
+    torch.manual_seed(0)
+    x = images()
+    if name == "point":
+        return osc.posteriors.Point(network(), LIKELIHOOD)
+    if name == "vae":
+        return osc.train(ELBO(network(VAE), LIKELIHOOD), (x, x), epochs=2, progress=False)
+    if name == "vae, laplace":
+        return osc.laplace(network(VAE), LIKELIHOOD, (x, x), structure="diag", prior=100.0)
+    if name == "ensemble":
+        return osc.posteriors.Ensemble([network() for _ in range(3)], LIKELIHOOD)
+    if name == "dropout":
+        return osc.posteriors.Dropout(network(drop=True), LIKELIHOOD)
+    return osc.laplace(network(), LIKELIHOOD, (x, x), structure=name, prior=100.0)
+
+
+@pytest.mark.parametrize("name", ["point", "vae", "vae, laplace", "ensemble", "dropout", "diag", "kron", "approx_diag"])
+@pytest.mark.filterwarnings("ignore:networks sampled")
+def test_every_posterior_has_codes_and_images_whose_variances_add_up(name: str) -> None:
+    r, x = Representation(posterior(name), codes=images()), images(5)
+    code, image = r.encode(x, samples=20), r.reconstruct(x, samples=20)
+    assert code.mean.shape == code.variance.shape == (5, 2)
+    assert image.mean.shape == image.variance.shape == x.shape
+    torch.testing.assert_close(code.variance, code.weight_variance + code.latent_variance)
+    parts = image.weight_variance + image.latent_variance + image.noise_variance
+    torch.testing.assert_close(image.variance, parts)
+    torch.testing.assert_close(image.noise_variance, torch.full_like(x, 0.09))
+    assert bool(code.weight_variance.any()) == (name not in ("point", "vae"))
+    assert bool(code.latent_variance.any()) == name.startswith("vae")
+    assert bool(image.weight_variance.any()) == (name not in ("point", "vae"))
+    drawn = image.sample((4000,))
+    assert drawn.shape == (4000, *x.shape)
+    torch.testing.assert_close(drawn.mean(0), image.mean, atol=0.05, rtol=0)
+    torch.testing.assert_close(drawn.var(0), image.variance, atol=0, rtol=0.25)
+    assert r.generate(3).shape == (3, 1, 4, 4)
+    assert bool(r.log_prob(x, samples=10).isfinite().all())
+
+
+def test_the_density_is_the_mean_over_draws_of_all_pixels_together() -> None:
+    r, x = Representation(posterior("ensemble")), images(4)
+    each = [LIKELIHOOD.log_prob(member(x), x) for member in r.posterior.members]
+    expected = torch.stack(each).logsumexp(0) - math.log(3)
+    torch.testing.assert_close(r.log_prob(x), expected)
+    image = r.reconstruct(x)
+    torch.testing.assert_close(image.samples, torch.stack([member(x) for member in r.posterior.members]))
+
+
+def test_codes_and_weights_of_a_vae_share_the_variance_by_the_law_of_total_variance() -> None:
+    r, x = Representation(posterior("vae, laplace")), images(3)
+    image = r.reconstruct(x, samples=30, codes=40, generator=torch.Generator().manual_seed(0))
+    assert image.outputs.shape == (30, 40, 3, 1, 4, 4)
+    total = image.outputs.flatten(0, 1).var(0, correction=0)
+    torch.testing.assert_close(image.weight_variance + image.latent_variance, total)
+
+
+def test_the_latent_variance_of_a_linear_encoder_is_that_of_the_linearised_posterior() -> None:
+    """Small variances: 2000 sampled encoders against K columns of J."""
+    torch.manual_seed(0)
+    x, net = images(), network()
+    q = osc.laplace(net, osc.likelihoods.Gaussian(0.01), (x, x), structure="diag", prior=1e4)
+    found = Representation(q).encode(x[:4], samples=2000, generator=torch.Generator().manual_seed(0)).weight_variance
+    encoder = osc.laplace(
+        net.encoder, osc.likelihoods.Gaussian(1.0), (x, torch.zeros(12, 2).double()), structure="diag"
+    )
+    size = sum(p.numel() for p in net.encoder.parameters())
+    jacobian = osc.curvature.reference.jacobian(net.encoder, x[:4])
+    expected = jacobian.square() @ q.variance()[:size]
+    torch.testing.assert_close(found, expected, rtol=0.15, atol=0)
+    assert encoder.mean.numel() == size
+
+
+def test_draws_follow_their_generator() -> None:
+    r, x = Representation(posterior("diag")), images(3)
+    one, two = (r.encode(x, 5, torch.Generator().manual_seed(3)).samples for _ in range(2))
+    assert torch.equal(one, two)
+
+
+def test_the_bound_of_a_linear_vae_is_below_the_density_and_its_training_raises_it() -> None:
+    torch.manual_seed(0)
+    x = (
+        torch.randn(200, 2, dtype=torch.double) @ torch.randn(2, 5, dtype=torch.double)
+        + 0.3 * torch.randn(200, 5).double()
+    )
+    net = VAE(nn.Linear(5, 4), nn.Linear(2, 5)).double()
+    method = ELBO(net, LIKELIHOOD, 1e-4)
+    before = float(method.log_prob(x, x).mean())
+    osc.train(method, (x, x), epochs=500, lr=0.05, batch_size=200, progress=False)
+    after = float(torch.stack([method.log_prob(x, x).mean() for _ in range(50)]).mean())
+    w, b = net.decoder.weight, net.decoder.bias
+    marginal = torch.distributions.MultivariateNormal(b, w @ w.T + 0.09 * torch.eye(5, dtype=torch.double))
+    exact = float(marginal.log_prob(x).mean())
+    assert before < after < exact
+    assert exact - after < 0.3
+
+
+def calls() -> list[tuple[Callable[[], object], type[Exception], str]]:
+    net, x = network(), images()
+    plain = Representation(osc.posteriors.Point(net, LIKELIHOOD))
+    bad = torch.full_like(x, torch.nan)
+    return [
+        (lambda: net(x, encode=x), ValueError, "one of them, not 2"),
+        (lambda: Autoencoder(nn.Identity(), nn.Identity())(x), ValueError, "code is a vector"),
+        (lambda: Autoencoder(net.encoder, nn.Linear(2, 3).double())(x), ValueError, "of one shape"),
+        (lambda: VAE(nn.Linear(4, 3), nn.Linear(1, 4))(torch.zeros(2, 4)), ValueError, "not 3 numbers"),
+        (lambda: Representation(osc.posteriors.Point(nn.Linear(2, 2), LIKELIHOOD)), TypeError, "Autoencoder"),
+        (lambda: Representation(net), TypeError, "expected a posterior"),
+        (lambda: plain.encode(x[:0]), ValueError, "no inputs"),
+        (lambda: plain.reconstruct(bad), ValueError, "NaN or infinite"),
+        (lambda: plain.encode(x, samples=0), ValueError, "at least one sample"),
+        (lambda: plain.generate(2), ValueError, "codes=x"),
+    ]
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_what_makes_no_sense_is_refused(number: int) -> None:
+    call, kind, words = calls()[number]
+    with pytest.raises(kind, match=words):
+        call()
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64), (1, 7, 5)])
+@pytest.mark.parametrize("residual", [False, True])
+def test_convolutional_coders_of_any_size(shape: tuple[int, ...], residual: bool) -> None:
+    encoder, decoder = osc.networks.conv_coders(shape, latent=3, width=2, residual=residual, outputs=2, codes=2)
+    z = encoder(torch.zeros(2, *shape))
+    assert z.shape == (2, 6)
+    assert decoder(z[:, :3]).shape == (2, 2 * shape[0], *shape[1:])
