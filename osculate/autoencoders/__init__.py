@@ -3,4 +3,5 @@
 from osculate.autoencoders.autoencoder import VAE as VAE, Autoencoder as Autoencoder
 from osculate.autoencoders.drawn import Encoding as Encoding, Reconstruction as Reconstruction
 from osculate.autoencoders.elbo import ELBO as ELBO
+from osculate.autoencoders.laplacian import LaplacianAutoencoder as LaplacianAutoencoder
 from osculate.autoencoders.representation import Representation as Representation

@@ -1,0 +1,124 @@
+"""Autoencoders with a Laplace posterior over their weights: fitted afterwards, or trained with it."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.autoencoders.autoencoder import Autoencoder
+from osculate.autoencoders.representation import Representation
+from osculate.evidence import maximise_evidence
+from osculate.likelihoods import Likelihood
+from osculate.methods.laplace import laplace
+from osculate.posteriors import Gaussian, as_gaussian
+from osculate.progress import track
+from osculate.structures import Structure
+
+#: Data at a time; the images of all draws are held.
+ROWS = 500
+#: Temperatures from which held-out data choose one: three to a decade.
+TEMPERATURES = tuple(10 ** (-k / 3) for k in range(15, -4, -1))
+
+
+class LaplacianAutoencoder(Representation):
+    """A :class:`Representation` by a Gaussian over the weights, at the temperature of held-out data. [miani2022]
+
+    :meth:`post_hoc` makes one of a trained network. For online training, train ``osc.methods.OnlineLaplace`` with
+    y = x, and pass its result to :meth:`tuned`.
+
+    Args:
+        q: the posterior, or what ``osc.train`` returned.
+        codes: as of :class:`Representation`.
+
+    >>> from osculate.autoencoders import Autoencoder, LaplacianAutoencoder
+    >>> x = torch.randn(60, 6)
+    >>> net = Autoencoder(nn.Linear(6, 2), nn.Linear(2, 6))
+    >>> r = LaplacianAutoencoder.post_hoc(net, osc.likelihoods.Gaussian(0.5), x[:40], validation=x[40:], samples=5)
+    >>> r.encode(x).variance.shape
+    torch.Size([60, 2])
+    """
+
+    @classmethod
+    def post_hoc(
+        cls,
+        model: Autoencoder,
+        likelihood: Likelihood,
+        x: Float[Tensor, "N *D"],
+        *,
+        validation: Float[Tensor, "M *D"] | None = None,
+        structure: str | Structure = "approx_diag",
+        **options: Any,
+    ) -> "LaplacianAutoencoder":
+        """The Laplace approximation of a trained autoencoder, its prior and noise by the evidence.
+
+        Args:
+            model: the network, in evaluation mode where that makes a difference.
+            likelihood: p(x'|f).
+            x: what it was trained on.
+            validation: held-out data that choose the temperature; None leaves it at 1.
+            structure: of the curvature.
+            **options: of :meth:`tuned`.
+        """
+        q = maximise_evidence(laplace(model, likelihood, (x, x), structure=structure, prior=1.0))
+        return cls(q, codes=x) if validation is None else cls.tuned(q, validation, codes=x, **options)
+
+    @classmethod
+    def tuned(
+        cls,
+        q: Any,
+        validation: Float[Tensor, "M *D"],
+        *,
+        codes: Float[Tensor, "N *D"] | None = None,
+        temperatures: Sequence[float] = TEMPERATURES,
+        samples: int = 20,
+        caution: float = 1.0,
+        progress: bool = False,
+    ) -> "LaplacianAutoencoder":
+        r"""The posterior at the temperature that held-out data choose.
+
+        The score is the mean over data of :meth:`log_prob`, with the same random numbers at each temperature. Of all
+        temperatures whose score is within ``caution`` standard errors of the best (of the paired difference) the
+        highest is taken, as ``osc.tune`` does: held-out data of the same kind do not tell how unsure to be elsewhere.
+
+        Args:
+            q: a Gaussian posterior over an autoencoder, or what ``osc.train`` returned.
+            validation: held-out data.
+            codes: as of :class:`Representation`.
+            temperatures: the candidates.
+            samples: networks drawn for each.
+            caution: standard errors that may be given away for more uncertainty.
+            progress: show a progress bar.
+
+        Raises:
+            ValueError: no candidate with a finite score.
+
+        Cost: ``samples`` passes over the held-out data for each temperature.
+        """
+        q = as_gaussian(q, "the temperature of an autoencoder")
+        scores = {
+            value: _score(q.replace(temperature=value), validation, samples)
+            for value in track(sorted(temperatures), "temperature", len(temperatures), progress)
+        }
+        finite = {value: score for value, score in scores.items() if bool(score.isfinite().all())}
+        if not finite:
+            raise ValueError(
+                "no temperature gave a finite log density on the held-out data: check them, and the noise."
+            )
+        best = max(finite, key=lambda value: float(finite[value].mean()))
+
+        def close(value: float) -> bool:
+            loss = finite[best] - finite[value]
+            return float(loss.mean()) <= caution * float(loss.std(correction=0)) / len(loss) ** 0.5
+
+        return cls(q.replace(temperature=max(filter(close, finite))), codes=codes)
+
+
+def _score(q: Gaussian, x: Tensor, samples: int) -> Float[Tensor, " M"]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "networks sampled from this posterior")  # what is being looked for
+        draws = Representation(q)
+        parts = [draws.log_prob(part, samples, torch.Generator().manual_seed(0)) for part in x.split(ROWS)]
+    return torch.cat(parts).double().cpu()
