@@ -154,16 +154,17 @@ def require_all(total: int, q: Gaussian) -> None:
 
 
 def data_of(q: Gaussian, data: Data | None) -> Iterator[tuple[Inputs, Tensor]]:
-    """The batches of the data, or those that a structure keeps.
+    """The batches of the data: those given, those that a structure keeps, or those of the fit.
 
     Raises:
         ValueError: there are none.
     """
-    if data is not None:
-        return as_batches(data)
-    if kept := q.structure.kept:
+    if data is None and (kept := q.structure.kept):
         return iter(kept)
-    raise ValueError(
-        f"the mode of the linear model depends on the data, and structure={q.structure.structure.name!r} does not keep "
-        "them: pass data=, what the posterior was fitted to."
-    )
+    data = q.data if data is None else data
+    if data is None:
+        raise ValueError(
+            "the mode of the linear model depends on the data, and a posterior from a file, or one fitted to an "
+            "iterator that is read once, does not have them: pass data=, what it was fitted to."
+        )
+    return as_batches(data)

@@ -56,7 +56,8 @@ def maximise_evidence(
             3e-4; with mode="linear" 0.02, with mode="em" 0.01.
         max_steps: evaluations of γ at most; with mode="em" rounds.
         noise: whether the noise scale of a Gaussian likelihood is tuned too.
-        data: what ``q`` was fitted to, for mode="linear" and "em"; may be left out for structure="matrix_free".
+        data: what ``q`` was fitted to, for mode="linear" and "em"; only a posterior from a file, or one fitted to an
+            iterator, needs it.
         solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
         progress: show a progress bar, for mode="linear" and "em".
 

@@ -29,7 +29,7 @@ def linear_mode(
 
     Args:
         q: a Gaussian posterior of any structure, which serves as preconditioner.
-        data: what it was fitted to; may be left out for structure="matrix_free", which keeps the data.
+        data: what it was fitted to; only a posterior from a file, or one fitted to an iterator, needs it.
         solver: "newton", "stochastic", or an object ``osc.evidence.Newton`` or ``osc.evidence.Stochastic``.
         start: where to begin, (P,): by default at θ̃. The mode for a similar prior saves passes.
 

@@ -100,7 +100,8 @@ def laplace(
         every = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
         require_room(start, matrix, memory)
     fit = fitted(start, matrix, chain([every], _again(data, matrix, progress)))
-    q = Gaussian(network, fit, likelihood, chosen_prior, first_data=some(*first))
+    kept = None if isinstance(data, Iterator) else data
+    q = Gaussian(network, fit, likelihood, chosen_prior, first_data=some(*first), data=kept)
     return maximise_evidence(q) if by_evidence else q
 
 

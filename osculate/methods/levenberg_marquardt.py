@@ -250,4 +250,5 @@ class LevenbergMarquardt(Method):
         q = self._required.posterior(self.theta, self.prior, self.likelihood, Full())
         network = Network(self.model, q.network.space.names)
         first_data = self._required.first_data(network.dtype)
-        return Gaussian(network, replace(q.fit, network=network), self.likelihood, self.prior, first_data=first_data)
+        fit = replace(q.fit, network=network)
+        return Gaussian(network, fit, self.likelihood, self.prior, first_data=first_data, data=self._required.batches)

@@ -328,7 +328,7 @@ class OnlineLaplace(Method):
                 statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
             size += len(y)
         fit = Fit(self.running.of(size), self._given, statistics, size, self.running.plan, network, GGN.name)
-        return Gaussian(network, fit, self.likelihood, self.prior, first_data=first)
+        return Gaussian(network, fit, self.likelihood, self.prior, first_data=first, data=data)
 
     def result(self) -> Gaussian:
         """The posterior that the training has reached."""

@@ -117,6 +117,8 @@ class Gaussian(Sampled):
         prior: p(θ|δ).
         temperature: T.
         first_data: some of the data, on which a sampled predictive is compared with the mode; files leave them out.
+        data: what it was fitted to, as it was given and not copied, for the mode of the linear model; None where that
+            could be read once only, and in a posterior from a file.
     """
 
     network: Network
@@ -125,6 +127,7 @@ class Gaussian(Sampled):
     prior: Prior
     temperature: float | Tensor = 1.0
     first_data: tuple[Inputs, Tensor] | None = None
+    data: Any = None
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled")
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 import warnings
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,12 +82,33 @@ def test_the_evidence_is_that_of_the_bayesian_linear_model(structure: str) -> No
     assert float(osc.log_evidence(q)) < float(exact) - 1
 
 
-def test_matrix_free_posteriors_have_their_data_and_others_need_them() -> None:
-    q, x, y = fitted("matrix_free")
+@pytest.mark.parametrize("structure", ["matrix_free", "kron"])
+def test_posteriors_know_their_data(structure: str) -> None:
+    q, x, y = fitted(structure)
     assert_close(osc.evidence.linear_mode(q), osc.evidence.linear_mode(q, (x, y)))
+    assert_close(
+        osc.maximise_evidence(q, mode="linear").prior.precision,
+        osc.maximise_evidence(q, mode="linear", data=(x, y)).prior.precision,
+    )
+    stochastic = Stochastic(epochs=2, tolerance=1e9)
+    assert_close(
+        osc.evidence.linear_mode(q, solver=stochastic), osc.evidence.linear_mode(q, (x, y), solver=stochastic), 0.3
+    )
+
+
+def test_posteriors_without_their_data_ask_for_them(tmp_path: Path) -> None:
     q, x, y = fitted("kron")
-    with pytest.raises(ValueError, match=says("'kron'", "data=")):
-        osc.log_evidence(q, mode="linear")
+    osc.save(q, tmp_path / "q.safetensors")
+    loaded = osc.load(tmp_path / "q.safetensors", q.model)
+    once = osc.laplace(q.model, q.likelihood, iter([(x, y)]), prior=1.0, subset=q.network.space.names)
+    for other in (loaded, once):
+        with pytest.raises(ValueError, match=says("from a file", "data=")):
+            osc.log_evidence(other, mode="linear")
+        assert bool(osc.log_evidence(other, mode="linear", data=(x, y)).isfinite())
+
+
+def test_what_does_not_fit_the_linear_mode_is_refused() -> None:
+    q, x, y = fitted("kron")
     with pytest.raises(ValueError, match=says("it had 25", "24 here")):
         osc.evidence.linear_mode(q, (x[1:], y[1:]))
     with pytest.raises(ValueError, match=says("'linaer'", "'network', 'linear'")):
