@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from osculate.networks.coders import conv_coders
-from osculate.networks.unet import image_channels
+from osculate.networks.coders import convolutional
 
 
 class ConvAutoencoder(nn.Sequential):
@@ -33,10 +32,5 @@ class ConvAutoencoder(nn.Sequential):
     def __init__(
         self, input_shape: Sequence[int], outputs: int, latent: int = 16, width: int = 16, depth: int = 3
     ) -> None:
-        channels = image_channels("autoencoder", input_shape)
-        if outputs % channels:
-            raise ValueError(
-                f"an autoencoder gives the {channels} channels of the image, or a multiple, not {outputs}."
-            )
-        encoder, decoder = conv_coders(input_shape, latent, width, depth, outputs // channels)
+        encoder, decoder = convolutional(input_shape, outputs, latent, latent, width=width, depth=depth)
         super().__init__(OrderedDict(encoder=encoder, decoder=decoder))

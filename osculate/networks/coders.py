@@ -72,21 +72,36 @@ def conv_coders(
     >>> decoder(encoder(torch.zeros(2, 3, 32, 32))).shape
     torch.Size([2, 3, 32, 32])
     """
-    channels = image_channels("autoencoder", input_shape)
-    _require_positive(latent=latent, width=width, depth=depth, outputs=outputs, codes=codes)
+    _require_positive(outputs=outputs, codes=codes)
+    channels = outputs * image_channels("autoencoder", input_shape)
+    return convolutional(input_shape, channels, codes * latent, latent, width=width, depth=depth, residual=residual)
+
+
+def convolutional(
+    input_shape: Sequence[int],
+    channels: int,
+    code: int,
+    latent: int,
+    *,
+    width: int,
+    depth: int,
+    residual: bool = False,
+) -> Coders:
+    """An encoder to ``code`` numbers, and a decoder of ``latent`` numbers to this many channels."""
+    _require_positive(channels=channels, latent=latent, width=width, depth=depth)
     sizes = [tuple(input_shape[1:])]
     for _ in range(depth):
         sizes.append(tuple(-(-side // 2) for side in sizes[-1]))
     widths = [width * min(2**level, 8) for level in range(depth)]
     inner = (widths[-1], *sizes[-1])
     down: list[nn.Module] = []
-    for before, after in zip([channels, *widths], widths, strict=False):
+    for before, after in zip([image_channels("autoencoder", input_shape), *widths], widths, strict=False):
         down += [nn.Conv2d(before, after, 3, 2, padding=1), nn.Tanh(), *([Residual(after)] if residual else [])]
     up: list[nn.Module] = []
-    for before, after, size in zip(widths[::-1], [*widths[-2::-1], outputs * channels], sizes[-2::-1], strict=True):
+    for before, after, size in zip(widths[::-1], [*widths[-2::-1], channels], sizes[-2::-1], strict=True):
         block = [Residual(before)] if residual else []
         up += [nn.Tanh(), *block, nn.Upsample(size=size), nn.Conv2d(before, after, 3, padding=1)]
-    encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(math.prod(inner), codes * latent))
+    encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(math.prod(inner), code))
     return encoder, nn.Sequential(nn.Linear(latent, math.prod(inner)), nn.Unflatten(1, inner), *up)
 
 
