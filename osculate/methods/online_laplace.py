@@ -18,6 +18,7 @@ from osculate.methods._pass import some
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
+from osculate.methods.marginal_likelihood import LARGEST_PER_DATUM
 from osculate.parameters import Network, ParameterSpace, undisturbed
 from osculate.posteriors import Fit, Gaussian
 from osculate.priors import Prior
@@ -28,8 +29,6 @@ from osculate.structures import Diag, Structure
 PLACES, SOURCES = ("sample", "mean"), ("ggn", "gradient")
 #: What can be learned beside the weights.
 LEARNED = ("noise", "prior")
-#: Learned precisions are kept below this many times N.
-LARGEST = 10.0
 #: What the published code makes of its settings: H settles at ½ N E[JᵀJ] / (1 − γ). [miani2022]
 PUBLISHED_MEMORY = 0.999
 PUBLISHED_TEMPERATURE = 2 * (1 - PUBLISHED_MEMORY)
@@ -44,7 +43,7 @@ class OnlineUpdates:
         memory: what one of them leaves of the average before it, 1 − α of eq. 10 [miani2022].
         at: the weights at which it is taken: "sample" (those of a drawn network) or "mean".
         source: "ggn" (of the structure, by a pass of its own), or "gradient" (of the sampled gradient, without one:
-            ĥ = (θ_s − μ) ∇ / σ², as in IVON; for a diagonal) [shen2024].
+            ĥ = (θ_s − μ) ∇ / σ², as in IVON; for a diagonal; too large where gradients are) [shen2024].
         samples: networks drawn in each step.
         antithetic: whether they come in pairs θ = μ ± ε.
         recompute: whether the curvature of the result is that of all data at the final mean, in place of the average.
@@ -274,7 +273,11 @@ class OnlineLaplace(Method):
         return vmap(drawn, randomness="different")(noise)
 
     def _take_gradient(self, gradient: Float[Tensor, " P"], noise: Float[Tensor, " P"]) -> None:
-        r"""ĥ = ∇ (θ_s − μ) / σ², an unbiased estimate of the curvature of one datum. [shen2024]"""
+        r"""ĥ = ∇ (θ_s − μ) / σ², an unbiased estimate of the curvature of one datum. [shen2024]
+
+        The average that it enters is not: the term that keeps it positive grows with the variance of ĥ, which is large
+        where the gradient is.
+        """
         assert isinstance(self.running, RunningDiagonal)
         factor = self._factor
         precision = self.running.variance(factor, self.prior).reciprocal()
@@ -300,7 +303,7 @@ class OnlineLaplace(Method):
                 self._family.totals(values, self._space)
                 for values in (torch.ones_like(variance), mean.square() + variance)
             )
-            self.precision.copy_((sizes / squares).clamp(max=LARGEST * int(self.num_data)))
+            self.precision.copy_((sizes / squares).clamp(max=LARGEST_PER_DATUM * int(self.num_data)))
             self.running.forget()
             row["prior_precision"] = self.precision.mean().item()
         if "noise" in self.learn:

@@ -115,7 +115,7 @@ def test_a_curvature_every_few_steps_stays_in_between() -> None:
     assert changed == [False, False, True, False, False, True]
 
 
-def test_the_estimate_from_gradients_is_unbiased_and_stays_positive() -> None:
+def test_at_a_minimum_the_average_of_estimates_from_gradients_is_the_curvature_and_stays_positive() -> None:
     """A quadratic objective: E ∇ ε / σ² is the diagonal of its Hessian."""
     torch.manual_seed(0)
     x = torch.randn(30, 3, dtype=torch.double)
