@@ -9,7 +9,8 @@ class Autoencoder(nn.Module):
 
     Args:
         encoder: e, images or vectors (N, \*D) to codes (N, K).
-        decoder: d, codes back to (N, \*D), on the scale of the likelihood's f (logits for ``Bernoulli``).
+        decoder: d, codes back to (N, \*D), on the scale of the likelihood's f (logits for ``Bernoulli``); with twice
+            the channels (axis 1) for ``HeteroscedasticGaussian(class_axis=1)``, where each pixel has a variance.
 
     Raises:
         TypeError: one of them is no module.
@@ -51,11 +52,7 @@ class Autoencoder(nn.Module):
         if encode is not None:
             return z
         found = self.decoder(self.centre(z))
-        if found.shape != given[0].shape:
-            raise ValueError(
-                f"the decoder gives {tuple(found.shape[1:])} for inputs {tuple(given[0].shape[1:])}: both must be "
-                "of one shape."
-            )
+        _require_fit(found, given[0])
         return found
 
     def code(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N K"]:
@@ -79,6 +76,16 @@ class Autoencoder(nn.Module):
     def spread(self, z: Float[Tensor, "N K"]) -> Float[Tensor, "N K"] | None:
         """The variance of the code given the weights, from what the encoder gives; None where it has none."""
         return None
+
+
+def _require_fit(found: Tensor, x: Tensor) -> None:
+    """Refuse a reconstruction that is neither as large as its input nor, in channels, twice as large."""
+    shape, wanted = tuple(found.shape[1:]), tuple(x.shape[1:])
+    if shape != wanted and shape != (2 * wanted[0], *wanted[1:]):
+        raise ValueError(
+            f"the decoder gives {shape} for inputs {wanted}: both must be of one shape, or the decoder's must have "
+            "twice the channels, for means and log variances."
+        )
 
 
 class VAE(Autoencoder):

@@ -1,5 +1,6 @@
 """Codes and reconstructions as distributions: mixtures over drawn weights, and over codes where these are random."""
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -66,7 +67,7 @@ class Reconstruction(Distribution):
     with mean m and variance v of p(x'|f). One draw of the weights serves all data and pixels together.
 
     Attributes:
-        outputs: f, (W, Z, N, \*D).
+        outputs: f, (W, Z, N, \*D), with twice the channels where the variance of pixels is learned.
         weight_variance: (N, \*D).
         latent_variance: (N, \*D).
         noise_variance: (N, \*D).
@@ -79,14 +80,14 @@ class Reconstruction(Distribution):
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, outputs: Float[Tensor, "W Z N *D"], likelihood: Likelihood) -> None:
-        super().__init__(outputs.shape[2:3], outputs.shape[3:], validate_args=False)
         self.outputs, self.likelihood = outputs, likelihood
         each = likelihood.distribution(outputs.flatten(0, 2))
-        means = each.mean.reshape(outputs.shape)
+        means = each.mean.unflatten(0, outputs.shape[:3])
+        super().__init__(means.shape[2:3], means.shape[3:], validate_args=False)
         self._mean = means.mean((0, 1))
         self.weight_variance = means.mean(1).var(0, correction=0)
         self.latent_variance = means.var(1, correction=0).mean(0)
-        self.noise_variance = each.variance.reshape(outputs.shape).mean((0, 1))
+        self.noise_variance = each.variance.unflatten(0, outputs.shape[:3]).mean((0, 1))
 
     @property
     def mean(self) -> Float[Tensor, "N *D"]:
@@ -97,25 +98,29 @@ class Reconstruction(Distribution):
     def samples(self) -> Float[Tensor, "S N *D"]:
         """The mean image of each draw."""
         flat = self.outputs.flatten(0, 1)
-        return self.likelihood.distribution(flat.flatten(0, 1)).mean.reshape(flat.shape)
+        return self.likelihood.distribution(flat.flatten(0, 1)).mean.unflatten(0, flat.shape[:2])
 
     @property
     def variance(self) -> Float[Tensor, "N *D"]:
         """Of weights, latents and noise together."""
         return self.weight_variance + self.latent_variance + self.noise_variance
 
+    def log_probs(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, "S N"]:
+        """log density of each draw, all pixels of a datum together, in nats."""
+        return torch.stack([self.likelihood.log_prob(f, value) for f in self.outputs.flatten(0, 1)])
+
     def log_prob(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, " N"]:
-        """log of the mean density over draws, all pixels of a datum together, in nats."""
-        flat = self.outputs.flatten(0, 1)
-        each = torch.stack([self.likelihood.log_prob(f, value) for f in flat])
-        return each.logsumexp(0) - torch.tensor(float(len(flat))).log()
+        """log of the mean density over draws."""
+        each = self.log_probs(value)
+        return each.logsumexp(0) - math.log(len(each))
 
     def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
         """Images with noise, each of weights and code drawn anew."""
         flat = self.outputs.flatten(0, 1)
-        f = _taken(flat, _components(flat, sample_shape))
-        shape = f.shape
-        return self.likelihood.distribution(f.reshape(-1, *self.event_shape)).sample().reshape(shape)
+        which = _components(flat, sample_shape)
+        f = _taken(flat, which)
+        images = self.likelihood.distribution(f.reshape(-1, *flat.shape[2:])).sample()
+        return images.reshape(*which.shape, *self.event_shape)
 
     def __repr__(self) -> str:
         weights, codes, size = self.outputs.shape[:3]

@@ -1,6 +1,8 @@
 """What any posterior over an autoencoder says about codes, reconstructions and new images."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -56,6 +58,11 @@ class Representation:
             yield self.posterior.network
             return
         yield from self.posterior.draws(samples, generator)
+
+    def _always(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
+        """As many networks as are asked for, from the first again where there are fewer."""
+        rounds = iter(lambda: self._draws(samples, generator), None)
+        yield from islice(chain.from_iterable(rounds), samples)
 
     def _ready(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N *D"]:
         """Inputs on the device and in the type of the network, refused where they are not finite or none."""
@@ -135,6 +142,28 @@ class Representation:
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=drawn_on(mean, generator))
         return mean + variance.sqrt() * noise.to(mean.device)
 
+    def networks(
+        self, samples: int, generator: torch.Generator | None = None
+    ) -> Iterator[Callable[[Float[Tensor, "N *D"]], Float[Tensor, "N *D"]]]:
+        """Functions from images to their reconstructions, without noise, each a network of its own.
+
+        Always as many as are asked for: the members of an ensemble in turn, the one network there is again and again.
+        Where codes are random, each call draws new ones.
+
+        Args:
+            samples: S.
+            generator: for the draws.
+        """
+
+        def reconstruct(draw: Callable[[Any], Tensor], x: Tensor) -> Tensor:
+            raw = draw({"encode": self._ready(x)})
+            z, spread = self.model.centre(raw), self.model.spread(raw)
+            z = z if spread is None else self._drawn_code(z, spread, generator)
+            return self.posterior.likelihood.distribution(draw({"decode": z})).mean
+
+        for draw in self._always(samples, generator):
+            yield partial(reconstruct, draw)
+
     def log_prob(
         self, x: Float[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
     ) -> Float[Tensor, " N"]:
@@ -152,8 +181,7 @@ class Representation:
         """
         network = self.posterior.network
         z = self._prior_codes(n, generator).to(network.device, network.dtype)
-        draws = list(self._draws(n, generator))
-        images = [draws[k % len(draws)]({"decode": z[k : k + 1]}) for k in range(n)]
+        images = [draw({"decode": z[k : k + 1]}) for k, draw in enumerate(self._always(n, generator))]
         return self.posterior.likelihood.distribution(torch.cat(images)).mean
 
     def _prior_codes(self, n: int, generator: torch.Generator | None) -> Float[Tensor, "n K"]:

@@ -7,7 +7,11 @@ from torch import nn
 from osculate.networks.autoencoder import ConvAutoencoder as ConvAutoencoder
 from osculate.networks.cnn import SmallCNN as SmallCNN
 from osculate.networks.cnn3c3d import CNN3C3D as CNN3C3D
-from osculate.networks.coders import conv_coders as conv_coders, mlp_coders as mlp_coders
+from osculate.networks.coders import (
+    VarianceFloor as VarianceFloor,
+    conv_coders as conv_coders,
+    mlp_coders as mlp_coders,
+)
 from osculate.networks.fixup_resnet import FixupResNet as FixupResNet
 from osculate.networks.gpt import GPT as GPT
 from osculate.networks.lenet import LeNet as LeNet

@@ -3,10 +3,15 @@
 import math
 from collections.abc import Sequence
 
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.networks.unet import image_channels
 
+#: The smallest standard deviation of a pixel whose variance a decoder learns.
+FLOOR = 0.05
 #: An encoder and its decoder.
 Coders = tuple[nn.Module, nn.Module]
 
@@ -20,7 +25,8 @@ def mlp_coders(
         input_shape: of one datum.
         latent: K.
         hidden: units of the encoder's hidden layers.
-        outputs: numbers of the decoder for each of the datum's (two where a variance is modelled too).
+        outputs: numbers of the decoder for each of the datum's (two where a variance is modelled too, which
+            :class:`VarianceFloor` keeps above a floor).
         codes: numbers of the encoder for each of the code's (two for a VAE).
 
     Raises:
@@ -35,7 +41,8 @@ def mlp_coders(
     shape = (outputs * input_shape[0], *input_shape[1:])
     encoder = _chain([size, *hidden, codes * latent])
     decoder = _chain([latent, *hidden[::-1], outputs * size])
-    return nn.Sequential(nn.Flatten(), *encoder), nn.Sequential(*decoder, nn.Unflatten(1, shape))
+    floor = [VarianceFloor()] if outputs == 2 else []
+    return nn.Sequential(nn.Flatten(), *encoder), nn.Sequential(*decoder, nn.Unflatten(1, shape), *floor)
 
 
 def _chain(sizes: Sequence[int]) -> list[nn.Module]:
@@ -61,7 +68,8 @@ def conv_coders(
         latent: K.
         width: channels after the first convolution; doubled by each further one, up to eight times as many.
         depth: how often the resolution is halved.
-        outputs: channels of the decoder for each of the image's (two where a variance is modelled too).
+        outputs: channels of the decoder for each of the image's (two where a variance is modelled too, which
+            :class:`VarianceFloor` keeps above a floor).
         codes: numbers of the encoder for each of the code's (two for a VAE).
         residual: a residual block with group normalisation behind each convolution.
 
@@ -74,7 +82,10 @@ def conv_coders(
     """
     _require_positive(outputs=outputs, codes=codes)
     channels = outputs * image_channels("autoencoder", input_shape)
-    return convolutional(input_shape, channels, codes * latent, latent, width=width, depth=depth, residual=residual)
+    encoder, decoder = convolutional(
+        input_shape, channels, codes * latent, latent, width=width, depth=depth, residual=residual
+    )
+    return encoder, nn.Sequential(decoder, VarianceFloor()) if outputs == 2 else decoder
 
 
 def convolutional(
@@ -103,6 +114,32 @@ def convolutional(
         up += [nn.Tanh(), *block, nn.Upsample(size=size), nn.Conv2d(before, after, 3, padding=1)]
     encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(math.prod(inner), code))
     return encoder, nn.Sequential(nn.Linear(latent, math.prod(inner)), nn.Unflatten(1, inner), *up)
+
+
+class VarianceFloor(nn.Module):
+    r"""Means as they are, log variances s (the second half of the channels) smoothly above 2 log σ_0.
+
+    .. math:: s \leftarrow 2 \log \sigma_0 + \operatorname{softplus}(s - 2 \log \sigma_0)
+
+    Without it the density of pixels that never vary, such as the border of a digit, has no bound.
+
+    Args:
+        least: σ_0, in units of the data.
+
+    >>> VarianceFloor(0.1)(torch.tensor([[3.0, -50.0]])).exp().sqrt()[0, 1]
+    tensor(0.1000)
+    """
+
+    def __init__(self, least: float = FLOOR) -> None:
+        super().__init__()
+        if not least > 0:
+            raise ValueError(f"a standard deviation is positive, got a floor of {least}.")
+        self.least = 2 * math.log(least)
+
+    def forward(self, f: Float[Tensor, "N twoC *D"]) -> Float[Tensor, "N twoC *D"]:
+        """f with its second half of channels above the floor."""
+        mean, log_variance = f.chunk(2, 1)
+        return torch.cat([mean, self.least + F.softplus(log_variance - self.least)], 1)
 
 
 class Residual(nn.Module):

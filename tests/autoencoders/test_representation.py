@@ -151,3 +151,29 @@ def test_convolutional_coders_of_any_size(shape: tuple[int, ...], residual: bool
     z = encoder(torch.zeros(2, *shape))
     assert z.shape == (2, 6)
     assert decoder(z[:, :3]).shape == (2, 2 * shape[0], *shape[1:])
+
+
+def test_a_decoder_may_learn_the_variance_of_each_pixel() -> None:
+    torch.manual_seed(0)
+    x, likelihood = images(), osc.likelihoods.HeteroscedasticGaussian(class_axis=1)
+    net = Autoencoder(*osc.networks.mlp_coders((1, 4, 4), 2, (8,), outputs=2)).double()
+    osc.train(osc.methods.MAP(net, likelihood), (x, x), epochs=3, progress=False)
+    r = Representation(osc.laplace(net, likelihood, (x, x), structure="approx_diag", prior=100.0), codes=x)
+    image = r.reconstruct(x[:5], samples=6)
+    assert image.mean.shape == image.variance.shape == (5, 1, 4, 4)
+    assert image.outputs.shape == (6, 1, 5, 2, 4, 4)
+    assert bool((image.noise_variance >= 0.05**2).all())
+    assert image.noise_variance.std() > 0
+    assert image.sample((7,)).shape == (7, 5, 1, 4, 4)
+    assert r.log_prob(x).shape == (12,)
+    assert r.generate(2).shape == (2, 1, 4, 4)
+
+
+@pytest.mark.parametrize("name", ["point", "vae", "ensemble", "dropout", "diag"])
+@pytest.mark.filterwarnings("ignore:networks sampled")
+def test_networks_are_as_many_as_asked_for(name: str) -> None:
+    r, x = Representation(posterior(name)), images(2)
+    found = [network(x) for network in r.networks(5, torch.Generator().manual_seed(0))]
+    assert [f.shape for f in found] == [x.shape] * 5
+    different = {tuple(f.flatten().tolist()) for f in found}
+    assert len(different) == {"point": 1, "ensemble": 3}.get(name, 5)
