@@ -64,11 +64,7 @@ class ParameterSpace:
 
     def positions(self) -> dict[str, Int[Tensor, "..."]]:
         """For each tensor, where its entries stand in θ, in the tensor's own shape."""
-        return self.unflatten(self._numbers)
-
-    @cached_property
-    def _numbers(self) -> Int[Tensor, " P"]:
-        return torch.arange(self.size)
+        return self.unflatten(torch.arange(self.size))
 
     def spread(self, values: Float[Tensor, " T"]) -> Float[Tensor, " P"]:
         """One value for each tensor to one for each parameter."""
@@ -220,6 +216,15 @@ def require_deterministic_layers(model: nn.Module) -> None:
                 f"batch normalisation {name!r} is in training mode: each output depends on the whole batch. "
                 "Call model.eval() first, so that the running statistics are used."
             )
+
+
+def has_deterministic_layers(model: nn.Module) -> bool:
+    """Whether :func:`require_deterministic_layers` lets the module pass."""
+    try:
+        require_deterministic_layers(model)
+    except ValueError:
+        return False
+    return True
 
 
 def trainable(model: nn.Module) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from benchmarks.rows import (
     fits as fits,
     last_layer as last_layer,
     memory as memory,
+    online as online,
     predictives as predictives,
     squared as squared,
     tuning as tuning,

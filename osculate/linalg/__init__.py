@@ -12,4 +12,5 @@ from osculate.linalg.lanczos import (
     quadrature as quadrature,
 )
 from osculate.linalg.low_rank import nystrom as nystrom
+from osculate.linalg.white import white as white
 from osculate.linalg.woodbury import DiagonalPlusLowRank as DiagonalPlusLowRank

@@ -1,7 +1,7 @@
 """The curvature of one datum as a running average over batches, kept apart from N, noise, and temperature."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from osculate.curvature.columns import GGN
 from osculate.curvature.observation import Observation
 from osculate.curvature.plan import Plan
+from osculate.curvature.squared import squared_pass
 from osculate.inputs import Inputs, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._pass import observe
-from osculate.parameters import Network, trainable
+from osculate.parameters import Network, has_deterministic_layers, trainable
 from osculate.priors import Prior
-from osculate.structures import Curvature, Diag, PosteriorPrecision, Structure
+from osculate.structures import ApproxDiag, Curvature, Diag, PosteriorPrecision, Structure
+from osculate.structures.approx_diag import output_diagonal
 from osculate.structures.blocks import DiagonalBlock
 
 
@@ -86,10 +88,29 @@ class Running(nn.Module, ABC):
 
     def follow(self, x: Inputs, y: Tensor) -> None:
         """Take the curvature of a batch into the average, at the place of the copy."""
-        batch = moved(x, self.network.device), y.to(self.network.device)
-        self._add(replace(self._seen, batch=batch), (1 - self.memory) / len(y))
+        self._add(self._batch(x, y), (1 - self.memory) / len(y))
+        self._gained()
+
+    def _batch(self, x: Inputs, y: Tensor) -> Observation:
+        return replace(self._seen, batch=(moved(x, self.network.device), y.to(self.network.device)))
+
+    def _gained(self) -> None:
         self.weight.mul_(self.memory).add_(1 - self.memory)
         self.forget()
+
+    def shares(self, model: nn.Module) -> bool:
+        """Whether :meth:`along` can follow a model in the mode it is in."""
+        return False
+
+    def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
+        """The outputs of a forward pass of training, of which the curvature is taken into the average as well.
+
+        Args:
+            forward: the forward pass, a function of the weights.
+            batch: (x, y).
+            theta: the weights.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def _add(self, batch: Observation, share: float) -> None:
@@ -119,13 +140,34 @@ class RunningDiagonal(Running):
 
     def __init__(self, model: nn.Module, likelihood: Likelihood, structure: Diag, memory: float) -> None:
         super().__init__(model, likelihood, structure, memory)
-        self.register_buffer("values", torch.zeros_like(self.network.mean))
         self._deviation: Tensor | None = None
-        self._known = False
+
+    def see(self, x: Inputs, y: Tensor) -> None:
+        if self._start is None:
+            super().see(x, y)
+            network = self.network
+            values = torch.zeros(network.space.size, dtype=network.state_dtype, device=network.device)
+            self.register_buffer("values", values)
 
     def _add(self, batch: Observation, share: float) -> None:
         assert isinstance(self.structure, Diag)
         self.values.mul_(self.memory).add_(self.structure.diagonal(batch), alpha=share)
+
+    def shares(self, model: nn.Module) -> bool:
+        """The approximate diagonal, where layers do the same in training and in evaluation, in full precision."""
+        full = self.network.dtype == self.network.state_dtype
+        return isinstance(self.structure, ApproxDiag) and full and has_deterministic_layers(model)
+
+    def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
+        self.forget()  # before the pass, which needs the room
+        here = self._batch(*batch)
+        diagonal = lambda f: output_diagonal(here, f) / len(here.y)  # noqa: E731
+        f, squares = squared_pass(forward, theta, diagonal, ordinary_after=True)
+        average = self.network.space.unflatten(self.values)
+        for name, square in squares.items():
+            average[name].lerp_(square, 1 - self.memory)
+        self._gained()
+        return f
 
     def add_estimate(self, estimate: Float[Tensor, " P"], ratio: Float[Tensor, " P"]) -> None:
         r"""Take an estimate of the diagonal, of any sign, into the average so that it stays positive. [shen2024]
@@ -152,23 +194,19 @@ class RunningDiagonal(Running):
         return replace(empty, blocks=tuple(blocks))
 
     def forget(self) -> None:
-        self._known = False
+        self._deviation = None
 
-    def _scale(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
-        """The standard deviations, in memory of their own."""
-        if self._deviation is None or self._deviation.device != self.values.device:
-            self._deviation = torch.empty_like(self.values)
-        if not self._known:
-            torch.mul(self.values, factor / float(self.weight), out=self._deviation)
-            self._deviation.add_(prior.vector(self.network.space).detach()).rsqrt_()
-            self._known = True
+    def _deviations(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
+        if self._deviation is None:
+            delta = prior.vector(self.network.space).detach()
+            self._deviation = torch.add(delta, self.values, alpha=factor / float(self.weight)).rsqrt_()
         return self._deviation
 
     def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:
-        return white.mul_(self._scale(factor, prior))
+        return white.mul_(self._deviations(factor, prior))
 
     def variance(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
-        return self._scale(factor, prior).square()
+        return self._deviations(factor, prior).square()
 
 
 class RunningBlocks(Running):

@@ -13,6 +13,7 @@ from osculate import structures
 from osculate.curvature.columns import GGN
 from osculate.inputs import Inputs, arguments
 from osculate.likelihoods import Likelihood
+from osculate.linalg import white
 from osculate.methods._base import Method
 from osculate.methods._pass import some
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
@@ -211,15 +212,13 @@ class OnlineLaplace(Method):
             y: targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
         """
-        settings = self.settings
         self.running.see(x, y)
         self.num_data.fill_(num_data)
         if not self.steps:  # where to start from, whatever follows
             self.running.place(self.model)
             self.running.follow(x, y)
         mean = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        noise = self._noise(next(iter(mean.values())))
-        f = self._outputs(x, mean, noise)
+        f = self._outputs(x, y, mean)
         likelihood = self.likelihood
         for each in f:
             likelihood.check(each, y)
@@ -227,9 +226,6 @@ class OnlineLaplace(Method):
         with torch.no_grad():
             if "noise" in self.learn:
                 self._take_error(f.detach(), y)
-            if self._due and settings.source == "ggn":
-                self.running.place(self.model, self._space.unflatten(noise[0]) if settings.at == "sample" else None)
-                self.running.follow(x, y)
             self.steps.add_(1)
         return nll - self.temperature / num_data * self.prior.log_prob(mean)
 
@@ -237,13 +233,13 @@ class OnlineLaplace(Method):
     def _due(self) -> bool:
         return int(self.steps) % self.settings.every == 0
 
-    def _noise(self, like: Tensor) -> Float[Tensor, "S P"]:
+    def _noise(self, like: Tensor) -> list[Float[Tensor, " P"]]:
         """θ_s − μ of each drawn network."""
         settings = self.settings
         count = settings.samples // 2 if settings.antithetic else settings.samples
-        white = torch.randn(count, self._space.size, dtype=self.running.network.state_dtype, device=like.device)
-        noise = self.running.coloured(white, self._factor, self.prior)
-        return torch.cat([noise, -noise]) if settings.antithetic else noise
+        draws = white((count, self._space.size), self.running.network.state_dtype, like.device)
+        noise = list(self.running.coloured(draws, self._factor, self.prior))
+        return noise + [-each for each in noise] if settings.antithetic else noise
 
     @property
     def _factor(self) -> float:
@@ -252,25 +248,32 @@ class OnlineLaplace(Method):
             scale = float(self.likelihood.curvature_scale(self._given))
         return scale * int(self.num_data) / self.temperature
 
-    def _outputs(self, x: Inputs, mean: Mapping[str, Tensor], noise: Float[Tensor, "S P"]) -> Float[Tensor, "S B *C"]:
-        """The outputs of the drawn networks; of several at once."""
+    def _outputs(self, x: Inputs, y: Tensor, mean: Mapping[str, Tensor]) -> Float[Tensor, "S B *C"]:
+        """The outputs of the drawn networks; the average curvature follows where it is its turn."""
         positional, named = arguments(x)
+        noise = self._noise(next(iter(mean.values())))
 
         def at(theta: Mapping[str, Tensor]) -> Tensor:
             f = functional_call(self.model, dict(theta), positional, named)
             return getattr(f, "logits", f)
 
-        def drawn(offset: Float[Tensor, " P"]) -> Tensor:
+        def around(offset: Float[Tensor, " P"]) -> dict[str, Tensor]:
             parts = self._space.unflatten(offset)
-            return at({name: p + parts[name].to(p.dtype) for name, p in mean.items()})
+            return {name: p + parts[name].to(p.dtype) for name, p in mean.items()}
 
-        if self.settings.source == "gradient" and self._due:
+        if self._due and self.settings.source == "gradient":
             theta = self._space.flatten(mean) + noise[0]
             theta.register_hook(lambda gradient: self._take_gradient(gradient.detach(), noise[0]))
             return at(self._space.unflatten(theta)).unsqueeze(0)
+        if self._due:
+            if self.settings.at == "sample" and len(noise) == 1 and self.running.shares(self.model):
+                drawn = around(noise.pop())
+                return self.running.along(lambda: at(drawn), (x, y), drawn).unsqueeze(0)
+            self.running.place(self.model, self._space.unflatten(noise[0]) if self.settings.at == "sample" else None)
+            self.running.follow(x, y)
         if len(noise) == 1:
-            return drawn(noise[0]).unsqueeze(0)
-        return vmap(drawn, randomness="different")(noise)
+            return at(around(noise[0])).unsqueeze(0)
+        return vmap(lambda offset: at(around(offset)), randomness="different")(torch.stack(noise))
 
     def _take_gradient(self, gradient: Float[Tensor, " P"], noise: Float[Tensor, " P"]) -> None:
         r"""ĥ = ∇ (θ_s − μ) / σ², an unbiased estimate of the curvature of one datum. [shen2024]

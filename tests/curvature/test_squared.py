@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import osculate as osc
 from osculate.curvature import reference
-from osculate.curvature.squared import squared_diagonal
+from osculate.curvature.squared import squared_diagonal, squared_pass
 from osculate.parameters import Network, trainable
 from tests.errors import says
 from tests.laws import assert_close
@@ -371,6 +371,17 @@ def test_it_equals_the_dense_recursion_on_diagonals(name: str) -> None:
     parameters = {n: p.detach() for n, p in net.parts.items()}
     expected = recursion(graph, parameters, x, m)
     assert_close(found, torch.cat([expected[n].reshape(-1) for n in net.parts]), 1e-10)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_graph_gives_the_ordinary_gradient_afterwards(name: str) -> None:
+    graph = ALL[name]
+    net, x = Net(graph), torch.randn(2, *graph.x, dtype=torch.double)
+    g = torch.rand_like(net(x).detach())
+    expected = torch.autograd.grad(net(x), list(net.parts.values()), g)
+    f, _ = squared_pass(lambda: net(x), dict(net.parts.items()), torch.ones_like, ordinary_after=True)
+    for found, wanted in zip(torch.autograd.grad(f, list(net.parts.values()), g), expected, strict=True):
+        assert_close(found, wanted, 1e-12)
 
 
 #: Two, three and four equal entries, and all of them; also the bounds of what is clamped.

@@ -48,18 +48,19 @@ class Conv(nn.Module):
         return self.up(torch.tanh(self.norm(self.down(x)))) + 0.1 * x
 
 
+@pytest.mark.parametrize("structure", ["diag", "approx_diag"])
 @pytest.mark.parametrize(
     "settings", [OnlineUpdates(), OnlineUpdates(samples=3), OnlineUpdates(samples=4, antithetic=True)]
 )
 def test_gradients_are_those_of_the_networks_that_were_drawn(
-    settings: OnlineUpdates, monkeypatch: pytest.MonkeyPatch
+    settings: OnlineUpdates, structure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     model, x = Conv().double(), torch.randn(5, 1, 6, 6, dtype=torch.double)
-    method = OnlineLaplace(model, GAUSSIAN, 2.0, settings, structure="diag", temperature=0.01)
-    seen: list[Tensor] = []
+    method = OnlineLaplace(model, GAUSSIAN, 2.0, settings, structure=structure, temperature=0.01)
+    seen: list[list[Tensor]] = []
     noise = method._noise
-    monkeypatch.setattr(method, "_noise", lambda like: seen.append(noise(like)) or seen[-1])
+    monkeypatch.setattr(method, "_noise", lambda like: seen.append(noise(like)) or list(seen[-1]))
     loss = method.loss(x, x, 50)
     loss.backward()
     mean = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
@@ -73,7 +74,30 @@ def test_gradients_are_those_of_the_networks_that_were_drawn(
     for name, p in model.named_parameters():
         torch.testing.assert_close(p.grad, mean[name].grad)
     if settings.antithetic:
-        torch.testing.assert_close(seen[0][:2], -seen[0][2:])
+        torch.testing.assert_close(torch.stack(seen[0][:2]), -torch.stack(seen[0][2:]))
+
+
+def test_one_forward_pass_for_gradient_and_curvature_is_as_good_as_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for shared in (True, False):
+        torch.manual_seed(0)
+        method = OnlineLaplace(Conv().double(), GAUSSIAN, temperature=0.01)
+        assert method.running.shares(method.model)
+        if not shared:
+            monkeypatch.setattr(method.running, "shares", lambda model: False)
+        run(method, (torch.ones(8, 1, 6, 6, dtype=torch.double).cumsum(3),) * 2)
+        found[shared] = method.running.values, flat(method.model)
+    for one, two in zip(found[True], found[False], strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_a_network_with_dropout_has_its_curvature_without() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 6)).double()
+    method = OnlineLaplace(model, GAUSSIAN, temperature=0.01)
+    assert not method.running.shares(model)
+    assert method.running.shares(model.eval())
+    run(method)
+    assert bool((method.running.values > 0).all())
 
 
 @pytest.mark.parametrize("structure", ["diag", "approx_diag", "mixed_diag", "kron"])

@@ -10,6 +10,6 @@ One file holds one family of operations; importing it registers its rules.
 """
 
 from osculate.curvature.squared import averages, elementwise, normalisations, products
-from osculate.curvature.squared.backward import squared_diagonal as squared_diagonal
+from osculate.curvature.squared.backward import squared_diagonal as squared_diagonal, squared_pass as squared_pass
 
-__all__ = ["averages", "elementwise", "normalisations", "products", "squared_diagonal"]
+__all__ = ["averages", "elementwise", "normalisations", "products", "squared_diagonal", "squared_pass"]

@@ -70,7 +70,7 @@ class Call:
 
 
 class Local(ABC):
-    """An operation with its own squared backward."""
+    """An operation with its own squared backward, and the ordinary one behind it."""
 
     @abstractmethod
     def forward(self, *tensors: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
@@ -80,6 +80,10 @@ class Local(ABC):
     def pull(self, needed: Sequence[bool], m: Tensor, *saved: Any) -> Pulled:
         """(J ∘ J)ᵀ m for each tensor of :meth:`forward` that needs it."""
 
+    @abstractmethod
+    def gradient(self, needed: Sequence[bool], g: Tensor, *saved: Any) -> Pulled:
+        """Jᵀ g for each of them: the ordinary chain rule."""
+
     def __call__(self, *tensors: Tensor | None) -> Tensor:
         """The output, as a node of the autograd graph."""
         return _Squared.apply(self, *tensors)
@@ -88,12 +92,18 @@ class Local(ABC):
 class _Squared(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, local: Local, *tensors: Tensor | None) -> Tensor:
-        ctx.local = local
+        ctx.local, ctx.ordinary = local, False
         y, saved = local.forward(*tensors)
         ctx.save_for_backward(*saved)
         return y
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        (m,) = cotangents
-        return (None, *ctx.local.pull(ctx.needs_input_grad[1:], m, *ctx.saved_tensors))
+        rule = ctx.local.gradient if ctx.ordinary else ctx.local.pull
+        return (None, *rule(ctx.needs_input_grad[1:], *cotangents, *ctx.saved_tensors))
+
+
+def make_ordinary(node: Node) -> None:
+    """Let a node of a :class:`Local` go back to the ordinary chain rule."""
+    if hasattr(node, "ordinary"):
+        node.ordinary = True

@@ -90,8 +90,8 @@ class Resampled(Local):
     resample: Callable[[Tensor], Tensor]
     matrices: tuple[Tensor, ...]
 
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[()]]:
-        return self.resample(x), ()
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        return self.resample(x), (x.new_zeros(()).expand(x.shape),)
 
     def pull(self, needed: Sequence[bool], m: Tensor, *_: Any) -> Pulled:
         for axis, matrix in enumerate(self.matrices):
@@ -99,6 +99,11 @@ class Resampled(Local):
             pulled = torch.sparse.mm(matrix, moved.reshape(len(moved), -1))
             m = pulled.reshape(-1, *moved.shape[1:]).movedim(0, axis - len(self.matrices))
         return (m,)
+
+    def gradient(self, needed: Sequence[bool], g: Tensor, zeros: Tensor) -> Pulled:
+        with torch.enable_grad():
+            x = zeros.detach().requires_grad_()
+            return torch.autograd.grad(self.resample(x), x, g)
 
 
 @rule(F.interpolate)

@@ -1,7 +1,7 @@
 """One forward pass in which every operation gets its squared backward, and the backward pass through all of them."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from osculate.curvature.layers import REWRITES as LAYER_REWRITES
-from osculate.curvature.squared._base import REWRITES, RULES, Call, words
+from osculate.curvature.squared._base import REWRITES, RULES, Call, make_ordinary, words
 from osculate.curvature.squared.elementwise import UNTAGGED, elementwise, is_elementwise
 from osculate.inputs import Inputs, apply, floating, tensors
 from osculate.parameters import Network
@@ -82,18 +82,37 @@ def squared_diagonal(
         if any(tensor.is_inference() for tensor in tensors(x).values()):
             x = apply(torch.clone, x)
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-        squaring = Squaring()
-        try:
-            with squaring:
-                f = network(x, theta)
-            if not f.requires_grad:
-                raise ValueError(f"the network's output does not depend on any tracked parameter ({', '.join(theta)}).")
-            squaring.require_rules(f)
-            m = m_of_f(f.detach())
-            parts = torch.autograd.grad(f, list(theta.values()), m, materialize_grads=True)
-        finally:
-            squaring.release()
-    return f.detach(), network.space.flatten(dict(zip(theta, parts, strict=True)))
+        f, parts = squared_pass(lambda: network(x, theta), theta, m_of_f)
+    return f.detach(), network.space.flatten(parts)
+
+
+def squared_pass(
+    forward: Callable[[], Tensor],
+    theta: Mapping[str, Tensor],
+    m_of_f: Callable[[Tensor], Tensor],
+    ordinary_after: bool = False,
+) -> tuple[Float[Tensor, "N *C"], dict[str, Tensor]]:
+    """The outputs, with their graph, and the approximate diagonal for each of some tensors.
+
+    Args:
+        forward: the forward pass, a function of the tensors.
+        theta: tensors that require a gradient.
+        m_of_f: as in :func:`squared_diagonal`.
+        ordinary_after: keep the graph of the outputs: its backward pass is then that of the ordinary chain rule, so
+            that a step of training and its curvature share one forward pass.
+    """
+    squaring = Squaring()
+    try:
+        with squaring:
+            f = forward()
+        if not f.requires_grad:
+            raise ValueError(f"the network's output does not depend on any tracked parameter ({', '.join(theta)}).")
+        squaring.require_rules(f)
+        m, tracked = m_of_f(f.detach()), list(theta.values())
+        parts = torch.autograd.grad(f, tracked, m, materialize_grads=True, retain_graph=ordinary_after)
+    finally:
+        squaring.release()
+    return f, dict(zip(theta, parts, strict=True))
 
 
 class Squaring(TorchFunctionMode):
@@ -168,9 +187,11 @@ class Squaring(TorchFunctionMode):
                 raise _refusal("an operation that cannot be watched", node)
 
     def release(self) -> None:
-        """Remove all hooks: they and their nodes hold each other."""
+        """Give all nodes their ordinary backward again, without the hooks: they and their nodes hold each other."""
         for hook in self._hooks:
             hook.remove()
+        for node in self._known:
+            make_ordinary(node)
         self._known.clear()
 
 

@@ -102,6 +102,10 @@ class Slope(Local):
         m_x = torch.where(x > 0, m, m * w.square()) if needed[0] else None
         return m_x, (m * x.clamp(max=0).square()).sum_to_size(w.shape) if needed[1] else None
 
+    def gradient(self, needed: Sequence[bool], g: Tensor, x: Tensor, w: Tensor) -> Pulled:
+        g_x = torch.where(x > 0, g, g * w) if needed[0] else None
+        return g_x, (g * x.clamp(max=0)).sum_to_size(w.shape) if needed[1] else None
+
 
 @rule(torch.prelu)
 def prelu(call: Call, input: Tensor, weight: Tensor) -> Tensor:

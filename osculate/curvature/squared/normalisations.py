@@ -25,6 +25,9 @@ class Softmax(Local):
         p2 = p.square()
         return (p2 * ((p2 * m).sum(self.dim, keepdim=True) + (1 - 2 * p) * m),)
 
+    def gradient(self, needed: Sequence[bool], g: Tensor, p: Tensor) -> Pulled:
+        return (p * (g - (p * g).sum(self.dim, keepdim=True)),)
+
 
 @dataclass(frozen=True)
 class LogSoftmax(Local):
@@ -39,6 +42,9 @@ class LogSoftmax(Local):
     def pull(self, needed: Sequence[bool], m: Tensor, y: Tensor) -> Pulled:
         p = y.exp()
         return (p.square() * m.sum(self.dim, keepdim=True) + (1 - 2 * p) * m,)
+
+    def gradient(self, needed: Sequence[bool], g: Tensor, y: Tensor) -> Pulled:
+        return (g - y.exp() * g.sum(self.dim, keepdim=True),)
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,10 @@ class Normalised(Local):
             result += c**2 * m.sum(-1, keepdim=True) + 2 * c * k * y * (m * y).sum(-1, keepdim=True)
         return (result * inverse.square(),)
 
+    def gradient(self, needed: Sequence[bool], g: Tensor, y: Tensor, inverse: Tensor, k: Tensor) -> Pulled:
+        centred = g - g.mean(-1, keepdim=True) if self.kind == "deviation" else g
+        return ((centred - k * y * (g * y).sum(-1, keepdim=True)) * inverse,)
+
 
 class Affine(Local):
     """y = x ∘ w + b, scale and shift broadcast."""
@@ -80,9 +90,12 @@ class Affine(Local):
         return y, (x, w, b)
 
     def pull(self, needed: Sequence[bool], m: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None) -> Pulled:
-        m_x = (m if w is None else m * w.square()) if needed[0] else None
-        m_w = (m * x.square()).sum_to_size(w.shape) if w is not None and needed[1] else None
-        return m_x, m_w, m.sum_to_size(b.shape) if b is not None and needed[2] else None
+        return self.gradient(needed, m, x.square() if needed[1] else x, w if w is None else w.square(), b)
+
+    def gradient(self, needed: Sequence[bool], g: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None) -> Pulled:
+        g_x = (g if w is None else g * w) if needed[0] else None
+        g_w = (g * x).sum_to_size(w.shape) if w is not None and needed[1] else None
+        return g_x, g_w, g.sum_to_size(b.shape) if b is not None and needed[2] else None
 
 
 def _affine(x: Tensor, w: Tensor | None, b: Tensor | None, shape: Sequence[int]) -> Tensor:

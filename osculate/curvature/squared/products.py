@@ -22,10 +22,13 @@ class Linear(Local):
         return F.linear(x, w, b), (x, w)
 
     def pull(self, needed: Sequence[bool], m: Tensor, x: Tensor, w: Tensor) -> Pulled:
-        flat = m.reshape(-1, m.shape[-1])
-        m_x = m @ w.square() if needed[0] else None
-        m_w = flat.mT @ x.reshape(-1, x.shape[-1]).square() if needed[1] else None
-        return m_x, m_w, flat.sum(0) if needed[2] else None
+        return self.gradient(needed, m, x.square() if needed[1] else x, w.square() if needed[0] else w)
+
+    def gradient(self, needed: Sequence[bool], g: Tensor, x: Tensor, w: Tensor) -> Pulled:
+        flat = g.reshape(-1, g.shape[-1])
+        g_x = g @ w if needed[0] else None
+        g_w = flat.mT @ x.reshape(-1, x.shape[-1]) if needed[1] else None
+        return g_x, g_w, flat.sum(0) if needed[2] else None
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,13 @@ class Product(Local):
         return y if self.scale == 1 else y * self.scale, (a, b)
 
     def pull(self, needed: Sequence[bool], m: Tensor, a: Tensor, b: Tensor) -> Pulled:
-        m = m if self.scale == 1 else m * self.scale**2
-        m_a = (m @ b.square().mT).sum_to_size(a.shape) if needed[0] else None
-        return m_a, (a.square().mT @ m).sum_to_size(b.shape) if needed[1] else None
+        squares = (a.square() if needed[1] else a, b.square() if needed[0] else b)
+        return Product(self.scale**2).gradient(needed, m, *squares)
+
+    def gradient(self, needed: Sequence[bool], g: Tensor, a: Tensor, b: Tensor) -> Pulled:
+        g = g if self.scale == 1 else g * self.scale
+        g_a = (g @ b.mT).sum_to_size(a.shape) if needed[0] else None
+        return g_a, (a.mT @ g).sum_to_size(b.shape) if needed[1] else None
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,10 @@ class Convolution(Local):
         return torch.convolution(x, w, b, *self._settings), (x, w)
 
     def pull(self, needed: Sequence[bool], m: Tensor, x: Tensor, w: Tensor) -> Pulled:
-        squares = (x.square() if needed[1] else x, w.square() if needed[0] else w)
-        pulled = torch.ops.aten.convolution_backward(m, *squares, [m.shape[1]], *self._settings, list(needed))
+        return self.gradient(needed, m, x.square() if needed[1] else x, w.square() if needed[0] else w)
+
+    def gradient(self, needed: Sequence[bool], g: Tensor, x: Tensor, w: Tensor) -> Pulled:
+        pulled = torch.ops.aten.convolution_backward(g, x, w, [g.shape[1]], *self._settings, list(needed))
         return tuple(each if need else None for each, need in zip(pulled, needed, strict=True))
 
 

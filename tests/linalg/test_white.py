@@ -1,0 +1,40 @@
+"""Fast white noise: the distribution, its independence, and its seed."""
+
+import torch
+
+from osculate.linalg import white
+from osculate.linalg.white import MANY, quantiles
+
+
+def test_many_numbers_are_normal_and_independent() -> None:
+    torch.manual_seed(0)
+    z = white((40, 2**15), torch.float32, "cpu").double()
+    n = z.numel()
+    assert abs(float(z.mean())) < 4 / n**0.5
+    assert abs(float(z.square().mean()) - 1) < 4 * (2 / n) ** 0.5
+    assert abs(float(z.pow(4).mean()) - 3) < 4 * (96 / n) ** 0.5
+    uniform = torch.special.ndtr(z.flatten()).sort().values
+    assert float((uniform - torch.arange(n) / n).abs().max()) < 2 / n**0.5  # Kolmogorov, p < 1e-3
+    for lag in (1, 2, 3, 4, 7, 1000):
+        flat = z.flatten()
+        assert abs(float((flat[lag:] * flat[:-lag]).mean())) < 4 / n**0.5
+
+
+def test_the_table_has_variance_one_and_is_symmetric() -> None:
+    table = quantiles().double()
+    torch.testing.assert_close(table.square().mean(), torch.ones((), dtype=torch.double), atol=1e-6, rtol=0)
+    torch.testing.assert_close(table, -table.flip(0))
+
+
+def test_the_seed_decides_and_other_shapes_and_types_are_those_of_torch() -> None:
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        draws.append(white((MANY + 1,), torch.float32, "cpu"))
+    assert torch.equal(*draws)
+    assert draws[0].shape == (MANY + 1,)
+    for shape, dtype in (((3, 5), torch.float32), ((MANY,), torch.float64)):
+        torch.manual_seed(3)
+        expected = torch.randn(*shape, dtype=dtype)
+        torch.manual_seed(3)
+        assert torch.equal(white(shape, dtype, "cpu"), expected)
