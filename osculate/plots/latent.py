@@ -6,10 +6,14 @@ from dataclasses import dataclass
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from osculate.plots.style import INK, panels, title
+
+# points of any colour stand out on it
+_HEAT = LinearSegmentedColormap.from_list("sure to unsure", ["white", "#8F8F8F"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +40,7 @@ def latent_map(
     heading: str = "Where the codes lie, and how unsure the decoder is there",
     shared: bool = True,
 ) -> Figure:
-    """Codes as points coloured by class, over the deviation of the decoder from white (sure) to dark.
+    """Codes as points coloured by class, over the deviation of the decoder from white (sure) to grey.
 
     Args:
         maps: by method.
@@ -62,7 +66,9 @@ def latent_map(
     tops = {name: float(one.deviation.max()) for name, one in maps.items()}
     for ax, (name, one) in zip(grid[0], maps.items(), strict=True):
         top = (max(tops.values()) if shared else tops[name]) or 1.0  # nothing is random: all white
-        image = ax.pcolormesh(*one.axes, one.deviation, cmap="Greys", vmin=0, vmax=top, rasterized=True)
+        image = ax.pcolormesh(
+            *one.axes, one.deviation, cmap=_HEAT, vmin=0, vmax=top, shading="gouraud", rasterized=True
+        )
         _points(ax, one.codes, labels, classes)
         ax.set_xlim(one.axes[0][0], one.axes[0][-1])
         ax.set_ylim(one.axes[1][0], one.axes[1][-1])
@@ -89,12 +95,13 @@ def latent_map(
 
 
 def _points(ax: Axes, codes: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-    tints = matplotlib.colormaps["tab10" if len(classes) <= 10 else "tab20"]
+    tints = list(matplotlib.colormaps["tab10" if len(classes) <= 10 else "tab20"].colors)  # type: ignore[attr-defined]
+    tints[7] = INK  # in place of a grey
     for number, name in enumerate(classes):
-        chosen = codes[labels == number]
+        chosen, tint = codes[labels == number], tints[number % len(tints)]
         if not len(chosen):
             continue
-        ax.plot(*chosen.T, "o", color=tints(number), markersize=2.6, markeredgewidth=0, alpha=0.8, label=name)
+        ax.plot(*chosen.T, "o", color=tint, markersize=3.2, markeredgecolor="white", markeredgewidth=0.3, label=name)
         ax.annotate(
             name,
             np.median(chosen, 0),
@@ -102,6 +109,6 @@ def _points(ax: Axes, codes: np.ndarray, labels: np.ndarray, classes: Sequence[s
             va="center",
             fontsize=10,
             weight="bold",
-            color=tints(number),
+            color=tint,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )
