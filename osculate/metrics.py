@@ -4,12 +4,18 @@ Thin over torchmetrics, with the conventions of this package stated. Every funct
 a float.
 """
 
+import math
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torchmetrics.functional.classification import binary_auroc, multiclass_calibration_error
+from torchmetrics.functional.classification import (
+    binary_auroc,
+    binary_average_precision,
+    binary_roc,
+    multiclass_calibration_error,
+)
 
 #: The usual number of bins of equal width (Guo et al. 2017).
 BINS = 15
@@ -93,16 +99,125 @@ def auroc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
     >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
     0.875
     """
+    return float(binary_auroc(*_ranked(inside, outside)))
+
+
+def auroc_error(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
+    r"""Standard error of :func:`auroc` over new draws of both sets. [delong1988]
+
+    .. math:: \operatorname{var} = \tfrac1N \operatorname{var}_n P(s_{out} > s_n)
+              + \tfrac1M \operatorname{var}_m P(s_{in} < s_m)
+
+    with ties counted half. nan where a set holds one input only; 0 where the sets are apart, which says no more than
+    that they are.
+
+    Raises:
+        ValueError: as :func:`auroc`.
+
+    >>> round(auroc_error(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0])), 4)
+    0.1768
+    """
+    ranks, labels = _ranked(inside, outside)
+    ranks_in, ranks_out = ranks[labels == 0], ranks[labels == 1]
+    return _combined(_below(ranks_out, ranks_in), _below(ranks_in, ranks_out))
+
+
+def auprc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
+    r"""Area under the precision-recall curve, as average precision, with outside as the positive class.
+
+    .. math:: \tfrac1M \textstyle\sum_m \frac{|\{out \ge s_m\}|}{|\{out \ge s_m\}| + |\{in \ge s_m\}|}
+
+    Chance is M / (N + M): values of sets of other sizes do not compare.
+
+    Raises:
+        ValueError: as :func:`auroc`.
+
+    >>> round(auprc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0])), 4)
+    0.8333
+    """
+    return float(binary_average_precision(*_ranked(inside, outside)))
+
+
+def auprc_error(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
+    r"""Standard error of :func:`auprc` over new draws of both sets, N and M fixed: what DeLong is for AUROC.
+
+    By the influence of each input, in closed form. With the shares F of inside and G of outside at or above a score,
+    π = M / (N + M) and the precision p = π G / (π G + (1 - π) F),
+
+    .. math:: \operatorname{var} = \tfrac1M \operatorname{var}_m
+              \Big( p(s_m) + \operatorname{E}_{t \sim out} [t \le s_m]\, \tfrac{\partial p}{\partial G}(t) \Big)
+              + \tfrac1N \operatorname{var}_n
+              \Big( \operatorname{E}_{t \sim out} [t \le s_n]\, \tfrac{\partial p}{\partial F}(t) \Big)
+
+    nan where a set holds one input only.
+
+    Raises:
+        ValueError: as :func:`auroc`.
+
+    >>> auprc_error(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 3.0]))
+    0.0
+    """
+    ranks, labels = _ranked(inside, outside)
+    level = ranks.unique(return_inverse=True)[1]
+    size = int(level.max()) + 1
+    g, f = (torch.bincount(level[labels == k], minlength=size).double() / int((labels == k).sum()) for k in (1, 0))
+    above_out, above_in = (share.flip(0).cumsum(0).flip(0) for share in (g, f))
+    positive = labels.double().mean()
+    all_above = positive * above_out + (1 - positive) * above_in
+    slope = g * positive * (1 - positive) / all_above.square()
+    of_outside = positive * above_out / all_above + (slope * above_in).cumsum(0)
+    of_inside = -(slope * above_out).cumsum(0)
+    return _combined(of_inside[level[labels == 0]], of_outside[level[labels == 1]])
+
+
+def roc_curve(
+    inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]
+) -> tuple[Float[Tensor, " T"], Float[Tensor, " T"]]:
+    """The ROC curve of a score that should be higher outside: false and true positive rates, from (0, 0) to (1, 1).
+
+    Returns:
+        The shares of inside and of outside at or above each score, from the highest.
+
+    Raises:
+        ValueError: as :func:`auroc`.
+
+    >>> false_positives, true_positives = roc_curve(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
+    >>> false_positives.tolist(), true_positives.tolist()
+    ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
+    """
+    false_positives, true_positives, _ = binary_roc(*_ranked(inside, outside))
+    return false_positives, true_positives
+
+
+def _ranked(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores in [0, 1] of the same order, and labels: 1 outside.
+
+    torchmetrics squashes scores outside [0, 1] through a sigmoid, where large ones become equal; ranks keep the order.
+    """
     for name, scores in (("inside", inside), ("outside", outside)):
         if not len(scores):
-            raise ValueError(f"there are no {name} scores: AUROC compares two sets of at least one input each")
+            raise ValueError(f"there are no {name} scores: a comparison needs two sets of at least one input each")
         if not bool(scores.isfinite().all()):
-            raise ValueError(f"an {name} score is {scores[~scores.isfinite()][0].item()}; AUROC needs finite scores")
-    # torchmetrics squashes scores outside [0, 1] through a sigmoid, where large ones become equal; ranks keep
-    # the order
+            raise ValueError(
+                f"an {name} score is {scores[~scores.isfinite()][0].item()}; only finite scores can be compared"
+            )
     ranks = torch.cat([inside, outside]).unique(return_inverse=True)[1].double()
     labels = torch.cat([torch.zeros_like(inside), torch.ones_like(outside)]).long()
-    return float(binary_auroc(ranks / ranks.max().clamp(min=1), labels))
+    return ranks / ranks.max().clamp(min=1), labels
+
+
+def _below(these: Tensor, scores: Tensor) -> Tensor:
+    """For each score, the share of these that lie below, ties counted half."""
+    ordered = these.sort().values
+    ends = [torch.searchsorted(ordered, scores, side=side) for side in ("left", "right")]
+    return (ends[0] + ends[1]).double() / (2 * len(these))
+
+
+def _combined(inside: Tensor, outside: Tensor) -> float:
+    """The standard error of a sum of two independent means."""
+    if min(len(inside), len(outside)) < 2:
+        return math.nan
+    return math.sqrt(float(inside.double().var()) / len(inside) + float(outside.double().var()) / len(outside))
 
 
 def rmse(mean: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from osculate import metrics
 from tests.errors import says
@@ -86,6 +86,90 @@ def test_auroc_of_huge_scores_is_that_of_small_ones() -> None:
         assert metrics.auroc(factor * a + factor, factor * b + factor) == pytest.approx(expected, abs=1e-3)
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.lists(st.integers(-3, 3), min_size=1, max_size=30))
+def test_auprc_is_the_mean_precision_at_the_scores_of_the_outside(inside: list[int], outside: list[int]) -> None:
+    a, b = torch.tensor(inside).float(), torch.tensor(outside).float()
+    expected = average_precision_score([0] * len(inside) + [1] * len(outside), inside + outside)
+    precisions = [(b >= t).sum() / ((b >= t).sum() + (a >= t).sum()) for t in b]
+    assert metrics.auprc(a, b) == pytest.approx(float(torch.stack(precisions).mean()), abs=1e-6)
+    assert metrics.auprc(1e6 * a, 1e6 * b) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("curve", ["ties", "none"])
+def test_the_area_under_the_roc_curve_is_the_auroc(curve: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = 2 * torch.randn(80, generator=generator), 2 * torch.randn(50, generator=generator) + 2
+    if curve == "ties":
+        a, b = a.round(), b.round()
+    false_positives, true_positives = metrics.roc_curve(a, b)
+    assert (float(false_positives[0]), float(true_positives[0])) == (0, 0)
+    assert (float(false_positives[-1]), float(true_positives[-1])) == (1, 1)
+    area = torch.trapezoid(true_positives, false_positives)
+    assert float(area) == pytest.approx(metrics.auroc(a, b), abs=1e-5)
+    share = (float((a >= 1).double().mean()), float((b >= 1).double().mean()))
+    distance = (false_positives - share[0]).abs() + (true_positives - share[1]).abs()
+    assert float(distance.min()) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("measure", "error"), [(metrics.auroc, metrics.auroc_error), (metrics.auprc, metrics.auprc_error)]
+)
+@pytest.mark.parametrize(("n", "m", "shift", "step"), [(150, 150, 0.5, 0.0), (60, 250, 0.0, 0.0), (200, 100, 1.0, 0.5)])
+def test_standard_errors_are_the_spread_over_repeated_draws(
+    measure: Callable[..., float], error: Callable[..., float], n: int, m: int, shift: float, step: float
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values, errors = [], []
+    for _ in range(400):
+        a, b = torch.randn(n, generator=generator), 1.3 * torch.randn(m, generator=generator) + shift
+        if step:  # with ties
+            a, b = (a / step).round(), (b / step).round()
+        values.append(measure(a, b))
+        errors.append(error(a, b))
+    assert sum(errors) / len(errors) == pytest.approx(float(torch.tensor(values).std()), rel=0.12)
+
+
+def test_the_error_of_auroc_is_that_of_delong_over_all_pairs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (
+        torch.randint(9, (40,), generator=generator).float(),
+        torch.randint(4, 12, (25,), generator=generator).float(),
+    )
+    wins = (b > a[:, None]).double() + (b == a[:, None]).double() / 2
+    expected = (wins.mean(1).var() / 40 + wins.mean(0).var() / 25).sqrt()
+    assert metrics.auroc_error(a, b) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_the_error_of_auprc_is_that_of_the_jackknife() -> None:
+    """Deleting one input at a time, the class sizes weighted as before: first order in 1/N."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(400, generator=generator), torch.randn(400, generator=generator) + 1
+
+    def area(keep_a: torch.Tensor, keep_b: torch.Tensor) -> torch.Tensor:
+        inside, outside = a[keep_a], b[keep_b]
+        g = (outside >= outside[:, None]).double().mean(1)
+        f = (inside >= outside[:, None]).double().mean(1)
+        return (g / (g + f)).mean()  # equal shares
+
+    every = torch.ones(400, dtype=torch.bool)
+    variance = 0.0
+    for which in range(2):
+        left = []
+        for i in range(400):
+            keep = every.clone()
+            keep[i] = False
+            left.append(area(*((keep, every) if which == 0 else (every, keep))))
+        variance += float(torch.stack(left).var(correction=0)) * 399
+    assert metrics.auprc_error(a, b) == pytest.approx(math.sqrt(variance), rel=0.02)
+
+
+def test_one_input_says_nothing_about_the_spread() -> None:
+    for error in (metrics.auroc_error, metrics.auprc_error):
+        assert math.isnan(error(torch.zeros(1), torch.ones(5)))
+        assert error(torch.zeros(4), torch.ones(5)) == 0
+
+
 def test_regression_metrics_by_hand() -> None:
     mean, y = torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.tensor([[0.0, 2.0], [2.0, 1.0]])
     assert metrics.rmse(mean, y) == pytest.approx(math.sqrt(5 / 4))
@@ -117,6 +201,10 @@ PROBS, TARGETS = predictions(5, 3)
         (lambda: metrics.ece(PROBS, TARGETS, 0), ["0"]),
         (lambda: metrics.auroc(PROBS[:0, 0], PROBS[:, 0]), ["inside"]),
         (lambda: metrics.auroc(PROBS[:, 0], PROBS[:, 0] / 0), ["outside", "inf"]),
+        (lambda: metrics.auprc(PROBS[:0, 0], PROBS[:, 0]), ["inside"]),
+        (lambda: metrics.roc_curve(PROBS[:, 0], PROBS[:0, 0]), ["outside"]),
+        (lambda: metrics.auroc_error(PROBS[:, 0] / 0, PROBS[:, 0]), ["inside", "inf"]),
+        (lambda: metrics.auprc_error(PROBS[:, 0], PROBS[:0, 0]), ["outside"]),
         (lambda: metrics.coverage(PROBS, 95.0), ["95.0", "0.9"]),
     ],
 )

@@ -93,9 +93,7 @@ class Representation:
         Cost: S forward passes of the encoder.
         """
         x = self._ready(x)
-        raw = [draw({"encode": x}) for draw in self._draws(samples, generator)]
-        spreads = [spread for z in raw if (spread := self.model.spread(z)) is not None]
-        return Encoding(torch.stack([self.model.centre(z) for z in raw]), torch.stack(spreads) if spreads else None)
+        return self._encoding([draw({"encode": x}) for draw in self._draws(samples, generator)])
 
     @torch.no_grad()
     def reconstruct(
@@ -122,20 +120,88 @@ class Representation:
 
         Cost: W passes of the encoder, and W Z of the decoder; the images of all draws are held.
         """
+        return self.represent(x, samples, codes, generator)[1]
+
+    @torch.no_grad()
+    def represent(
+        self,
+        x: Float[Tensor, "N *D"],
+        samples: int = 100,
+        codes: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Encoding, Reconstruction]:
+        """Codes and images of the same networks, in one pass: :meth:`encode` and :meth:`reconstruct` together.
+
+        With one generator, inputs that come in several calls meet the same weights in each, whatever their number
+        (masks of dropout excepted, which each datum has for itself).
+
+        Args:
+            x: inputs.
+            samples: as of :meth:`reconstruct`.
+            codes: as of :meth:`reconstruct`.
+            generator: for the draws.
+
+        Raises:
+            ValueError: no inputs, or inputs that are not finite.
+        """
         x = self._ready(x)
         if isinstance(self.posterior, Gaussian):
             warn_if_far_worse(self.posterior)
         codes = codes or (1 if isinstance(self.posterior, Sampled) else samples)
-        found = []
-        for draw in self._draws(samples, generator):
-            raw = draw({"encode": x})
-            spread = self.model.spread(raw)
-            if spread is None:
-                found.append(draw({"decode": self.model.centre(raw)}).unsqueeze(0))
-            else:
-                every = [self._drawn_code(self.model.centre(raw), spread, generator) for _ in range(codes)]
-                found.append(torch.stack([draw({"decode": z}) for z in every]))
-        return Reconstruction(torch.stack(found), self.posterior.likelihood)
+        noise = self._code_noise(generator)
+        passes = [self._pass(draw, x, codes, noise) for draw in self._draws(samples, generator)]
+        raw, images = (list(part) for part in zip(*passes, strict=True))
+        return self._encoding(raw), Reconstruction(torch.stack(images), self.posterior.likelihood)
+
+    @torch.no_grad()
+    def decode(
+        self, z: Float[Tensor, "N K"], samples: int = 100, generator: torch.Generator | None = None
+    ) -> Reconstruction:
+        """The images that the networks make of given codes.
+
+        Args:
+            z: codes.
+            samples: S, networks drawn; one draw serves all codes.
+            generator: for the draws.
+
+        Returns:
+            The distribution of the images, with its variance by weights and by noise; the codes are not random.
+
+        Raises:
+            ValueError: no codes, codes that are not finite or no (N, K).
+
+        Cost: S passes of the decoder; the images of all draws are held.
+        """
+        z = self._ready(z)
+        latent = self.model.latent
+        if z.ndim != 2 or (latent is not None and z.shape[1] != latent):
+            wanted = "(N, K)" if latent is None else f"(N, {latent})"
+            raise ValueError(f"the codes have shape {tuple(z.shape)}, and this network decodes codes {wanted}.")
+        if isinstance(self.posterior, Gaussian):
+            warn_if_far_worse(self.posterior)
+        images = [draw({"decode": z}).unsqueeze(0) for draw in self._draws(samples, generator)]
+        return Reconstruction(torch.stack(images), self.posterior.likelihood)
+
+    def _encoding(self, raw: list[Tensor]) -> Encoding:
+        """Of what the encoder of each network gives."""
+        spreads = [spread for z in raw if (spread := self.model.spread(z)) is not None]
+        return Encoding(torch.stack([self.model.centre(z) for z in raw]), torch.stack(spreads) if spreads else None)
+
+    def _pass(
+        self, draw: Callable[[Any], Tensor], x: Tensor, codes: int, noise: torch.Generator | None
+    ) -> tuple[Tensor, Float[Tensor, "Z N *D"]]:
+        """What the encoder of one network gives, and the images of as many codes; of one where these are not random."""
+        raw = draw({"encode": x})
+        mean, spread = self.model.centre(raw), self.model.spread(raw)
+        every = [mean] if spread is None else [self._drawn_code(mean, spread, noise) for _ in range(codes)]
+        return raw, torch.stack([draw({"decode": z}) for z in every])
+
+    def _code_noise(self, generator: torch.Generator | None) -> torch.Generator | None:
+        """A generator for codes alone: how many of them are drawn must not change the weights that follow."""
+        if not isinstance(self.model, VAE):
+            return None
+        on = torch.device("cpu") if generator is None else generator.device
+        return torch.Generator(on).manual_seed(int(torch.randint(2**62, (), generator=generator, device=on)))
 
     @staticmethod
     def _drawn_code(mean: Tensor, variance: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -156,10 +222,8 @@ class Representation:
         """
 
         def reconstruct(draw: Callable[[Any], Tensor], x: Tensor) -> Tensor:
-            raw = draw({"encode": self._ready(x)})
-            z, spread = self.model.centre(raw), self.model.spread(raw)
-            z = z if spread is None else self._drawn_code(z, spread, generator)
-            return self.posterior.likelihood.distribution(draw({"decode": z})).mean
+            f = self._pass(draw, self._ready(x), 1, generator)[1][0]
+            return self.posterior.likelihood.distribution(f).mean
 
         for draw in self._always(samples, generator):
             yield partial(reconstruct, draw)

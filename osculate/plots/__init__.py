@@ -3,9 +3,11 @@
 from osculate.plots.adapted import adapted as adapted
 from osculate.plots.against_map import against_map as against_map
 from osculate.plots.dots import dots as dots
-from osculate.plots.entropy import entropy_histograms as entropy_histograms
 from osculate.plots.evidence import evidence_of_widths as evidence_of_widths
 from osculate.plots.functions import Draws as Draws, function_draws as function_draws
+from osculate.plots.histograms import entropy_histograms as entropy_histograms, score_histograms as score_histograms
+from osculate.plots.images import image_grid as image_grid, reconstructions as reconstructions
+from osculate.plots.latent import LatentMap as LatentMap, latent_map as latent_map
 from osculate.plots.learned_precisions import learned_precisions as learned_precisions
 from osculate.plots.least_sure import least_sure as least_sure
 from osculate.plots.logistic import logistic_planes as logistic_planes
@@ -14,6 +16,7 @@ from osculate.plots.matrices import matrices as matrices
 from osculate.plots.predictives import Predictives as Predictives, predictives as predictives
 from osculate.plots.regression import Band as Band, regression_bands as regression_bands
 from osculate.plots.reliability import reliability_diagram as reliability_diagram
+from osculate.plots.roc import roc_curves as roc_curves
 from osculate.plots.samples import error_curves as error_curves
 from osculate.plots.scaling import scaling as scaling
 from osculate.plots.structures import band_grid as band_grid

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from osculate.plots.images import picture
 from osculate.plots.style import BLUE, INK, ORANGE, panels, title
 
 
@@ -43,16 +44,10 @@ def least_sure(
     for ax in axes.flat:
         ax.axis("off")
     for ax, index in zip(axes.flat, chosen, strict=False):
-        _image(ax, images[index])
+        picture(ax, images[index], (float(images[index].min()), float(images[index].max())))
         _words(ax, int(targets[index]), {name: p[index] for name, p in probabilities.items()}, classes)
     title(figure, f"The {len(chosen)} test images the model is least sure of")
     return figure
-
-
-def _image(ax: Axes, image: np.ndarray) -> None:
-    pixels = np.moveaxis(image, 0, -1).squeeze()
-    low, high = float(pixels.min()), float(pixels.max())
-    ax.imshow((pixels - low) / ((high - low) or 1.0), cmap="gray_r", interpolation="nearest")
 
 
 def _words(ax: Axes, target: int, probabilities: Mapping[str, np.ndarray], classes: Sequence[str]) -> None:

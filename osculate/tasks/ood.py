@@ -5,18 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution
 
 from osculate import metrics
-from osculate.posteriors import Gaussian
-from osculate.predictive import functional_variance
-from osculate.registry import lookup
-from osculate.tasks._predictions import in_closed_form, predictions
+from osculate.autoencoders import Representation
+from osculate.tasks._predicted import Predictives
+from osculate.tasks._represented import Representations
+from osculate.tasks._scored import Views
 
-#: A score of each input; the higher, the more likely out of distribution.
-Score = Callable[[Any, Tensor, Distribution], Tensor]
+#: Numbers by name of the set and of the score.
+Table = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,67 +26,26 @@ class OODRecord:
         outside: scores of the others, by name of the set and of the score.
         auroc: how well each score tells the two apart, by name of the set and of the score: 0.5 is chance, 1
             perfect.
+        auprc: the same by average precision, outside the positive class; chance is their share of all inputs.
+        auroc_error: standard errors of ``auroc`` over new draws of the inputs.
+        auprc_error: standard errors of ``auprc``.
     """
 
     inside: Mapping[str, Tensor]
     outside: Mapping[str, Mapping[str, Tensor]]
-    auroc: Mapping[str, Mapping[str, float]]
+    auroc: Table
+    auprc: Table
+    auroc_error: Table
+    auprc_error: Table
 
     def metrics(self) -> dict[str, float]:
-        """Every AUROC under the name ``auroc/<set>/<score>``."""
-        return {f"auroc/{name}/{score}": v for name, scores in self.auroc.items() for score, v in scores.items()}
-
-
-def entropy(q: Any, x: Tensor, predictive: Distribution) -> Float[Tensor, " N"]:
-    """Entropy of the predictive in nats, summed over outputs: 0 for a sure class, log C for no idea.
-
-    Raises:
-        ValueError: the predictive has no entropy in closed form.
-    """
-    found = in_closed_form(predictive.entropy)
-    if found is None:
-        raise ValueError(
-            f"the predictive, a {type(predictive).__name__}, has no entropy in closed form: take the score"
-            " 'functional_variance' of a Laplace posterior instead, or via='linearised' where the likelihood is"
-            " Gaussian"
-        )
-    return found.reshape(len(x), -1).sum(1)
-
-
-def max_probability(q: Any, x: Tensor, predictive: Distribution) -> Float[Tensor, " N"]:
-    """One minus the probability of the most probable class (of all outputs together, where there are
-    several).
-
-    Raises:
-        ValueError: the predictive is not one of classes.
-    """
-    if isinstance(predictive, Categorical):
-        top = predictive.probs.amax(-1)
-    elif isinstance(predictive, Bernoulli):
-        top = torch.maximum(predictive.probs, 1 - predictive.probs)
-    else:
-        raise ValueError(
-            f"the score 'max_probability' needs classes, but the predictive is a {type(predictive).__name__}; use"
-            " 'entropy' or 'functional_variance'"
-        )
-    return 1 - top.reshape(len(x), -1).prod(1)
-
-
-def total_variance(q: Any, x: Tensor, predictive: Distribution) -> Float[Tensor, " N"]:
-    """Trace of the covariance of the network's outputs f(x) under the posterior, without observation noise.
-
-    Raises:
-        TypeError: the posterior has no functional variance: a point has none.
-    """
-    return functional_variance(_posterior(q), x, diagonal=True).flatten(1).sum(1)
-
-
-#: Scores by name.
-SCORES: Mapping[str, Score] = {
-    "entropy": entropy,
-    "max_probability": max_probability,
-    "functional_variance": total_variance,
-}
+        """Every AUROC and AUPRC under the names ``auroc/<set>/<score>`` and ``auprc/<set>/<score>``."""
+        return {
+            f"{kind}/{name}/{score}": value
+            for kind, table in (("auroc", self.auroc), ("auprc", self.auprc))
+            for name, scores in table.items()
+            for score, value in scores.items()
+        }
 
 
 def ood(
@@ -97,78 +54,126 @@ def ood(
     outside: Tensor | Mapping[str, Tensor],
     *,
     scores: Sequence[str] | None = None,
+    train: Tensor | None = None,
+    samples: int = 100,
+    generator: torch.Generator | None = None,
     batch_size: int = 500,
     progress: bool = False,
     **predict_options: Any,
 ) -> OODRecord:
-    """Score inputs from inside and outside the training distribution, and measure how well each score
+    r"""Score inputs from inside and outside the training distribution, and measure how well each score
     separates them.
 
+    By a predictive: ``entropy``, ``max_probability`` (one minus it), ``functional_variance`` (the trace of the
+    covariance of the outputs).
+
+    By an autoencoder with networks θ_s: ``nll`` (-log p(x), the mean density over networks), ``typicality``
+    (\|-log p(x) - E_train[-log p]\|), ``waic`` (-E_s log p_s + var_s log p_s), ``disagreement`` (Σ_s w_s² with
+    w_s ∝ p(x|θ_s), one over the effective number of networks), ``latent_deviation`` and ``output_deviation`` (standard
+    deviations of code and image by weights and codes, summed). One set of networks scores all data.
+    [nalisnick2019typicality, choi2018waic, daxberger2019]
+
+    By the input alone: ``mean_pixel``, the baseline.
+
     Args:
-        q: anything that ``osculate.predict`` takes.
+        q: anything that ``osculate.predict`` takes, or an ``osculate.autoencoders.Representation``.
         inside: in-distribution inputs (N, …), from the test part.
         outside: other inputs (M, …), or several such sets by name.
-        scores: keys of :data:`SCORES`; None takes all that this posterior and its likelihood have (a point
-            has no functional variance, real-valued targets no most probable class, a mixture and counts no entropy
-            in closed form).
-        batch_size: rows at a time.
+        scores: names of scores; None takes all that this posterior and its likelihood have (a point has no functional
+            variance, real-valued targets no most probable class, a mixture and counts no entropy in closed form, a
+            single network no spread), and ``mean_pixel`` for autoencoders only.
+        train: training inputs, which ``typicality`` needs.
+        samples: S, networks drawn where any are.
+        generator: for the draws.
+        batch_size: rows at a time; for autoencoders fewer where the images of all networks would take more than 256
+            MiB.
         progress: whether to show a progress bar.
         **predict_options: passed to ``osculate.predict``, for example ``link="probit"``.
 
     Raises:
-        ValueError: an unknown score, an empty set, a score that does not fit the likelihood, or no score that does.
-        TypeError: the functional variance of a posterior that has none.
+        ValueError: an unknown score, an empty set, values that are not finite, a score that does not fit the
+            likelihood or has no spread, no score that fits, or ``typicality`` without ``train``.
+        TypeError: the functional variance of a posterior that has none; options that this kind of model does not take.
+
+    Cost: for an autoencoder, S networks for each batch.
 
     >>> import osculate as osc
     >>> q = osc.posteriors.Point(torch.nn.Linear(2, 3), osc.likelihoods.Categorical())
-    >>> ood(q, torch.randn(5, 2), torch.randn(5, 2)).metrics().keys()
-    dict_keys(['auroc/outside/entropy', 'auroc/outside/max_probability'])
+    >>> ood(q, torch.randn(5, 2), torch.randn(5, 2)).auroc["outside"].keys()
+    dict_keys(['entropy', 'max_probability'])
+    >>> from osculate.autoencoders import Autoencoder, Representation
+    >>> net = Autoencoder(torch.nn.Linear(6, 2), torch.nn.Linear(2, 6))
+    >>> r = Representation(osc.posteriors.Point(net, osc.likelihoods.Gaussian(0.5)))
+    >>> x = torch.randn(9, 6)
+    >>> ood(r, x[:5], x[5:], train=x).auroc["outside"].keys()
+    dict_keys(['nll', 'typicality', 'mean_pixel'])
     """
     others = {"outside": outside} if isinstance(outside, Tensor) else dict(outside)
-    if not others:
-        raise ValueError("there is no set of outside inputs to tell apart; pass a tensor, or tensors by name")
-    wanted = _default_scores(q, inside, predict_options) if scores is None else tuple(scores)
-    chosen = {name: lookup("score", name, SCORES) for name in wanted}
-    found = {
-        name: _scored(q, x, chosen, batch_size, progress, name, predict_options)
-        for name, x in {"": inside, **others}.items()
-    }
-    within = found.pop("")
-    auroc = {
-        name: {score: metrics.auroc(within[score], values[score]) for score in chosen} for name, values in found.items()
-    }
-    return OODRecord(within, found, auroc)
-
-
-def _scored(
-    q: Any, x: Tensor, scores: Mapping[str, Score], batch_size: int, progress: bool, name: str, options: dict[str, Any]
-) -> dict[str, Tensor]:
-    """Every score of every input, on the CPU."""
-    pieces: dict[str, list[Tensor]] = {score: [] for score in scores}
-    rows = (x, torch.zeros(len(x)))  # no target is needed
-    for predictive, part, _ in predictions(q, rows, batch_size, progress, f"scoring {name or 'inside'}", options):
-        for score, function in scores.items():
-            pieces[score].append(function(q, part, predictive).cpu())
-    return {score: torch.cat(values) for score, values in pieces.items()}
-
-
-def _default_scores(q: Any, inside: Tensor, options: dict[str, Any]) -> tuple[str, ...]:
-    (predictive, _, _), *_ = predictions(q, (inside[:2], torch.zeros(len(inside[:2]))), 2, False, "", options)
-    fitting = {
-        "entropy": in_closed_form(predictive.entropy) is not None,
-        "max_probability": isinstance(predictive, Categorical | Bernoulli),
-        "functional_variance": isinstance(_posterior(q), Gaussian),
-    }
-    if not any(fitting.values()):
-        raise ValueError(
-            f"none of the scores {', '.join(map(repr, SCORES))} fits: the predictive, a {type(predictive).__name__},"
-            f" has no entropy in closed form and no classes, and a {type(_posterior(q)).__name__} no functional"
-            " variance. Fit a Laplace posterior, or compare a score of your own, such as the variance of"
-            " osc.predict(q, x), by osc.metrics.auroc"
+    _require_inputs(inside, others, train)
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row")
+    views: Views
+    if isinstance(q, Representation):
+        if predict_options:
+            raise TypeError(
+                f"{', '.join(map(repr, predict_options))}: options of osc.predict, which an autoencoder's"
+                " Representation is not scored by; leave them out"
+            )
+        _require_one_shape(inside, others, train)
+        views = Representations(q, train, samples, generator, batch_size, progress)
+    elif train is not None:
+        raise TypeError(
+            f"train= is for the scores of an osc.autoencoders.Representation, not of a {type(q).__name__}: leave it out"
         )
-    return tuple(name for name, fits in fitting.items() if fits)
+    else:
+        views = Predictives(q, batch_size, progress, {"samples": samples, "generator": generator, **predict_options})
+    chosen = views.scores(scores, inside)
+    within = views.scored(inside, chosen, "scoring inside")
+    found = {name: views.scored(x, chosen, f"scoring {name}") for name, x in others.items()}
+    return _compared(within, found)
 
 
-def _posterior(q: Any) -> Any:
-    """The posterior itself, where the result of a training was given."""
-    return getattr(q, "posterior", q)
+def _compared(inside: dict[str, Tensor], outside: dict[str, dict[str, Tensor]]) -> OODRecord:
+    def table(measure: Callable[[Tensor, Tensor], float]) -> Table:
+        return {
+            name: {s: measure(inside[s], values) for s, values in scores.items()} for name, scores in outside.items()
+        }
+
+    return OODRecord(
+        inside,
+        outside,
+        auroc=table(metrics.auroc),
+        auprc=table(metrics.auprc),
+        auroc_error=table(metrics.auroc_error),
+        auprc_error=table(metrics.auprc_error),
+    )
+
+
+def _named(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None) -> dict[str, Tensor]:
+    """Every set by the words of an error."""
+    named = {"inside": inside} | {f"outside set {name!r}": x for name, x in outside.items()}
+    return named if train is None else {**named, "train": train}
+
+
+def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None) -> None:
+    if not outside:
+        raise ValueError("there is no set of outside inputs to tell apart; pass a tensor, or tensors by name")
+    for words, x in _named(inside, outside, train).items():
+        if not len(x):
+            raise ValueError(f"the {words} is empty: pass at least one input, or leave the set out")
+        wrong = ~x.isfinite()
+        if bool(wrong.any()):
+            row = int(wrong.flatten(1).any(1).nonzero()[0]) if x.ndim > 1 else int(wrong.nonzero()[0])
+            raise ValueError(
+                f"row {row} of the {words} holds {x[wrong][0].item()}: scores need finite inputs; drop such rows, or"
+                " fill in what is missing"
+            )
+
+
+def _require_one_shape(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None) -> None:
+    for words, x in _named(inside, outside, train).items():
+        if x.shape[1:] != inside.shape[1:]:
+            raise ValueError(
+                f"the inputs of the {words} have shape {tuple(x.shape[1:])}, those of inside"
+                f" {tuple(inside.shape[1:])}: resize them to one shape"
+            )

@@ -1,7 +1,8 @@
 """Codes and images of drawn networks: one interface for all posteriors, and variances that add up."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -119,9 +120,51 @@ def test_the_bound_of_a_linear_vae_is_below_the_density_and_its_training_raises_
     assert exact - after < 0.3
 
 
+@pytest.mark.parametrize("name", ["point", "vae", "vae, laplace", "ensemble", "diag"])
+@pytest.mark.filterwarnings("ignore:networks sampled")
+def test_decoded_codes_are_the_images_of_each_network(name: str) -> None:
+    r, z = Representation(posterior(name)), torch.randn(5, 2).double()
+    image = r.decode(z, 4, torch.Generator().manual_seed(1))
+    networks = list(r._draws(4, torch.Generator().manual_seed(1)))
+    torch.testing.assert_close(image.samples, torch.stack([one({"decode": z}) for one in networks]))
+    assert image.outputs.shape == (len(networks), 1, 5, 1, 4, 4)
+    torch.testing.assert_close(image.weight_variance, image.samples.var(0, correction=0))
+    assert not image.latent_variance.any()
+
+
+@pytest.mark.parametrize("name", ["point", "vae", "vae, laplace", "ensemble", "dropout", "diag"])
+@pytest.mark.filterwarnings("ignore:networks sampled")
+def test_codes_and_images_come_from_the_same_networks(name: str) -> None:
+    r, x = Representation(posterior(name)), images(5)
+    code, image = r.represent(x, samples=3, generator=torch.Generator().manual_seed(2))
+    again = r.reconstruct(x, samples=3, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(image.outputs, again.outputs)
+    if name in ("ensemble", "diag"):
+        decoded = torch.stack([f({"decode": z}) for f, z in zip(_networks(r), code.samples, strict=True)])
+        torch.testing.assert_close(image.samples, decoded)
+    if name not in ("dropout",):
+        torch.testing.assert_close(code.samples[0], next(_networks(r))({"encode": x})[:, :2])
+
+
+def _networks(r: Representation) -> Iterator[Callable[[Any], Tensor]]:
+    generator = torch.Generator().manual_seed(2)
+    if isinstance(r.model, VAE):
+        torch.randint(2**62, (), generator=generator)  # the seed of the codes
+    return r._draws(3, generator)
+
+
+@pytest.mark.filterwarnings("ignore:networks sampled")
+def test_how_many_inputs_come_changes_no_weights() -> None:
+    r, x = Representation(posterior("vae, laplace")), images(5)
+    many, few = (r.represent(part, 3, 2, torch.Generator().manual_seed(2))[0] for part in (x, x[:2]))
+    torch.testing.assert_close(many.samples[:, :2], few.samples)
+
+
 def calls() -> list[tuple[Callable[[], object], type[Exception], str]]:
     net, x = network(), images()
     plain = Representation(osc.posteriors.Point(net, LIKELIHOOD))
+    trained = Representation(osc.posteriors.Point(net, LIKELIHOOD))
+    trained.encode(x)
     bad = torch.full_like(x, torch.nan)
     return [
         (lambda: net(x, encode=x), ValueError, "one of them, not 2"),
@@ -134,10 +177,12 @@ def calls() -> list[tuple[Callable[[], object], type[Exception], str]]:
         (lambda: plain.reconstruct(bad), ValueError, "NaN or infinite"),
         (lambda: plain.encode(x, samples=0), ValueError, "at least one sample"),
         (lambda: plain.generate(2), ValueError, "codes=x"),
+        (lambda: trained.decode(torch.zeros(3, 4)), ValueError, r"shape \(3, 4\).*\(N, 2\)"),
+        (lambda: plain.decode(torch.full((3, 2), torch.inf)), ValueError, "infinite"),
     ]
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(12))
 def test_what_makes_no_sense_is_refused(number: int) -> None:
     call, kind, words = calls()[number]
     with pytest.raises(kind, match=words):

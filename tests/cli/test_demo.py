@@ -115,6 +115,7 @@ def test_scores_show_their_standard_error() -> None:
 
 def test_tables_leave_out_what_has_no_heading() -> None:
     row = {"auroc/noise/entropy": 1, "mce": 2, "nll": 3, "accuracy": 4, "auroc/noise/max_probability": 5}
+    row["auprc/noise/entropy"] = 6
     assert columns({"MAP": row}) == {"accuracy": "accuracy ↑", "nll": "NLL ↓", "auroc/noise/entropy": "AUROC, noise ↑"}
 
 

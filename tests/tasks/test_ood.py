@@ -38,7 +38,8 @@ def test_scores_are_those_of_the_predictive(q: Any) -> None:
 def test_auroc_compares_each_set_with_the_inside(q: Any) -> None:
     record = ood(q, INSIDE, {"far": OUTSIDE, "same": INSIDE})
     assert set(record.metrics()) == {
-        f"auroc/{name}/{score}"
+        f"{kind}/{name}/{score}"
+        for kind in ("auroc", "auprc")
         for name in ("far", "same")
         for score in ("entropy", "max_probability", "functional_variance")
     }
@@ -46,6 +47,10 @@ def test_auroc_compares_each_set_with_the_inside(q: Any) -> None:
         assert value == pytest.approx(0.5), score
         far = metrics.auroc(record.inside[score], record.outside["far"][score])
         assert record.auroc["far"][score] == pytest.approx(far)
+        pair = record.inside[score], record.outside["far"][score]
+        assert record.auprc["far"][score] == record.metrics()[f"auprc/far/{score}"] == metrics.auprc(*pair)
+        assert record.auroc_error["far"][score] == metrics.auroc_error(*pair) > 0
+        assert record.auprc_error["far"][score] == metrics.auprc_error(*pair) > 0
 
 
 def test_the_variance_grows_away_from_the_data(q: Any) -> None:
@@ -131,7 +136,10 @@ def test_certain_predictions_have_no_entropy_and_no_nan() -> None:
         (lambda q: ood(q, INSIDE, OUTSIDE, scores=("entropie",)), ["'entropie'", "'entropy'"]),
         (lambda q: ood(q, INSIDE, {}), ["no set"]),
         (lambda q: ood(q, INSIDE, OUTSIDE[:0], scores=("entropy",)), ["empty"]),
-        (lambda q: ood(q, INSIDE, OUTSIDE / 0), ["inf"]),
+        (lambda q: ood(q, INSIDE, OUTSIDE / 0), ["row 0", "'outside'", "inf"]),
+        (lambda q: ood(q, INSIDE[:0], OUTSIDE), ["inside is empty"]),
+        (lambda q: ood(q, INSIDE, {"a": OUTSIDE, "b": OUTSIDE[:0]}), ["'b' is empty"]),
+        (lambda q: ood(q, INSIDE, OUTSIDE, batch_size=0), ["batch_size is 0"]),
     ],
 )
 def test_what_cannot_be_scored_is_explained(q: Any, call: Any, words: list[str]) -> None:

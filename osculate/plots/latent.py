@@ -1,0 +1,114 @@
+"""Two-dimensional codes of data over how unsure the decoder is, one panel for each method."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from osculate.plots.style import INK, panels, title
+
+# points of any colour stand out on it
+_HEAT = LinearSegmentedColormap.from_list("sure to unsure", ["white", "#8F8F8F"])
+
+
+@dataclass(frozen=True, eq=False)
+class LatentMap:
+    """One panel of :func:`latent_map`.
+
+    Args:
+        codes: of the data (N, 2).
+        axes: the grid's values of the first latent coordinate (G1,) and of the second (G2,).
+        deviation: of the images that the grid's codes are decoded to, for example Σ σ over pixels, (G2, G1); rows run
+            along the second coordinate.
+    """
+
+    codes: np.ndarray
+    axes: tuple[np.ndarray, np.ndarray]
+    deviation: np.ndarray
+
+
+def latent_map(
+    maps: Mapping[str, LatentMap],
+    labels: np.ndarray,
+    classes: Sequence[str],
+    quantity: str = "standard deviation of the decoded image",
+    heading: str = "Where the codes lie, and how unsure the decoder is there",
+    shared: bool = True,
+) -> Figure:
+    """Codes as points coloured by class, over the deviation of the decoder from white (sure) to grey.
+
+    Args:
+        maps: by method.
+        labels: classes (N,) of the data, from 0.
+        classes: names.
+        quantity: the words of the colour bar.
+        heading: the figure's sentence.
+        shared: one scale of deviations for all methods; else one for each, where they differ by much.
+
+    Raises:
+        ValueError: there is no map, codes that are not two-dimensional or not as many as labels, or a map that is not
+            on its grid.
+    """
+    if not maps:
+        raise ValueError("no latent map to draw: pass at least one, by method.")
+    for name, one in maps.items():
+        shape = (len(one.axes[1]), len(one.axes[0]))
+        if one.deviation.shape != shape:
+            raise ValueError(f"the deviations of {name!r} have shape {one.deviation.shape}, the grid {shape}.")
+        if one.codes.shape != (len(labels), 2):
+            raise ValueError(f"the codes of {name!r} have shape {one.codes.shape}, not {(len(labels), 2)}.")
+    figure, grid = panels(1, len(maps), 4.1, 4.3)
+    tops = {name: float(one.deviation.max()) for name, one in maps.items()}
+    for ax, (name, one) in zip(grid[0], maps.items(), strict=True):
+        top = (max(tops.values()) if shared else tops[name]) or 1.0  # nothing is random: all white
+        image = ax.pcolormesh(
+            *one.axes, one.deviation, cmap=_HEAT, vmin=0, vmax=top, shading="gouraud", rasterized=True
+        )
+        _points(ax, one.codes, labels, classes)
+        ax.set_xlim(one.axes[0][0], one.axes[0][-1])
+        ax.set_ylim(one.axes[1][0], one.axes[1][-1])
+        ax.set_title(name, fontsize=10, color=INK, loc="left")
+        ax.set_xlabel("latent coordinate 1", fontsize=9)
+        ax.grid(False)
+        if not shared or ax is grid[0, -1]:
+            bar = figure.colorbar(image, ax=grid if shared else ax, location="right", shrink=0.95)
+            bar.set_label(quantity, fontsize=8)
+            bar.ax.tick_params(labelsize=8)
+    grid[0, 0].set_ylabel("latent coordinate 2", fontsize=9)
+    handles, names = grid[0, 0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=min(10, len(names)),
+        fontsize=8,
+        frameon=False,
+        markerscale=2.5,
+    )
+    title(figure, heading)
+    return figure
+
+
+def _points(ax: Axes, codes: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
+    tints = list(matplotlib.colormaps["tab10" if len(classes) <= 10 else "tab20"].colors)  # type: ignore[attr-defined]
+    tints[7] = INK  # in place of a grey
+    for number, name in enumerate(classes):
+        chosen, tint = codes[labels == number], tints[number % len(tints)]
+        if not len(chosen):
+            continue
+        ax.plot(*chosen.T, "o", color=tint, markersize=3.2, markeredgecolor="white", markeredgewidth=0.3, label=name)
+        ax.annotate(
+            name,
+            np.median(chosen, 0),
+            ha="center",
+            va="center",
+            fontsize=10,
+            weight="bold",
+            color=tint,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )
