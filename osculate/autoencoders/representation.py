@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE, Autoencoder
-from osculate.autoencoders.drawn import Encoding, Reconstruction
-from osculate.likelihoods import drawn_on
+from osculate.autoencoders.drawn import Encoding, Reconstruction, noisy
 from osculate.posteriors import Gaussian, Sampled
 from osculate.posteriors._base import as_posterior
 from osculate.predictive.drawn import warn_if_far_worse
@@ -75,7 +74,11 @@ class Representation:
 
     @torch.no_grad()
     def encode(
-        self, x: Float[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
+        self,
+        x: Float[Tensor, "N *D"],
+        samples: int = 100,
+        generator: torch.Generator | None = None,
+        batch_size: int | None = None,
     ) -> Encoding:
         """The codes of some data.
 
@@ -83,6 +86,7 @@ class Representation:
             x: inputs.
             samples: S, networks drawn; one draw serves all inputs.
             generator: for the draws.
+            batch_size: inputs at a time; by default all at once.
 
         Returns:
             The distribution of the codes, with its variance by weights and by the encoder.
@@ -93,7 +97,8 @@ class Representation:
         Cost: S forward passes of the encoder.
         """
         x = self._ready(x)
-        raw = [draw({"encode": x}) for draw in self._draws(samples, generator)]
+        parts = x.split(batch_size or len(x))
+        raw = [torch.cat([draw({"encode": part}) for part in parts]) for draw in self._draws(samples, generator)]
         spreads = [spread for z in raw if (spread := self.model.spread(z)) is not None]
         return Encoding(torch.stack([self.model.centre(z) for z in raw]), torch.stack(spreads) if spreads else None)
 
@@ -133,14 +138,9 @@ class Representation:
             if spread is None:
                 found.append(draw({"decode": self.model.centre(raw)}).unsqueeze(0))
             else:
-                every = [self._drawn_code(self.model.centre(raw), spread, generator) for _ in range(codes)]
+                every = [noisy(self.model.centre(raw), spread, generator) for _ in range(codes)]
                 found.append(torch.stack([draw({"decode": z}) for z in every]))
         return Reconstruction(torch.stack(found), self.posterior.likelihood)
-
-    @staticmethod
-    def _drawn_code(mean: Tensor, variance: Tensor, generator: torch.Generator | None) -> Tensor:
-        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=drawn_on(mean, generator))
-        return mean + variance.sqrt() * noise.to(mean.device)
 
     def networks(
         self, samples: int, generator: torch.Generator | None = None
@@ -158,7 +158,7 @@ class Representation:
         def reconstruct(draw: Callable[[Any], Tensor], x: Tensor) -> Tensor:
             raw = draw({"encode": self._ready(x)})
             z, spread = self.model.centre(raw), self.model.spread(raw)
-            z = z if spread is None else self._drawn_code(z, spread, generator)
+            z = z if spread is None else noisy(z, spread, generator)
             return self.posterior.likelihood.distribution(draw({"decode": z})).mean
 
         for draw in self._always(samples, generator):
