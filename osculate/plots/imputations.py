@@ -54,7 +54,7 @@ def imputations(
         _show(column[0], truth[n], ~np.isnan(truth[n]), low, high)
         _show(column[1], truth[n], seen[n], low, high)
         _show(column[2], mean[n], np.ones_like(seen[n]), low, high)
-        _show(column[3], deviation[n], np.ones_like(seen[n]), 0, top, "Blues")
+        _show(column[3], deviation[n], np.ones_like(seen[n]), 0.0, top, "Blues")
         for ax, s in zip(
             column[4:], _order(images[:, n], None if predicted is None else predicted[:, n]), strict=False
         ):
@@ -63,16 +63,18 @@ def imputations(
                 kind, count = int(predicted[s, n]), int((predicted[:, n] == predicted[s, n]).sum())
                 name = str(kind) if classes is None else classes[kind]
                 ax.set_xlabel(f"{name} ({count} of {len(images)})", fontsize=7.5, color=INK, labelpad=2)
-    words = ["truth", "observed\n(hatched: hidden)", f"mean of\n{len(images)} draws", f"deviation\n(dark: {top:.2g})"]
-    words += [f"draw\n{_ordinal(s, predicted is not None)}" for s in range(shown)]
+    words = [
+        "truth",
+        "observed\n(hatched: hidden)",
+        f"mean of\n{len(images)} draws",
+        f"standard\ndeviation\n(darkest: {top:.2g})",
+    ]
+    note = "" if predicted is None else "\n(class it is taken\nfor, how often)"
+    words += [f"draw {s + 1}{'' if s else note}" for s in range(shown)]
     for ax, word in zip(axes[:, 0], words, strict=True):
         ax.set_ylabel(word, fontsize=8.5, color=INK, rotation=0, ha="right", va="center", labelpad=6)
     title(figure, heading)
     return figure
-
-
-def _ordinal(number: int, classed: bool) -> str:
-    return f"{number + 1}" + ("\n(class: share)" if classed and number == 0 else "")
 
 
 def _order(images: np.ndarray, predicted: np.ndarray | None) -> list[int]:
