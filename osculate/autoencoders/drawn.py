@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution
 
-from osculate.likelihoods import Likelihood
+from osculate.likelihoods import Likelihood, drawn_on
 
 
 class Encoding(Distribution):
@@ -52,6 +52,15 @@ class Encoding(Distribution):
         if self._spread is None:
             return z
         return z + _taken(self._spread, which).sqrt() * torch.randn_like(z)
+
+    def codes(self, samples: int, generator: torch.Generator | None = None) -> Float[Tensor, "S N K"]:
+        """One code of every datum from each of S networks, from the first again where there are fewer.
+
+        Unlike :meth:`sample`, the codes of one draw share their network.
+        """
+        which = torch.arange(samples, device=self.samples.device) % len(self.samples)
+        z = self.samples[which]
+        return z if self._spread is None else noisy(z, self._spread[which], generator)
 
     def __repr__(self) -> str:
         return f"Encoding(samples={len(self.samples)}, N={self.samples.shape[1]}, K={self.samples.shape[2]})"
@@ -125,6 +134,12 @@ class Reconstruction(Distribution):
     def __repr__(self) -> str:
         weights, codes, size = self.outputs.shape[:3]
         return f"Reconstruction(weights={weights}, codes={codes}, N={size}, D={tuple(self.event_shape)})"
+
+
+def noisy(mean: Tensor, variance: Tensor, generator: torch.Generator | None) -> Tensor:
+    """A draw from N(mean, diag variance)."""
+    noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=drawn_on(mean, generator))
+    return mean + variance.sqrt() * noise.to(mean.device)
 
 
 def _variance(draws: Tensor, dim: int) -> Tensor:

@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE, Autoencoder
-from osculate.autoencoders.drawn import Encoding, Reconstruction
-from osculate.likelihoods import drawn_on
+from osculate.autoencoders.drawn import Encoding, Reconstruction, noisy
 from osculate.posteriors import Gaussian, Sampled
 from osculate.posteriors._base import as_posterior
 from osculate.predictive.drawn import warn_if_far_worse
@@ -75,7 +74,11 @@ class Representation:
 
     @torch.no_grad()
     def encode(
-        self, x: Float[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
+        self,
+        x: Float[Tensor, "N *D"],
+        samples: int = 100,
+        generator: torch.Generator | None = None,
+        batch_size: int | None = None,
     ) -> Encoding:
         """The codes of some data.
 
@@ -83,6 +86,7 @@ class Representation:
             x: inputs.
             samples: S, networks drawn; one draw serves all inputs.
             generator: for the draws.
+            batch_size: inputs at a time; by default all at once.
 
         Returns:
             The distribution of the codes, with its variance by weights and by the encoder.
@@ -93,7 +97,10 @@ class Representation:
         Cost: S forward passes of the encoder.
         """
         x = self._ready(x)
-        return self._encoding([draw({"encode": x}) for draw in self._draws(samples, generator)])
+        parts = x.split(batch_size or len(x))
+        return self._encoding(
+            [torch.cat([draw({"encode": part}) for part in parts]) for draw in self._draws(samples, generator)]
+        )
 
     @torch.no_grad()
     def reconstruct(
@@ -193,7 +200,7 @@ class Representation:
         """What the encoder of one network gives, and the images of as many codes; of one where these are not random."""
         raw = draw({"encode": x})
         mean, spread = self.model.centre(raw), self.model.spread(raw)
-        every = [mean] if spread is None else [self._drawn_code(mean, spread, noise) for _ in range(codes)]
+        every = [mean] if spread is None else [noisy(mean, spread, noise) for _ in range(codes)]
         return raw, torch.stack([draw({"decode": z}) for z in every])
 
     def _code_noise(self, generator: torch.Generator | None) -> torch.Generator | None:
@@ -202,11 +209,6 @@ class Representation:
             return None
         on = torch.device("cpu") if generator is None else generator.device
         return torch.Generator(on).manual_seed(int(torch.randint(2**62, (), generator=generator, device=on)))
-
-    @staticmethod
-    def _drawn_code(mean: Tensor, variance: Tensor, generator: torch.Generator | None) -> Tensor:
-        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=drawn_on(mean, generator))
-        return mean + variance.sqrt() * noise.to(mean.device)
 
     def networks(
         self, samples: int, generator: torch.Generator | None = None

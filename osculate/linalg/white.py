@@ -30,8 +30,9 @@ def white(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) 
     size = torch.Size(shape).numel()
     if torch.device(device).type != "cpu" or dtype != torch.float32 or size < MANY:
         return torch.randn(*shape, dtype=dtype, device=device)
-    words = torch.empty(-(-size * BITS // 64), dtype=torch.int64).random_(-(2**63), None)
-    numbers = words.view(torch.uint16)[:size].to(torch.int32)
+    bits = torch.empty(-(-size * BITS // 64), dtype=torch.int64).random_(-(2**63), None).view(torch.uint16)
+    numbers = bits[:size].to(torch.int32)
+    del bits  # a large network is short of memory
     return quantiles().index_select(0, numbers).reshape(*shape)
 
 

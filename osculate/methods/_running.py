@@ -64,15 +64,10 @@ class Running(nn.Module, ABC):
             raise RuntimeError("the running curvature has seen no data yet.")
         return self._start
 
-    @property
-    def plan(self) -> Plan:
-        """The blocks of the network."""
-        return self._seen.plan
-
-    def _empty(self) -> Curvature:
+    def _empty(self, plan: Plan) -> Curvature:
         """The matrix before any data, on the device where the network is now."""
         network = self.network
-        return self.structure.zero(self.plan.specs, network.space, network.state_dtype, network.device)
+        return self.structure.zero(plan.specs, network.space, network.state_dtype, network.device)
 
     @torch.no_grad()
     def place(self, model: nn.Module, offset: Mapping[str, Tensor] | None = None) -> None:
@@ -117,8 +112,8 @@ class Running(nn.Module, ABC):
         """γ times the state so far and ``share`` times the curvature of a batch."""
 
     @abstractmethod
-    def of(self, num_data: int) -> Curvature:
-        """N Ḡ."""
+    def of(self, num_data: int, plan: Plan) -> Curvature:
+        """N Ḡ, for the blocks of a plan."""
 
     @abstractmethod
     def forget(self) -> None:
@@ -145,6 +140,8 @@ class RunningDiagonal(Running):
     def see(self, x: Inputs, y: Tensor) -> None:
         if self._start is None:
             super().see(x, y)
+            if isinstance(self.structure, ApproxDiag):  # which needs no blocks, and they take 8 bytes an entry
+                self._start = replace(self._seen, plan=replace(self._seen.plan, blocks=()))
             network = self.network
             values = torch.zeros(network.space.size, dtype=network.state_dtype, device=network.device)
             self.register_buffer("values", values)
@@ -159,7 +156,6 @@ class RunningDiagonal(Running):
         return isinstance(self.structure, ApproxDiag) and full and has_deterministic_layers(model)
 
     def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
-        self.forget()  # before the pass, which needs the room
         here = self._batch(*batch)
         diagonal = lambda f: output_diagonal(here, f) / len(here.y)  # noqa: E731
         f, squares = squared_pass(forward, theta, diagonal, ordinary_after=True)
@@ -185,8 +181,8 @@ class RunningDiagonal(Running):
         self.weight.fill_(1)
         self.forget()
 
-    def of(self, num_data: int) -> Curvature:
-        empty, values = self._empty(), self.values * (num_data / float(self.weight))
+    def of(self, num_data: int, plan: Plan) -> Curvature:
+        empty, values = self._empty(plan), self.values * (num_data / float(self.weight))
         blocks = []
         for block in empty.blocks:
             assert isinstance(block, DiagonalBlock)
@@ -220,18 +216,18 @@ class RunningBlocks(Running):
     def see(self, x: Inputs, y: Tensor) -> None:
         if self._start is None:
             super().see(x, y)
-            for name, tensor in self._empty().tensors().items():
+            for name, tensor in self._empty(self._seen.plan).tensors().items():
                 self.register_buffer(_buffer(name), tensor)
 
     def _add(self, batch: Observation, share: float) -> None:
-        fresh = self._empty()
+        fresh = self._empty(self._seen.plan)
         self.structure.add(fresh, batch)
         fresh.finish()
         for name, tensor in fresh.tensors().items():
             self.get_buffer(_buffer(name)).mul_(self.memory).add_(tensor, alpha=share)
 
-    def of(self, num_data: int) -> Curvature:
-        empty, scale = self._empty(), num_data / float(self.weight)
+    def of(self, num_data: int, plan: Plan) -> Curvature:
+        empty, scale = self._empty(plan), num_data / float(self.weight)
         return empty.with_tensors({name: self.get_buffer(_buffer(name)) * scale for name in empty.tensors()})
 
     def forget(self) -> None:
@@ -239,7 +235,7 @@ class RunningBlocks(Running):
 
     def _gaussian(self, factor: float, prior: Prior) -> PosteriorPrecision:
         if self._precision is None:
-            self._precision = self.of(1).precision(factor, prior)
+            self._precision = self.of(1, self._seen.plan).precision(factor, prior)
         return self._precision
 
     def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:

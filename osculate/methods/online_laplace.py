@@ -15,7 +15,7 @@ from osculate.inputs import Inputs, arguments
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._base import Method
-from osculate.methods._pass import some
+from osculate.methods._pass import observe, some
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
@@ -267,6 +267,7 @@ class OnlineLaplace(Method):
             return at(self._space.unflatten(theta)).unsqueeze(0)
         if self._due:
             if self.settings.at == "sample" and len(noise) == 1 and self.running.shares(self.model):
+                self.running.forget()  # the deviations, which will change: the pass can use the room
                 drawn = around(noise.pop())
                 return self.running.along(lambda: at(drawn), (x, y), drawn).unsqueeze(0)
             self.running.place(self.model, self._space.unflatten(noise[0]) if self.settings.at == "sample" else None)
@@ -333,7 +334,9 @@ class OnlineLaplace(Method):
             for name, value in self._given.statistics(network(x), y.to(network.device)).items():
                 statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
             size += len(y)
-        fit = Fit(self.running.of(size), self._given, statistics, size, self.running.plan, network, GGN.name)
+        assert first is not None
+        plan = observe(network, self._given, GGN(), first, None).plan
+        fit = Fit(self.running.of(size, plan), self._given, statistics, size, plan, network, GGN.name)
         return Gaussian(network, fit, self.likelihood, self.prior, first_data=first, data=data)
 
     def result(self) -> Gaussian:

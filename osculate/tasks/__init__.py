@@ -6,3 +6,12 @@ from osculate.tasks.calibration import (
     calibration as calibration,
 )
 from osculate.tasks.ood import OODRecord as OODRecord, ood as ood
+from osculate.tasks.imputation import (
+    ImputationRecord as ImputationRecord,
+    imputation as imputation,
+    lower_half as lower_half,
+)
+from osculate.tasks.semi_supervised import (
+    SemiSupervisedRecord as SemiSupervisedRecord,
+    semi_supervised as semi_supervised,
+)

@@ -117,7 +117,7 @@ def calibration(
             discrete = False
             pieces.append(_numbers(predictive, y))
     columns = [torch.cat(part) for part in zip(*pieces, strict=True)]
-    return _classification(columns, bins) if discrete else _regression(columns, target_scale)
+    return scored_classes(columns[0], columns[1], bins) if discrete else _regression(columns, target_scale)
 
 
 def reliability_bins(
@@ -156,8 +156,19 @@ def _classes(predictive: Categorical | Bernoulli, y: Tensor, counted: Tensor | N
     return log_probs.reshape(-1, log_probs.shape[-1]).double().cpu(), y.flatten().long().cpu()
 
 
-def _classification(columns: list[Tensor], bins: int) -> CalibrationRecord:
-    log_probs, targets = columns
+def scored_classes(
+    log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"], bins: int = metrics.BINS
+) -> CalibrationRecord:
+    """The record of probabilities that are known already.
+
+    Args:
+        log_probs: their logarithms, in double precision.
+        targets: the right classes.
+        bins: of the calibration errors and the reliability diagram.
+
+    Raises:
+        ValueError: no target, or one that is no class.
+    """
     if not len(targets):
         raise ValueError("every target is one that the likelihood ignores: there is no prediction to score")
     probs = log_probs.exp()

@@ -1,0 +1,67 @@
+"""How accuracy grows with the number of labelled images."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator, PercentFormatter
+
+from osculate.plots.style import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
+
+#: One number for each number of labels.
+Values = Sequence[float] | np.ndarray
+
+_TINTS = (BLUE, GREEN, PURPLE, YELLOW, INK, ORANGE, GREY)
+_MARKERS = "os^Dv<*"
+#: How far apart the points of two methods stand, as a factor, so that their bars do not cover one another.
+_STEP = 1.03
+
+
+def accuracy_against_labels(
+    labels: Sequence[int],
+    curves: Mapping[str, tuple[Values, Values]],
+    heading: str,
+    chance: float | None = None,
+) -> Figure:
+    """One curve a method, on a logarithmic axis of labels; bars are one standard error.
+
+    Args:
+        labels: labelled images of each class (L,).
+        curves: by method, mean accuracies (L,) and their standard errors (L,), NaN where there is none.
+        heading: the figure's sentence.
+        chance: the accuracy of guessing, a dashed line.
+
+    Raises:
+        ValueError: there is no curve, or one of another length.
+    """
+    if not curves or any(len(values) != len(labels) for pair in curves.values() for values in pair):
+        lengths = ", ".join(f"{name!r} {len(mean)}" for name, (mean, _) in curves.items()) or "none"
+        raise ValueError(f"curves of {len(labels)} accuracies and errors are needed, but there are: {lengths}.")
+    figure, axes = panels(1, 1, 6.4, 4.0)
+    ax = axes[0, 0]
+    if chance is not None:
+        ax.axhline(chance, color=GREY, linestyle="--", linewidth=1)
+        ax.annotate("chance", (labels[-1], chance), (0, 3), "data", "offset points", fontsize=8, color=GREY, ha="right")
+    tints = _tints(curves)
+    for index, (name, (mean, error)) in enumerate(curves.items()):
+        style: dict[str, Any] = {"color": tints[name], "marker": _MARKERS[index % len(_MARKERS)], "markersize": 5}
+        places = [number * _STEP ** (index - (len(curves) - 1) / 2) for number in labels]
+        ax.errorbar(places, mean, yerr=error, label=name, linewidth=1.4, capsize=2, elinewidth=1, **style)
+    ax.set_xscale("log")
+    ax.set_xticks(list(labels), labels=[str(number) for number in labels])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    ax.set_xlabel("labelled images of each class", fontsize=9)
+    ax.set_ylabel("test accuracy (bars: one standard error)", fontsize=9)
+    ax.legend(fontsize=8, frameon=False, loc="best")
+    title(figure, heading)
+    return figure
+
+
+def _tints(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each method: its own where it has one, else one that no other has taken."""
+    named = {name: COLOURS[name] for name in names if name in COLOURS}
+    free = cycle(tint for tint in _TINTS if tint not in named.values())
+    return {name: named.get(name) or next(free) for name in names}
