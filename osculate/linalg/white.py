@@ -7,22 +7,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-#: Bits of a draw, and numbers from which on a table is faster than computing.
-BITS, MANY = 16, 2**16
+#: Bits of a draw, numbers that one draw gives, and how many of them are asked for before a table is faster.
+BITS, WIDTH, MANY = 16, 8, 2**16
 
 
 def white(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) -> Float[Tensor, "..."]:
-    """Independent draws of N(0, 1).
+    """Draws of N(0, I).
 
-    Many numbers in single precision on a CPU are drawn from the 65,536 equally probable quantiles of N(0, 1), which
-    are scaled to variance one: symmetric, up to ±4.3, with a kurtosis of 2.999. Other draws are those of torch.
+    Many numbers in single precision on a CPU are drawn eight at a time, independently, from 65,536 equally probable
+    points of an eight-dimensional N(0, I): mean zero and covariance I exactly, marginals up to ±4.3 with a kurtosis of 3.
+    Other draws are those of torch.
 
     Args:
         shape: of the result.
         dtype: of the result.
         device: of the result.
 
-    Cost: two fifths of the time of ``torch.randn``.
+    Cost: an eighth of the time of ``torch.randn``.
 
     >>> white((3, 2), torch.float32, "cpu").shape
     torch.Size([3, 2])
@@ -30,15 +31,16 @@ def white(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) 
     size = torch.Size(shape).numel()
     if torch.device(device).type != "cpu" or dtype != torch.float32 or size < MANY:
         return torch.randn(*shape, dtype=dtype, device=device)
-    bits = torch.empty(-(-size * BITS // 64), dtype=torch.int64).random_(-(2**63), None).view(torch.uint16)
-    numbers = bits[:size].to(torch.int32)
-    del bits  # a large network is short of memory
-    return quantiles().index_select(0, numbers).reshape(*shape)
+    draws = -(-size // WIDTH)
+    bits = torch.empty(-(-draws * BITS // 64), dtype=torch.int64).random_(-(2**63), None).view(torch.uint16)
+    return points().index_select(0, bits[:draws].to(torch.int32)).reshape(-1)[:size].reshape(*shape)
 
 
 @cache
-def quantiles() -> Float[Tensor, "65536"]:
-    """The table."""
-    middles = (torch.arange(2**BITS, dtype=torch.double) + 0.5) / 2**BITS
-    values = torch.special.ndtri(middles)
-    return (values / values.square().mean().sqrt()).float()
+def points() -> Float[Tensor, "65536 8"]:
+    """The table: quantiles of a scrambled Sobol' sequence and their negatives, whitened."""
+    uniform = torch.quasirandom.SobolEngine(WIDTH, scramble=True, seed=0).draw(2 ** (BITS - 1), dtype=torch.double)
+    half = torch.special.ndtri(uniform.clamp(2.0**-17, 1 - 2.0**-17))
+    root = torch.linalg.cholesky(half.T @ half / len(half))
+    whitened = torch.linalg.solve_triangular(root, half.T, upper=False).T
+    return torch.cat([whitened, -whitened]).float()
