@@ -15,8 +15,8 @@ def white(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) 
     """Draws of N(0, I).
 
     Many numbers in single precision on a CPU are drawn eight at a time, independently, from 65,536 equally probable
-    points of an eight-dimensional N(0, I): mean zero and covariance I exactly, marginals up to ±4.3 with a kurtosis of 3.
-    Other draws are those of torch.
+    points of an eight-dimensional N(0, I): mean zero and covariance I exactly, marginals up to ±4.3 with a kurtosis of
+    3. Other draws are those of torch.
 
     Args:
         shape: of the result.

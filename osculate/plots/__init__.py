@@ -23,4 +23,5 @@ from osculate.plots.samples import error_curves as error_curves
 from osculate.plots.scaling import scaling as scaling
 from osculate.plots.structures import band_grid as band_grid
 from osculate.plots.style import save as save
+from osculate.plots.temperature import against_temperature as against_temperature
 from osculate.plots.subnetworks import subnetworks as subnetworks
