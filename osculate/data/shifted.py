@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.data.celeba import celeba
 from osculate.data.cifar import as_jpeg
 from osculate.data.dataset import Dataset, as_inputs
-from osculate.data.files import find, read_npz
 from osculate.data.mnist import FAMILY, test_part
 from osculate.data.request import Request
 
@@ -137,13 +137,8 @@ def _cifar(dataset: Dataset, request: Request) -> Shifted:
 
 def _faces(request: Request) -> Tensor:
     """Faces of CelebA, uint8 (N, 3, 32, 32): each pixel is the mean of 2 × 2 pixels of the copy at 64 × 64."""
-    path = find(
-        "celeba64/celeba64_test.npz",
-        request.folder,
-        describe="an .npz archive with X (n, 64, 64, 3); the terms of CelebA allow non-commercial research only",
-    )
-    faces = torch.from_numpy(read_npz(path, "X")[0][:LARGEST_CIFAR_PARTNER]).permute(0, 3, 1, 2)
-    return F.avg_pool2d(faces.float(), 2).round().byte()
+    faces = celeba("test", request.folder).images[:LARGEST_CIFAR_PARTNER]
+    return (255 * F.avg_pool2d(faces, 2)).round().byte()
 
 
 #: What makes the partners of each data set.

@@ -17,7 +17,7 @@ from osculate.evidence import maximise_evidence
 from osculate.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from osculate.methods import MAP, OnlineLaplace, OnlineUpdates, laplace
 from osculate.methods.online_laplace import PUBLISHED_MEMORY, PUBLISHED_TEMPERATURE
-from osculate.networks import mlp_coders
+from osculate.networks.coders import Coders, mlp_coders
 from osculate.posteriors import Dropout, Ensemble, Gaussian as Posterior, Point
 from osculate.reproduce._base import seeded
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
@@ -78,15 +78,22 @@ class Models:
 
     def __init__(self, training: Training, seed: int) -> None:
         self.training, self.seed = training, seed
-        self.dataset: Dataset = load(
-            training.data, train_size=training.train_size, validation_size=training.validation_size, seed=seed
-        )
+        self.dataset = self._load()
         self.train, self.validation = self.dataset.train[0], self.dataset.validation[0]
         self.test = self.dataset.test[0][: training.test_size]
-        told = {f.name: getattr(training, f.name) for f in fields(Training) if f.metadata.get("recorded", True)}
-        without = ("test_size", "members", "dropout", "every")  # a network does not depend on them
-        about = {name: value for name, value in told.items() if name not in without}
+        without = ("cells", "test_size", "members", "dropout", "every")  # a network does not depend on them
+        about = {f.name: getattr(training, f.name) for f in fields(Training) if f.name not in without} | self._more()
         self._about = sha256(json.dumps([seed, about]).encode()).hexdigest()[:10]
+
+    def _more(self) -> dict[str, Any]:
+        """What networks depend on beside the settings that all have."""
+        return {}
+
+    def _load(self) -> Dataset:
+        training = self.training
+        return load(
+            training.data, train_size=training.train_size, validation_size=training.validation_size, seed=self.seed
+        )
 
     @cached_property
     def outside(self) -> dict[str, Tensor]:
@@ -158,9 +165,10 @@ class Models:
         return OnlineLaplace(net, Gaussian(1.0), 1.0, settings, "diag", PUBLISHED_TEMPERATURE)
 
     def _network(self, outputs: int = 1, kind: type[Autoencoder] = Autoencoder) -> Autoencoder:
-        shape = self.dataset.input_shape
-        codes = 2 if kind is VAE else 1
-        return kind(*mlp_coders(shape, self.training.latent, self.training.hidden, outputs, codes))
+        return kind(*self._coders(outputs, 2 if kind is VAE else 1))
+
+    def _coders(self, outputs: int, codes: int) -> Coders:
+        return mlp_coders(self.dataset.input_shape, self.training.latent, self.training.hidden, outputs, codes)
 
     def _vae(self) -> Autoencoder:
         return self._network(kind=VAE)
