@@ -3,6 +3,7 @@
 from osculate.reproduce import (
     lae_figure5,
     lae_figure7,
+    lae_memory,
     lae_table1,
     linlap_adapted,
     linlap_images,
@@ -27,6 +28,7 @@ REGISTRY: dict[str, Reproduction] = {
         lae_table1,
         lae_figure5,
         lae_figure7,
+        lae_memory,
         linlap_mackay,
         linlap_uci,
         linlap_uci_gap,
