@@ -37,20 +37,26 @@ class Autoencoder(nn.Module):
         *,
         encode: Float[Tensor, "N *D"] | None = None,
         decode: Float[Tensor, "N K"] | None = None,
+        centre: Float[Tensor, "N *D"] | None = None,
     ) -> Tensor:
-        """The reconstruction of x; the code of ``encode``, or the image of the code ``decode``, where one is given.
+        """The reconstruction of x; what the encoder gives for ``encode``, the image of the code ``decode``, or the mean
+        code of ``centre``, where one is given.
 
         Raises:
-            ValueError: not exactly one of the three, a code that is no (N, K), or a reconstruction of another shape.
+            ValueError: not exactly one of the four, a code that is no (N, K), or a reconstruction of another shape.
         """
-        given = [value for value in (x, encode, decode) if value is not None]
+        given = [value for value in (x, encode, decode, centre) if value is not None]
         if len(given) != 1:
-            raise ValueError(f"an autoencoder is called with x, encode=x or decode=z, one of them, not {len(given)}.")
+            raise ValueError(
+                f"an autoencoder is called with x, encode=x, decode=z or centre=x, one of them, not {len(given)}."
+            )
         if decode is not None:
             return self.decoder(decode)
         z = self.code(given[0])
         if encode is not None:
             return z
+        if centre is not None:
+            return self.centre(z)
         found = self.decoder(self.centre(z))
         _require_fit(found, given[0])
         return found

@@ -14,6 +14,8 @@ from osculate.likelihoods import Likelihood, drawn_on
 class Encoding(Distribution):
     r"""q(z|x): an equally weighted mixture over S drawn weights, of points or of N(μ_s, σ²_s).
 
+    Of a linearised encoder it is a single normal (:meth:`normal`), whose spread holds the variance by weights too.
+
     .. math:: \operatorname{var} z = \underbrace{\operatorname{var}_s \mu_s}_{\text{weight}}
               + \underbrace{\operatorname{E}_s \sigma_s^2}_{\text{latent}}
 
@@ -34,6 +36,23 @@ class Encoding(Distribution):
         self.samples, self._spread = samples, spread
         self.weight_variance = _variance(samples, 0)
         self.latent_variance = torch.zeros_like(self.weight_variance) if spread is None else spread.mean(0)
+
+    @classmethod
+    def normal(
+        cls,
+        mean: Float[Tensor, "N K"],
+        weight_variance: Float[Tensor, "N K"],
+        latent_variance: Float[Tensor, "N K"],
+    ) -> "Encoding":
+        """A single component, N(mean, weight_variance + latent_variance): that of a linearised encoder.
+
+        >>> one = Encoding.normal(torch.zeros(3, 2), torch.ones(3, 2), torch.zeros(3, 2))
+        >>> one.variance[0], one.samples.shape
+        (tensor([1., 1.]), torch.Size([1, 3, 2]))
+        """
+        made = cls(mean.unsqueeze(0), (weight_variance + latent_variance).unsqueeze(0))
+        made.weight_variance, made.latent_variance = weight_variance, latent_variance
+        return made
 
     @property
     def mean(self) -> Float[Tensor, "N K"]:

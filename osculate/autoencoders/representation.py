@@ -11,9 +11,14 @@ from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE, Autoencoder
 from osculate.autoencoders.drawn import Encoding, Reconstruction, noisy
+from osculate.autoencoders.linearised import linear_encoding, linear_reconstruction, marginal_reconstruction
 from osculate.posteriors import Gaussian, Sampled
 from osculate.posteriors._base import as_posterior
 from osculate.predictive.drawn import warn_if_far_worse
+from osculate.registry import choose
+
+#: How codes and images can be had.
+WAYS = ("sampled", "linearised")
 
 
 class Representation:
@@ -51,8 +56,7 @@ class Representation:
 
     def _draws(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
         """Networks; the one at the mode where nothing is random."""
-        if samples < 1:
-            raise ValueError(f"at least one sample is needed, got samples={samples}.")
+        _require_some(samples=samples)
         if not isinstance(self.posterior, Sampled):
             yield self.posterior.network
             return
@@ -79,24 +83,44 @@ class Representation:
         samples: int = 100,
         generator: torch.Generator | None = None,
         batch_size: int | None = None,
+        *,
+        via: str = "sampled",
     ) -> Encoding:
-        """The codes of some data.
+        r"""The codes of some data.
+
+        With ``via="linearised"`` no network is drawn: the mean of the code is linear in the weights,
+
+        .. math:: \operatorname{var} z = \operatorname{diag}(J_e \Sigma J_e^\top) + \sigma^2(x)
+
+        exactly, with any structure of the posterior Σ. The variance σ² that a VAE's encoder gives is that at the mode.
 
         Args:
             x: inputs.
             samples: S, networks drawn; one draw serves all inputs.
             generator: for the draws.
             batch_size: inputs at a time; by default all at once.
+            via: "sampled", or "linearised" for a Gaussian posterior, where ``samples`` and ``generator`` do nothing.
 
         Returns:
-            The distribution of the codes, with its variance by weights and by the encoder.
+            The distribution of the codes (N, K), with its variance by weights and by the encoder; "linearised", a
+            normal one.
 
         Raises:
-            ValueError: no inputs, or inputs that are not finite.
+            TypeError: inputs that are not floating, or "linearised" with a posterior that is not Gaussian.
+            ValueError: no inputs, inputs that are not finite, an unknown ``via``.
 
-        Cost: S forward passes of the encoder.
+        Cost: S forward passes of the encoder. "linearised": one, and K backward passes without weight gradients.
+
+        >>> from osculate.autoencoders import Autoencoder, Representation
+        >>> x, net = torch.randn(30, 6), Autoencoder(nn.Linear(6, 2), nn.Linear(2, 6))
+        >>> q = osc.laplace(net, osc.likelihoods.Gaussian(0.5), (x, x), structure="kron", prior=1.0)
+        >>> Representation(q).encode(x, via="linearised").weight_variance.shape
+        torch.Size([30, 2])
         """
+        choose("way to codes", via, WAYS)
         x = self._ready(x)
+        if via == "linearised":
+            return linear_encoding(self.posterior, x, batch_size)
         parts = x.split(batch_size or len(x))
         return self._encoding(
             [torch.cat([draw({"encode": part}) for part in parts]) for draw in self._draws(samples, generator)]
@@ -109,25 +133,58 @@ class Representation:
         samples: int = 100,
         codes: int | None = None,
         generator: torch.Generator | None = None,
+        *,
+        via: str = "sampled",
+        exact: bool = False,
     ) -> Reconstruction:
-        """The images that the networks make of some data.
+        r"""The images that the networks make of some data.
+
+        With ``via="linearised"`` the network is linear in its weights, and its decoder in a VAE's code:
+
+        .. math:: f_s = f + J(\theta_s - \theta^*) + J_d (z_s - \mu), \qquad z_s \sim \mathcal N(\mu, \sigma^2(x))
+
+        with the same codes for all draws of the weights, so that the two variances do not mix.
 
         Args:
             x: inputs.
             samples: W, networks drawn; one draw serves all inputs.
-            codes: Z, codes drawn for each of them where the encoder's are random; by default 1, and ``samples`` where
-                the weights are not random.
+            codes: Z, codes drawn for each of them where the encoder's are random; by default 1, ``samples`` where the
+                weights are not random, and 20 with "linearised".
             generator: for the draws.
+            via: "sampled", or "linearised" for a Gaussian posterior.
+            exact: with "linearised", the exact variance of each real-valued pixel in place of draws, without how pixels
+                vary together; ``samples``, ``codes`` and ``generator`` then do nothing.
 
         Returns:
             The distribution of the reconstructions, with its variance by weights, by codes and by noise.
 
         Raises:
-            ValueError: no inputs, or inputs that are not finite.
+            TypeError: inputs that are not floating, or "linearised" with a posterior that is not Gaussian.
+            ValueError: no inputs, inputs that are not finite, no sample, an unknown ``via``, or ``exact`` for networks
+                that are not linearised or pixels that are not real-valued.
 
-        Cost: W passes of the encoder, and W Z of the decoder; the images of all draws are held.
+        Cost: W passes of the encoder, and W Z of the decoder; the images of all draws are held. "linearised": W
+        Jacobian-vector products, about three passes each, and K more for a VAE; with ``exact`` a backward pass for each
+        output instead.
+
+        >>> from osculate.autoencoders import Autoencoder, Representation
+        >>> x, net = torch.randn(30, 6), Autoencoder(nn.Linear(6, 2), nn.Linear(2, 6))
+        >>> q = osc.laplace(net, osc.likelihoods.Gaussian(0.5), (x, x), structure="kron", prior=1.0)
+        >>> r = Representation(q)
+        >>> r.reconstruct(x, 10, via="linearised").outputs.shape
+        torch.Size([10, 1, 30, 6])
+        >>> r.reconstruct(x, via="linearised", exact=True).weight_variance.shape
+        torch.Size([30, 6])
         """
-        return self.represent(x, samples, codes, generator)[1]
+        if choose("way to images", via, WAYS) == "sampled":
+            if exact:
+                raise ValueError("exact=True is for via='linearised': drawn networks have no variance in closed form.")
+            return self.represent(x, samples, codes, generator)[1]
+        x = self._ready(x)
+        if exact:
+            return marginal_reconstruction(self.posterior, x)
+        _require_some(samples=samples, codes=codes)
+        return linear_reconstruction(self.posterior, x, samples, codes, generator)
 
     @torch.no_grad()
     def represent(
@@ -154,6 +211,7 @@ class Representation:
         x = self._ready(x)
         if isinstance(self.posterior, Gaussian):
             warn_if_far_worse(self.posterior)
+        _require_some(samples=samples, codes=codes)
         codes = codes or (1 if isinstance(self.posterior, Sampled) else samples)
         noise = self._code_noise(generator)
         passes = [self._pass(draw, x, codes, noise) for draw in self._draws(samples, generator)]
@@ -264,3 +322,11 @@ class Representation:
         covariance = centred.T @ centred / max(1, len(z) - 1) + 1e-9 * torch.eye(z.shape[1], dtype=z.dtype)
         white = torch.randn(n, z.shape[1], generator=generator, dtype=z.dtype)
         return z.mean(0) + white @ torch.linalg.cholesky(covariance).T
+
+
+def _require_some(**numbers: int | None) -> None:
+    """Refuse fewer than one of what is drawn."""
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            what = "sample" if name == "samples" else "code for each network"
+            raise ValueError(f"at least one {what} is needed, got {name}={value}.")
