@@ -76,7 +76,12 @@ class Encoding(Distribution):
         """One code of every datum from each of S networks, from the first again where there are fewer.
 
         Unlike :meth:`sample`, the codes of one draw share their network.
+
+        Raises:
+            ValueError: fewer than one.
         """
+        if samples < 1:
+            raise ValueError(f"at least one code is needed, got samples={samples}.")
         which = torch.arange(samples, device=self.samples.device) % len(self.samples)
         z = self.samples[which]
         return z if self._spread is None else noisy(z, self._spread[which], generator)
@@ -134,8 +139,24 @@ class Reconstruction(Distribution):
         return self.weight_variance + self.latent_variance + self.noise_variance
 
     def log_probs(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, "S N"]:
-        """log density of each draw, all pixels of a datum together, in nats."""
+        """log density of each draw, all pixels of a datum together, in nats.
+
+        Raises:
+            ValueError: images of another shape, or values that are not finite.
+        """
+        self.require_images(value)
         return torch.stack([self.likelihood.log_prob(f, value) for f in self.outputs.flatten(0, 1)])
+
+    def require_images(self, value: Tensor) -> None:
+        """Refuse what is not one image for each of the data."""
+        wanted = (*self.batch_shape, *self.event_shape)
+        if tuple(value.shape) != wanted:
+            raise ValueError(
+                f"images of shape {tuple(value.shape)} have no density here: the reconstructions are {tuple(wanted)}, "
+                "so pass the data that were reconstructed, of the shape that the decoder gives."
+            )
+        if not bool(value.isfinite().all()):
+            raise ValueError("the images hold NaN or infinite values, which have no density: clean or impute them.")
 
     def log_prob(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, " N"]:
         """log of the mean density over draws."""

@@ -50,6 +50,7 @@ class MarginalReconstruction(Reconstruction):
 
     def log_probs(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, "1 N"]:
         """The sum of the log densities of a datum's pixels, in nats."""
+        self.require_images(value)
         return self._normal.log_prob(value).flatten(1).sum(1).unsqueeze(0)
 
     def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:

@@ -6,10 +6,11 @@ from itertools import chain, islice
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import VAE, Autoencoder
+from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
+from osculate.autoencoders.checks import require_inputs, require_some
 from osculate.autoencoders.drawn import Encoding, Reconstruction, noisy
 from osculate.autoencoders.linearised import linear_encoding, linear_reconstruction, marginal_reconstruction
 from osculate.posteriors import Gaussian, Sampled
@@ -43,7 +44,7 @@ class Representation:
     (torch.Size([30, 2]), torch.Size([30, 6]), torch.Size([3, 6]))
     """
 
-    def __init__(self, q: Any, codes: Float[Tensor, "N *D"] | None = None) -> None:
+    def __init__(self, q: Any, codes: Shaped[Tensor, "N *D"] | None = None) -> None:
         self.posterior = as_posterior(q)
         model = self.posterior.model
         if not isinstance(model, Autoencoder):
@@ -56,7 +57,7 @@ class Representation:
 
     def _draws(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
         """Networks; the one at the mode where nothing is random."""
-        _require_some(samples=samples)
+        require_some(samples=samples)
         if not isinstance(self.posterior, Sampled):
             yield self.posterior.network
             return
@@ -64,22 +65,20 @@ class Representation:
 
     def _always(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
         """As many networks as are asked for, from the first again where there are fewer."""
+        require_some(samples=samples)
         rounds = iter(lambda: self._draws(samples, generator), None)
         yield from islice(chain.from_iterable(rounds), samples)
 
-    def _ready(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N *D"]:
+    def _ready(self, x: Shaped[Tensor, "*N"]) -> Float[Tensor, "N *D"]:
         """Inputs on the device and in the type of the network, refused where they are not finite or none."""
-        if not len(x):
-            raise ValueError("there are no inputs: pass a tensor with at least one row.")
-        if not bool(torch.isfinite(x).all()):
-            raise ValueError("the inputs hold NaN or infinite values; impute them with osc.tasks.imputation.")
+        require_inputs(x)
         network = self.posterior.network
         return x.to(network.device, network.dtype)
 
     @torch.no_grad()
     def encode(
         self,
-        x: Float[Tensor, "N *D"],
+        x: Shaped[Tensor, "N *D"],
         samples: int = 100,
         generator: torch.Generator | None = None,
         batch_size: int | None = None,
@@ -118,6 +117,7 @@ class Representation:
         torch.Size([30, 2])
         """
         choose("way to codes", via, WAYS)
+        require_some(samples=samples, batch_size=batch_size)
         x = self._ready(x)
         if via == "linearised":
             return linear_encoding(self.posterior, x, batch_size)
@@ -129,7 +129,7 @@ class Representation:
     @torch.no_grad()
     def reconstruct(
         self,
-        x: Float[Tensor, "N *D"],
+        x: Shaped[Tensor, "N *D"],
         samples: int = 100,
         codes: int | None = None,
         generator: torch.Generator | None = None,
@@ -183,13 +183,13 @@ class Representation:
         x = self._ready(x)
         if exact:
             return marginal_reconstruction(self.posterior, x)
-        _require_some(samples=samples, codes=codes)
+        require_some(samples=samples, codes=codes)
         return linear_reconstruction(self.posterior, x, samples, codes, generator)
 
     @torch.no_grad()
     def represent(
         self,
-        x: Float[Tensor, "N *D"],
+        x: Shaped[Tensor, "N *D"],
         samples: int = 100,
         codes: int | None = None,
         generator: torch.Generator | None = None,
@@ -211,7 +211,7 @@ class Representation:
         x = self._ready(x)
         if isinstance(self.posterior, Gaussian):
             warn_if_far_worse(self.posterior)
-        _require_some(samples=samples, codes=codes)
+        require_some(samples=samples, codes=codes)
         codes = codes or (1 if isinstance(self.posterior, Sampled) else samples)
         noise = self._code_noise(generator)
         passes = [self._pass(draw, x, codes, noise) for draw in self._draws(samples, generator)]
@@ -220,7 +220,7 @@ class Representation:
 
     @torch.no_grad()
     def decode(
-        self, z: Float[Tensor, "N K"], samples: int = 100, generator: torch.Generator | None = None
+        self, z: Shaped[Tensor, "N *K"], samples: int = 100, generator: torch.Generator | None = None
     ) -> Reconstruction:
         """The images that the networks make of given codes.
 
@@ -259,7 +259,9 @@ class Representation:
         raw = draw({"encode": x})
         mean, spread = self.model.centre(raw), self.model.spread(raw)
         every = [mean] if spread is None else [noisy(mean, spread, noise) for _ in range(codes)]
-        return raw, torch.stack([draw({"decode": z}) for z in every])
+        images = torch.stack([draw({"decode": z}) for z in every])
+        require_fit(images[0], x)
+        return raw, images
 
     def _code_noise(self, generator: torch.Generator | None) -> torch.Generator | None:
         """A generator for codes alone: how many of them are drawn must not change the weights that follow."""
@@ -289,7 +291,7 @@ class Representation:
             yield partial(reconstruct, draw)
 
     def log_prob(
-        self, x: Float[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
+        self, x: Shaped[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
     ) -> Float[Tensor, " N"]:
         """log of the mean density of x over draws, in nats: how well the networks reconstruct it."""
         return self.reconstruct(x, samples, generator=generator).log_prob(self._ready(x))
@@ -301,8 +303,9 @@ class Representation:
         The codes are drawn from N(0, I) for a VAE, else from the Gaussian with the moments of the codes of ``codes``.
 
         Raises:
-            ValueError: no such data, and no VAE.
+            ValueError: fewer than one; no such data, and no VAE.
         """
+        require_some(n=n)
         network = self.posterior.network
         z = self._prior_codes(n, generator).to(network.device, network.dtype)
         images = [draw({"decode": z[k : k + 1]}) for k, draw in enumerate(self._always(n, generator))]
@@ -322,11 +325,3 @@ class Representation:
         covariance = centred.T @ centred / max(1, len(z) - 1) + 1e-9 * torch.eye(z.shape[1], dtype=z.dtype)
         white = torch.randn(n, z.shape[1], generator=generator, dtype=z.dtype)
         return z.mean(0) + white @ torch.linalg.cholesky(covariance).T
-
-
-def _require_some(**numbers: int | None) -> None:
-    """Refuse fewer than one of what is drawn."""
-    for name, value in numbers.items():
-        if value is not None and value < 1:
-            what = "sample" if name == "samples" else "code for each network"
-            raise ValueError(f"at least one {what} is needed, got {name}={value}.")
