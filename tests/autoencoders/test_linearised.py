@@ -46,8 +46,13 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(1)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "conv", "residual"])
-@pytest.mark.parametrize("structure", ["full", "diag", "approx_diag", "kron", "mixed_diag"])
+STRUCTURES = "full", "diag", "approx_diag", "kron"
+
+
+@pytest.mark.parametrize(
+    ("structure", "kind"),
+    [*((name, "conv") for name in STRUCTURES), ("full", "mlp"), ("kron", "mlp"), ("diag", "residual")],
+)
 def test_codes_vary_as_those_of_drawn_encoders_where_the_posterior_is_narrow(structure: str, kind: str) -> None:
     r, x = Representation(posterior(structure, kind)), images(5)
     drawn, linear = r.encode(x, 2000, generator()), r.encode(x, via="linearised")
@@ -106,7 +111,7 @@ def _chosen(*places: int) -> osc.Subnetwork:
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
-@pytest.mark.parametrize("structure", ["full", "diag", "approx_diag", "kron"])
+@pytest.mark.parametrize("structure", STRUCTURES)
 def test_images_by_draws_of_the_linear_function_vary_as_its_exact_diagonal(structure: str, kind: str) -> None:
     r, x = Representation(posterior(structure, kind, prior=10.0)), images(3)
     drawn = r.reconstruct(x, 2000, generator=generator(), via="linearised")
