@@ -1,8 +1,8 @@
 # %% [markdown]
 # # What a Laplacian autoencoder is good for
 #
-# Three things that people with images and few or no labels want: notice an image that does not
-# belong, fill in what was not seen, and classify from a handful of labels.
+# Three things that people with images and few or no labels want: notice an image that does
+# not belong, fill in what was not seen, and classify from a handful of labels.
 #
 # **What one learns.** The three tasks and their scores, on embedded digits, for a plain
 # autoencoder, a variational one, and a Laplacian one; and how to read a table in which not
@@ -42,8 +42,8 @@ methods = {
 # %% [markdown]
 # ## Notice what does not belong
 #
-# Scores of every image, and how often a foreign image has the higher one (AUROC). A score that
-# looks at the mean pixel alone stands beside them: it needs no network.
+# Scores of every image, and how often a foreign image has the higher one (AUROC). A score
+# that looks at the mean pixel alone stands beside them: it needs no network.
 
 # %%
 others = osc.data.out_of_distribution(digits)
@@ -64,8 +64,8 @@ plots.roc_curves(rates, areas)
 # ## Fill in what was not seen
 #
 # The upper half of each digit is hidden. A drawn network reconstructs, the lower half is put
-# back, and so again. Errors are those of the hidden pixels against the truth, and a classifier
-# that was trained on whole digits says what it sees.
+# back, and so again. Errors are those of the hidden pixels against the truth, and a
+# classifier that was trained on whole digits says what it sees.
 
 # %%
 classifier = osc.networks.build("cnn", (1, 8, 8), 10)
@@ -104,9 +104,11 @@ plots.accuracy_against_labels(few.labels, curves, "Digits from few labels", chan
 # %% [markdown]
 # ## What holds, and what does not
 #
-# * Every score is that of one seed on tiny images; `osculate reproduce lae-figure9`, `lae-table3`
-#   and `lae-figure12` have three seeds on MNIST, with all baselines and standard errors.
-# * Look at the mean pixel before believing in a detector: where foreign images are simply darker
-#   or brighter, it does as well as any network.
-# * Imputations of a plain autoencoder differ only by the noise they start from. Several classes
-#   among the draws of a digit are a statement about the digit: half of it can be more than one.
+# * Every score is that of one seed on tiny images; `osculate reproduce lae-figure9`, `lae-
+#   table3` and `lae-figure12` have three seeds on MNIST, with all baselines and standard
+#   errors.
+# * Look at the mean pixel before believing in a detector: where foreign images are simply
+#   darker or brighter, it does as well as any network.
+# * Imputations of a plain autoencoder differ only by the noise they start from. Several
+#   classes among the draws of a digit are a statement about the digit: half of it can be more
+#   than one.

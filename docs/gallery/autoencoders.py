@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Autoencoders that know what they do not know
 #
-# An autoencoder turns an image into a few numbers, its code, and back. A Laplace posterior over
-# its weights makes both random: networks drawn from it agree on what the data determine, and
-# differ on the rest.
+# An autoencoder turns an image into a few numbers, its code, and back. A Laplace posterior
+# over its weights makes both random: networks drawn from it agree on what the data determine,
+# and differ on the rest.
 #
-# **What one learns.** How to train a Laplacian autoencoder online, what its codes and images say
-# of their own uncertainty, and why the temperature has to be chosen on held-out images.
+# **What one learns.** How to train a Laplacian autoencoder online, what its codes and images
+# say of their own uncertainty, and why the temperature has to be chosen on held-out images.
 #
 # ## A plain autoencoder, and one trained with noise
 
@@ -36,9 +36,9 @@ osc.train(online, (x, x), **options)
 
 # %% [markdown]
 # `OnlineLaplace` draws new weights in every step, from a Gaussian whose precision follows the
-# curvature along the way. Afterwards the curvature is taken anew at the final weights, prior and
-# noise are those of the evidence, and held-out images choose the temperature. The same three
-# steps work for a network that was trained without noise:
+# curvature along the way. Afterwards the curvature is taken anew at the final weights, prior
+# and noise are those of the evidence, and held-out images choose the temperature. The same
+# three steps work for a network that was trained without noise:
 
 # %%
 post_hoc = LaplacianAutoencoder.post_hoc(plain, likelihood, x, validation=held_out)
@@ -106,8 +106,8 @@ plots.image_grid(rows, "Digits, and images of drawn codes and networks")
 # ## What holds, and what does not
 #
 # * The temperature matters more than how the posterior was reached. At T = 1 networks drawn
-#   around a plain autoencoder do not reconstruct at all; at the temperature of held-out images
-#   they do. `RESULTS.md` (lae-table2) has both curves.
+#   around a plain autoencoder do not reconstruct at all; at the temperature of held-out
+#   images they do. `RESULTS.md` (lae-table2) has both curves.
 # * Training with noise helps where the noise is large; at cold temperatures little is left.
 # * The variance of weights is small beside that of the noise: the networks are sure of most
 #   pixels, and a likelihood of one noise for all pixels cannot say where they are wrong.

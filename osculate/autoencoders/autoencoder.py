@@ -1,6 +1,6 @@
 """An encoder and a decoder as one network, of which either half can be called."""
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 
@@ -33,35 +33,53 @@ class Autoencoder(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "N *D"] | None = None,
+        x: Shaped[Tensor, "N *D"] | None = None,
         *,
-        encode: Float[Tensor, "N *D"] | None = None,
+        encode: Shaped[Tensor, "N *D"] | None = None,
         decode: Float[Tensor, "N K"] | None = None,
+        centre: Shaped[Tensor, "N *D"] | None = None,
     ) -> Tensor:
-        """The reconstruction of x; the code of ``encode``, or the image of the code ``decode``, where one is given.
+        """The reconstruction of x; what the encoder gives for ``encode``, the image of the code ``decode``, or the mean
+        code of ``centre``, where one is given.
 
         Raises:
-            ValueError: not exactly one of the three, a code that is no (N, K), or a reconstruction of another shape.
+            RuntimeError: the encoder or the decoder fails at what it is given; the message says what that was.
+            ValueError: not exactly one of the four, a code that is no (N, K), or a reconstruction of another shape.
         """
-        given = [value for value in (x, encode, decode) if value is not None]
+        given = [value for value in (x, encode, decode, centre) if value is not None]
         if len(given) != 1:
-            raise ValueError(f"an autoencoder is called with x, encode=x or decode=z, one of them, not {len(given)}.")
+            raise ValueError(
+                f"an autoencoder is called with x, encode=x, decode=z or centre=x, one of them, not {len(given)}."
+            )
         if decode is not None:
-            return self.decoder(decode)
+            return self._image(decode)
         z = self.code(given[0])
         if encode is not None:
             return z
-        found = self.decoder(self.centre(z))
-        _require_fit(found, given[0])
+        if centre is not None:
+            return self.centre(z)
+        found = self._image(self.centre(z))
+        require_fit(found, given[0])
         return found
 
-    def code(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N K"]:
+    def _image(self, z: Float[Tensor, "N K"]) -> Tensor:
+        try:
+            return self.decoder(z)
+        except RuntimeError as error:
+            raise _told(
+                error, "decoder", "codes", z, "encoder and decoder need one size of code, and one floating type"
+            ) from error
+
+    def code(self, x: Shaped[Tensor, "N *D"]) -> Float[Tensor, "N K"]:
         """What the encoder gives.
 
         Raises:
             ValueError: it is no vector for each input.
         """
-        z = self.encoder(x)
+        try:
+            z = self.encoder(x)
+        except RuntimeError as error:
+            raise _told(error, "encoder", "inputs", x, "resize them to what it was built for") from error
         if z.ndim != 2:
             raise ValueError(
                 f"the encoder gives codes of shape {tuple(z.shape[1:])}, and a code is a vector: end it with a Flatten."
@@ -78,7 +96,17 @@ class Autoencoder(nn.Module):
         return None
 
 
-def _require_fit(found: Tensor, x: Tensor) -> None:
+def _told(error: RuntimeError, part: str, what: str, given: Tensor, way_out: str) -> RuntimeError:
+    """The same kind of error, with what the part was given; as it is where memory or a rule of torch's is missing."""
+    if type(error) is not RuntimeError:
+        return error
+    if not given.is_floating_point():
+        way_out = "pass x.float(), divided by 255 where it was built for values up to 1"
+    shape = tuple(given.shape[1:])
+    return RuntimeError(f"the {part} failed at {what} of shape {shape} and {given.dtype} ({error}): {way_out}.")
+
+
+def require_fit(found: Tensor, x: Tensor) -> None:
     """Refuse a reconstruction that is neither as large as its input nor, in channels, twice as large."""
     shape, wanted = tuple(found.shape[1:]), tuple(x.shape[1:])
     if shape != wanted and shape != (2 * wanted[0], *wanted[1:]):
@@ -98,7 +126,7 @@ class VAE(Autoencoder):
         decoder: codes (N, K) back to (N, \*D).
     """
 
-    def code(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N twoK"]:
+    def code(self, x: Shaped[Tensor, "N *D"]) -> Float[Tensor, "N twoK"]:
         """μ and log σ² side by side.
 
         Raises:

@@ -14,6 +14,8 @@ from osculate.likelihoods import Likelihood, drawn_on
 class Encoding(Distribution):
     r"""q(z|x): an equally weighted mixture over S drawn weights, of points or of N(μ_s, σ²_s).
 
+    Of a linearised encoder it is a single normal (:meth:`normal`), whose spread holds the variance by weights too.
+
     .. math:: \operatorname{var} z = \underbrace{\operatorname{var}_s \mu_s}_{\text{weight}}
               + \underbrace{\operatorname{E}_s \sigma_s^2}_{\text{latent}}
 
@@ -34,6 +36,23 @@ class Encoding(Distribution):
         self.samples, self._spread = samples, spread
         self.weight_variance = _variance(samples, 0)
         self.latent_variance = torch.zeros_like(self.weight_variance) if spread is None else spread.mean(0)
+
+    @classmethod
+    def normal(
+        cls,
+        mean: Float[Tensor, "N K"],
+        weight_variance: Float[Tensor, "N K"],
+        latent_variance: Float[Tensor, "N K"],
+    ) -> "Encoding":
+        """A single component, N(mean, weight_variance + latent_variance): that of a linearised encoder.
+
+        >>> one = Encoding.normal(torch.zeros(3, 2), torch.ones(3, 2), torch.zeros(3, 2))
+        >>> one.variance[0], one.samples.shape
+        (tensor([1., 1.]), torch.Size([1, 3, 2]))
+        """
+        made = cls(mean.unsqueeze(0), (weight_variance + latent_variance).unsqueeze(0))
+        made.weight_variance, made.latent_variance = weight_variance, latent_variance
+        return made
 
     @property
     def mean(self) -> Float[Tensor, "N K"]:
@@ -57,7 +76,12 @@ class Encoding(Distribution):
         """One code of every datum from each of S networks, from the first again where there are fewer.
 
         Unlike :meth:`sample`, the codes of one draw share their network.
+
+        Raises:
+            ValueError: fewer than one.
         """
+        if samples < 1:
+            raise ValueError(f"at least one code is needed, got samples={samples}.")
         which = torch.arange(samples, device=self.samples.device) % len(self.samples)
         z = self.samples[which]
         return z if self._spread is None else noisy(z, self._spread[which], generator)
@@ -115,8 +139,24 @@ class Reconstruction(Distribution):
         return self.weight_variance + self.latent_variance + self.noise_variance
 
     def log_probs(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, "S N"]:
-        """log density of each draw, all pixels of a datum together, in nats."""
+        """log density of each draw, all pixels of a datum together, in nats.
+
+        Raises:
+            ValueError: images of another shape, or values that are not finite.
+        """
+        self.require_images(value)
         return torch.stack([self.likelihood.log_prob(f, value) for f in self.outputs.flatten(0, 1)])
+
+    def require_images(self, value: Tensor) -> None:
+        """Refuse what is not one image for each of the data."""
+        wanted = (*self.batch_shape, *self.event_shape)
+        if tuple(value.shape) != wanted:
+            raise ValueError(
+                f"images of shape {tuple(value.shape)} have no density here: the reconstructions are {tuple(wanted)}, "
+                "so pass the data that were reconstructed, of the shape that the decoder gives."
+            )
+        if not bool(value.isfinite().all()):
+            raise ValueError("the images hold NaN or infinite values, which have no density: clean or impute them.")
 
     def log_prob(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, " N"]:
         """log of the mean density over draws."""

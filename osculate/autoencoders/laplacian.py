@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import Autoencoder
@@ -46,9 +46,9 @@ class LaplacianAutoencoder(Representation):
         cls,
         model: Autoencoder,
         likelihood: Likelihood,
-        x: Float[Tensor, "N *D"],
+        x: Shaped[Tensor, "N *D"],
         *,
-        validation: Float[Tensor, "M *D"] | None = None,
+        validation: Shaped[Tensor, "M *D"] | None = None,
         structure: str | Structure = "approx_diag",
         **options: Any,
     ) -> "LaplacianAutoencoder":
@@ -69,9 +69,9 @@ class LaplacianAutoencoder(Representation):
     def tuned(
         cls,
         q: Any,
-        validation: Float[Tensor, "M *D"],
+        validation: Shaped[Tensor, "M *D"],
         *,
-        codes: Float[Tensor, "N *D"] | None = None,
+        codes: Shaped[Tensor, "N *D"] | None = None,
         temperatures: Sequence[float] = TEMPERATURES,
         samples: int = 20,
         caution: float = 1.0,
@@ -95,11 +95,13 @@ class LaplacianAutoencoder(Representation):
             progress: show a progress bar.
 
         Raises:
-            ValueError: no candidate with a finite score.
+            ValueError: no candidate, or none with a finite score.
 
         Cost: ``samples`` passes over the held-out data for each temperature.
         """
         q = as_gaussian(q, "the temperature of an autoencoder")
+        if not temperatures:
+            raise ValueError("there is no temperature to choose from: pass at least one, or leave temperatures out.")
         scores = {
             value: _score(q.replace(temperature=value), validation, samples)
             for value in track(sorted(temperatures), "temperature", len(temperatures), progress)

@@ -6,14 +6,20 @@ from itertools import chain, islice
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import VAE, Autoencoder
+from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
+from osculate.autoencoders.checks import require_inputs, require_some
 from osculate.autoencoders.drawn import Encoding, Reconstruction, noisy
+from osculate.autoencoders.linearised import linear_encoding, linear_reconstruction, marginal_reconstruction
 from osculate.posteriors import Gaussian, Sampled
 from osculate.posteriors._base import as_posterior
 from osculate.predictive.drawn import warn_if_far_worse
+from osculate.registry import choose
+
+#: How codes and images can be had.
+WAYS = ("sampled", "linearised")
 
 
 class Representation:
@@ -38,7 +44,7 @@ class Representation:
     (torch.Size([30, 2]), torch.Size([30, 6]), torch.Size([3, 6]))
     """
 
-    def __init__(self, q: Any, codes: Float[Tensor, "N *D"] | None = None) -> None:
+    def __init__(self, q: Any, codes: Shaped[Tensor, "N *D"] | None = None) -> None:
         self.posterior = as_posterior(q)
         model = self.posterior.model
         if not isinstance(model, Autoencoder):
@@ -51,8 +57,7 @@ class Representation:
 
     def _draws(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
         """Networks; the one at the mode where nothing is random."""
-        if samples < 1:
-            raise ValueError(f"at least one sample is needed, got samples={samples}.")
+        require_some(samples=samples)
         if not isinstance(self.posterior, Sampled):
             yield self.posterior.network
             return
@@ -60,43 +65,62 @@ class Representation:
 
     def _always(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
         """As many networks as are asked for, from the first again where there are fewer."""
+        require_some(samples=samples)
         rounds = iter(lambda: self._draws(samples, generator), None)
         yield from islice(chain.from_iterable(rounds), samples)
 
-    def _ready(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N *D"]:
+    def _ready(self, x: Shaped[Tensor, "*N"]) -> Float[Tensor, "N *D"]:
         """Inputs on the device and in the type of the network, refused where they are not finite or none."""
-        if not len(x):
-            raise ValueError("there are no inputs: pass a tensor with at least one row.")
-        if not bool(torch.isfinite(x).all()):
-            raise ValueError("the inputs hold NaN or infinite values; impute them with osc.tasks.imputation.")
+        require_inputs(x)
         network = self.posterior.network
         return x.to(network.device, network.dtype)
 
     @torch.no_grad()
     def encode(
         self,
-        x: Float[Tensor, "N *D"],
+        x: Shaped[Tensor, "N *D"],
         samples: int = 100,
         generator: torch.Generator | None = None,
         batch_size: int | None = None,
+        *,
+        via: str = "sampled",
     ) -> Encoding:
-        """The codes of some data.
+        r"""The codes of some data.
+
+        With ``via="linearised"`` no network is drawn: the mean of the code is linear in the weights,
+
+        .. math:: \operatorname{var} z = \operatorname{diag}(J_e \Sigma J_e^\top) + \sigma^2(x)
+
+        exactly, with any structure of the posterior Σ. The variance σ² that a VAE's encoder gives is that at the mode.
 
         Args:
             x: inputs.
             samples: S, networks drawn; one draw serves all inputs.
             generator: for the draws.
             batch_size: inputs at a time; by default all at once.
+            via: "sampled", or "linearised" for a Gaussian posterior, where ``samples`` and ``generator`` do nothing.
 
         Returns:
-            The distribution of the codes, with its variance by weights and by the encoder.
+            The distribution of the codes (N, K), with its variance by weights and by the encoder; "linearised", a
+            normal one.
 
         Raises:
-            ValueError: no inputs, or inputs that are not finite.
+            TypeError: inputs that are not floating, or "linearised" with a posterior that is not Gaussian.
+            ValueError: no inputs, inputs that are not finite, an unknown ``via``.
 
-        Cost: S forward passes of the encoder.
+        Cost: S forward passes of the encoder. "linearised": one, and K backward passes without weight gradients.
+
+        >>> from osculate.autoencoders import Autoencoder, Representation
+        >>> x, net = torch.randn(30, 6), Autoencoder(nn.Linear(6, 2), nn.Linear(2, 6))
+        >>> q = osc.laplace(net, osc.likelihoods.Gaussian(0.5), (x, x), structure="kron", prior=1.0)
+        >>> Representation(q).encode(x, via="linearised").weight_variance.shape
+        torch.Size([30, 2])
         """
+        choose("way to codes", via, WAYS)
+        require_some(samples=samples, batch_size=batch_size)
         x = self._ready(x)
+        if via == "linearised":
+            return linear_encoding(self.posterior, x, batch_size)
         parts = x.split(batch_size or len(x))
         return self._encoding(
             [torch.cat([draw({"encode": part}) for part in parts]) for draw in self._draws(samples, generator)]
@@ -105,34 +129,67 @@ class Representation:
     @torch.no_grad()
     def reconstruct(
         self,
-        x: Float[Tensor, "N *D"],
+        x: Shaped[Tensor, "N *D"],
         samples: int = 100,
         codes: int | None = None,
         generator: torch.Generator | None = None,
+        *,
+        via: str = "sampled",
+        exact: bool = False,
     ) -> Reconstruction:
-        """The images that the networks make of some data.
+        r"""The images that the networks make of some data.
+
+        With ``via="linearised"`` the network is linear in its weights, and its decoder in a VAE's code:
+
+        .. math:: f_s = f + J(\theta_s - \theta^*) + J_d (z_s - \mu), \qquad z_s \sim \mathcal N(\mu, \sigma^2(x))
+
+        with the same codes for all draws of the weights, so that the two variances do not mix.
 
         Args:
             x: inputs.
             samples: W, networks drawn; one draw serves all inputs.
-            codes: Z, codes drawn for each of them where the encoder's are random; by default 1, and ``samples`` where
-                the weights are not random.
+            codes: Z, codes drawn for each of them where the encoder's are random; by default 1, ``samples`` where the
+                weights are not random, and 20 with "linearised".
             generator: for the draws.
+            via: "sampled", or "linearised" for a Gaussian posterior.
+            exact: with "linearised", the exact variance of each real-valued pixel in place of draws, without how pixels
+                vary together; ``samples``, ``codes`` and ``generator`` then do nothing.
 
         Returns:
             The distribution of the reconstructions, with its variance by weights, by codes and by noise.
 
         Raises:
-            ValueError: no inputs, or inputs that are not finite.
+            TypeError: inputs that are not floating, or "linearised" with a posterior that is not Gaussian.
+            ValueError: no inputs, inputs that are not finite, no sample, an unknown ``via``, or ``exact`` for networks
+                that are not linearised or pixels that are not real-valued.
 
-        Cost: W passes of the encoder, and W Z of the decoder; the images of all draws are held.
+        Cost: W passes of the encoder, and W Z of the decoder; the images of all draws are held. "linearised": W
+        Jacobian-vector products, about three passes each, and K more for a VAE; with ``exact`` a backward pass for each
+        output instead.
+
+        >>> from osculate.autoencoders import Autoencoder, Representation
+        >>> x, net = torch.randn(30, 6), Autoencoder(nn.Linear(6, 2), nn.Linear(2, 6))
+        >>> q = osc.laplace(net, osc.likelihoods.Gaussian(0.5), (x, x), structure="kron", prior=1.0)
+        >>> r = Representation(q)
+        >>> r.reconstruct(x, 10, via="linearised").outputs.shape
+        torch.Size([10, 1, 30, 6])
+        >>> r.reconstruct(x, via="linearised", exact=True).weight_variance.shape
+        torch.Size([30, 6])
         """
-        return self.represent(x, samples, codes, generator)[1]
+        if choose("way to images", via, WAYS) == "sampled":
+            if exact:
+                raise ValueError("exact=True is for via='linearised': drawn networks have no variance in closed form.")
+            return self.represent(x, samples, codes, generator)[1]
+        x = self._ready(x)
+        if exact:
+            return marginal_reconstruction(self.posterior, x)
+        require_some(samples=samples, codes=codes)
+        return linear_reconstruction(self.posterior, x, samples, codes, generator)
 
     @torch.no_grad()
     def represent(
         self,
-        x: Float[Tensor, "N *D"],
+        x: Shaped[Tensor, "N *D"],
         samples: int = 100,
         codes: int | None = None,
         generator: torch.Generator | None = None,
@@ -154,6 +211,7 @@ class Representation:
         x = self._ready(x)
         if isinstance(self.posterior, Gaussian):
             warn_if_far_worse(self.posterior)
+        require_some(samples=samples, codes=codes)
         codes = codes or (1 if isinstance(self.posterior, Sampled) else samples)
         noise = self._code_noise(generator)
         passes = [self._pass(draw, x, codes, noise) for draw in self._draws(samples, generator)]
@@ -162,7 +220,7 @@ class Representation:
 
     @torch.no_grad()
     def decode(
-        self, z: Float[Tensor, "N K"], samples: int = 100, generator: torch.Generator | None = None
+        self, z: Shaped[Tensor, "N *K"], samples: int = 100, generator: torch.Generator | None = None
     ) -> Reconstruction:
         """The images that the networks make of given codes.
 
@@ -201,7 +259,9 @@ class Representation:
         raw = draw({"encode": x})
         mean, spread = self.model.centre(raw), self.model.spread(raw)
         every = [mean] if spread is None else [noisy(mean, spread, noise) for _ in range(codes)]
-        return raw, torch.stack([draw({"decode": z}) for z in every])
+        images = torch.stack([draw({"decode": z}) for z in every])
+        require_fit(images[0], x)
+        return raw, images
 
     def _code_noise(self, generator: torch.Generator | None) -> torch.Generator | None:
         """A generator for codes alone: how many of them are drawn must not change the weights that follow."""
@@ -231,7 +291,7 @@ class Representation:
             yield partial(reconstruct, draw)
 
     def log_prob(
-        self, x: Float[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
+        self, x: Shaped[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
     ) -> Float[Tensor, " N"]:
         """log of the mean density of x over draws, in nats: how well the networks reconstruct it."""
         return self.reconstruct(x, samples, generator=generator).log_prob(self._ready(x))
@@ -243,8 +303,9 @@ class Representation:
         The codes are drawn from N(0, I) for a VAE, else from the Gaussian with the moments of the codes of ``codes``.
 
         Raises:
-            ValueError: no such data, and no VAE.
+            ValueError: fewer than one; no such data, and no VAE.
         """
+        require_some(n=n)
         network = self.posterior.network
         z = self._prior_codes(n, generator).to(network.device, network.dtype)
         images = [draw({"decode": z[k : k + 1]}) for k, draw in enumerate(self._always(n, generator))]

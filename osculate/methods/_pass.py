@@ -80,3 +80,16 @@ def some(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
     """A copy of a few data, with which nothing else of their batch is kept."""
     some = slice(SOME)
     return apply(torch.clone, take(x, some)), y[some].clone()
+
+
+def require_batch(y: Tensor, num_data: int) -> None:
+    """Refuse a batch of nothing, or of no data.
+
+    Raises:
+        ValueError: one of them.
+    """
+    if not len(y) or num_data < 1:
+        raise ValueError(
+            f"a batch of {len(y)} of {num_data} data has no loss: pass at least one datum, and as num_data the size of "
+            "the whole data set."
+        )

@@ -15,7 +15,7 @@ from osculate.inputs import Inputs, arguments
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._base import Method
-from osculate.methods._pass import observe, some
+from osculate.methods._pass import observe, require_batch, some
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
@@ -211,7 +211,11 @@ class OnlineLaplace(Method):
             x: inputs of the batch, (B, ...), or several in a tuple or mapping.
             y: targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
+
+        Raises:
+            ValueError: an empty batch, or no data.
         """
+        require_batch(y, num_data)
         self.running.see(x, y)
         self.num_data.fill_(num_data)
         if not self.steps:  # where to start from, whatever follows

@@ -19,6 +19,10 @@ _METHODS = {
     "approx_diag": ("approximate diagonal", BLUE),
     "mixed_diag": ("mixed diagonal", YELLOW),
     "BackPACK diag": ("exact diagonal by BackPACK", ORANGE),
+    "online, convolutions": ("online Laplace, convolutions", BLUE),
+    "MAP, convolutions": ("MAP, convolutions", GREEN),
+    "online, residual": ("online Laplace, residual blocks", PURPLE),
+    "MAP, residual": ("MAP, residual blocks", ORANGE),
 }
 _MARKERS = "os^Dvp"
 

@@ -38,17 +38,29 @@ class Projected:
     parts: Iterable[Any]
 
 
-def projections(q: Gaussian, x: Inputs, units: UnitColumns, memory: int | None) -> Iterator[Projected]:
+def projections(
+    q: Gaussian, x: Inputs, units: UnitColumns, memory: int | None, outputs: int | None = None
+) -> Iterator[Projected]:
     """The costly part of a variance, independent of the prior: some data and outputs at a time."""
     plan, x = q.fit.plan.with_rows(q.structure.row_size), moved(x, q.network.device)
-    for piece in pieces(q.network, plan, x, lambda f, part: units(f), plan.outputs, memory):
+    for piece in pieces(q.network, plan, x, lambda f, part: units(f), outputs or plan.outputs, memory):
         yield Projected(piece.f, piece.first, piece.last, piece.group, q.structure.project(piece.forms, piece.group))
 
 
-def moments(q: Gaussian, x: Inputs, units: UnitColumns, memory: str | int | None = None) -> tuple[Tensor, Tensor]:
-    """The mean f(x; θ*) and the covariances (N, T, E, E) of groups of outputs."""
+def moments(
+    q: Gaussian, x: Inputs, units: UnitColumns, memory: str | int | None = None, outputs: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The mean f(x; θ*) and the covariances (N, T, E, E) of groups of outputs.
+
+    Args:
+        q: the posterior.
+        x: inputs.
+        units: the columns.
+        memory: what temporaries may take.
+        outputs: how many a datum has, where the network gives others for these inputs than in training.
+    """
     means, rows, parts = [], [], []
-    for each in projections(q, x, units, budget(memory, q.network.device)):
+    for each in projections(q, x, units, budget(memory, q.network.device), outputs):
         parts.append(q.precision.contract(each.parts, each.group))
         if each.last:
             means.append(each.f)

@@ -221,6 +221,11 @@ def _numbered(x: Tensor, y: Tensor, test: tuple[Tensor, Tensor]) -> tuple[Tensor
     for part, inputs, kinds in (("the pool", x, y), ("the test set", *test)):
         if len(inputs) != len(kinds) or not len(kinds):
             raise ValueError(f"{part} has {len(inputs)} images and {len(kinds)} classes: give each image one class.")
+    if x.shape[1:] != test[0].shape[1:]:
+        raise ValueError(
+            f"the pool has images of shape {tuple(x.shape[1:])}, the test set of {tuple(test[0].shape[1:])}: resize "
+            "them to one shape."
+        )
     classes, numbers = y.cpu().unique(return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"there is only class {int(classes[0])} in the pool: classification needs at least two.")

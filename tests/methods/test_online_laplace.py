@@ -44,18 +44,20 @@ def flat(model: nn.Module) -> Tensor:
 
 
 class Conv(nn.Module):
-    """Convolutions both ways, normalisation, and a skip connection."""
+    """Convolutions both ways, repeated pixels, normalisation, and a skip connection."""
 
     def __init__(self) -> None:
         super().__init__()
         self.down, self.norm = nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.GroupNorm(2, 4)
         self.up = nn.ConvTranspose2d(4, 1, 4, stride=2, padding=1)
+        self.larger, self.smooth = nn.Upsample(scale_factor=2), nn.Conv2d(4, 1, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.up(torch.tanh(self.norm(self.down(x)))) + 0.1 * x
+        small = torch.tanh(self.norm(self.down(x)))
+        return self.up(small) + self.smooth(self.larger(small)) + 0.1 * x
 
 
-@pytest.mark.parametrize("structure", ["diag", "approx_diag"])
+@pytest.mark.parametrize("structure", ["diag", "approx_diag", "kron"])
 @pytest.mark.parametrize(
     "settings", [OnlineUpdates(), OnlineUpdates(samples=3), OnlineUpdates(samples=4, antithetic=True)]
 )

@@ -5,11 +5,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from osculate import plots
-from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_table1, read_record
+from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_memory, lae_table1, read_record
 from osculate.reproduce.cost import Curve
 from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
 
@@ -25,6 +26,15 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "lae-table1": {"sides": [4, 6], "channels": 2, "widths": [4, 6], "limits": {"repeats": 1}},
     "lae-figure5": {"width": 1, "images": 10, "train_size": 64, "epochs": 1},
     "lae-figure7": {"sides": [4, 6, 8], "batch": 2, "layers": 2, "start": 6, "limits": {"repeats": 1}},
+    "lae-memory": {
+        "sides": [8, 12],
+        "batch": 2,
+        "latent": 3,
+        "width": 2,
+        "depth": 2,
+        "limits": {"repeats": 1},
+        "faces": {"images": 6, "batch": 4, "epochs": 2},
+    },
     "linlap-mackay": {"data": 8, "width": 2, "widths": [2, 3], "starts": [0.5], "steps": 4, "grid": 5},
     "linlap-uci": {
         "sets": ["diabetes"],
@@ -236,3 +246,57 @@ def test_the_networks_of_table_1_keep_what_is_held_fixed() -> None:
     assert [p.shape for p in small.parameters()] == [p.shape for p in large.parameters()]
     assert large(torch.zeros(2, 3, 32, 32)).shape == (2, 3, 32, 32)
     assert lae_table1.fully_connected(7)(torch.zeros(2, 16)).shape == (2, 16)
+
+
+def step_curves(power: float, growth: float) -> dict[str, Curve]:
+    """Online steps whose memory and time grow by a power, beside plain ones from which they drift apart."""
+    sides = (64, 96, 128)
+    mine = power_law(power, power, sides)
+    theirs = power_law(power - growth, power - growth, sides)
+    return {name: mine if way == "online" else theirs for name, (way, _) in lae_memory.ROWS.items()}
+
+
+@pytest.mark.parametrize(
+    ("curves", "losses", "expected"),
+    [
+        (step_curves(1.0, 0.0), {"0": [2.0, 1.0]}, [HOLDS] * 5),
+        (step_curves(1.2, 0.2), {"0": [2.0, 1.0], "1": [1.0, 2.0]}, [FAILS] * 5),
+        (step_curves(0.8, 0.0), {"0": []}, [FAILS, HOLDS, HOLDS, HOLDS, UNTESTED]),
+        ({name: Curve() for name in lae_memory.ROWS}, {"0": []}, [UNTESTED] * 5),
+        ({name: power_law(1.0, 1.0, (64,)) for name in lae_memory.ROWS}, {}, [UNTESTED] * 2 + [HOLDS] * 2 + [UNTESTED]),
+    ],
+)
+def test_verdicts_of_the_memory_of_online_training(
+    curves: dict[str, Curve], losses: dict[str, list[float]], expected: list[str]
+) -> None:
+    findings = lae_memory.conclude(curves, dict.fromkeys(curves, 10**6), losses, lae_memory.Settings())
+    assert verdicts(findings.claims) == expected
+    assert bool(findings.data["absent"]) == (not any(losses.values()))
+
+
+def test_steps_train_and_what_lives_between_them_is_counted() -> None:
+    settings = lae_memory.Settings(latent=2, width=2, depth=2)
+    x = torch.rand(4, 3, 8, 8)
+    kept = {}
+    for name, (way, _) in lae_memory.ROWS.items():
+        torch.manual_seed(0)
+        step = lae_memory.Step(lae_memory.method_of(name, 8, settings), x, 4, 1e-2)
+        losses = [step() for _ in range(60)]
+        assert losses[-1] < losses[0]
+        kept[name] = step.state_bytes / (4 * sum(p.numel() for p in step.method.model.parameters()))
+        assert 3 <= kept[name] < (5.5 if way == "online" else 3.5)
+    assert kept["online, residual"] > kept["MAP, residual"] + 1.5
+
+
+def test_without_faces_nothing_is_trained_and_the_record_holds_no_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSCULATE_DATA", str(tmp_path))
+    settings = lae_memory.Settings(latent=2, width=2, depth=2, faces=lae_memory.Faces(6, 4, 3))
+    monkeypatch.setattr("osculate.data.files.user_cache", lambda: tmp_path / "cache")
+    assert lae_memory.train(settings, 0, False) == []
+    (tmp_path / "celeba64").mkdir()
+    np.savez(tmp_path / lae_memory.ARCHIVE, X=np.random.default_rng(0).integers(0, 256, (9, 16, 16, 3), dtype=np.uint8))
+    first, second = (lae_memory.train(settings, 0, False) for _ in range(2))
+    assert first == second
+    assert len(first) == 3

@@ -1,0 +1,42 @@
+"""What is no image and no number of draws, refused in words."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: Of what at least one is needed, by the name of the argument.
+SOME = {
+    "samples": "sample",
+    "codes": "code for each network",
+    "batch_size": "input at a time",
+    "n": "image",
+}
+
+
+def require_inputs(x: Any) -> None:
+    """Refuse what is no tensor (N, …) of finite floating values.
+
+    Raises:
+        TypeError: no tensor, or one of whole numbers.
+        ValueError: a single input, none, or values that are not finite.
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        what = f"of {x.dtype}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        raise TypeError(
+            f"the inputs are {what}, and networks take floating values: pass a tensor, for images of whole numbers "
+            "x.float(), divided by 255 where the network was trained on values up to 1."
+        )
+    if x.ndim < 2:
+        raise ValueError(f"the inputs have shape {tuple(x.shape)}: the first axis counts them, so pass x.unsqueeze(0).")
+    if not len(x):
+        raise ValueError("there are no inputs: pass a tensor with at least one row.")
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError("the inputs hold NaN or infinite values; impute them with osc.tasks.imputation.")
+
+
+def require_some(**numbers: int | None) -> None:
+    """Refuse fewer than one of what is drawn."""
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise ValueError(f"at least one {SOME[name]} is needed, got {name}={value}.")

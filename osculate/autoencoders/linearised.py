@@ -1,0 +1,172 @@
+"""Codes and images of the linearised network: variances without drawn networks, and draws of the linear function."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Normal
+
+from osculate.autoencoders.autoencoder import Autoencoder
+from osculate.autoencoders.drawn import Encoding, Reconstruction
+from osculate.curvature.linearisation import recording
+from osculate.likelihoods import Likelihood, drawn_on
+from osculate.posteriors import Gaussian, Posterior
+from osculate.predictive.functions import linear_functions
+from osculate.predictive.linearised import interacting_outputs, moments, single_outputs
+from osculate.predictive.predict import choose_link
+
+#: Codes of a VAE for each datum, where nobody says how many.
+CODES = 20
+
+
+class MarginalReconstruction(Reconstruction):
+    r"""p(x'|x) pixel by pixel, N(mean, variance), with the parts of the variance; how pixels vary together is left out.
+
+    Args:
+        outputs: f at the mode.
+        likelihood: p(x'|f), of real-valued pixels.
+        marginals: the distribution of each pixel by weights and noise.
+        weight_variance: that by weights alone.
+        latent_variance: that by the code, which comes on top.
+    """
+
+    def __init__(
+        self,
+        outputs: Float[Tensor, "N *C"],
+        likelihood: Likelihood,
+        marginals: Any,
+        weight_variance: Float[Tensor, "N *D"],
+        latent_variance: Float[Tensor, "N *D"],
+    ) -> None:
+        super().__init__(outputs[None, None], likelihood)
+        self.weight_variance, self.latent_variance = weight_variance, latent_variance
+        self.noise_variance = (marginals.variance - weight_variance).clamp(min=0)
+
+    @property
+    def _normal(self) -> Normal:
+        return Normal(self.mean, self.variance.sqrt())
+
+    def log_probs(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, "1 N"]:
+        """The sum of the log densities of a datum's pixels, in nats."""
+        self.require_images(value)
+        return self._normal.log_prob(value).flatten(1).sum(1).unsqueeze(0)
+
+    def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
+        """Images whose pixels are drawn each by itself."""
+        return self._normal.sample(sample_shape)
+
+
+def linear_encoding(q: Posterior, x: Float[Tensor, "N *D"], batch_size: int | None = None) -> Encoding:
+    r"""The normal distribution of the code of the linearised encoder, one entry of the code by itself.
+
+    .. math:: \operatorname{var} z = \operatorname{diag}(J_e \Sigma J_e^\top) + \sigma^2(x)
+
+    with the mean of the code linear in the weights, and the variance σ² that a VAE's encoder gives, at the mode.
+
+    Cost: one forward and K backward passes of the encoder, without weight gradients.
+    """
+    gaussian, model = require_gaussian(q), q.model
+    assert isinstance(model, Autoencoder)
+    parts = [_code_moments(gaussian, model, part) for part in x.split(batch_size or len(x))]
+    mean, weight, latent = (torch.cat(each) for each in zip(*parts, strict=True))
+    return Encoding.normal(mean, weight, latent)
+
+
+def _code_moments(q: Gaussian, model: Autoencoder, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean of the code, its variance by weights, and that which the encoder gives."""
+    raw = q.network({"encode": x})
+    mean, spread = model.centre(raw), model.spread(raw)
+    weight = torch.zeros_like(mean)
+    if _acts_on_codes(q):
+        weight = moments(q, {"centre": x}, single_outputs, outputs=mean.shape[1])[1].reshape(mean.shape).to(mean)
+    return mean, weight, torch.zeros_like(mean) if spread is None else spread
+
+
+def _acts_on_codes(q: Gaussian) -> bool:
+    """Whether the posterior is over any parameter of the encoder."""
+    return any(name.startswith("encoder.") for block in q.fit.plan.blocks for name in block.names)
+
+
+def linear_reconstruction(
+    q: Posterior, x: Float[Tensor, "N *D"], samples: int, codes: int | None, generator: torch.Generator | None
+) -> Reconstruction:
+    r"""Draws of the linear function, f + J(θ_s − θ*) + J_d (z − μ), z the codes of a VAE.
+
+    J is the Jacobian of the whole network by its weights and J_d that of the decoder by the code, both at the mode. All
+    draws of the weights have the same codes, in pairs z and 2μ − z: neither the mean image nor its variance by weights
+    then depends on them.
+
+    Cost: one Jacobian-vector product a draw; for a VAE one more for each number of the code.
+    """
+    gaussian, model = require_gaussian(q), q.model
+    assert isinstance(model, Autoencoder)
+    f = torch.cat(list(linear_functions(gaussian, x, samples, generator))).to(x)
+    slopes, codes = _slopes(gaussian, model, x), CODES if codes is None else codes
+    if slopes is None:
+        return Reconstruction(f.unsqueeze(1), q.likelihood)
+    size, device = (-(-codes // 2), len(slopes), len(x)), drawn_on(x, generator)
+    half = torch.randn(size, generator=generator, dtype=x.dtype, device=device).to(x.device)
+    noise = torch.cat([half, -half])[:codes]
+    offsets = torch.einsum("zkn,kn...->zn...", noise, slopes)
+    return Reconstruction(f.unsqueeze(1) + offsets, q.likelihood)
+
+
+def marginal_reconstruction(q: Posterior, x: Float[Tensor, "N *D"]) -> MarginalReconstruction:
+    r"""The exact variance of each pixel of the linear function.
+
+    .. math:: \operatorname{var} x' = \operatorname{diag}(J \Sigma J^\top)
+              + \operatorname{diag}(J_d \operatorname{diag}(\sigma^2) J_d^\top) + \text{noise}
+
+    Raises:
+        ValueError: pixels that are not real-valued.
+
+    Cost: one forward pass and one backward pass for each output of the decoder, without weight gradients.
+    """
+    gaussian, model, likelihood = require_gaussian(q), q.model, q.likelihood
+    assert isinstance(model, Autoencoder)
+    if not likelihood.real_valued:
+        raise ValueError(
+            f"exact=True gives the variances of real-valued pixels, and those of {type(likelihood).__name__} are bent "
+            "by its link: leave exact out (draws go through the link), or take osc.functional_variance for the logits."
+        )
+    link = choose_link(likelihood, None)
+    units = partial(interacting_outputs, likelihood) if likelihood.needs_covariance(link) else single_outputs
+    f, covariance = moments(gaussian, x, units)
+    weight = likelihood.marginal(f, covariance, link, noise=False).variance
+    slopes = _slopes(gaussian, model, x)
+    latent = torch.zeros_like(weight)
+    if slopes is not None:
+        latent = torch.stack([likelihood.distribution(f + s).mean - likelihood.distribution(f).mean for s in slopes])
+        latent = latent.square().sum(0)
+    return MarginalReconstruction(f, likelihood, likelihood.marginal(f, covariance, link), weight, latent)
+
+
+def _slopes(q: Gaussian, model: Autoencoder, x: Tensor) -> Float[Tensor, "K N *C"] | None:
+    """σ_k ∂d/∂z_k at the mean code of each datum; None where codes are not random."""
+    raw = q.network({"encode": x})
+    mean, spread = model.centre(raw), model.spread(raw)
+    if spread is None:
+        return None
+    found = []
+    with recording():
+        for number in range(mean.shape[1]):
+            direction = torch.zeros_like(mean)
+            direction[:, number] = spread[:, number].sqrt()
+            found.append(torch.func.jvp(lambda z: q.network({"decode": z}), (mean,), (direction,))[1].detach())
+    return torch.stack(found)
+
+
+def require_gaussian(q: Posterior) -> Gaussian:
+    """The posterior itself.
+
+    Raises:
+        TypeError: it is not Gaussian.
+    """
+    if not isinstance(q, Gaussian):
+        raise TypeError(
+            f"via='linearised' needs a Gaussian posterior over the weights, and this is a {type(q).__name__}: take "
+            "via='sampled', or fit one with osc.laplace or osc.autoencoders.LaplacianAutoencoder.post_hoc."
+        )
+    return q
