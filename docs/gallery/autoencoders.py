@@ -46,7 +46,8 @@ trained = LaplacianAutoencoder.post_hoc(online.model.eval(), likelihood, x, vali
 for name, r in {"post-hoc": post_hoc, "online": trained}.items():
     q = r.posterior
     print(
-        f"{name:9} temperature {float(q.temperature):7.4f}, noise {float(q.likelihood.scale):.3f},"
+        f"{name:9} temperature {float(q.temperature):.4f},"
+        f" noise {float(q.likelihood.scale):.3f},"
         f" log p of test images {float(r.log_prob(test).mean()):.1f} nats"
     )
 

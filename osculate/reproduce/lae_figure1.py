@@ -9,7 +9,7 @@ from osculate.progress import track
 from osculate.reproduce import lae_models
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.lae_maps import CODES, draw_maps, latent_data
-from osculate.reproduce.lae_models import DROPOUT, ENSEMBLE, ONLINE, POST_HOC, Models
+from osculate.reproduce.lae_models import DROPOUT, ENSEMBLE, LONG, ONLINE, POST_HOC, Models
 from osculate.reproduce.record import Claim, Findings, Number, Record
 
 
@@ -24,7 +24,7 @@ class Settings(lae_models.Training):
     samples: int = 50
 
 
-PRESETS = {"small": Settings(), "paper": Settings(train_size=55_000, validation_size=5_000, epochs=37, samples=100)}
+PRESETS = {"small": Settings(), "paper": Settings(train_size=55_000, validation_size=5_000, fit=LONG, samples=100)}
 METHODS = (ONLINE, POST_HOC, ENSEMBLE, DROPOUT)
 AWAY = "σ of the output away from codes over that at codes"
 

@@ -13,7 +13,7 @@ from osculate.progress import track
 from osculate.reproduce import lae_models
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.lae_figure9 import ALL, named
-from osculate.reproduce.lae_models import DROPOUT, ENSEMBLE, ONLINE, POST_HOC, VARIATIONAL, Models
+from osculate.reproduce.lae_models import DROPOUT, ENSEMBLE, LONG, ONLINE, POST_HOC, VARIATIONAL, Models
 from osculate.reproduce.record import Claim, Findings, Number, Record
 
 
@@ -34,7 +34,7 @@ class Settings(lae_models.Training):
     scored: int = 500
 
 
-PRESETS = {"small": Settings(), "paper": Settings(validation_size=5_000, epochs=37, pairs=ALL, samples=100)}
+PRESETS = {"small": Settings(), "paper": Settings(validation_size=5_000, fit=LONG, pairs=ALL, samples=100)}
 #: What has any spread, and what of it is drawn.
 METHODS = (VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
 SHOWN = (VARIATIONAL, DROPOUT, ONLINE)

@@ -12,7 +12,7 @@ from osculate import metrics
 from osculate.progress import track
 from osculate.reproduce import lae_models
 from osculate.reproduce._base import Reproduction
-from osculate.reproduce.lae_models import METHODS, ONLINE, POST_HOC, Models
+from osculate.reproduce.lae_models import LONG, METHODS, ONLINE, POST_HOC, Models
 from osculate.reproduce.record import Claim, Findings, Number, Record
 from osculate.tasks import OODRecord, ood
 
@@ -35,7 +35,7 @@ class Settings(lae_models.Training):
 ALL = (("mnist", "KMNIST", 55_000), ("fashion_mnist", "MNIST", 55_000))
 PRESETS = {
     "small": Settings(),
-    "paper": Settings(validation_size=5_000, test_size=5_000, epochs=37, pairs=ALL, samples=100, usual=55_000),
+    "paper": Settings(validation_size=5_000, test_size=5_000, fit=LONG, pairs=ALL, samples=100, usual=55_000),
 }
 
 #: Scores with the words of tables, and the symbol that the document has for them.

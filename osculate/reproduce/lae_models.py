@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +31,46 @@ METHODS = (AE, LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
 #: The online posterior with the exact diagonal.
 EXACT = "online, exact diagonal"
 HEADER = "osculate_lae"
+#: Of the fit of every network.
+OPTIONS = ("epochs", "batch_size", "lr")
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the coders are made of.
+
+    Args:
+        hidden: units of the encoder's hidden layers.
+        latent: K.
+    """
+
+    hidden: tuple[int, ...] = (512, 256)
+    latent: int = 2
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How networks are trained.
+
+    Args:
+        epochs: passes over the training images, the same for all methods.
+        batch_size: images in a batch.
+        lr: learning rate of Adam.
+        members: networks of the ensemble, of which the first is the single autoencoder.
+        dropout: rates from which held-out images choose.
+        every: steps from one exact diagonal to the next, where that is trained with.
+    """
+
+    epochs: int = 10
+    batch_size: int = 50
+    lr: float = 1e-3
+    members: int = 5
+    dropout: tuple[float, ...] = (0.05, 0.2)
+    every: int = 50
+
+
+#: As long as the published networks were trained.
+LONG = Fit(epochs=37)
 
 
 @dataclass(frozen=True)
@@ -42,14 +82,8 @@ class Training:
         train_size: images to train on.
         validation_size: held-out images, which choose temperatures, the rate of dropout, and noise scales.
         test_size: test images.
-        hidden: units of the encoder's hidden layers.
-        latent: K.
-        epochs: passes over the training images, the same for all methods.
-        batch_size: images in a batch.
-        lr: learning rate of Adam.
-        members: networks of the ensemble, of which the first is the single autoencoder.
-        dropout: rates from which held-out images choose.
-        every: steps from one exact diagonal to the next, where that is trained with.
+        network: what the coders are made of.
+        fit: how networks are trained.
         cells: folder where trained networks are kept; empty for none.
     """
 
@@ -57,14 +91,8 @@ class Training:
     train_size: int = 20_000
     validation_size: int = 2_000
     test_size: int = 2_000
-    hidden: tuple[int, ...] = (512, 256)
-    latent: int = 2
-    epochs: int = 10
-    batch_size: int = 50
-    lr: float = 1e-3
-    members: int = 5
-    dropout: tuple[float, ...] = (0.05, 0.2)
-    every: int = 50
+    network: Network = Network()
+    fit: Fit = Fit()
     cells: str = field(default="", metadata={"recorded": False})
 
 
@@ -81,13 +109,9 @@ class Models:
         self.dataset = self._load()
         self.train, self.validation = self.dataset.train[0], self.dataset.validation[0]
         self.test = self.dataset.test[0][: training.test_size]
-        without = ("cells", "test_size", "members", "dropout", "every")  # a network does not depend on them
-        about = {f.name: getattr(training, f.name) for f in fields(Training) if f.name not in without} | self._more()
+        about = {name: getattr(training, name) for name in ("data", "train_size", "validation_size")}
+        about |= asdict(training.network) | {name: getattr(training.fit, name) for name in OPTIONS}
         self._about = sha256(json.dumps([seed, about]).encode()).hexdigest()[:10]
-
-    def _more(self) -> dict[str, Any]:
-        """What networks depend on beside the settings that all have."""
-        return {}
 
     def _load(self) -> Dataset:
         training = self.training
@@ -112,10 +136,10 @@ class Models:
             method = lambda net: ELBO(net, self._noise)  # noqa: E731
             return Representation(Point(self._trained(VARIATIONAL, self._vae, method), self._noise))
         if name == ENSEMBLE:
-            members = [self.autoencoder(number) for number in range(self.training.members)]
+            members = [self.autoencoder(number) for number in range(self.training.fit.members)]
             return Representation(Ensemble(members, self._noise), codes=self.train)
         if name == DROPOUT:
-            tried = [self._with_dropout(rate) for rate in self.training.dropout]
+            tried = [self._with_dropout(rate) for rate in self.training.fit.dropout]
             scores = [float(r.log_prob(self.validation, 20, _fixed()).mean()) for r in tried]
             return tried[scores.index(max(scores))]
         if name == POST_HOC:
@@ -146,9 +170,10 @@ class Models:
             self._fit(method, 0)
             return network_tensors(method)
 
-        method, first = made(), self.train[: self.training.batch_size]
+        method, first = made(), self.train[: self.training.fit.batch_size]
         method.prepare([(first, first)])
-        fill(method, self._kept(name, 0, trained), Path(name))
+        label = f"{name} every {self.training.fit.every}" if name == EXACT else name
+        fill(method, self._kept(label, 0, trained), Path(name))
         return method
 
     def running(self, name: str = ONLINE) -> Posterior:
@@ -160,7 +185,7 @@ class Models:
     def _published(self, net: Autoencoder, exact: bool) -> OnlineLaplace:
         if not exact:
             return OnlineLaplace.published(net, Gaussian(1.0))
-        every = self.training.every
+        every = self.training.fit.every
         settings = OnlineUpdates(every=every, memory=PUBLISHED_MEMORY**every, recompute=False)
         return OnlineLaplace(net, Gaussian(1.0), 1.0, settings, "diag", PUBLISHED_TEMPERATURE)
 
@@ -168,7 +193,8 @@ class Models:
         return kind(*self._coders(outputs, 2 if kind is VAE else 1))
 
     def _coders(self, outputs: int, codes: int) -> Coders:
-        return mlp_coders(self.dataset.input_shape, self.training.latent, self.training.hidden, outputs, codes)
+        network = self.training.network
+        return mlp_coders(self.dataset.input_shape, network.latent, network.hidden, outputs, codes)
 
     def _vae(self) -> Autoencoder:
         return self._network(kind=VAE)
@@ -237,11 +263,11 @@ class Models:
             return network_tensors(net)
 
         fill(net, self._kept(name, member, trained), Path(name))
-        net.latent = self.training.latent
+        net.latent = self.training.network.latent
         return net.eval()
 
     def _fit(self, method: MAP | OnlineLaplace, member: int) -> None:
-        options = {name: getattr(self.training, name) for name in ("epochs", "batch_size", "lr")}
+        options = {name: getattr(self.training.fit, name) for name in OPTIONS}
         data = (self.train, self.train)
         train(method, data, seed=1000 * self.seed + member, device="cpu", progress=False, **options)
 

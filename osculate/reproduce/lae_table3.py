@@ -15,7 +15,7 @@ from osculate.posteriors import Point
 from osculate.progress import track
 from osculate.reproduce import lae_models
 from osculate.reproduce._base import Reproduction, seeded
-from osculate.reproduce.lae_models import AE, DROPOUT, ENSEMBLE, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
+from osculate.reproduce.lae_models import AE, DROPOUT, ENSEMBLE, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
 from osculate.reproduce.record import Claim, Findings, Number, Record
 from osculate.tasks import calibration, imputation, lower_half
 from osculate.training import train
@@ -40,7 +40,7 @@ class Settings(lae_models.Training):
 
 PRESETS = {
     "small": Settings(),
-    "paper": Settings(train_size=55_000, validation_size=5_000, test_size=5_000, epochs=37, classifier_epochs=5),
+    "paper": Settings(train_size=55_000, validation_size=5_000, test_size=5_000, fit=LONG, classifier_epochs=5),
 }
 
 CLASSIFIER = "classifier on the true images"

@@ -14,34 +14,37 @@ from osculate.networks.coders import Coders, conv_coders
 from osculate.progress import track
 from osculate.reproduce import lae_models
 from osculate.reproduce._base import Reproduction
-from osculate.reproduce.lae_models import AE, DROPOUT, ONLINE, POST_HOC, VARIATIONAL, Models
+from osculate.reproduce.lae_models import AE, DROPOUT, ONLINE, POST_HOC, VARIATIONAL, Fit, Models
 from osculate.reproduce.record import Claim, Findings, Number, Record
 from osculate.tasks import semi_supervised
 
 
 @dataclass(frozen=True)
-class Settings(lae_models.Training):
-    """Part of CelebA at 64 × 64 pixels, and strided convolutional autoencoders.
+class Convolutions(lae_models.Network):
+    """Strided convolutions.
 
     Args:
-        width: channels after the first convolution.
+        width: channels after the first one.
         depth: how often the resolution is halved.
-        attributes: what is classified, each by itself.
-        labels: faces with each attribute that are labelled, and as many without.
+    """
+
+    hidden: tuple[int, ...] = ()
+    latent: int = 32
+    width: int = 8
+    depth: int = 4
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is classified, and by how many labels.
+
+    Args:
+        attributes: each by itself.
+        number: faces with each attribute that are labelled, and as many without.
         repeats: draws of labelled faces for each seed.
         samples: networks drawn.
     """
 
-    data: str = "celeba64"
-    train_size: int = 2_000
-    validation_size: int = 300
-    test_size: int = 500
-    hidden: tuple[int, ...] = ()
-    latent: int = 32
-    epochs: int = 10
-    dropout: tuple[float, ...] = (0.05,)
-    width: int = 8
-    depth: int = 4
     attributes: tuple[str, ...] = (
         "Arched_Eyebrows",
         "Attractive",
@@ -50,14 +53,37 @@ class Settings(lae_models.Training):
         "Male",
         "Smiling",
     )
-    labels: int = 10
+    number: int = 10
     repeats: int = 20
     samples: int = 10
 
 
+@dataclass(frozen=True)
+class Settings(lae_models.Training):
+    """Part of CelebA at 64 × 64 pixels.
+
+    Args:
+        labels: what is classified, and by how many labels.
+    """
+
+    data: str = "celeba64"
+    train_size: int = 2_000
+    validation_size: int = 300
+    test_size: int = 500
+    network: Convolutions = Convolutions()
+    fit: Fit = Fit(dropout=(0.05,))
+    labels: Labels = Labels()
+
+
 PRESETS = {
     "small": Settings(),
-    "paper": Settings(train_size=3_500, validation_size=500, latent=128, epochs=100, width=64, samples=100),
+    "paper": Settings(
+        train_size=3_500,
+        validation_size=500,
+        network=Convolutions(latent=128, width=64),
+        fit=Fit(epochs=100),
+        labels=Labels(samples=100),
+    ),
 }
 METHODS = (AE, VARIATIONAL, DROPOUT, POST_HOC, ONLINE)
 OVERALL = "mean of these"
@@ -97,45 +123,42 @@ class FaceModels(Models):
         test = celeba("test").images
         return Dataset(training.data, learned, watched, (test, empty[: len(test)]), classes=("face",))
 
-    def _more(self) -> dict[str, Any]:
-        return {"width": self.training.width, "depth": self.training.depth}
-
     def _coders(self, outputs: int, codes: int) -> Coders:
-        training = self.training
-        shape = self.dataset.input_shape
-        return conv_coders(shape, training.latent, training.width, training.depth, outputs, codes)
+        network = self.training.network
+        return conv_coders(self.dataset.input_shape, network.latent, network.width, network.depth, outputs, codes)
 
 
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Accuracy of each attribute on as many test faces with it as without."""
     found: dict[tuple[str, str], list[float]] = {}
     pool, test = celeba("train"), celeba("test")
+    wanted = settings.labels
     for seed in track(seeds, "seeds", len(seeds), progress):
         models = FaceModels(settings, seed)
         methods = {method: models.representation(method) for method in METHODS}
-        for attribute in settings.attributes:
+        for attribute in wanted.attributes:
             x, y = _balanced(test, attribute, seed)
             record = semi_supervised(
                 methods,
                 pool.images[: settings.train_size],
                 _has(pool, attribute)[: settings.train_size],
                 (x[: settings.test_size], y[: settings.test_size]),
-                labels=(settings.labels,),
-                repeats=settings.repeats,
-                samples=settings.samples,
+                labels=(wanted.number,),
+                repeats=wanted.repeats,
+                samples=wanted.samples,
                 seed=seed,
             )
             for method, values in record.mean.items():
                 found.setdefault((method, attribute), []).append(float(values[0]))
     for method in METHODS:
-        each = zip(*(found[method, attribute] for attribute in settings.attributes), strict=True)
+        each = zip(*(found[method, attribute] for attribute in wanted.attributes), strict=True)
         found[method, OVERALL] = [mean(values) for values in each]
     numbers = tuple(
         Number(method, f"{ACCURACY}{attribute}", tuple(found[method, attribute]), PRINTED.get((method, attribute), ""))
         for method in METHODS
-        for attribute in (*settings.attributes, OVERALL)
+        for attribute in (*wanted.attributes, OVERALL)
     )
-    return Findings(numbers, _claims(found), {"attributes": [*settings.attributes, OVERALL]})
+    return Findings(numbers, _claims(found), {"attributes": [*wanted.attributes, OVERALL]})
 
 
 def _has(faces: Faces, attribute: str) -> Tensor:

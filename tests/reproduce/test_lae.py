@@ -9,6 +9,7 @@ import torch
 from osculate.data.celeba import celeba
 from osculate.methods.online_laplace import PUBLISHED_TEMPERATURE
 from osculate.reproduce import REGISTRY, Record, lae_models
+from osculate.reproduce._base import changed
 from osculate.reproduce.lae_models import AE, DROPOUT, ENSEMBLE, EXACT, LEARNED, METHODS, ONLINE, POST_HOC, Models
 
 pytestmark = pytest.mark.filterwarnings("ignore:networks sampled")
@@ -18,11 +19,8 @@ TINY: dict[str, Any] = {
     "train_size": 200,
     "validation_size": 40,
     "test_size": 60,
-    "hidden": (12,),
-    "epochs": 3,
-    "members": 2,
-    "dropout": (0.1,),
-    "every": 4,
+    "network": {"hidden": (12,)},
+    "fit": {"epochs": 3, "members": 2, "dropout": (0.1,), "every": 4},
 }
 
 
@@ -46,7 +44,7 @@ def drawn(record: Record) -> None:
 
 
 def test_networks_are_trained_once_and_kept(cells: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = lae_models.Training(**TINY, cells=cells)
+    training = changed(lae_models.Training(), {**TINY, "cells": cells})
     first = Models(training, 0).autoencoder()
     files = {path.name: path.stat().st_mtime_ns for path in Path(cells).iterdir()}
     monkeypatch.setattr(lae_models, "train", lambda *_, **__: pytest.fail("trained again"))
@@ -57,7 +55,7 @@ def test_networks_are_trained_once_and_kept(cells: str, monkeypatch: pytest.Monk
 
 
 def test_every_method_has_the_spread_that_it_should(cells: str) -> None:
-    models = Models(lae_models.Training(**TINY, cells=cells), 0)
+    models = Models(changed(lae_models.Training(), {**TINY, "cells": cells}), 0)
     for name in METHODS:
         image = models.representation(name).reconstruct(models.test[:5], 6)
         assert bool(image.weight_variance.any()) == (name in (ENSEMBLE, DROPOUT, POST_HOC, ONLINE)), name
@@ -65,7 +63,7 @@ def test_every_method_has_the_spread_that_it_should(cells: str) -> None:
         varied = image.noise_variance.std() > 1e-6
         assert bool(varied) == (name == LEARNED), name
     again = models.online(EXACT)
-    assert int(again.steps) == 4 * TINY["epochs"]
+    assert int(again.steps) == 4 * TINY["fit"]["epochs"]
     assert models.running(EXACT).temperature == PUBLISHED_TEMPERATURE
 
 
@@ -119,10 +117,9 @@ def test_attributes_of_faces(cells: str) -> None:
         celeba("test")
     except FileNotFoundError:
         pytest.skip("CelebA is not here")
-    tiny = {"train_size": 60, "validation_size": 20, "test_size": 40, "epochs": 1, "width": 2, "latent": 4}
-    record = REGISTRY["lae-table4"].run(
-        "small", 1, {**tiny, "attributes": ("Male", "Smiling"), "labels": 3, "repeats": 2, "samples": 2}, False
-    )
+    labels = {"attributes": ("Male", "Smiling"), "number": 3, "repeats": 2, "samples": 2}
+    tiny = {"train_size": 60, "validation_size": 20, "test_size": 40, "fit": {"epochs": 1}, "labels": labels}
+    record = REGISTRY["lae-table4"].run("small", 1, {**tiny, "network": {"width": 2, "latent": 4}}, False)
     drawn(record)
     overall = column(record, "balanced accuracy: mean of these")
     assert set(overall) == {AE, lae_models.VARIATIONAL, DROPOUT, POST_HOC, ONLINE}
