@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,10 @@ class Card:
         """Names of the classes, or None for regression."""
         names = self.facts.get("classes")
         return None if names is None else tuple(names)
+
+    def with_noise(self, noise: float | None) -> "Card":
+        """The same with another noise scale."""
+        return replace(self, noise=noise)
 
     @property
     def reconstructs(self) -> bool:

@@ -35,8 +35,8 @@ def reconstruction_scores(r: Representation, x: Tensor, samples: int = SAMPLES) 
     return {
         "log_density": float(density.mean()),
         "log_density_error": float(density.std()) / root if len(x) > 1 else 0.0,
-        "pixel_error": rmse,
-        "pixel_error_error": float(square.std()) / root / (2 * rmse) if len(x) > 1 and rmse else 0.0,
+        "pixel_rmse": rmse,
+        "pixel_rmse_error": float(square.std()) / root / (2 * rmse) if len(x) > 1 and rmse else 0.0,
     }
 
 

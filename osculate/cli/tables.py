@@ -21,7 +21,7 @@ TITLES = {
     "coverage_95": "95 % covers",
     "coverage_95_gap": "… in the gap",
     "log_density": "log p(x), nats ↑",
-    "pixel_error": "pixel error ↓",
+    "pixel_rmse": "pixel error ↓",
     "mse": "hidden pixels, MSE ↓",
     "modes": "classes seen",
     "auroc_nll": "−log p(x) ↑",
@@ -103,7 +103,7 @@ def print_scores(caption: str, scores: Mapping[str, Mapping[str, float]]) -> Non
 def with_errors(row: Mapping[str, float]) -> dict[str, Score]:
     """Scores with the standard errors that stand beside them as ``NAME_error``.
 
-    >>> with_errors({"pixel_error": 0.2, "pixel_error_error": 0.01})["pixel_error"]
+    >>> with_errors({"pixel_rmse": 0.2, "pixel_rmse_error": 0.01})["pixel_rmse"]
     Score(mean=0.2, error=0.01)
     """
-    return {name: Score(value, row.get(f"{name}_error")) for name, value in row.items()}
+    return {name: Score(value, row.get(f"{name}_error")) for name, value in row.items() if not name.endswith("_error")}

@@ -78,7 +78,7 @@ def run(data: DataOptions, options: TrainOptions, how: MethodOptions, settings: 
         progress=where.progress,
     )
     if options.noise is None:
-        card = replace(card, noise=held_out_noise(model.eval(), dataset, card.noise))
+        card = card.with_noise(held_out_noise(model.eval(), dataset, card.noise))
     q = finished(trained.posterior, card, how, dataset, where.progress)
     scores = scores_of(q, card, dataset)
     save_model(folder / MODEL, q.model, card)

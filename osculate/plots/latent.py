@@ -62,7 +62,7 @@ def latent_map(
             raise ValueError(f"the deviations of {name!r} have shape {one.deviation.shape}, the grid {shape}.")
         if one.codes.shape != (len(labels), 2):
             raise ValueError(f"the codes of {name!r} have shape {one.codes.shape}, not {(len(labels), 2)}.")
-    figure, grid = panels(1, len(maps), 4.1, 4.3)
+    figure, grid = panels(1, len(maps), max(4.1, 7.0 / len(maps)), 4.3)  # the legend and the heading need 7 inches
     tops = {name: float(one.deviation.max()) for name, one in maps.items()}
     for ax, (name, one) in zip(grid[0], maps.items(), strict=True):
         top = (max(tops.values()) if shared else tops[name]) or 1.0  # nothing is random: all white
