@@ -15,7 +15,7 @@ from osculate.likelihoods import Likelihood
 from osculate.methods import MAP, MCDropout, OnlineLaplace
 from osculate.methods._base import Method
 from osculate.posteriors import Dropout, Gaussian, Point, Posterior
-from osculate.registry import lookup
+from osculate.registry import choose, lookup
 
 #: Temperature at which networks are drawn while an autoencoder trains. With a noise of 0.2 it puts the networks where
 #: those of the published code are: the squared noise times it is 1/500. [miani2022]
@@ -24,6 +24,8 @@ COLD = 0.05
 DROPOUT = 0.2
 #: What OnlineLaplace keeps of the curvature, where nothing is said.
 STRUCTURE = "approx_diag"
+#: What it can keep an average of.
+STRUCTURES = (STRUCTURE, "mixed_diag", "diag", "kron")
 
 
 def _online(model: nn.Module, likelihood: Likelihood, prior: float, how: "MethodOptions", cold: bool) -> Method:
@@ -40,7 +42,7 @@ METHODS: Mapping[str, Callable[[Any, Likelihood, float, "MethodOptions", bool], 
 }
 
 
-@naming(methods=METHODS)
+@naming(methods=METHODS, structures=STRUCTURES)
 @dataclass(frozen=True)
 class MethodOptions:
     """How to train it.
@@ -48,7 +50,7 @@ class MethodOptions:
     Args:
         method: one of {methods}. Posteriors of online_laplace and mc_dropout are saved; fit makes one after map.
         latent: numbers in the code of a built-in autoencoder, 2 by default.
-        structure: of the curvature of online_laplace, approx_diag by default.
+        structure: of the curvature of online_laplace: one of {structures}, the first by default.
         temperature: of online_laplace. By default 1, for autoencoders 0.05 while training and chosen on the
             validation part after it.
     """
@@ -83,6 +85,8 @@ def network_name(model: str, how: MethodOptions, shape: tuple[int, ...]) -> str:
             raise ValueError(
                 f"{option} {value} is for --method online_laplace, and the method is {how.method}: leave it out."
             )
+    if how.structure is not None:
+        choose("structure of online_laplace", how.structure, STRUCTURES)
     if how.temperature is not None and not (math.isfinite(how.temperature) and how.temperature > 0):
         raise ValueError(f"--temperature is {how.temperature}: it must be positive and finite.")
     return name

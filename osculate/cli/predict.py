@@ -108,7 +108,7 @@ PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
 
 def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, where: RunOptions) -> None:
     """Predict and write."""
-    output = where.output or options.posterior.parent / "predictions"
+    output = where.output or options.folder / "predictions"
     suffixes = (output.suffix,) if output.suffix else tuple(_WRITERS)
     for suffix in suffixes:
         if suffix not in _WRITERS:
