@@ -163,7 +163,8 @@ class LaeReport:
         kind = kind_of(caption)
         first = next(other for other in self.tables if kind_of(other) == kind)
         meanings = "".join(f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in MEANINGS[kind])
-        said = f"{table(caption, rows)}<p>{escape(' '.join(verdicts(rows)))}</p>"
+        said = "".join(f"<li>{escape(sentence)}</li>" for sentence in verdicts(rows))
+        said = f"{table(caption, rows)}<ul>{said}</ul>"
         return said + (f"<dl>{meanings}</dl>" if caption == first else "")
 
 

@@ -80,7 +80,14 @@ def latent_map(
             bar = figure.colorbar(image, ax=grid if shared else ax, location="right", shrink=0.95)
             bar.set_label(quantity, fontsize=8)
             bar.ax.tick_params(labelsize=8)
-    for ax in grid.flat[len(maps) :]:
+    _frame(figure, grid, len(maps))
+    title(figure, heading)
+    return figure
+
+
+def _frame(figure: Figure, grid: np.ndarray, number: int) -> None:
+    """Words at the outer axes, and one legend of all classes."""
+    for ax in grid.flat[number:]:
         ax.set_visible(False)
     for ax in grid[-1]:
         ax.set_xlabel("latent coordinate 1", fontsize=9)
@@ -96,8 +103,6 @@ def latent_map(
         frameon=False,
         markerscale=2.5,
     )
-    title(figure, heading)
-    return figure
 
 
 def _points(ax: Axes, codes: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
