@@ -6,23 +6,29 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from osculate.autoencoders import AUTOENCODERS, build as build_autoencoder
 from osculate.cli.options import DataOptions, plain
 from osculate.data import Dataset, Scaling
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
 from osculate.networks import NETWORKS, build
+from osculate.registry import choose
 from osculate.tensorfiles import network_tensors, read_tensors, write_tensors
 
 #: Version of the card; files of another one are refused.
 FORMAT = 1
 HEADER = "osculate_model"
 MODEL = "model.safetensors"
+#: Networks by the names of --model. Here an autoencoder is one that gives back its inputs, in two halves.
+MODELS = (*(name for name in NETWORKS if name != "autoencoder"), *AUTOENCODERS)
+#: Another name for one of them.
+ALIASES = {"autoencoder": "conv_autoencoder"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Card:
         outputs: number of outputs C.
         noise: noise scale of a Gaussian likelihood, in standardised units; None for classes.
         data: the data options of the training.
-        facts: names of the classes, and how inputs and targets were standardised.
+        facts: names of the classes, how inputs and targets were standardised, and whether the targets were the inputs.
     """
 
     model: str
@@ -58,10 +64,23 @@ class Card:
         names = self.facts.get("classes")
         return None if names is None else tuple(names)
 
+    def with_noise(self, noise: float | None) -> "Card":
+        """The same with another noise scale."""
+        return replace(self, noise=noise)
+
+    @property
+    def reconstructs(self) -> bool:
+        """Whether the network is an autoencoder, whose targets are its inputs."""
+        return bool(self.facts.get("reconstructs"))
+
     def scaling(self, which: str) -> Scaling | None:
         """How "input" or "target" was standardised, or None."""
-        numbers = self.facts.get(f"{which}_scaling")
+        numbers = self.facts.get(f"{'input' if self.reconstructs else which}_scaling")
         return None if numbers is None else Scaling(torch.tensor(numbers["mean"]), torch.tensor(numbers["scale"]))
+
+    def of(self, dataset: Dataset) -> Dataset:
+        """The data set with the targets of this network: its inputs, for an autoencoder."""
+        return dataset.reconstructing() if self.reconstructs else dataset
 
     def data_options(self) -> DataOptions:
         """The data that the network was trained on."""
@@ -85,12 +104,20 @@ class Card:
         return build_network(name, self.input_shape, self.outputs, self.options).eval()
 
 
-def card_of(dataset: Dataset, data: DataOptions, model: str, options: Mapping[str, Any], noise: float | None) -> Card:
+def card_of(
+    dataset: Dataset,
+    data: DataOptions,
+    model: str,
+    options: Mapping[str, Any],
+    noise: float | None,
+    reconstructs: bool = False,
+) -> Card:
     """The card of a network for a data set."""
     scalings = {"input_scaling": dataset.input_scaling, "target_scaling": dataset.target_scaling}
     facts = {
         "classes": dataset.classes,
         **{name: s and {"mean": s.mean.tolist(), "scale": s.scale.tolist()} for name, s in scalings.items()},
+        "reconstructs": reconstructs,
     }
     shape, outputs = tuple(dataset.input_shape), dataset.outputs
     return Card(model, dict(options), shape, outputs, noise, plain(asdict(data)), plain(facts))
@@ -106,8 +133,11 @@ def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options
         TypeError: the factory returns something else than a module.
     """
     if ":" not in name:
+        known = choose("network", ALIASES.get(name, name), (*MODELS, *ALIASES))
         try:
-            return build(name, input_shape, outputs, **options)
+            if known in AUTOENCODERS:
+                return build_autoencoder(known, input_shape, **options)
+            return build(known, input_shape, outputs, **options)
         except TypeError as error:
             raise ValueError(f"the network {name!r} does not take the options {dict(options)}: {error}") from None
     factory = _factory(name)
@@ -128,7 +158,7 @@ def _factory(name: str) -> Any:
     except ImportError as error:
         raise ValueError(
             f"--model {name}: the module {module_name!r} cannot be imported ({error}). Name it as "
-            f"package.module:factory, seen from the current folder, or take one of {', '.join(NETWORKS)}."
+            f"package.module:factory, seen from the current folder, or take one of {', '.join(MODELS)}."
         ) from error
     if isinstance(getattr(module, attribute, None), nn.Module):
         raise ValueError(

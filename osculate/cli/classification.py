@@ -91,6 +91,11 @@ def recipe_for(name: str) -> Recipe:
     return lookup("data set of the demo", name, RECIPES)
 
 
+def recipe_of(dataset: Dataset) -> Recipe:
+    """The recipe of a data set, or one that does for small images and vectors."""
+    return RECIPES.get(dataset.name) or Recipe("auto", 12_000, 0, 1.0, Settings(epochs=20, lr=3e-3), dataset.name)
+
+
 def classify(
     name: str,
     *,

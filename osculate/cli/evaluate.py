@@ -1,39 +1,60 @@
-"""Compare a posterior with the network it was made from, on test data.
+"""Compare a posterior with the network it was made from, on test data; or give an autoencoder one of its tasks.
 
 Test data are the test part of what it was trained on, or every row of another file.
 
-Prints one table and writes it as JSON to --output (evaluation.json beside the posterior).
+Prints one table. Of calibration it is written as JSON to --output (evaluation.json beside the posterior); of the tasks
+for autoencoders as a section of metrics.json beside the posterior, or to --output, with figures beside it.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from osculate.autoencoders import Autoencoder
+from osculate.cli import autoencoder_tasks
 from osculate.cli.checkpoint import Card
-from osculate.cli.folder import versions, write_json
+from osculate.cli.folder import versions, write_json, write_section
 from osculate.cli.options import DataOptions, RunOptions, naming
 from osculate.cli.predict import PosteriorOptions, how
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset, out_of_distribution, read_arrays
 from osculate.data.shifted import PARTNERS
-from osculate.posteriors import Gaussian, Point
+from osculate.posteriors import Point, Posterior
 from osculate.registry import lookup
 from osculate.tasks import calibration, ood
 
+#: What can be evaluated; all but the first are for autoencoders alone, ood for others too.
+TASKS: Mapping[str, Callable[..., Any]] = {
+    "calibration": calibration,
+    "ood": autoencoder_tasks.foreign,
+    "imputation": autoencoder_tasks.imputed,
+    "semi_supervised": autoencoder_tasks.few_labels,
+}
 
-@naming(partners=PARTNERS)
+
+@naming(partners=PARTNERS, tasks=TASKS)
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What to evaluate beside the scores on the test part.
+    """What to evaluate.
 
     Args:
+        task: one of {tasks}. For autoencoders ood scores data of another kind, imputation fills in the upper half of
+            images and lets a classifier judge them, semi_supervised sorts images by their codes, with few labels.
         ood: data of another kind to tell apart, where the data are one of {partners}: all, or names with commas
             between (an unknown one lists the known).
+        labels: for semi_supervised, numbers of labelled images of each class, with commas between.
+        classifier: for imputation, the folder of a classifier of osculate train; by default a small one is trained.
+        test_size: for the tasks of autoencoders, at most so many test images, and as many of another kind.
     """
 
+    task: str = "calibration"
     ood: str | None = None
+    labels: str = "1,2,5,10,20,50"
+    classifier: Path | None = None
+    test_size: int = 2000
 
 
 PARTS = (PosteriorOptions, EvaluateOptions, DataOptions, RunOptions)
@@ -41,24 +62,69 @@ PARTS = (PosteriorOptions, EvaluateOptions, DataOptions, RunOptions)
 
 def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, where: RunOptions) -> None:
     """Evaluate, print and write."""
+    lookup("task", what.task, TASKS)
     q, card = options.open(where.device)
     dataset = _file(data, card) if _is_new_file(data, card) else data.over(card.data_options()).load()
-    partners = _partners(dataset, what.ood)
-    point = Point(q.model, card.likelihood)
-    scores = {
-        "MAP": scores_of(point, dataset, partners, where.progress),
-        _label(options): scores_of(q, dataset, partners, where.progress, **how(options)),
-    }
-    output = where.output or options.posterior.parent / "evaluation.json"
+    if isinstance(q.model, Autoencoder) and what.task != "calibration":
+        _autoencoder(q, dataset, options, what, where)
+    elif what.task in ("calibration", "ood"):
+        _calibrated(q, card, dataset, options, what, where)
+    else:
+        raise ValueError(
+            f"--task {what.task} needs an autoencoder, and {card.model} is none: train one with osculate train "
+            "--method online_laplace on images, or leave --task out."
+        )
+
+
+def _calibrated(
+    q: Posterior, card: Card, dataset: Dataset, options: PosteriorOptions, what: EvaluateOptions, where: RunOptions
+) -> None:
+    """The network beside the posterior."""
+    wanted = "all" if what.task == "ood" and what.ood is None else what.ood
+    partners, dataset = _partners(dataset, wanted), card.of(dataset)
+    scores = {"MAP": scores_of(Point(q.model.eval(), card.likelihood), dataset, partners, where.progress)}
+    if not isinstance(q, Point):
+        scores[_label(options)] = scores_of(q, dataset, partners, where.progress, **how(options, q))
+    output = where.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_json(output, {**scores, **facts})
     print_scores(f"{dataset.name}: {len(dataset.test[0]):,} test data", scores)
     print(f"Saved {output}")
 
 
+def _autoencoder(
+    q: Posterior, dataset: Dataset, options: PosteriorOptions, what: EvaluateOptions, where: RunOptions
+) -> None:
+    """One of the tasks of autoencoders."""
+    if what.test_size < 1:
+        raise ValueError(f"--test-size is {what.test_size}: at least one image is needed.")
+    output = where.output or options.folder / "metrics.json"
+    dataset = autoencoder_tasks.smaller(dataset, what.test_size)
+    setting = autoencoder_tasks.Setting(output.parent, options.samples, options.seed, where.progress)
+    if what.task == "ood":
+        partners = {name: x[: what.test_size] for name, x in _partners(dataset, what.ood or "all").items()}
+        caption, rows = autoencoder_tasks.foreign(q, dataset, partners, setting)
+    elif what.task == "imputation":
+        caption, rows = autoencoder_tasks.imputed(q, dataset, what.classifier, setting)
+    else:
+        caption, rows = autoencoder_tasks.few_labels(q, dataset, _numbers(what.labels), setting)
+    facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
+    write_section(output, what.task, {**rows, **facts})
+    print_scores(caption, rows)
+    print(f"Saved {output}, and figures beside it")
+
+
+def _numbers(words: str) -> tuple[int, ...]:
+    """Numbers with commas between."""
+    try:
+        return tuple(int(word) for word in str(words).split(","))
+    except ValueError:
+        raise ValueError(f"--labels {words!r} are no whole numbers with commas between, such as 1,5,20.") from None
+
+
 def _label(options: PosteriorOptions) -> str:
     """The row of the posterior: how it predicts, where that is not the default."""
-    return "Laplace" if options.via == "linearised" else f"Laplace, {options.via}"
+    return "Laplace" if options.via in (None, "linearised") else f"Laplace, {options.via}"
 
 
 def _is_new_file(data: DataOptions, card: Card) -> bool:
@@ -86,7 +152,7 @@ def _file(data: DataOptions, card: Card) -> Dataset:
 
 
 def scores_of(
-    q: Gaussian | Point, dataset: Dataset, partners: dict[str, Tensor], progress: bool = False, **options: Any
+    q: Posterior, dataset: Dataset, partners: dict[str, Tensor], progress: bool = False, **options: Any
 ) -> dict[str, float]:
     """Scores on the test part, and AUROC against each of the partners."""
     scores = calibration(q, dataset.test, target_scale=dataset.target_scale, progress=progress, **options).metrics()

@@ -12,26 +12,25 @@ from typing import Any
 from torch import nn
 
 from osculate import curvature as curvatures, structures
-from osculate.cli.checkpoint import MODEL, Card, card_of, read_model, save_model
-from osculate.cli.folder import versions, write_config, write_section
+from osculate.autoencoders import Autoencoder, LaplacianAutoencoder
+from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
+from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.train import NOISE, held_out_noise
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
 from osculate.methods.laplace import laplace
-from osculate.networks import NETWORKS
 from osculate.posteriors import Gaussian
 from osculate.predictive import tune
 from osculate.registry import lookup
 from osculate.serialization import save
 from osculate.tensorfiles import fill
 
-POSTERIOR = "posterior.safetensors"
 #: The structures of posteriors that a file can hold.
 STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make().unstorable)
 
 
-@naming(structures=STORABLE, curvatures=curvatures.REGISTRY, networks=NETWORKS)
+@naming(structures=STORABLE, curvatures=curvatures.REGISTRY, networks=MODELS)
 @dataclass(frozen=True)
 class FitOptions:
     """What to fit.
@@ -39,18 +38,18 @@ class FitOptions:
     Args:
         checkpoint: weights as safetensors: model.safetensors of osculate train, or a state dict of your own.
         model: the network of a checkpoint that osculate did not write, or whose network is your own: one of
-            {networks}, or package.module:factory.
-        structure: of the posterior: one of {structures}.
+            {networks}, or package.module:factory; autoencoder is short for conv_autoencoder.
+        structure: of the posterior: one of {structures}; by default kron, for autoencoders approx_diag.
         curvature: one of {curvatures}; ggn is exact, fisher samples labels and is cheaper where there are many
             classes.
         prior: evidence (one precision for each parameter tensor, and the noise of a regression), or a number.
         subset: all, last_layer, or names of parameters and modules with commas between.
-        tune: then choose prior precision and temperature on the validation part.
+        tune: then choose prior precision and temperature on the validation part; of an autoencoder the temperature.
     """
 
     checkpoint: Path
     model: str | None = None
-    structure: str = "kron"
+    structure: str | None = None
     curvature: str = "ggn"
     prior: float | str = "evidence"
     subset: str = "all"
@@ -63,13 +62,14 @@ PARTS = (FitOptions, DataOptions, RunOptions)
 def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     """Fit, tune, save."""
     started = time.perf_counter()
-    require_storable(options.structure)
+    if options.structure is not None:
+        require_storable(options.structure)
     model, card, dataset = _opened(options, data)
     q = laplace(
         model.to(pick_device(where.device)),
         card.likelihood,
         dataset.train,
-        structure=options.structure,
+        structure=options.structure or ("approx_diag" if card.reconstructs else "kron"),
         curvature=options.curvature,
         prior=options.prior,
         subset=options.subset if options.subset in ("all", "last_layer") else options.subset.split(","),
@@ -77,7 +77,7 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     )
     if options.tune:
         _require_validation(dataset)
-        q = tune(q, dataset.validation, progress=where.progress)
+        q = _tuned(q, card, dataset, where.progress)
     folder = where.output or options.checkpoint.parent
     folder.mkdir(parents=True, exist_ok=True)
     save_model(folder / MODEL, model, card)
@@ -87,6 +87,13 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     write_config(folder / "fit.yaml", "fit", options, card.data_options(), where)
     _print(q, summary)
     print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}")
+
+
+def _tuned(q: Gaussian, card: Card, dataset: Dataset, progress: bool) -> Gaussian:
+    """The posterior that the validation part chooses."""
+    if card.reconstructs:
+        return LaplacianAutoencoder.tuned(q, dataset.validation[0], progress=progress).posterior  # type: ignore[return-value]
+    return tune(q, dataset.validation, progress=progress)
 
 
 def require_storable(structure: str) -> None:
@@ -126,18 +133,21 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
     if card is None and options.model is None:
         raise ValueError(
             f"{str(options.checkpoint)!r} does not say which network it belongs to: pass --model with one of "
-            f"{', '.join(NETWORKS)}, or package.module:factory."
+            f"{', '.join(MODELS)}, or package.module:factory."
         )
     chosen = data if card is None else data.over(card.data_options())
     dataset = chosen.load()
     if card is not None:
         _require_fitting(dataset, card)
         card = replace(card, data=card_of(dataset, chosen, card.model, {}, None).data)
-        return fill(card.network(options.model), tensors, options.checkpoint), card, dataset
+        return fill(card.network(options.model), tensors, options.checkpoint), card, card.of(dataset)
     assert options.model is not None
-    noise = None if dataset.classes is not None else NOISE
-    card = card_of(dataset, chosen, options.model, {}, noise)
+    card = card_of(dataset, chosen, options.model, {}, None)
     model = fill(card.network(options.model), tensors, options.checkpoint)
+    reconstructs = isinstance(model, Autoencoder)
+    noise = None if dataset.classes is not None and not reconstructs else NOISE[reconstructs]
+    card = card_of(dataset, chosen, options.model, {}, noise, reconstructs)
+    dataset = card.of(dataset)
     return model, replace(card, noise=held_out_noise(model, dataset, noise)), dataset
 
 

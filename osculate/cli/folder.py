@@ -15,6 +15,9 @@ import yaml
 from osculate.cli.options import plain
 from osculate.files import versions as versions, write_text as write_text
 
+#: The name of a saved posterior.
+POSTERIOR = "posterior.safetensors"
+
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file."""

@@ -17,15 +17,17 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
+from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card, read_model
-from osculate.cli.folder import write_text
+from osculate.cli.folder import POSTERIOR, write_text
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.data import read_arrays
-from osculate.posteriors import Gaussian
+from osculate.posteriors import Gaussian, Point
 from osculate.predictive import functional_variance, link as links, predict
 from osculate.predictive.predict import FUNCTIONS
 from osculate.progress import track
 from osculate.serialization import load
+from osculate.tensorfiles import fill
 
 #: Rows at a time.
 ROWS = 500
@@ -37,31 +39,38 @@ class PosteriorOptions:
     """Which posterior, and how it predicts.
 
     Args:
-        posterior: posterior.safetensors of osculate fit; model.safetensors must lie beside it.
+        posterior: posterior.safetensors of osculate fit or train, with model.safetensors beside it; or their folder.
         model: allows package.module:factory to run, where the network is your own.
-        via: one of {ways}.
+        via: one of {ways}; by default linearised, and for autoencoders sampled.
         link: how class probabilities are integrated: one of {links}.
-        samples: networks to draw with --via sampled.
+        samples: networks to draw where any are; by default 100, for imputation 10, for few labels 20.
         seed: of those draws.
     """
 
     posterior: Path
     model: str | None = None
-    via: str = "linearised"
+    via: str | None = None
     link: str | None = None
-    samples: int = 100
+    samples: int | None = None
     seed: int = 0
 
-    def open(self, device: str) -> tuple[Gaussian, Card]:
-        """Read the posterior and the card of its network.
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self.posterior if self.posterior.is_dir() else self.posterior.parent
+
+    def open(self, device: str) -> tuple[Any, Card]:
+        """Read the posterior and the card of its network; a network alone, where it has no posterior, is a point.
 
         Raises:
             FileNotFoundError: one of the two files is missing.
             ValueError: a file is damaged, or belongs to another network.
         """
-        if not self.posterior.is_file():
-            raise FileNotFoundError(f"there is no file at {str(self.posterior)!r}: osculate fit writes posteriors.")
-        beside = self.posterior.parent / MODEL
+        path = self.posterior / POSTERIOR if self.posterior.is_dir() else self.posterior
+        beside = path.parent / MODEL
+        alone = path == beside or (self.posterior.is_dir() and not path.is_file())
+        if not (path.is_file() or (alone and beside.is_file())):
+            raise FileNotFoundError(f"there is no file at {str(path)!r}: osculate fit writes posteriors.")
         if not beside.is_file():
             raise FileNotFoundError(
                 f"there is no file at {str(beside)!r}: the network of a posterior must lie beside it. Copy it there, "
@@ -70,11 +79,14 @@ class PosteriorOptions:
         tensors, card = read_model(beside)
         if card is None:
             raise ValueError(f"{str(beside)!r} was not written by osculate train or fit.")
-        q = load(self.posterior, card.network(self.model))
+        if alone:
+            network = fill(card.network(self.model), tensors, beside)
+            return Point(network, card.likelihood).to(device=pick_device(device)), card
+        q = load(path, card.network(self.model))
         mode = q.network.module.state_dict()
         if not all(torch.equal(mode[name], value) for name, value in tensors.items()):
             raise ValueError(
-                f"{str(self.posterior)!r} was fitted to other weights than those in {str(beside)!r}: the network has "
+                f"{str(path)!r} was fitted to other weights than those in {str(beside)!r}: the network has "
                 "been trained again since. Run osculate fit again."
             )
         return q.to(device=pick_device(device)), card
@@ -96,7 +108,7 @@ PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
 
 def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, where: RunOptions) -> None:
     """Predict and write."""
-    output = where.output or options.posterior.parent / "predictions"
+    output = where.output or options.folder / "predictions"
     suffixes = (output.suffix,) if output.suffix else tuple(_WRITERS)
     for suffix in suffixes:
         if suffix not in _WRITERS:
@@ -110,24 +122,23 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, wher
 
 
 def predictions(
-    q: Gaussian, x: Tensor, card: Card, options: PosteriorOptions, progress: bool = False
+    q: Any, x: Tensor, card: Card, options: PosteriorOptions, progress: bool = False
 ) -> dict[str, np.ndarray]:
     """Everything that is known about each input, as arrays with one row each.
 
     Classes: ``prediction``, ``probabilities``, ``entropy`` (nats), ``mean`` and ``functional_variance`` of the logits.
     Real values, in original units: ``mean``, ``sd`` (noise included), ``sd_function`` (noise left out).
     """
-    # drawn weights serve all rows of one call: sampled predictions are made in one
-    rows = len(x) if options.via == "sampled" else ROWS
+    # the seed gives each part the same networks
     parts = [
         _classes(q, part, options) if card.noise is None else _numbers(q, part, card, options)
-        for part in track(x.split(rows), "predicting", -(-len(x) // rows), progress)
+        for part in track(x.split(ROWS), "predicting", -(-len(x) // ROWS), progress)
     ]
     return {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
 
 
-def _classes(q: Gaussian, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
-    y = predict(q, x, **how(options))
+def _classes(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
+    y = predict(q, x, **how(options, q))
     assert isinstance(y, Categorical)
     with torch.no_grad():
         logits = q.network(x)
@@ -136,13 +147,14 @@ def _classes(q: Gaussian, x: Tensor, options: PosteriorOptions) -> dict[str, Ten
         "probabilities": y.probs,
         "entropy": y.entropy(),
         "mean": logits,
-        "functional_variance": functional_variance(q, x, diagonal=True),
     }
+    if not isinstance(q, Point):
+        values["functional_variance"] = functional_variance(q, x, diagonal=True)
     return {name: value.detach().cpu() for name, value in values.items()}
 
 
-def _numbers(q: Gaussian, x: Tensor, card: Card, options: PosteriorOptions) -> dict[str, Tensor]:
-    noisy, clean = (predict(q, x, noise=noise, **how(options)) for noise in (True, False))
+def _numbers(q: Any, x: Tensor, card: Card, options: PosteriorOptions) -> dict[str, Tensor]:
+    noisy, clean = (predict(q, x, noise=noise, **how(options, q)) for noise in (True, False))
     scaling = card.scaling("target")
     mean, sd, sd_function = (v.detach().cpu() for v in (noisy.mean, noisy.stddev, clean.stddev))
     if scaling is not None:
@@ -150,12 +162,14 @@ def _numbers(q: Gaussian, x: Tensor, card: Card, options: PosteriorOptions) -> d
     return {"mean": mean, "sd": sd, "sd_function": sd_function}
 
 
-def how(options: PosteriorOptions) -> dict[str, Any]:
+def how(options: PosteriorOptions, q: Any) -> dict[str, Any]:
     """The keyword arguments of `predict` for these options."""
-    if options.via != "sampled":
-        return {"via": options.via, "link": options.link}
+    usual = "sampled" if isinstance(q.model, Autoencoder) and "sampled" in q.ways else q.ways[0]
+    via = options.via or usual
+    if via in ("linearised", "mode"):
+        return {"via": via, "link": options.link}
     generator = torch.Generator().manual_seed(options.seed)
-    return {"via": options.via, "samples": options.samples, "generator": generator}
+    return {"via": via, "samples": options.samples or 100, "generator": generator}
 
 
 def _inputs(path: Path | None, data: DataOptions, card: Card) -> Tensor:
@@ -186,9 +200,9 @@ def _write_csv(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> Non
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     flat = {name: values.reshape(len(values), -1) for name, values in columns.items()}
-    labels = card.classes or [str(i) for i in range(card.outputs)]
+    names = card.classes or ()
     writer.writerow(
-        name if values.shape[1] == 1 else f"{name}[{labels[i]}]"
+        name if values.shape[1] == 1 else f"{name}[{names[i] if len(names) == values.shape[1] else i}]"
         for name, values in flat.items()
         for i in range(values.shape[1])
     )

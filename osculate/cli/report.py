@@ -1,6 +1,5 @@
 """The demo's report: one HTML file with its pictures inside, for readers who have never heard of Laplace."""
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -10,27 +9,10 @@ from string import Template
 from typing import Any
 
 from osculate.cli.classification import Classification, recipe_for
+from osculate.cli.page import Explanation, command, facts, figure, page, table
 from osculate.cli.tables import Score, columns
 
-STYLE = """
-body { font: 16px/1.55 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2.5rem auto; padding: 0 1rem }
-h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { font-size: 1.2rem; margin: 2.6rem 0 .4rem }
-.lead { font-size: 1.08rem } .scroll { overflow-x: auto }
-table { border-collapse: collapse; font-size: .9rem; margin: .8rem 0; font-variant-numeric: tabular-nums }
-th, td { padding: .3rem .7rem .3rem 0; text-align: right; border-bottom: 1px solid #ddd; vertical-align: bottom }
-td { white-space: nowrap } th:first-child, td:first-child { text-align: left }
-th { font-weight: 600; font-size: .88rem }
-caption { text-align: left; font-size: .9rem; color: #666; padding-bottom: .3rem }
-figure { margin: 1rem 0 } img { max-width: 100%; height: auto }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; font-size: .95rem }
-dt { font-weight: 600 } dd { margin: 0 } .read { border-left: 3px solid #0072B2; padding-left: .9rem }
-footer { margin-top: 3rem; font-size: .88rem; color: #555 } code { background: #f3f3f3; padding: .05rem .3rem }
-"""
-
-PAGE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>osculate: $name</title><style>$style</style></head><body>
-<h1>What does a neural network know that it does not know?</h1>
+BODY = Template("""<h1>What does a neural network know that it does not know?</h1>
 <p class="lead">A small network was trained to sort $words. Asked about an image, it names a class and a probability.
 This page looks at whether that probability can be trusted, on images like those it was trained on and on images of
 another kind, and what changes when a <em>Laplace approximation</em> is put on top of the finished network.</p>
@@ -65,12 +47,9 @@ is better. “In the gap” counts only test points where there were no data to 
 <p><code>$command</code></p>$facts
 <p>The folder of this page also holds the numbers (<code>metrics.json</code>), the settings
 (<code>config.yaml</code>) and the posterior (<code>posterior.safetensors</code>):
-<code>osculate predict --posterior posterior.safetensors</code> uses it.</p></footer>
-</body></html>
-""")
+<code>osculate predict --posterior posterior.safetensors</code> uses it.</p></footer>""")
 
-#: For each figure: heading, what it shows, how to read it.
-EXPLAINED = {
+EXPLAINED: Mapping[str, Explanation] = {
     "reliability": (
         "Does a prediction hold what it promises?",
         "All test predictions, sorted by how sure they were. A dot at 0.8 stands for predictions that claimed about "
@@ -128,29 +107,24 @@ class Report:
     def html(self, first: Classification, versions: Mapping[str, str]) -> str:
         """The page."""
         (caption, rows), (curve_caption, curve) = self.tables.items()
-        return PAGE.substitute(
-            name=escape(self.data),
-            style=STYLE,
+        body = BODY.substitute(
             words=escape(recipe_for(self.data).words),
             fit_seconds=f"{first.seconds['fit']:.1f}",
             held_out=f"{len(first.dataset.validation[0]):,}",
-            classification=_table(caption, rows),
+            classification=table(caption, rows),
             finding=escape(finding(rows)),
             claims=escape(claims(first, self._seed())),
             which=f"<p>The figures show the first run{self._seed()}.</p>" if self._seed() else "",
-            figures="".join(_figure(name, path) for name, path in self.figures.items()),
-            regression=_table(curve_caption, curve),
-            command=escape(self._command()),
-            facts=_facts({"seconds": self.seconds, "versions": versions}),
+            figures="".join(figure(path, EXPLAINED[name]) for name, path in self.figures.items()),
+            regression=table(curve_caption, curve),
+            command=escape(command(self.settings)),
+            facts=facts({"seconds": self.seconds, "versions": versions}),
         )
+        return page(self.data, body)
 
     def _seed(self) -> str:
         """Which run is shown, where there are several."""
         return f" (seed {self.settings['seed']})" if self.settings["seeds"] > 1 else ""
-
-    def _command(self) -> str:
-        options = [f"--{k.replace('_', '-')} {v}" for k, v in self.settings.items() if v is not None]
-        return " ".join(["osculate demo", *options])
 
 
 def finding(rows: Mapping[str, Mapping[str, Score]]) -> str:
@@ -183,34 +157,4 @@ def claims(first: Classification, seed: str = "") -> str:
         "tends to be too modest where these are few: it counts everything as possible that they do not rule out. "
         "Tuning on held-out images repairs most of that; the table shows what it costs or gains in caution towards "
         "foreign images."
-    )
-
-
-def _table(caption: str, rows: Mapping[str, Mapping[str, Score]]) -> str:
-    headings = columns(rows)
-    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings.values())
-    body = "".join(
-        f"<tr><td>{escape(label)}</td>{''.join(f'<td>{row[name]}</td>' for name in headings)}</tr>"
-        for label, row in rows.items()
-    )
-    return (
-        f'<div class="scroll"><table><caption>{escape(caption)}</caption>'
-        f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _figure(name: str, path: Path) -> str:
-    heading, shows, reading = EXPLAINED[name]
-    picture = base64.b64encode(path.read_bytes()).decode()
-    return (
-        f"<h2>{escape(heading)}</h2><p>{escape(shows)}</p>"
-        f'<figure><img alt="{escape(shows, quote=True)}" src="data:image/png;base64,{picture}"></figure>'
-        f'<p class="read"><b>How to read it.</b> {escape(reading)}</p>'
-    )
-
-
-def _facts(groups: Mapping[str, Mapping[str, Any]]) -> str:
-    return "".join(
-        f"<p><b>{escape(name)}</b>: {escape(', '.join(f'{key} {value}' for key, value in facts.items()))}</p>"
-        for name, facts in groups.items()
     )

@@ -20,6 +20,14 @@ TITLES = {
     "log_likelihood_gap": "… in the gap ↑",
     "coverage_95": "95 % covers",
     "coverage_95_gap": "… in the gap",
+    "log_density": "log p(x), nats ↑",
+    "pixel_rmse": "pixel error ↓",
+    "mse": "hidden pixels, MSE ↓",
+    "modes": "classes seen",
+    "auroc_nll": "−log p(x) ↑",
+    "auroc_latent_deviation": "σ of code ↑",
+    "auroc_output_deviation": "σ of image ↑",
+    "auroc_mean_pixel": "mean pixel",
 }
 
 
@@ -42,12 +50,15 @@ class Score:
 def title(score: str) -> str | None:
     """The heading of a score, or None for one that tables leave out.
 
-    >>> title("auroc/shuffled pixels/entropy")
-    'AUROC, shuffled pixels ↑'
+    >>> title("auroc/shuffled pixels/entropy"), title("accuracy/5")
+    ('AUROC, shuffled pixels ↑', '5 labels ↑')
     """
     if score.startswith("auroc/"):
         _, name, kind = score.split("/")
         return f"AUROC, {name} ↑" if kind == "entropy" else None
+    _, few, number = score.rpartition("accuracy/")
+    if few and number.isdigit():
+        return f"{number} label{'s' * (number != '1')} ↑"
     return TITLES.get(score)
 
 
@@ -55,7 +66,7 @@ def columns(rows: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
     """The scores that any row has and that have a title, with their headings, in order."""
     found = {name for row in rows.values() for name in row}
     ordered = [name for name in TITLES if name in found]
-    ordered += [name for row in rows.values() for name in row if name.startswith("auroc/") and name not in TITLES]
+    ordered += [name for row in rows.values() for name in row if name.startswith(("auroc/", "accuracy/"))]
     return {name: heading for name in dict.fromkeys(ordered) if (heading := title(name)) is not None}
 
 
@@ -85,6 +96,14 @@ def console() -> Console:
 
 
 def print_scores(caption: str, scores: Mapping[str, Mapping[str, float]]) -> None:
-    """Print one table of scores."""
-    rows = {label: {name: Score(value) for name, value in row.items()} for label, row in scores.items()}
-    console().print(table(caption, rows))
+    """Print one table of scores, with the standard errors that stand beside them as ``NAME_error``."""
+    console().print(table(caption, {label: with_errors(row) for label, row in scores.items()}))
+
+
+def with_errors(row: Mapping[str, float]) -> dict[str, Score]:
+    """Scores with the standard errors that stand beside them as ``NAME_error``.
+
+    >>> with_errors({"pixel_rmse": 0.2, "pixel_rmse_error": 0.01})["pixel_rmse"]
+    Score(mean=0.2, error=0.01)
+    """
+    return {name: Score(value, row.get(f"{name}_error")) for name, value in row.items() if not name.endswith("_error")}

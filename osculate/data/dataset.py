@@ -1,6 +1,6 @@
 """What a data set is once it is ready to use: three parts, and how its numbers were scaled."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -98,6 +98,13 @@ class Dataset:
     def target_scale(self) -> Float[Tensor, " C"] | None:
         """Standard deviation of the original training targets, or None for classification."""
         return None if self.target_scaling is None else self.target_scaling.scale
+
+    def reconstructing(self) -> "Dataset":
+        """The same with each input as its own target, as autoencoders are trained."""
+        train, validation, test = ((x, x) for x, _ in (self.train, self.validation, self.test))
+        return replace(
+            self, train=train, validation=validation, test=test, classes=None, target_scaling=self.input_scaling
+        )
 
     def log_likelihood_in_original_units(self, log_likelihood: float) -> float:
         """Log-likelihood per point in the units of the original targets, from the standardised one.

@@ -17,7 +17,12 @@ Coders = tuple[nn.Module, nn.Module]
 
 
 def mlp_coders(
-    input_shape: Sequence[int], latent: int = 2, hidden: Sequence[int] = (512, 256), outputs: int = 1, codes: int = 1
+    input_shape: Sequence[int],
+    latent: int = 2,
+    hidden: Sequence[int] = (512, 256),
+    outputs: int = 1,
+    codes: int = 1,
+    dropout: float = 0.0,
 ) -> Coders:
     """Fully connected, with tanh; the decoder mirrors the encoder. 784-512-256-2 for 28 × 28 pixels. [miani2022]
 
@@ -28,6 +33,7 @@ def mlp_coders(
         outputs: numbers of the decoder for each of the datum's (two where a variance is modelled too, which
             :class:`VarianceFloor` keeps above a floor).
         codes: numbers of the encoder for each of the code's (two for a VAE).
+        dropout: share of the hidden units that are dropped, ahead of each tanh; without layers for it where 0.
 
     Raises:
         ValueError: a size that is not positive.
@@ -39,17 +45,17 @@ def mlp_coders(
     _require_positive(latent=latent, outputs=outputs, codes=codes, **{f"hidden[{n}]": h for n, h in enumerate(hidden)})
     size = math.prod(input_shape)
     shape = (outputs * input_shape[0], *input_shape[1:])
-    encoder = _chain([size, *hidden, codes * latent])
-    decoder = _chain([latent, *hidden[::-1], outputs * size])
+    encoder = _chain([size, *hidden, codes * latent], dropout)
+    decoder = _chain([latent, *hidden[::-1], outputs * size], dropout)
     floor = [VarianceFloor()] if outputs == 2 else []
     return nn.Sequential(nn.Flatten(), *encoder), nn.Sequential(*decoder, nn.Unflatten(1, shape), *floor)
 
 
-def _chain(sizes: Sequence[int]) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
-        layers += [nn.Linear(before, after), nn.Tanh()]
-    return layers[:-1]
+def _chain(sizes: Sequence[int], dropout: float) -> list[nn.Module]:
+    layers: list[nn.Module] = [nn.Linear(sizes[0], sizes[1])]
+    for before, after in zip(sizes[1:], sizes[2:], strict=False):
+        layers += [*([nn.Dropout(dropout)] if dropout else []), nn.Tanh(), nn.Linear(before, after)]
+    return layers
 
 
 def conv_coders(

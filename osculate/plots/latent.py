@@ -62,9 +62,11 @@ def latent_map(
             raise ValueError(f"the deviations of {name!r} have shape {one.deviation.shape}, the grid {shape}.")
         if one.codes.shape != (len(labels), 2):
             raise ValueError(f"the codes of {name!r} have shape {one.codes.shape}, not {(len(labels), 2)}.")
-    figure, grid = panels(1, len(maps), 4.1, 4.3)
+    columns = len(maps) if len(maps) < 4 else -(-len(maps) // 2)
+    rows = -(-len(maps) // columns)
+    figure, grid = panels(rows, columns, max(4.1, 7.0 / columns), 4.3)  # the legend and the heading need 7 inches
     tops = {name: float(one.deviation.max()) for name, one in maps.items()}
-    for ax, (name, one) in zip(grid[0], maps.items(), strict=True):
+    for number, (ax, (name, one)) in enumerate(zip(grid.flat, maps.items(), strict=False)):
         top = (max(tops.values()) if shared else tops[name]) or 1.0  # nothing is random: all white
         image = ax.pcolormesh(
             *one.axes, one.deviation, cmap=_HEAT, vmin=0, vmax=top, shading="gouraud", rasterized=True
@@ -73,13 +75,24 @@ def latent_map(
         ax.set_xlim(one.axes[0][0], one.axes[0][-1])
         ax.set_ylim(one.axes[1][0], one.axes[1][-1])
         ax.set_title(name, fontsize=10, color=INK, loc="left")
-        ax.set_xlabel("latent coordinate 1", fontsize=9)
         ax.grid(False)
-        if not shared or ax is grid[0, -1]:
+        if not shared or number == len(maps) - 1:
             bar = figure.colorbar(image, ax=grid if shared else ax, location="right", shrink=0.95)
             bar.set_label(quantity, fontsize=8)
             bar.ax.tick_params(labelsize=8)
-    grid[0, 0].set_ylabel("latent coordinate 2", fontsize=9)
+    _frame(figure, grid, len(maps))
+    title(figure, heading)
+    return figure
+
+
+def _frame(figure: Figure, grid: np.ndarray, number: int) -> None:
+    """Words at the outer axes, and one legend of all classes."""
+    for ax in grid.flat[number:]:
+        ax.set_visible(False)
+    for ax in grid[-1]:
+        ax.set_xlabel("latent coordinate 1", fontsize=9)
+    for ax in grid[:, 0]:
+        ax.set_ylabel("latent coordinate 2", fontsize=9)
     handles, names = grid[0, 0].get_legend_handles_labels()
     figure.legend(
         handles,
@@ -90,8 +103,6 @@ def latent_map(
         frameon=False,
         markerscale=2.5,
     )
-    title(figure, heading)
-    return figure
 
 
 def _points(ax: Axes, codes: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:

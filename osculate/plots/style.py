@@ -20,6 +20,7 @@ PALE = "#E6E6E6"
 
 #: The mode is always orange, its Laplace approximations are always cool colours.
 COLOURS = {"MAP": ORANGE, "Laplace": BLUE, "full": BLUE, "kron": GREEN, "diag": PURPLE, "Laplace, tuned": GREEN}
+COLOURS |= {"AE": ORANGE, "VAE": PURPLE, "MC dropout": YELLOW, "online Laplace": BLUE}
 _CYCLE = (BLUE, GREEN, PURPLE, YELLOW)
 
 

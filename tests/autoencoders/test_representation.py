@@ -222,3 +222,16 @@ def test_networks_are_as_many_as_asked_for(name: str) -> None:
     assert [f.shape for f in found] == [x.shape] * 5
     different = {tuple(f.flatten().tolist()) for f in found}
     assert len(different) == {"point": 1, "ensemble": 3}.get(name, 5)
+
+
+@pytest.mark.parametrize("name", sorted(osc.autoencoders.AUTOENCODERS))
+def test_every_autoencoder_is_built_by_name(name: str) -> None:
+    x = torch.zeros(2, 1, 8, 8)
+    plain, variational = (osc.autoencoders.build(name, (1, 8, 8), latent=3, variational=v) for v in (False, True))
+    assert type(plain) is Autoencoder
+    assert type(variational) is VAE
+    for net in (plain, variational):
+        assert net(x).shape == x.shape
+        assert net.latent == 3
+    with pytest.raises(ValueError, match="mlp_autoencoder"):
+        osc.autoencoders.build("mlp_autoencodr", (1, 8, 8))

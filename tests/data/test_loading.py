@@ -280,3 +280,16 @@ def test_real_splits(splits: str, count: int, data_folder: Path) -> None:
     assert len({len(t.test[0]) + len(t.train[0]) + len(t.validation[0]) for t in tests}) == 1
     with pytest.raises(ValueError, match=f"{count} {splits} splits"):
         load("boston", folder=data_folder, splits=splits, split=count)
+
+
+@pytest.mark.parametrize("name", ["digits", "diabetes"])
+def test_reconstructing_data_have_their_inputs_as_targets(name: str) -> None:
+    data = load(name, train_size=20)
+    same = data.reconstructing()
+    for (x, y), (inputs, _) in zip(
+        (same.train, same.validation, same.test), (data.train, data.validation, data.test), strict=True
+    ):
+        assert torch.equal(x, inputs)
+        assert torch.equal(y, inputs)
+    assert same.classes is None
+    assert same.target_scaling is same.input_scaling is data.input_scaling

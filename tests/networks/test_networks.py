@@ -186,3 +186,11 @@ def test_the_small_cnn_is_small() -> None:
 def test_what_cannot_be_built_is_explained(call, words: list[str]) -> None:
     with pytest.raises(ValueError, match=says(*words)):
         call()
+
+
+def test_dropout_stands_ahead_of_each_tanh_and_nowhere_without() -> None:
+    kinds = [[type(layer).__name__ for layer in part] for part in networks.mlp_coders((4,), hidden=(3,), dropout=0.1)]
+    assert kinds[0] == ["Flatten", "Linear", "Dropout", "Tanh", "Linear"]
+    assert kinds[1] == ["Linear", "Dropout", "Tanh", "Linear", "Unflatten"]
+    plain = networks.mlp_coders((4,), hidden=(3,))
+    assert not any(isinstance(layer, torch.nn.Dropout) for part in plain for layer in part)

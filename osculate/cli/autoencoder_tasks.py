@@ -1,0 +1,191 @@
+"""``osculate evaluate --task``: what autoencoders are for, measured, drawn and put into a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from osculate.autoencoders import Representation
+from osculate.cli.checkpoint import MODEL, read_model
+from osculate.cli.classification import recipe_of
+from osculate.cli.methods import represented
+from osculate.cli.options import DataOptions
+from osculate.cli.represented import draw_few_labels, draw_histograms, draw_imputations, draw_roc
+from osculate.cli.train import TrainOptions, new_network
+from osculate.data import Dataset
+from osculate.methods import MAP
+from osculate.posteriors import Point, Posterior
+from osculate.tasks import (
+    ImputationRecord,
+    OODRecord,
+    SemiSupervisedRecord,
+    calibration,
+    imputation,
+    lower_half,
+    ood,
+    semi_supervised,
+)
+from osculate.tensorfiles import fill
+from osculate.training import train
+
+#: A caption, and scores by method.
+Rows = tuple[str, dict[str, dict[str, float]]]
+#: Times that labelled images are drawn.
+REPEATS = 10
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a task is measured.
+
+    Args:
+        folder: where figures are left.
+        samples: networks drawn; None for as many as the task takes by default.
+        seed: of the draws.
+        progress: show progress bars.
+    """
+
+    folder: Path
+    samples: int | None = None
+    seed: int = 0
+    progress: bool = False
+
+    @property
+    def generator(self) -> torch.Generator:
+        """For the draws, from the seed."""
+        return torch.Generator().manual_seed(self.seed)
+
+
+def smaller(dataset: Dataset, test_size: int) -> Dataset:
+    """The data with the first of the test images only."""
+    x, y = dataset.test
+    return replace(dataset, test=(x[:test_size], y[:test_size]))
+
+
+def foreign(q: Posterior, dataset: Dataset, partners: Mapping[str, Tensor], how: Setting) -> Rows:
+    """Tell data of another kind from test data: a row for each set."""
+    inside = dataset.test[0]
+    record = ood(
+        represented(q), inside, partners, samples=how.samples or 100, generator=how.generator, progress=how.progress
+    )
+    draw_roc(record, how.folder / "ood_roc.png")
+    draw_histograms(record, how.folder / "ood_histograms.png")
+    rows = {name: foreign_scores(record, name) for name in partners}
+    return f"{dataset.name}: AUROC, {len(inside):,} test images against images of another kind", rows
+
+
+def foreign_scores(record: OODRecord, name: str) -> dict[str, float]:
+    """AUROC of each score for one set, and its standard error."""
+    areas, errors = record.auroc[name], record.auroc_error[name]
+    return {f"auroc_{score}": area for score, area in areas.items()} | {
+        f"auroc_{score}_error": error for score, error in errors.items()
+    }
+
+
+def imputed(q: Posterior, dataset: Dataset, classifier: Path | None, how: Setting) -> Rows:
+    """Fill in the upper half of the test images, and let a classifier judge them."""
+    _require_labels(dataset, "imputation lets a classifier judge the images")
+    judge = read_classifier(classifier, dataset) if classifier else trained_classifier(dataset, how.progress)
+    record = impute(represented(q), dataset, judge, how)
+    draw_imputations(record, dataset, how.folder / "imputations.png")
+    caption = f"{dataset.name}: {len(dataset.test[0]):,} test images whose upper half was hidden and filled in"
+    whole = calibration(judge, dataset.test).metrics()
+    return caption, {"filled in": imputation_scores(record), "the images themselves": whole}
+
+
+def impute(r: Representation, dataset: Dataset, judge: Point, how: Setting) -> ImputationRecord:
+    """The test images with their upper half filled in."""
+    x, y = dataset.test
+    return imputation(
+        r,
+        x,
+        lower_half(x.shape[1:]),
+        draws=how.samples or 10,
+        classifier=judge,
+        targets=y,
+        generator=how.generator,
+        progress=how.progress,
+    )
+
+
+def imputation_scores(record: ImputationRecord) -> dict[str, float]:
+    """What the record says, and the standard error of the accuracy."""
+    scores = record.metrics()
+    images = record.images.shape[1]
+    return {**scores, "accuracy_error": sqrt(scores["accuracy"] * (1 - scores["accuracy"]) / images)}
+
+
+def few_labels(q: Posterior, dataset: Dataset, labels: Sequence[int], how: Setting) -> Rows:
+    """Sort test images by the nearest codes of few labelled training images."""
+    _require_labels(dataset, "semi_supervised sorts images by few of their labels")
+    assert dataset.classes is not None
+    record = semi_supervised(
+        {"codes": represented(q)},
+        *dataset.train,
+        dataset.test,
+        labels=labels,
+        repeats=REPEATS,
+        samples=how.samples or 20,
+        seed=how.seed,
+        progress=how.progress,
+    )
+    draw_few_labels(record, len(dataset.classes), how.folder / "accuracy_against_labels.png")
+    caption = f"{dataset.name}: accuracy by nearest codes, {REPEATS} choices of so many labels for each class"
+    return caption, {"codes": few_label_scores(record, "codes")}
+
+
+def few_label_scores(record: SemiSupervisedRecord, method: str) -> dict[str, float]:
+    """Accuracy of one method for each number of labels, and its standard error."""
+    means, errors = record.mean[method].tolist(), record.standard_error[method].tolist()
+    return {f"accuracy/{n}": value for n, value in zip(record.labels, means, strict=True)} | {
+        f"accuracy/{n}_error": value for n, value in zip(record.labels, errors, strict=True)
+    }
+
+
+def trained_classifier(dataset: Dataset, progress: bool, seed: int = 0) -> Point:
+    """A small network that sorts images, trained on the training part and its labels."""
+    recipe = recipe_of(dataset)
+    model, card = new_network(dataset, DataOptions(dataset.name), TrainOptions(recipe.model), seed)
+    x, y = dataset.train
+    part = slice(None, recipe.train_size)
+    done = train(
+        MAP(model, card.likelihood, recipe.prior),
+        (x[part], y[part]),
+        recipe.training.changed(seed=seed),
+        progress=progress,
+    )
+    return done.posterior.to("cpu")
+
+
+def read_classifier(folder: Path, dataset: Dataset) -> Point:
+    """The network of a folder that ``osculate train`` has left.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is no classifier of such images.
+    """
+    path = folder / MODEL if folder.is_dir() else folder
+    tensors, card = read_model(path)
+    fits = card is not None and card.noise is None and card.input_shape == tuple(dataset.input_shape)
+    if card is None or not fits or card.outputs != dataset.outputs:
+        raise ValueError(
+            f"--classifier {str(folder)!r} holds no classifier of images {tuple(dataset.input_shape)} of "
+            f"{dataset.outputs} classes: train one with osculate train --data {dataset.name}, or leave it out."
+        )
+    if ":" in card.model:
+        raise ValueError(
+            f"--classifier takes built-in networks, not {card.model}; in Python, osc.tasks.imputation any."
+        )
+    return Point(fill(card.network(), tensors, path), card.likelihood)
+
+
+def _require_labels(dataset: Dataset, why: str) -> None:
+    if dataset.classes is None:
+        raise ValueError(f"{why}, and {dataset.name!r} has no classes: use data with labels, or --task ood.")
+    if not len(dataset.train[0]):
+        raise ValueError(
+            f"{why}, which takes the training part, and {dataset.name!r} is another file: leave --data out."
+        )

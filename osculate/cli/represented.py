@@ -1,0 +1,172 @@
+"""What ``train``, ``evaluate`` and ``demo --lae`` measure and draw of autoencoders."""
+
+from collections.abc import Mapping
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osculate.autoencoders import Reconstruction, Representation
+from osculate.data import Dataset
+from osculate.metrics import roc_curve
+from osculate.plots.latent import LatentMap
+from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord
+
+#: Networks drawn where figures and training scores are made, images at a time, and points of the latent map in a row.
+SAMPLES, ROWS, GRID = 50, 500, 40
+#: Test images whose codes are drawn.
+POINTS = 1500
+#: The scores of foreign images that are shown, and what they are called.
+SCORES = {"nll": "−log p(x)", "latent_deviation": "deviation of the code", "output_deviation": "deviation of the image"}
+
+
+def reconstruction_scores(r: Representation, x: Tensor, samples: int = SAMPLES) -> dict[str, float]:
+    """Log density of an image in nats, root mean square error of a pixel of the mean image, and their errors."""
+    densities, squares = [], []
+    for part in x.split(ROWS):
+        found = _reconstruct(r, part, samples)
+        part = part.to(found.mean)
+        densities.append(found.log_prob(part))
+        squares.append((found.mean - part).square().flatten(1).mean(1))
+    density, square = torch.cat(densities).double(), torch.cat(squares).double()
+    rmse, root = float(square.mean().sqrt()), sqrt(len(x))
+    return {
+        "log_density": float(density.mean()),
+        "log_density_error": float(density.std()) / root if len(x) > 1 else 0.0,
+        "pixel_rmse": rmse,
+        "pixel_rmse_error": float(square.std()) / root / (2 * rmse) if len(x) > 1 and rmse else 0.0,
+    }
+
+
+def _reconstruct(r: Representation, x: Tensor, samples: int) -> Reconstruction:
+    return r.reconstruct(x, samples, generator=torch.Generator().manual_seed(0))
+
+
+def picked(x: Tensor, y: Tensor | None, number: int) -> Tensor:
+    """Places of a few images, one of each class in turn where classes are known."""
+    if y is None or y.is_floating_point():
+        return torch.arange(min(number, len(x)))
+    first = [int((y == kind).nonzero()[0]) for kind in y.unique()]
+    return torch.tensor([*first, *(n for n in range(len(x)) if n not in first)][:number])
+
+
+def latent_map_of(r: Representation, x: Tensor, samples: int = SAMPLES) -> LatentMap:
+    """Codes of some images, and how far the decoders differ on a grid around them: the sum of σ over pixels."""
+    z = r.encode(x[:POINTS], samples, torch.Generator().manual_seed(0), batch_size=ROWS).mean.cpu()
+    low, high = z.min(0).values, z.max(0).values
+    margin = 0.3 * (high - low)
+    axes = [torch.linspace(float(a), float(b), GRID) for a, b in zip(low - margin, high + margin, strict=True)]
+    grid = torch.stack([axis.flatten() for axis in torch.meshgrid(*axes, indexing="xy")], 1)
+    deviation = torch.cat(
+        [
+            r.decode(part, samples, torch.Generator().manual_seed(0)).weight_variance.sqrt().flatten(1).sum(1)
+            for part in grid.split(ROWS)
+        ]
+    )
+    return LatentMap(z.numpy(), (axes[0].numpy(), axes[1].numpy()), deviation.reshape(GRID, GRID).cpu().numpy())
+
+
+def pictures(r: Representation, x: Tensor, samples: int = SAMPLES) -> tuple[np.ndarray, np.ndarray]:
+    """Mean reconstructions, and their standard deviations by weights and codes."""
+    found = _reconstruct(r, x, samples)
+    variance = found.weight_variance + found.latent_variance
+    return found.mean.cpu().numpy(), variance.sqrt().cpu().numpy()
+
+
+def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
+    """The figures that training leaves: reconstructions, and the latent map of codes of two numbers.
+
+    Args:
+        r: what was trained.
+        dataset: with its labels.
+        folder: where to.
+    """
+    from osculate import plots
+
+    x, y = dataset.test
+    if x.shape[1] not in (1, 3):
+        return
+    some = x[picked(x, y, 10)]
+    heading = "Test images, what the network makes of them, and how unsure it is"
+    figure = plots.reconstructions(some.numpy(), {"network": pictures(r, some)}, heading=heading)
+    plots.save(figure, folder / "reconstructions.png")
+    if r.model.latent == 2 and dataset.classes is not None:
+        heading = "Codes of the test images, and how unsure the decoder is there"
+        figure = plots.latent_map({"": latent_map_of(r, x)}, y[:POINTS].numpy(), dataset.classes, heading=heading)
+        plots.save(figure, folder / "latent_map.png")
+
+
+def draw_roc(record: OODRecord, path: Path) -> Path:
+    """ROC curves of one method: a panel for each set, a curve for each score."""
+    from osculate import plots
+
+    shown = {score: words for score, words in SCORES.items() if score in record.inside}
+    curves = {name: {words: _rates(record, name, score) for score, words in shown.items()} for name in record.outside}
+    areas = {name: {words: _area(record, name, score) for score, words in shown.items()} for name in record.outside}
+    return plots.save(plots.roc_curves(curves, areas), path)
+
+
+def draw_rocs(records: Mapping[str, OODRecord], path: Path) -> Path:
+    """ROC curves of several methods: a panel for each set and score, a curve for each method that has the score."""
+    from osculate import plots
+
+    names = next(iter(records.values())).outside
+    panels = {f"{name}: {words}": (name, score) for name in names for score, words in SCORES.items()}
+    having = {
+        panel: {method: record for method, record in records.items() if score in record.inside}
+        for panel, (_, score) in panels.items()
+    }
+    curves = {panel: {m: _rates(r, *panels[panel]) for m, r in found.items()} for panel, found in having.items()}
+    areas = {panel: {m: _area(r, *panels[panel]) for m, r in found.items()} for panel, found in having.items()}
+    return plots.save(plots.roc_curves(curves, areas), path)
+
+
+def _rates(record: OODRecord, name: str, score: str) -> tuple[np.ndarray, np.ndarray]:
+    false, true = roc_curve(record.inside[score], record.outside[name][score])
+    return np.asarray(false), np.asarray(true)
+
+
+def _area(record: OODRecord, name: str, score: str) -> tuple[float, float]:
+    return record.auroc[name][score], record.auroc_error[name][score]
+
+
+def draw_histograms(record: OODRecord, path: Path) -> Path:
+    """Histograms of each score of one method."""
+    from osculate import plots
+
+    shown = [score for score in SCORES if score in record.inside]
+    figure = plots.score_histograms(
+        {SCORES[score]: record.inside[score].numpy() for score in shown},
+        {SCORES[score]: {name: scores[score].numpy() for name, scores in record.outside.items()} for score in shown},
+        {SCORES[score]: {name: areas[score] for name, areas in record.auroc.items()} for score in shown},
+    )
+    return plots.save(figure, path)
+
+
+def draw_few_labels(record: SemiSupervisedRecord, classes: int, path: Path) -> Path:
+    """Accuracy against the number of labels."""
+    from osculate import plots
+
+    curves = {name: (record.mean[name].numpy(), record.standard_error[name].numpy()) for name in record.accuracy}
+    heading = "Sorting test images by their codes, with few labels"
+    return plots.save(plots.accuracy_against_labels(record.labels, curves, heading, 1 / classes), path)
+
+
+def draw_imputations(record: ImputationRecord, dataset: Dataset, path: Path, columns: int = 8) -> Path:
+    """A few test images whose hidden half was filled in."""
+    from osculate import plots
+
+    x, y = dataset.test
+    some = picked(x, y, columns)
+    assert record.predicted is not None
+    figure = plots.imputations(
+        x[some].numpy(),
+        record.observed[some].numpy(),
+        record.images[:, some].cpu().numpy(),
+        "The upper half was hidden: what might it have been?",
+        record.predicted[:, some].numpy(),
+        classes=dataset.classes,
+    )
+    return plots.save(figure, path)

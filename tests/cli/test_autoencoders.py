@@ -1,0 +1,304 @@
+"""Autoencoders on the command line: train --method, evaluate --task, demo --lae, on few small digits."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from osculate.autoencoders import VAE, Autoencoder
+from osculate.cli import lae
+from osculate.cli.lae_report import score_card, verdicts, without_doubts
+from osculate.cli.options import DataOptions
+from osculate.cli.predict import PosteriorOptions
+from osculate.cli.tables import Score
+from osculate.data import load
+from osculate.posteriors import Dropout, Gaussian, Point
+
+SMALL = ("--data", "digits", "--train-size", 200, "--epochs", 5, "--lr", 0.01, "--batch-size", 32)
+TINY = (*SMALL, "--model-options.hidden", "[16]")
+
+OWN = """
+from torch import nn
+from osculate.autoencoders import Autoencoder
+
+def own():
+    decoder = nn.Sequential(nn.Linear(3, 64), nn.Unflatten(1, (1, 8, 8)))
+    return Autoencoder(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), decoder)
+"""
+
+
+@pytest.fixture(scope="module")
+def online(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of an online Laplacian autoencoder."""
+    folder = tmp_path_factory.mktemp("online")
+    assert run("train", "--method", "online_laplace", *TINY, "--output", folder) == 0
+    return folder
+
+
+def section(folder: Path, name: str) -> Any:
+    return json.loads((folder / "metrics.json").read_text())[name]
+
+
+# ---- train --------------------------------------------------------------------------------------------------------
+
+
+def test_online_laplace_trains_an_autoencoder_of_images(online: Path) -> None:
+    names = {path.name for path in online.iterdir()}
+    assert {"model.safetensors", "posterior.safetensors", "latent_map.png", "reconstructions.png"} <= names
+    q, card = PosteriorOptions(online).open("cpu")
+    assert isinstance(q, Gaussian)
+    assert isinstance(q.model, Autoencoder)
+    assert card.reconstructs
+    assert card.model == "mlp_autoencoder"
+    assert float(q.temperature) == pytest.approx(section(online, "train")["temperature"])
+    assert float(q.likelihood.scale) == pytest.approx(card.noise)
+    x = load("digits", train_size=200).validation[0]
+    with torch.no_grad():
+        assert card.noise == pytest.approx((q.model(x) - x).square().mean().sqrt().item(), rel=1e-4)
+    assert set(section(online, "train")["test"]) >= {"log_density", "pixel_rmse"}
+
+
+def test_the_default_autoencoder_is_the_published_one() -> None:
+    from osculate.cli.methods import MethodOptions, network_name
+    from osculate.cli.train import TrainOptions, new_network
+
+    how = MethodOptions("online_laplace")
+    assert network_name("auto", how, (1, 28, 28)) == "mlp_autoencoder"
+    assert network_name("auto", how, (5,)) == "mlp"
+    assert network_name("auto", MethodOptions("vae"), (5,)) == "mlp_autoencoder"
+    data = load("digits", train_size=10)
+    model, _ = new_network(data, DataOptions("digits"), TrainOptions(), 0, how)
+    assert [m.out_features for m in model.modules() if isinstance(m, torch.nn.Linear)] == [512, 256, 2, 256, 512, 64]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "network"),
+    [
+        (("--method", "vae"), Point, VAE),
+        (("--method", "mc_dropout"), Dropout, Autoencoder),
+        (("--model", "mlp_autoencoder", "--latent", 3), Point, Autoencoder),
+        (("--method", "online_laplace", "--temperature", 0.01, "--structure", "diag"), Gaussian, Autoencoder),
+    ],
+)
+def test_every_method_leaves_what_evaluate_opens(
+    run: Any, tmp_path: Path, words: tuple[Any, ...], kind: type, network: type
+) -> None:
+    assert run("train", *words, *TINY, "--epochs", 2, "--output", tmp_path) == 0
+    q, card = PosteriorOptions(tmp_path).open("cpu")
+    assert type(q) is kind
+    assert type(q.model) is network
+    assert card.options.get("latent") == (3 if "--latent" in words else None)
+    assert (tmp_path / "latent_map.png").exists() == ("--latent" not in words)
+    if kind is Gaussian:
+        assert float(q.temperature) == 0.01
+    again = ("train", "--config", tmp_path / "config.yaml", "--output", tmp_path / "again")
+    assert run(*again) == 0
+    first, second = (load_file(f / "model.safetensors") for f in (tmp_path, tmp_path / "again"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_autoencoder_is_short_for_the_convolutional_one(run: Any, tmp_path: Path) -> None:
+    options = ("--model-options.width", 2, "--model-options.depth", 1, "--epochs", 1, "--output", tmp_path)
+    assert run("train", "--model", "autoencoder", *SMALL, *options) == 0
+    q, _ = PosteriorOptions(tmp_path).open("cpu")
+    assert isinstance(q.model, Autoencoder)
+    assert any(isinstance(module, torch.nn.Conv2d) for module in q.model.modules())
+    assert run("fit", "--checkpoint", tmp_path / "model.safetensors", "--tune") == 0
+    fitted, _ = PosteriorOptions(tmp_path / "posterior.safetensors").open("cpu")
+    assert fitted.structure.structure.name == "approx_diag"
+    assert run("predict", "--posterior", tmp_path, "--samples", 3) == 0
+    with np.load(tmp_path / "predictions.npz") as found:
+        assert found["mean"].shape == (600, 1, 8, 8)
+
+
+def test_online_laplace_of_a_classifier_and_of_a_regression(run: Any, arrays: Path, tmp_path: Path) -> None:
+    words = ("--method", "online_laplace", "--epochs", 3)
+    assert run("train", *words, *SMALL, "--model", "cnn", "--epochs", 2, "--output", tmp_path / "c") == 0
+    assert run("train", *words, "--data", arrays, "--output", tmp_path / "r") == 0
+    for name in ("c", "r"):
+        assert run("evaluate", "--posterior", tmp_path / name / "posterior.safetensors") == 0
+    assert "ece" in section(tmp_path / "c", "train")["test"]
+    assert "rmse" in section(tmp_path / "r", "train")["test"]
+
+
+def test_an_interrupted_online_training_resumes(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from osculate.methods import OnlineLaplace
+
+    options = ("--method", "online_laplace", *TINY, "--epochs", 3, "--output", tmp_path / "run")
+    assert run("train", *options, "--output", tmp_path / "whole") == 0
+    original, calls = OnlineLaplace.loss, []
+
+    def interrupted(self: OnlineLaplace, *args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 10:
+            raise KeyboardInterrupt
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(OnlineLaplace, "loss", interrupted)
+    assert run("train", *options) == 130
+    monkeypatch.setattr(OnlineLaplace, "loss", original)
+    assert run("train", *options, "--resume") == 0
+    whole, resumed = (load_file(tmp_path / name / "posterior.safetensors") for name in ("whole", "run"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_an_autoencoder_of_ones_own(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_coders.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = ("--model", "my_coders:own")
+    assert run("train", *own, *SMALL, "--method", "online_laplace", "--output", tmp_path / "out") == 0
+    assert not (tmp_path / "out" / "latent_map.png").exists()
+    words = ("evaluate", "--posterior", tmp_path / "out", "--task", "ood", "--test-size", 20, "--samples", 3)
+    assert run(*words) == 2, "a file must not make code run that the user has not named"
+    assert run(*words, *own) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--method", "online"), ("'online'", "'online_laplace'")),
+        (("--method", "vae", "--model", "cnn"), ("vae", "cnn", "mlp_autoencoder")),
+        (("--model", "cnn", "--latent", 3), ("--latent", "cnn", "leave --latent out")),
+        (("--temperature", 0.1), ("--temperature 0.1", "online_laplace", "map")),
+        (("--method", "online_laplace", "--temperature", -1), ("-1", "positive")),
+        (("--method", "online_laplace", "--structure", "dual"), ("'dual'", "'approx_diag'")),
+        (("--method", "mc_dropout", "--model", "cnn"), ("dropout",)),
+        (("--model", "mlp_autoencoder", "--latent", 0), ("latent", "0")),
+    ],
+)
+def test_train_refuses_what_does_not_fit(
+    run: Any, tmp_path: Path, words: tuple[Any, ...], parts: tuple[str, ...], capsys: Any
+) -> None:
+    assert run("train", *SMALL, *words, "--output", tmp_path) == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in parts), err
+
+
+# ---- evaluate -----------------------------------------------------------------------------------------------------
+
+
+def test_tasks_of_autoencoders_leave_numbers_and_figures(run: Any, online: Path, classifier: Path, capsys: Any) -> None:
+    words = ("evaluate", "--posterior", online, "--test-size", 120, "--samples", 4)
+    assert run(*words, "--task", "ood") == 0
+    assert "rotated digits" in capsys.readouterr().out
+    assert run(*words, "--task", "imputation", "--classifier", classifier) == 0
+    assert run(*words, "--task", "semi_supervised", "--labels", "1,3") == 0
+    assert "3 labels" in capsys.readouterr().out
+    ood = section(online, "ood")["shuffled pixels"]
+    assert ood["auroc_nll"] > 0.5
+    assert ood["auroc_mean_pixel"] == pytest.approx(0.5, abs=1e-6)
+    assert {"auroc_latent_deviation", "auroc_output_deviation", "auroc_nll_error"} <= set(ood)
+    filled = section(online, "imputation")
+    assert filled["filled in"]["accuracy"] < filled["the images themselves"]["accuracy"]
+    assert {"mse", "ece", "accuracy_error"} <= set(filled["filled in"])
+    assert set(section(online, "semi_supervised")["codes"]) >= {"accuracy/1", "accuracy/3", "accuracy/3_error"}
+    figures = {"ood_roc.png", "ood_histograms.png", "imputations.png", "accuracy_against_labels.png"}
+    assert figures <= {path.name for path in online.iterdir()}
+    assert section(online, "train")["test"], "the other sections are kept"
+
+
+def test_calibration_of_an_autoencoder_stays_the_default(run: Any, online: Path, tmp_path: Path) -> None:
+    output = tmp_path / "scores.json"
+    assert run("evaluate", "--posterior", online / "posterior.safetensors", "--samples", 5, "--output", output) == 0
+    found = json.loads(output.read_text())
+    assert found["MAP"]["rmse"] == pytest.approx(section(online, "train")["test"]["pixel_rmse"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("folder", "words", "parts"),
+    [
+        ("classifier", ("--task", "imputation"), ("imputation", "cnn", "--method online_laplace")),
+        ("online", ("--task", "imputing"), ("'imputing'", "'imputation'")),
+        ("online", ("--task", "semi_supervised", "--labels", "a"), ("'a'", "1,5,20")),
+        ("online", ("--task", "ood", "--ood", "rotated"), ("'rotated'", "'rotated digits'")),
+        ("online", ("--task", "ood", "--test-size", 0), ("--test-size is 0",)),
+        ("online", ("--task", "imputation", "--classifier", "nowhere"), ("nowhere",)),
+    ],
+)
+def test_evaluate_refuses_what_does_not_fit(
+    run: Any, request: Any, folder: str, words: tuple[Any, ...], parts: tuple[str, ...], capsys: Any
+) -> None:
+    assert run("evaluate", "--posterior", request.getfixturevalue(folder), *words) == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in parts), err
+
+
+def test_an_autoencoder_is_no_classifier_for_imputation(run: Any, online: Path, capsys: Any) -> None:
+    assert run("evaluate", "--posterior", online, "--task", "imputation", "--classifier", online) == 2
+    assert "holds no classifier" in capsys.readouterr().err
+
+
+def test_tasks_that_need_labels_say_so(run: Any, arrays: Path, tmp_path: Path, capsys: Any) -> None:
+    words = ("--model", "mlp_autoencoder", "--model-options.hidden", "[4]", "--epochs", 1, "--output", tmp_path)
+    assert run("train", "--data", arrays, *words) == 0
+    for task in ("imputation", "semi_supervised"):
+        assert run("evaluate", "--posterior", tmp_path, "--task", task) == 2
+        assert "has no classes" in capsys.readouterr().err
+
+
+# ---- demo --lae ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def demo(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny version of the demo."""
+    folder = tmp_path_factory.mktemp("lae") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lae, "SETTINGS", lae.SETTINGS.changed(epochs=2))
+        patch.setattr(lae, "HIDDEN", [8])
+        patch.setattr(lae, "LABELS", (1, 2))
+        patch.setattr(lae, "SAMPLES", 3)
+        assert run("demo", "--lae", "--train-size", 100, "--output", folder) == 0
+    return folder
+
+
+def test_the_demo_leaves_a_folder_that_the_commands_use(run: Any, demo: Path) -> None:
+    figures = ("latent_map", "reconstructions", "roc", "imputations", "generated", "accuracy_against_labels")
+    files = {"config.yaml", "metrics.json", "model.safetensors", "posterior.safetensors", "report.html"}
+    assert {path.name for path in demo.iterdir()} == files | {f"{name}.png" for name in figures}
+    assert yaml.safe_load((demo / "config.yaml").read_text())["lae"] is True
+    tables = json.loads((demo / "metrics.json").read_text())
+    tables = {name: rows for name, rows in tables.items() if name not in ("seconds", "versions")}
+    assert len(tables) == 5
+    for rows in tables.values():
+        assert set(rows) == {"AE", "VAE", "MC dropout", "online Laplace"}
+    assert run("evaluate", "--posterior", demo, "--task", "ood", "--test-size", 20, "--samples", 3) == 0
+
+
+def test_the_report_of_the_demo_stands_alone(demo: Path) -> None:
+    page = (demo / "report.html").read_text()
+    assert len(re.findall(r'src="data:image/png;base64,', page)) == 6
+    words = re.sub(r"base64,[^\"]+", "", page)
+    assert "http" not in words
+    assert "$" not in words
+    for word in ("online Laplace", "AUROC", "How to read it", "osculate demo --data digits --train-size 100", "--lae"):
+        assert word in page
+    for tag in ("table", "figure", "dl", "h2", "p", "div"):
+        assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>"), tag
+
+
+def test_the_demo_of_autoencoders_refuses_other_data(run: Any, capsys: Any) -> None:
+    assert run("demo", "--lae", "--data", "mnist") == 2
+    assert "train --method online_laplace --data mnist" in capsys.readouterr().err
+
+
+def test_sentences_follow_the_numbers() -> None:
+    def rows(ours: float, theirs: float, error: float | None = 0.01) -> Any:
+        return {"AE": {"auroc_nll": Score(theirs, error)}, "online Laplace": {"auroc_nll": Score(ours, error)}}
+
+    assert "online Laplace is clearly best" in verdicts(rows(0.9, 0.8))[0]
+    assert "AE is clearly best" in verdicts(rows(0.8, 0.9))[0]
+    assert "AE cannot be told from it" in verdicts(rows(0.81, 0.8))[0]
+    assert "without an error" in verdicts(rows(0.9, 0.8, None))[0]
+    assert "clearly best in 1, not to be told from the best in 1, and clearly behind it in 1" in score_card(
+        {"a": rows(0.9, 0.8), "b": rows(0.8, 0.9), "c": rows(0.81, 0.8)}
+    )
+    assert "Of 0 columns" in score_card({"a": rows(0.9, 0.8, None)})
+    assert "0.700 or more" in without_doubts({"a": rows(0.9, 0.8), "b": rows(0.9, 0.7)})
