@@ -9,6 +9,7 @@ from osculate.methods.marginal_likelihood import (
     EvidenceUpdates as EvidenceUpdates,
     MarginalLikelihood as MarginalLikelihood,
 )
-from osculate.methods.online_laplace import OnlineLaplace as OnlineLaplace, OnlineUpdates as OnlineUpdates
+from osculate.methods.online_laplace import OnlineLaplace as OnlineLaplace
+from osculate.methods.online_updates import OnlineUpdates as OnlineUpdates
 from osculate.methods.subnetwork import Subnetwork as Subnetwork
 from osculate.methods.swag import SWAG as SWAG

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -20,62 +19,20 @@ from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
 from osculate.methods.marginal_likelihood import LARGEST_PER_DATUM
+from osculate.methods.online_updates import ALWAYS, OnlineUpdates
 from osculate.parameters import Network, ParameterSpace, undisturbed
 from osculate.posteriors import Fit, Gaussian
 from osculate.priors import Prior
 from osculate.registry import choose, made
 from osculate.structures import Diag, Structure
 
-#: Where a batch's curvature can be taken, and what it can be made from.
-PLACES, SOURCES = ("sample", "mean"), ("ggn", "gradient")
+#: Structures beside diagonals whose states are averages of those of batches.
+AVERAGED = ("kron", "block", "full")
 #: What can be learned beside the weights.
 LEARNED = ("noise", "prior")
 #: What the published code makes of its settings: H settles at ½ N E[JᵀJ] / (1 − γ). [miani2022]
 PUBLISHED_MEMORY = 0.999
 PUBLISHED_TEMPERATURE = 2 * (1 - PUBLISHED_MEMORY)
-
-
-@dataclass(frozen=True)
-class OnlineUpdates:
-    """How networks are drawn, and how the curvature follows.
-
-    Args:
-        every: steps from one curvature of a batch to the next.
-        memory: what one of them leaves of the average before it, 1 − α of eq. 10 [miani2022].
-        at: the weights at which it is taken: "sample" (those of a drawn network) or "mean".
-        source: "ggn" (of the structure, by a pass of its own), or "gradient" (of the sampled gradient, without one:
-            ĥ = (θ_s − μ) ∇ / σ², as in IVON; for a diagonal; too large where gradients are) [shen2024].
-        samples: networks drawn in each step.
-        antithetic: whether they come in pairs θ = μ ± ε.
-        recompute: whether the curvature of the result is that of all data at the final mean, in place of the average.
-
-    Raises:
-        ValueError: a number out of its range, or an unknown name.
-    """
-
-    every: int = 1
-    memory: float = 0.999
-    at: str = "sample"
-    source: str = "ggn"
-    samples: int = 1
-    antithetic: bool = False
-    recompute: bool = True
-
-    def __post_init__(self) -> None:
-        choose("place of the curvature", self.at, PLACES)
-        choose("source of the curvature", self.source, SOURCES)
-        if not 0 <= self.memory < 1:
-            raise ValueError(f"memory must be at least 0 and below 1, got {self.memory}.")
-        for name in ("every", "samples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.antithetic and self.samples % 2:
-            raise ValueError(f"antithetic samples come in pairs, got samples={self.samples}.")
-        if self.source == "gradient" and self.samples > 1:
-            raise ValueError(f"source='gradient' takes the gradient of one network, got samples={self.samples}.")
-
-
-ALWAYS = OnlineUpdates()
 
 
 class OnlineLaplace(Method):
@@ -151,10 +108,11 @@ class OnlineLaplace(Method):
                 f"source='gradient' gives a diagonal, and structure={self.structure.name!r} is none: use 'diag' or "
                 "'approx_diag'."
             )
-        if self.structure.passes > 1 or self.structure.unstorable:
+        if not isinstance(self.structure, Diag) and self.structure.name not in AVERAGED:
             raise ValueError(
-                f"structure={self.structure.name!r} has no running average: use 'approx_diag', 'mixed_diag', 'diag' "
-                "or 'kron'."
+                f"structure={self.structure.name!r} has no running average: use 'approx_diag', 'mixed_diag', 'diag', "
+                + ", ".join(map(repr, AVERAGED[:-1]))
+                + f" or {AVERAGED[-1]!r}."
             )
         self.running: Running
         if isinstance(self.structure, Diag):

@@ -66,6 +66,7 @@ def conv_coders(
     outputs: int = 1,
     codes: int = 1,
     residual: bool = False,
+    dropout: float = 0.0,
 ) -> Coders:
     """Strided convolutions down, repeated pixels and convolutions up, at any resolution.
 
@@ -78,6 +79,7 @@ def conv_coders(
             :class:`VarianceFloor` keeps above a floor).
         codes: numbers of the encoder for each of the code's (two for a VAE).
         residual: a residual block with group normalisation behind each convolution.
+        dropout: share of what enters a tanh that is dropped; without layers for it where 0.
 
     Raises:
         ValueError: the inputs are not images, or a size is not positive.
@@ -89,7 +91,7 @@ def conv_coders(
     _require_positive(outputs=outputs, codes=codes)
     channels = outputs * image_channels("autoencoder", input_shape)
     encoder, decoder = convolutional(
-        input_shape, channels, codes * latent, latent, width=width, depth=depth, residual=residual
+        input_shape, channels, codes * latent, latent, width=width, depth=depth, residual=residual, dropout=dropout
     )
     return encoder, nn.Sequential(decoder, VarianceFloor()) if outputs == 2 else decoder
 
@@ -103,6 +105,7 @@ def convolutional(
     width: int,
     depth: int,
     residual: bool = False,
+    dropout: float = 0.0,
 ) -> Coders:
     """An encoder to ``code`` numbers, and a decoder of ``latent`` numbers to this many channels."""
     _require_positive(channels=channels, latent=latent, width=width, depth=depth)
@@ -111,13 +114,14 @@ def convolutional(
         sizes.append(tuple(-(-side // 2) for side in sizes[-1]))
     widths = [width * min(2**level, 8) for level in range(depth)]
     inner = (widths[-1], *sizes[-1])
+    act = lambda: [nn.Dropout(dropout), nn.Tanh()] if dropout else [nn.Tanh()]  # noqa: E731
     down: list[nn.Module] = []
     for before, after in zip([image_channels("autoencoder", input_shape), *widths], widths, strict=False):
-        down += [nn.Conv2d(before, after, 3, 2, padding=1), nn.Tanh(), *([Residual(after)] if residual else [])]
+        down += [nn.Conv2d(before, after, 3, 2, padding=1), *act(), *([Residual(after)] if residual else [])]
     up: list[nn.Module] = []
     for before, after, size in zip(widths[::-1], [*widths[-2::-1], channels], sizes[-2::-1], strict=True):
         block = [Residual(before)] if residual else []
-        up += [nn.Tanh(), *block, nn.Upsample(size=size), nn.Conv2d(before, after, 3, padding=1)]
+        up += [*act(), *block, nn.Upsample(size=size), nn.Conv2d(before, after, 3, padding=1)]
     encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(math.prod(inner), code))
     return encoder, nn.Sequential(nn.Linear(latent, math.prod(inner)), nn.Unflatten(1, inner), *up)
 

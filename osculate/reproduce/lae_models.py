@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from osculate.autoencoders import ELBO, VAE, Autoencoder, LaplacianAutoencoder, Representation
 from osculate.data import Dataset, load, out_of_distribution
@@ -189,25 +189,18 @@ class Models:
         settings = OnlineUpdates(every=every, memory=PUBLISHED_MEMORY**every, recompute=False)
         return OnlineLaplace(net, Gaussian(1.0), 1.0, settings, "diag", PUBLISHED_TEMPERATURE)
 
-    def _network(self, outputs: int = 1, kind: type[Autoencoder] = Autoencoder) -> Autoencoder:
-        return kind(*self._coders(outputs, 2 if kind is VAE else 1))
+    def _network(self, kind: type[Autoencoder] = Autoencoder, **changes: Any) -> Autoencoder:
+        return kind(*self._coders(codes=2 if kind is VAE else 1, **changes))
 
-    def _coders(self, outputs: int, codes: int) -> Coders:
+    def _coders(self, **changes: Any) -> Coders:
         network = self.training.network
-        return mlp_coders(self.dataset.input_shape, network.latent, network.hidden, outputs, codes)
+        return mlp_coders(self.dataset.input_shape, network.latent, network.hidden, **changes)
 
     def _vae(self) -> Autoencoder:
         return self._network(kind=VAE)
 
     def _with_dropout(self, rate: float) -> Representation:
-        def network() -> Autoencoder:
-            net = self._network()
-            for part in (net.encoder, net.decoder):
-                assert isinstance(part, nn.Sequential)
-                for place in reversed([n for n, layer in enumerate(part) if isinstance(layer, nn.Tanh)]):
-                    part.insert(place, nn.Dropout(rate))
-            return net
-
+        network = lambda: self._network(dropout=rate)  # noqa: E731
         net = self._trained(f"{DROPOUT} {rate}", network, self._map(Gaussian(1.0)))
         return Representation(Dropout(net, self._residual(net)), codes=self.train)
 

@@ -123,9 +123,9 @@ class FaceModels(Models):
         test = celeba("test").images
         return Dataset(training.data, learned, watched, (test, empty[: len(test)]), classes=("face",))
 
-    def _coders(self, outputs: int, codes: int) -> Coders:
+    def _coders(self, **changes: Any) -> Coders:
         network = self.training.network
-        return conv_coders(self.dataset.input_shape, network.latent, network.width, network.depth, outputs, codes)
+        return conv_coders(self.dataset.input_shape, network.latent, network.width, network.depth, **changes)
 
 
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

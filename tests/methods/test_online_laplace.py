@@ -273,6 +273,8 @@ def test_a_plain_loop_trains_it_too() -> None:
         ({"structure": "full_", "temperature": 1.0}, "unknown structure"),
         ({"structure": "matrix_free"}, "no running average"),
         ({"structure": "ekfac"}, "no running average"),
+        ({"structure": "dual"}, "no running average"),
+        ({"structure": "low_rank"}, "no running average"),
         ({"structure": "kron", "settings": OnlineUpdates(source="gradient")}, "gives a diagonal"),
         ({"learn": ["nose"]}, "unknown what is learned 'nose'"),
         ({"likelihood": osc.likelihoods.Categorical(), "learn": ["noise"]}, "has no noise scale"),
