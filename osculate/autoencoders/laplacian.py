@@ -80,10 +80,8 @@ class LaplacianAutoencoder(Representation):
         r"""The posterior at the temperature that held-out data choose.
 
         The score is the mean over data of :meth:`log_prob`, with the same random numbers at each temperature. Of all
-        temperatures whose score is within ``caution`` standard errors of the best the highest is taken: drawn networks
-        nearly always reconstruct a little worse than their mean, and held-out data of the same kind do not tell how
-        unsure to be elsewhere. The standard error is that of the best score itself, not of the paired difference (as
-        ``osc.tune`` has it), by which the coldest temperature would win for a hundredth of a nat.
+        temperatures whose score is within ``caution`` standard errors of the best (of the paired difference) the
+        highest is taken, as ``osc.tune`` does: held-out data of the same kind do not tell how unsure to be elsewhere.
 
         Args:
             q: a Gaussian posterior over an autoencoder, or what ``osc.train`` returned.
@@ -113,9 +111,11 @@ class LaplacianAutoencoder(Representation):
             )
         best = max(finite, key=lambda value: float(finite[value].mean()))
 
-        error = float(finite[best].std(correction=0)) / len(validation) ** 0.5
-        close = [value for value, score in finite.items() if float((finite[best] - score).mean()) <= caution * error]
-        return cls(q.replace(temperature=max(close)), codes=codes)
+        def close(value: float) -> bool:
+            loss = finite[best] - finite[value]
+            return float(loss.mean()) <= caution * float(loss.std(correction=0)) / len(loss) ** 0.5
+
+        return cls(q.replace(temperature=max(filter(close, finite))), codes=codes)
 
 
 def _score(q: Gaussian, x: Tensor, samples: int) -> Float[Tensor, " M"]:

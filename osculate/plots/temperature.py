@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from osculate.plots.style import GREY, INK, colour, panels, title
 
@@ -43,18 +44,22 @@ def against_temperature(
             ax.axvline(value, color=GREY, linewidth=1, linestyle=":")
             ax.annotate(
                 label,
-                (value, 0.98),
+                (value, 0.62),
                 xycoords=("data", "axes fraction"),
                 fontsize=7,
                 color=GREY,
                 rotation=90,
                 ha="right",
-                va="top",
+                va="center",
             )
         ax.set_xscale("log")
         ax.set_title(name, fontsize=10, color=INK, loc="left")
         ax.set_xlabel("temperature T of the posterior", fontsize=9)
-    axes[0, 0].set_yscale("log")
-    axes[0, 0].legend(fontsize=8, frameon=False)
+    first = axes[0, 0]
+    first.set_yscale("log")
+    first.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    first.yaxis.set_major_formatter("{x:g}")
+    first.yaxis.set_minor_formatter(NullFormatter())
+    first.legend(fontsize=8, frameon=False, loc="upper left")
     title(figure, heading)
     return figure
