@@ -78,8 +78,13 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
         choose("setting", name, [f.name for f in fields(settings)])
         if isinstance(value, Mapping):
             value = changed(getattr(settings, name), value)
-        values[name] = tuple(value) if isinstance(value, list) else value
+        values[name] = _frozen(value)
     return replace(settings, **values)
+
+
+def _frozen(value: Any) -> Any:
+    """Lists, and lists within them, as tuples."""
+    return tuple(_frozen(part) for part in value) if isinstance(value, list) else value
 
 
 @contextmanager

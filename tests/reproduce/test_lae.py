@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from osculate.data.celeba import celeba
 from osculate.methods.online_laplace import PUBLISHED_TEMPERATURE
 from osculate.reproduce import REGISTRY, Record, lae_models
 from osculate.reproduce._base import changed
@@ -110,17 +109,3 @@ def test_half_digits_and_few_labels(cells: str) -> None:
     drawn(record)
     one, five = (column(record, f"accuracy with {n} labels a class") for n in (1, 5))
     assert sum(five.values()) > sum(one.values())
-
-
-def test_attributes_of_faces(cells: str) -> None:
-    try:
-        celeba("test")
-    except FileNotFoundError:
-        pytest.skip("CelebA is not here")
-    labels = {"attributes": ("Male", "Smiling"), "number": 3, "repeats": 2, "samples": 2}
-    tiny = {"train_size": 60, "validation_size": 20, "test_size": 40, "fit": {"epochs": 1}, "labels": labels}
-    record = REGISTRY["lae-table4"].run("small", 1, {**tiny, "network": {"width": 2, "latent": 4}}, False)
-    drawn(record)
-    overall = column(record, "balanced accuracy: mean of these")
-    assert set(overall) == {AE, lae_models.VARIATIONAL, DROPOUT, POST_HOC, ONLINE}
-    assert all(0 <= value <= 1 for value in overall.values())

@@ -22,7 +22,31 @@ SMALL_IMAGES: Mapping[str, Any] = {
     "samples": 2,
 }
 #: Settings with which each takes a second or two.
+DIGITS: Mapping[str, Any] = {
+    "data": "digits",
+    "train_size": 100,
+    "validation_size": 30,
+    "test_size": 60,
+    "network": {"hidden": [8]},
+    "fit": {"epochs": 1, "members": 2, "dropout": [0.1], "every": 2},
+}
+TURNED = [["digits", "rotated digits", 100]]
 TINY: Mapping[str, Mapping[str, Any]] = {
+    "lae-table2": {**DIGITS, "samples": 2, "curve_samples": 2, "columns": 20, "outside": "rotated digits"},
+    "lae-figure8": {**DIGITS, "samples": 2, "columns": 20},
+    "lae-figure1": {**DIGITS, "samples": 2},
+    "lae-figure9": {**DIGITS, "pairs": TURNED, "samples": 2, "usual": 20},
+    "lae-figure10": {**DIGITS, "pairs": TURNED, "samples": 2, "scored": 10},
+    "lae-table3": {**DIGITS, "classifier_epochs": 1, "draws": 2, "images": 2},
+    "lae-figure12": {**DIGITS, "test_size": 200, "labels": [1, 3], "repeats": 2, "samples": 2},
+    "lae-table4": {
+        "train_size": 60,
+        "validation_size": 20,
+        "test_size": 40,
+        "fit": {"epochs": 1},
+        "network": {"width": 2, "latent": 4},
+        "labels": {"attributes": ["Male", "Smiling"], "number": 3, "repeats": 2, "samples": 2},
+    },
     "lae-table1": {"sides": [4, 6], "channels": 2, "widths": [4, 6], "limits": {"repeats": 1}},
     "lae-figure5": {"width": 1, "images": 10, "train_size": 64, "epochs": 1},
     "lae-figure7": {"sides": [4, 6, 8], "batch": 2, "layers": 2, "start": 6, "limits": {"repeats": 1}},
@@ -114,7 +138,12 @@ def verdicts(claims: tuple[Claim, ...]) -> list[str]:
 def test_a_reproduction_leaves_a_record_and_a_figure(name: str, tmp_path: Path) -> None:
     chosen = REGISTRY[name]
     before = torch.random.get_rng_state()
-    record = chosen.run("small", 2, TINY[name], progress=False)
+    try:
+        record = chosen.run("small", 2, TINY[name], progress=False)
+    except FileNotFoundError:
+        if name != "lae-table4":  # CelebA may not be passed on, so that it is not everywhere
+            raise
+        pytest.skip("CelebA is not here")
     assert torch.equal(before, torch.random.get_rng_state())
     assert record.id == name
     assert record.setup.seeds == (0, 1)
