@@ -10,10 +10,10 @@ from torch import Tensor
 
 from osculate.autoencoders.autoencoder import Autoencoder
 from osculate.autoencoders.representation import Representation
-from osculate.evidence import maximise_evidence
 from osculate.likelihoods import Likelihood
 from osculate.methods.laplace import laplace
 from osculate.posteriors import Gaussian, as_gaussian
+from osculate.priors import Prior
 from osculate.progress import track
 from osculate.structures import Structure
 
@@ -50,19 +50,25 @@ class LaplacianAutoencoder(Representation):
         *,
         validation: Shaped[Tensor, "M *D"] | None = None,
         structure: str | Structure = "approx_diag",
+        prior: str | float | Prior = 1.0,
         **options: Any,
     ) -> "LaplacianAutoencoder":
-        """The Laplace approximation of a trained autoencoder, its prior and noise by the evidence.
+        """The Laplace approximation of a trained autoencoder, its noise by the residuals.
 
         Args:
             model: the network, in evaluation mode where that makes a difference.
-            likelihood: p(x'|f).
+            likelihood: p(x'|f); where it has a noise scale, that becomes the root mean squared residual.
             x: what it was trained on.
             validation: held-out data that choose the temperature; None leaves it at 1.
             structure: of the curvature.
+            prior: what it was trained with, or "evidence", which then finds the noise scale too. One precision by the
+                evidence is often hundreds, and hides what the data say about single weights.
             **options: of :meth:`tuned`.
         """
-        q = maximise_evidence(laplace(model, likelihood, (x, x), structure=structure, prior=1.0))
+        q = laplace(model, likelihood, (x, x), structure=structure, prior=prior)
+        if likelihood.has_noise and prior != "evidence":
+            count, error = likelihood.noise_balance(q.fit.statistics)
+            q = q.replace(likelihood=likelihood.times((error / count).sqrt()))
         return cls(q, codes=x) if validation is None else cls.tuned(q, validation, codes=x, **options)
 
     @classmethod

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from osculate.autoencoders import ELBO, VAE, Autoencoder, LaplacianAutoencoder, Representation
 from osculate.data import Dataset, load, out_of_distribution
-from osculate.evidence import maximise_evidence
 from osculate.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
-from osculate.methods import MAP, OnlineLaplace, OnlineUpdates, laplace
+from osculate.methods import MAP, OnlineLaplace, OnlineUpdates
 from osculate.methods.online_laplace import PUBLISHED_MEMORY, PUBLISHED_TEMPERATURE
 from osculate.networks.coders import Coders, mlp_coders
 from osculate.posteriors import Dropout, Ensemble, Gaussian as Posterior, Point
@@ -126,7 +125,7 @@ class Models:
         return {name: images[: self.training.test_size] for name, images in sets.items()}
 
     def representation(self, name: str) -> Representation:
-        """One of :data:`METHODS`, with the noise of held-out residuals, or that of the evidence."""
+        """One of :data:`METHODS`, with the noise of residuals: held-out ones, or, of a Laplacian one, those of training."""
         if name == AE:
             return Representation(Point(self.autoencoder(), self._noise), codes=self.train)
         if name == LEARNED:
@@ -223,9 +222,9 @@ class Models:
             return Gaussian(float((net(self.validation) - self.validation).square().mean().sqrt()))
 
     def _tuned(self, name: str, net: Autoencoder) -> LaplacianAutoencoder:
-        """Approximate diagonal of all data at the weights; prior and noise by the evidence, temperature by held-out."""
-        data = (self.train, self.train)
-        q = maximise_evidence(laplace(net, Gaussian(1.0), data, structure="approx_diag", prior=1.0))
+        """The library's default: approximate diagonal of all data at the weights, temperature by held-out images."""
+        q = LaplacianAutoencoder.post_hoc(net, Gaussian(1.0), self.train).posterior
+        assert isinstance(q, Posterior)
 
         def temperature() -> dict[str, Tensor]:
             tuned = LaplacianAutoencoder.tuned(q, self.validation)
