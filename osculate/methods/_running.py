@@ -17,7 +17,7 @@ from osculate.likelihoods import Likelihood
 from osculate.methods._pass import observe
 from osculate.parameters import Network, has_deterministic_layers, trainable
 from osculate.priors import Prior
-from osculate.structures import ApproxDiag, Curvature, Diag, PosteriorPrecision, Structure
+from osculate.structures import Curvature, Diag, PosteriorPrecision, Structure
 from osculate.structures.approx_diag import output_diagonal
 from osculate.structures.blocks import DiagonalBlock
 
@@ -140,7 +140,7 @@ class RunningDiagonal(Running):
     def see(self, x: Inputs, y: Tensor) -> None:
         if self._start is None:
             super().see(x, y)
-            if isinstance(self.structure, ApproxDiag):  # which needs no blocks, and they take 8 bytes an entry
+            if self.structure.by_squares:  # which needs no blocks, and they take 8 bytes an entry
                 self._start = replace(self._seen, plan=replace(self._seen.plan, blocks=()))
             network = self.network
             values = torch.zeros(network.space.size, dtype=network.state_dtype, device=network.device)
@@ -151,9 +151,9 @@ class RunningDiagonal(Running):
         self.values.mul_(self.memory).add_(self.structure.diagonal(batch), alpha=share)
 
     def shares(self, model: nn.Module) -> bool:
-        """The approximate diagonal, where layers do the same in training and in evaluation, in full precision."""
+        """One squared backward pass is enough, layers do the same in training and evaluation, precision is full."""
         full = self.network.dtype == self.network.state_dtype
-        return isinstance(self.structure, ApproxDiag) and full and has_deterministic_layers(model)
+        return self.structure.by_squares and full and has_deterministic_layers(model)
 
     def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
         here = self._batch(*batch)
@@ -210,7 +210,6 @@ class RunningBlocks(Running):
 
     def __init__(self, model: nn.Module, likelihood: Likelihood, structure: Structure, memory: float) -> None:
         super().__init__(model, likelihood, structure, memory)
-        self._template: Curvature | None = None
         self._precision: PosteriorPrecision | None = None
 
     def see(self, x: Inputs, y: Tensor) -> None:

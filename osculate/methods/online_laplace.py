@@ -27,7 +27,6 @@ from osculate.registry import choose, made
 from osculate.structures import Diag, Structure
 
 #: Structures beside diagonals whose states are averages of those of batches.
-AVERAGED = ("kron", "block", "full")
 #: What can be learned beside the weights.
 LEARNED = ("noise", "prior")
 #: What the published code makes of its settings: H settles at ½ N E[JᵀJ] / (1 − γ). [miani2022]
@@ -108,11 +107,10 @@ class OnlineLaplace(Method):
                 f"source='gradient' gives a diagonal, and structure={self.structure.name!r} is none: use 'diag' or "
                 "'approx_diag'."
             )
-        if not isinstance(self.structure, Diag) and self.structure.name not in AVERAGED:
+        if not self.structure.averages:
+            *names, last = [repr(name) for name, kind in structures.REGISTRY.items() if kind().averages]
             raise ValueError(
-                f"structure={self.structure.name!r} has no running average: use 'approx_diag', 'mixed_diag', 'diag', "
-                + ", ".join(map(repr, AVERAGED[:-1]))
-                + f" or {AVERAGED[-1]!r}."
+                f"structure={self.structure.name!r} has no running average: use {', '.join(names)} or {last}."
             )
         self.running: Running
         if isinstance(self.structure, Diag):

@@ -1,6 +1,7 @@
 """The plane of codes, with how unsure the decoder is at each place: what Figures 1 and 8 of S0 show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,51 @@ import torch
 from torch import Tensor
 
 from osculate.autoencoders import Representation
-from osculate.reproduce.record import Record
+from osculate.progress import track
+from osculate.reproduce.lae_models import Models, Training
+from osculate.reproduce.record import Claim, Findings, Number, Record
 
 #: Places along each axis, and by how much the plane is larger than the range of the codes.
 PLACES, MARGIN = 32, 0.3
 #: Codes that are drawn.
 CODES = 600
+AWAY = "σ of the output away from codes over that at codes"
+
+
+def measure_maps(
+    settings: Training,
+    samples: int,
+    seeds: Sequence[int],
+    progress: bool,
+    shown: Callable[[Models], Mapping[str, Representation]],
+    claim: str,
+    claimed: Sequence[str],
+) -> Findings:
+    """A map by each representation, of the first seed, and the contrast of all.
+
+    Args:
+        settings: what is trained.
+        samples: networks drawn.
+        seeds: of the networks.
+        progress: show a progress bar.
+        shown: what is drawn, by name.
+        claim: in words, that the contrasts of ``claimed`` are above one.
+        claimed: names.
+    """
+    found: dict[str, list[float]] = {}
+    data: dict[str, Any] = {}
+    for seed in track(seeds, "seeds", len(seeds), progress):
+        models, maps = Models(settings, seed), {}
+        for name, r in shown(models).items():
+            maps[name], contrast = latent_data(r, models.test, samples)
+            found.setdefault(name, []).append(contrast)
+        if seed == seeds[0]:
+            data = {"maps": maps, "labels": models.dataset.test[1][: settings.test_size][:CODES].tolist()}
+    numbers = tuple(Number(name, AWAY, tuple(values)) for name, values in found.items())
+    listed = ", ".join(f"{name} {mean(values):.2f}" for name, values in found.items())
+    evidence = f"mean σ at places without codes over that at places with some: {listed}."
+    holds = all(mean(found[name]) > 1 for name in claimed)
+    return Findings(numbers, (Claim.judged(claim, holds, evidence),), data)
 
 
 def latent_data(r: Representation, x: Tensor, samples: int) -> tuple[dict[str, Any], float]:
@@ -46,7 +86,7 @@ def latent_data(r: Representation, x: Tensor, samples: int) -> tuple[dict[str, A
     return data, float(deviation[~taken].mean() / deviation[taken].mean())
 
 
-def draw_maps(record: Record, heading: str, shared: bool) -> Any:
+def draw_maps(record: Record, heading: str) -> Any:
     """One panel a method."""
     from osculate.plots import LatentMap, latent_map
 
@@ -61,4 +101,4 @@ def draw_maps(record: Record, heading: str, shared: bool) -> Any:
     }
     labels: Sequence[int] = data["labels"]
     words = "σ of the decoded image, mean over pixels"
-    return latent_map(maps, np.asarray(labels), [str(k) for k in range(10)], words, heading, shared=shared)
+    return latent_map(maps, np.asarray(labels), [str(k) for k in range(10)], words, heading, shared=False)

@@ -125,7 +125,7 @@ class Models:
         return {name: images[: self.training.test_size] for name, images in sets.items()}
 
     def representation(self, name: str) -> Representation:
-        """One of :data:`METHODS`, with the noise of residuals: held-out ones, or, of a Laplacian one, those of training."""
+        """One of :data:`METHODS`, with the noise of held-out residuals, a Laplacian one of those of training."""
         if name == AE:
             return Representation(Point(self.autoencoder(), self._noise), codes=self.train)
         if name == LEARNED:

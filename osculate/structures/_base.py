@@ -35,6 +35,10 @@ class Structure(ABC):
     entrywise: ClassVar[bool] = False
     #: Whether the factors of a layer are enough, so that the rows of all its entries are never held.
     by_factors: ClassVar[bool] = False
+    #: Whether one backward pass of the squared chain rule, from the outputs on, gives all of it.
+    by_squares: ClassVar[bool] = False
+    #: Whether the average of its states over batches is a state: then it can be kept while a network trains.
+    averages: ClassVar[bool] = False
     #: Why a file cannot hold a posterior with it; empty where it can.
     unstorable: ClassVar[str] = ""
 

@@ -21,6 +21,7 @@ class BlockDiagonal(Structure):
     """
 
     name: ClassVar[str] = "block"
+    averages: ClassVar[bool] = True
     entrywise: ClassVar[bool] = True
     limit: int = 10_000
 

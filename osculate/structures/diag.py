@@ -20,6 +20,7 @@ class Diag(Structure):
     name: ClassVar[str] = "diag"
     entrywise: ClassVar[bool] = True
     by_factors: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
 
     def diagonal(self, observation: Observation) -> Float[Tensor, " P"]:
         """The diagonal of one batch, in the order of θ."""

@@ -22,6 +22,7 @@ class EKFAC(Kron):
     """
 
     name: ClassVar[str] = "ekfac"
+    averages: ClassVar[bool] = False
     passes: ClassVar[int] = 2
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:

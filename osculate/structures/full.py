@@ -20,6 +20,7 @@ class Full(Structure):
     """
 
     name: ClassVar[str] = "full"
+    averages: ClassVar[bool] = True
     entrywise: ClassVar[bool] = True
     limit: int = 20_000
 

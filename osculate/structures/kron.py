@@ -23,6 +23,7 @@ class Kron(Structure):
     """
 
     name: ClassVar[str] = "kron"
+    averages: ClassVar[bool] = True
     by_factors: ClassVar[bool] = True
     dense_limit: int = 1024
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution
 
-from osculate.posteriors import Gaussian
+from osculate.posteriors import Gaussian, as_posterior
 from osculate.predictive import functional_variance
 from osculate.tasks._predictions import in_closed_form, predictions
 from osculate.tasks._scored import Score, Views, mean_pixel
@@ -72,7 +72,7 @@ def total_variance(view: Predicted) -> Float[Tensor, " N"]:
     Raises:
         TypeError: the posterior has no functional variance: a point has none.
     """
-    return functional_variance(_posterior(view.q), view.x, diagonal=True).flatten(1).sum(1)
+    return functional_variance(as_posterior(view.q), view.x, diagonal=True).flatten(1).sum(1)
 
 
 class Predictives(Views):
@@ -106,18 +106,13 @@ class Predictives(Views):
         found = {
             "entropy": in_closed_form(predictive.entropy) is not None,
             "max_probability": isinstance(predictive, Categorical | Bernoulli),
-            "functional_variance": isinstance(_posterior(self.q), Gaussian),
+            "functional_variance": isinstance(as_posterior(self.q), Gaussian),
         }
         if not any(found.values()):
             raise ValueError(
                 f"none of the scores {', '.join(map(repr, found))} fits: the predictive, a"
                 f" {type(predictive).__name__}, has no entropy in closed form and no classes, and a"
-                f" {type(_posterior(self.q)).__name__} no functional variance. Fit a Laplace posterior, or compare a"
+                f" {type(as_posterior(self.q)).__name__} no functional variance. Fit a Laplace posterior, or compare a"
                 " score of your own, such as the variance of osc.predict(q, x), by osc.metrics.auroc"
             )
         return found
-
-
-def _posterior(q: Any) -> Any:
-    """The posterior itself, where the result of a training was given."""
-    return getattr(q, "posterior", q)

@@ -29,6 +29,13 @@ def test_the_density_is_that_of_independent_normals(prior: osc.priors.Prior) -> 
 
 
 @pytest.mark.parametrize("prior", CASES.values(), ids=CASES)
+def test_the_second_derivative_is_minus_the_precision_at_zeros_too(prior: osc.priors.Prior) -> None:
+    at = torch.zeros(9)
+    hessian = torch.autograd.functional.hessian(lambda theta: prior.log_prob(SPACE.unflatten(theta)), at)
+    assert_close(hessian, -torch.diag(prior.bind(SPACE).vector(SPACE)), 1e-5)
+
+
+@pytest.mark.parametrize("prior", CASES.values(), ids=CASES)
 def test_totals_are_the_gradient_of_the_vector(prior: osc.priors.Prior) -> None:
     weights = torch.randn(9)
     precision = prior.precision.clone().requires_grad_()

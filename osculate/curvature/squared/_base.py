@@ -99,8 +99,8 @@ class _Squared(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        rule = ctx.local.gradient if ctx.ordinary else ctx.local.pull
-        return (None, *rule(ctx.needs_input_grad[1:], *cotangents, *ctx.saved_tensors))
+        back = ctx.local.gradient if ctx.ordinary else ctx.local.pull
+        return (None, *back(ctx.needs_input_grad[1:], *cotangents, *ctx.saved_tensors))
 
 
 def make_ordinary(node: Node) -> None:
