@@ -27,7 +27,7 @@ def network():
     return Autoencoder(*osc.networks.mlp_coders((1, 8, 8), latent=2, hidden=(64, 32)))
 
 
-options = {"epochs": 20, "lr": 5e-3, "batch_size": 50, "progress": False}
+options = {"epochs": 16, "lr": 1e-2, "batch_size": 100, "progress": False}
 plain = network()
 osc.train(osc.methods.MAP(plain, likelihood), (x, x), **options)
 
@@ -36,9 +36,10 @@ osc.train(online, (x, x), **options)
 
 # %% [markdown]
 # `OnlineLaplace` draws new weights in every step, from a Gaussian whose precision follows the
-# curvature along the way. Afterwards the curvature is taken anew at the final weights, prior
-# and noise are those of the evidence, and held-out images choose the temperature. The same
-# three steps work for a network that was trained without noise:
+# curvature along the way. Afterwards the curvature is taken anew at the final weights, the
+# noise is that of the residuals, and held-out images choose the temperature. The same three
+# steps work for a network that was trained without noise. Where the coldest temperature of
+# all is best, a warning says so:
 
 # %%
 post_hoc = LaplacianAutoencoder.post_hoc(plain, likelihood, x, validation=held_out)
@@ -46,7 +47,7 @@ trained = LaplacianAutoencoder.post_hoc(online.model.eval(), likelihood, x, vali
 for name, r in {"post-hoc": post_hoc, "online": trained}.items():
     q = r.posterior
     print(
-        f"{name:9} temperature {float(q.temperature):.4f},"
+        f"{name:9} temperature {float(q.temperature):.0e},"
         f" noise {float(q.likelihood.scale):.3f},"
         f" log p of test images {float(r.log_prob(test).mean()):.1f} nats"
     )

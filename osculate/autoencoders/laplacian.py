@@ -101,6 +101,8 @@ class LaplacianAutoencoder(Representation):
         Raises:
             ValueError: no candidate, or none with a finite score.
 
+        A warning says that the lowest temperature was taken.
+
         Cost: ``samples`` passes over the held-out data for each temperature.
         """
         q = as_gaussian(q, "the temperature of an autoencoder")
@@ -121,7 +123,14 @@ class LaplacianAutoencoder(Representation):
             loss = finite[best] - finite[value]
             return float(loss.mean()) <= caution * float(loss.std(correction=0)) / len(loss) ** 0.5
 
-        return cls(q.replace(temperature=max(filter(close, finite))), codes=codes)
+        chosen = max(filter(close, finite))
+        if chosen == min(temperatures) and len(temperatures) > 1:
+            warnings.warn(
+                f"on these held-out data the least uncertainty is best: the temperature is {chosen:.1g}, the lowest of "
+                "those that were tried. Codes and images of such data are then nearly those of the network alone.",
+                stacklevel=2,
+            )
+        return cls(q.replace(temperature=chosen), codes=codes)
 
 
 def _score(q: Gaussian, x: Tensor, samples: int) -> Float[Tensor, " M"]:

@@ -10,8 +10,8 @@ from osculate.plots.style import BLUE, GREEN, GREY, INK, ORANGE, panels, title
 
 #: A mean with its standard error.
 Estimate = tuple[float, float]
-#: How far below the best a dot is still drawn: in multiples of the distance of the median, and at least and at most.
-REACH, LEAST, MOST = 4.0, 0.3, 15.0
+#: How far below the best a dot is still drawn: in multiples of the distance of the median, and at most.
+REACH, MOST = 4.0, 15.0
 
 
 def _tint(way: str) -> str:
@@ -26,6 +26,7 @@ def dots(
     quantity: str,
     heading: str,
     others: Mapping[str, Mapping[str, float]] | None = None,
+    least: float = 0.3,
 ) -> Figure:
     """Higher is better. What lies far below the best is an arrow at the edge, with its value.
 
@@ -34,6 +35,7 @@ def dots(
         quantity: the words of the horizontal axis.
         heading: the figure's sentence.
         others: by panel and way, what somebody else has found; hollow dots.
+        least: how far below the best a dot is drawn at least.
 
     Raises:
         ValueError: there is no value.
@@ -47,7 +49,7 @@ def dots(
     rows = -(-len(values) // columns)
     figure, axes = panels(rows, columns, 4.1 if columns > 1 else 6.0, 0.9 + 0.2 * len(every), sharey=True)
     for ax, (name, ways) in zip(axes.flat, values.items(), strict=False):
-        _panel(ax, ways, every, others.get(name, {}))
+        _panel(ax, ways, every, others.get(name, {}), least)
         ax.set_title(name, fontsize=10, color=INK, loc="left")
     for ax in axes.flat[len(values) :]:
         ax.set_visible(False)
@@ -59,10 +61,10 @@ def dots(
     return figure
 
 
-def _panel(ax: Axes, ways: Mapping[str, Estimate], every: list[str], others: Mapping[str, float]) -> None:
+def _panel(ax: Axes, ways: Mapping[str, Estimate], every: list[str], others: Mapping[str, float], least: float) -> None:
     means = np.array([mean for mean, _ in ways.values()])
     best, middle = means.max(), np.median(means)
-    low = best - min(max(REACH * (best - middle), LEAST), MOST)
+    low = best - min(max(REACH * (best - middle), least), MOST)
     for way, (mean, error) in ways.items():
         height, tint = every.index(way), _tint(way)
         if mean < low:
@@ -81,6 +83,6 @@ def _panel(ax: Axes, ways: Mapping[str, Estimate], every: list[str], others: Map
     for way, value in others.items():
         if value >= low:
             ax.plot(value, every.index(way), "o", color=GREY, markerfacecolor="none", markersize=7)
-    top = max([best, *(value for value in others.values())])
+    top = max([*(mean + error for mean, error in ways.values()), *others.values()])
     ax.set_xlim(low, top + 0.08 * (top - low))
     ax.tick_params(labelsize=8)

@@ -39,7 +39,7 @@ def accuracy_against_labels(
     if not curves or any(len(values) != len(labels) for pair in curves.values() for values in pair):
         lengths = ", ".join(f"{name!r} {len(mean)}" for name, (mean, _) in curves.items()) or "none"
         raise ValueError(f"curves of {len(labels)} accuracies and errors are needed, but there are: {lengths}.")
-    figure, axes = panels(1, 1, 6.4, 4.0)
+    figure, axes = panels(1, 1, 7.4, 4.0)
     ax = axes[0, 0]
     if chance is not None:
         ax.axhline(chance, color=GREY, linestyle="--", linewidth=1)
@@ -55,7 +55,7 @@ def accuracy_against_labels(
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     ax.set_xlabel("labelled images of each class", fontsize=9)
     ax.set_ylabel("test accuracy (bars: one standard error)", fontsize=9)
-    ax.legend(fontsize=8, frameon=False, loc="best")
+    ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     title(figure, heading)
     return figure
 

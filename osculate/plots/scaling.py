@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from osculate.plots.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
 
@@ -25,6 +25,8 @@ _METHODS = {
     "MAP, residual": ("MAP, residual blocks", ORANGE),
 }
 _MARKERS = "os^Dvp"
+#: An axis whose ends are a smaller factor apart has labels between the powers of ten.
+FEW = 60
 
 Points = tuple[Sequence[float | int], Sequence[float | int], str]
 
@@ -51,7 +53,8 @@ def scaling(curves: Mapping[str, Mapping[str, Points]], labels: Mapping[str, tup
         ax.set_ylabel(labels[name][1], fontsize=9)
     for ax in axes.flat[len(curves) :]:
         ax.set_visible(False)
-    _legend(figure, list(dict.fromkeys(method for panel in curves.values() for method in panel)))
+    stopped = any(points[2] for panel in curves.values() for points in panel.values())
+    _legend(figure, list(dict.fromkeys(method for panel in curves.values() for method in panel)), stopped)
     title(figure, heading)
     return figure
 
@@ -69,9 +72,13 @@ def _panel(ax: Axes, panel: Mapping[str, Points]) -> None:
         ax.plot(sizes, costs, markersize=4.5, linewidth=1.6, **style)
         if stopped and len(sizes):
             ax.plot(sizes[-1:], costs[-1:], "x", color=style["color"], markersize=11, markeredgewidth=2)
-    ax.yaxis.set_minor_formatter(NullFormatter())
-    ax.xaxis.set_minor_formatter(NullFormatter())
     _growth(ax, panel)
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = axis.get_view_interval()
+        if high / low < FEW:  # too few powers of ten to read a value from
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter("{x:,g}")
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _growth(ax: Axes, panel: Mapping[str, Points]) -> None:
@@ -84,10 +91,12 @@ def _growth(ax: Axes, panel: Mapping[str, Points]) -> None:
     ax.set_ylim(low, high)
 
 
-def _legend(figure: Figure, methods: Sequence[str]) -> None:
+def _legend(figure: Figure, methods: Sequence[str], stopped: bool) -> None:
     handles = [Line2D([], [], markersize=4.5, **_style(method)) for method in methods]
+    if stopped:
+        cross = {"color": GREY, "marker": "x", "linestyle": "", "markersize": 9}
+        handles.append(Line2D([], [], label="stopped: the next is beyond a limit", **cross))
     handles += [
-        Line2D([], [], color=GREY, marker="x", linestyle="", markersize=9, label="stopped: the next is beyond a limit"),
         Line2D([], [], color=GREY, linestyle=":", label="linear growth"),
         Line2D([], [], color=GREY, linestyle="--", label="quadratic growth"),
     ]

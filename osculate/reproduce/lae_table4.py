@@ -206,7 +206,8 @@ def draw(record: Record) -> Any:
                 number.mean,
                 number.standard_error or 0.0,
             )
-    return dots(panels, "balanced accuracy", "Attributes of faces from ten labelled faces with and ten without")
+    heading = "Attributes of faces from ten labelled faces with and ten without (bars: one standard error)"
+    return dots(panels, "balanced accuracy (0.5 is chance)", heading, least=0.04)
 
 
 REPRODUCTION = Reproduction(
