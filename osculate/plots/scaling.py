@@ -94,7 +94,7 @@ def _growth(ax: Axes, panel: Mapping[str, Points]) -> None:
 def _legend(figure: Figure, methods: Sequence[str], stopped: bool) -> None:
     handles = [Line2D([], [], markersize=4.5, **_style(method)) for method in methods]
     if stopped:
-        cross = {"color": GREY, "marker": "x", "linestyle": "", "markersize": 9}
+        cross: dict[str, Any] = {"color": GREY, "marker": "x", "linestyle": "", "markersize": 9}
         handles.append(Line2D([], [], label="stopped: the next is beyond a limit", **cross))
     handles += [
         Line2D([], [], color=GREY, linestyle=":", label="linear growth"),

@@ -1,4 +1,4 @@
-"""Figure 1 of S0: the plane of codes of digits, and where a Laplacian autoencoder does not know what they mean."""
+"""Figure 1 of [miani2022]: the plane of codes of digits, and where a Laplacian autoencoder does not know what they mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,5 +45,10 @@ def draw(record: Record) -> Any:
 
 
 REPRODUCTION = Reproduction(
-    "lae-figure1", "The plane of codes, and where the decoder is unsure", "S0, Figure 1", PRESETS, measure, draw
+    "lae-figure1",
+    "The plane of codes, and where the decoder is unsure",
+    "Laplacian Autoencoders [miani2022], Figure 1",
+    PRESETS,
+    measure,
+    draw,
 )

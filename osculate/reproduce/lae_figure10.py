@@ -1,4 +1,4 @@
-"""Figure 10 of S0: mean and spread of reconstructions, of images like those of the training and of others."""
+"""Figure 10 of [miani2022]: mean and spread of reconstructions, of images like those of the training and of others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -117,7 +117,7 @@ def draw(record: Record) -> Any:
 REPRODUCTION = Reproduction(
     "lae-figure10",
     "Mean and spread of reconstructions, of test images and of others",
-    "S0, Figure 10",
+    "Laplacian Autoencoders [miani2022], Figure 10",
     PRESETS,
     measure,
     draw,

@@ -1,4 +1,4 @@
-"""Figure 12 of S0: classes from few labels, by neighbours among the codes of drawn networks."""
+"""Figure 12 of [miani2022]: classes from few labels, by neighbours among the codes of drawn networks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ def draw(record: Record) -> Any:
 REPRODUCTION = Reproduction(
     "lae-figure12",
     "Classes from few labels, by neighbours among codes",
-    "S0, Figure 12",
+    "Laplacian Autoencoders [miani2022], Figure 12",
     PRESETS,
     measure,
     draw,

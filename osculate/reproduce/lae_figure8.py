@@ -1,4 +1,4 @@
-"""Figure 8 of S0: the plane of codes by five posteriors, post-hoc and online."""
+"""Figure 8 of [miani2022]: the plane of codes by five posteriors, post-hoc and online."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,5 +42,10 @@ def draw(record: Record) -> Any:
 
 
 REPRODUCTION = Reproduction(
-    "lae-figure8", "The plane of codes by five posteriors", "S0, Figure 8", PRESETS, measure, draw
+    "lae-figure8",
+    "The plane of codes by five posteriors",
+    "Laplacian Autoencoders [miani2022], Figure 8",
+    PRESETS,
+    measure,
+    draw,
 )

@@ -1,4 +1,4 @@
-"""Figure 9 of S0: which autoencoders notice images of another kind, and by which score."""
+"""Figure 9 of [miani2022]: which autoencoders notice images of another kind, and by which score."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -175,7 +175,7 @@ def draw(record: Record) -> Any:
 REPRODUCTION = Reproduction(
     "lae-figure9",
     "Which autoencoders notice images of another kind",
-    "S0, Figure 9",
+    "Laplacian Autoencoders [miani2022], Figure 9",
     PRESETS,
     measure,
     draw,

@@ -1,4 +1,4 @@
-"""The plane of codes, with how unsure the decoder is at each place: what Figures 1 and 8 of S0 show."""
+"""The plane of codes, with how unsure the decoder is at each place: what Figures 1 and 8 of [miani2022] show."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean

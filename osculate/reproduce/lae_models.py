@@ -1,4 +1,4 @@
-"""The autoencoders that the experiments of S0 compare: trained once for each data set and seed, and kept."""
+"""The autoencoders that the experiments of [miani2022] compare: trained once for each data set and seed, and kept."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Table 2 of S0: post-hoc and online Laplacian autoencoders, at the published temperatures and at equal ones."""
+"""Table 2 of [miani2022]: post-hoc and online Laplacian autoencoders, at the published temperatures and at equal ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -272,7 +272,7 @@ def _column(found: Sequence[Sequence[Row]], name: str) -> list[list[float]]:
 REPRODUCTION = Reproduction(
     "lae-table2",
     "Online and post-hoc Laplacian autoencoders, and what temperature makes of them",
-    "S0, Table 2",
+    "Laplacian Autoencoders [miani2022], Table 2",
     PRESETS,
     measure,
     draw,

@@ -1,4 +1,4 @@
-"""Table 3 and Figure 11 of S0: the upper half of digits, filled in by drawn networks."""
+"""Table 3 and Figure 11 of [miani2022]: the upper half of digits, filled in by drawn networks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -162,7 +162,7 @@ def draw(record: Record) -> Any:
 REPRODUCTION = Reproduction(
     "lae-table3",
     "Half digits, filled in by drawn networks",
-    "S0, Table 3 and Figure 11",
+    "Laplacian Autoencoders [miani2022], Table 3 and Figure 11",
     PRESETS,
     measure,
     draw,

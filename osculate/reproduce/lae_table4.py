@@ -1,4 +1,4 @@
-"""Table 4 of S0: attributes of faces from few labels, by neighbours among the codes of convolutional autoencoders."""
+"""Table 4 of [miani2022]: attributes of faces from few labels, by neighbours among the codes of convolutional autoencoders."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -213,7 +213,7 @@ def draw(record: Record) -> Any:
 REPRODUCTION = Reproduction(
     "lae-table4",
     "Attributes of faces from few labels",
-    "S0, Table 4 and Figure 13",
+    "Laplacian Autoencoders [miani2022], Table 4 and Figure 13",
     PRESETS,
     measure,
     draw,
