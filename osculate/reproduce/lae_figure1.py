@@ -1,4 +1,4 @@
-"""Figure 1 of [miani2022]: the plane of codes of digits, and where a Laplacian autoencoder does not know what they mean."""
+"""Figure 1 of [miani2022]: the plane of codes of digits, and where a Laplacian autoencoder is unsure of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Table 2 of [miani2022]: post-hoc and online Laplacian autoencoders, at the published temperatures and at equal ones."""
+"""Table 2 of [miani2022]: post-hoc and online Laplacian autoencoders, at the published and at equal temperatures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

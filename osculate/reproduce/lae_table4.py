@@ -1,4 +1,4 @@
-"""Table 4 of [miani2022]: attributes of faces from few labels, by neighbours among the codes of convolutional autoencoders."""
+"""Table 4 of [miani2022]: attributes of faces from few labels, by neighbours among codes of convolutions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
