@@ -15,7 +15,7 @@ import torch
 
 import osculate as osc
 from osculate import plots
-from osculate.autoencoders import Autoencoder, LaplacianAutoencoder
+from osculate.autoencoders import Autoencoder, LaplacianAutoencoder, LatentMap
 
 torch.manual_seed(0)
 digits = osc.data.load("digits")
@@ -83,16 +83,10 @@ plots.reconstructions(
 # elsewhere.
 
 # %%
-grid = [
-    torch.linspace(*(1.3 * code.mean[:, k].aminmax()[i] for i in (0, 1)), 24) for k in (0, 1)
-]
-places = torch.cartesian_prod(grid[1], grid[0]).flip(1)
-maps = {}
-for name, r in {"post-hoc": post_hoc, "online": trained}.items():
-    spread = r.decode(places, samples=30).weight_variance.sqrt().flatten(1).mean(1)
-    codes = r.encode(test, samples=10).mean
-    axes = tuple(axis.numpy() for axis in grid)
-    maps[name] = plots.LatentMap(codes.numpy(), axes, spread.reshape(24, 24).numpy())
+maps = {
+    name: LatentMap.of(r, test, samples=30)
+    for name, r in {"post-hoc": post_hoc, "online": trained}.items()
+}
 plots.latent_map(maps, digits.test[1].numpy(), digits.classes, shared=False)
 
 # %% [markdown]

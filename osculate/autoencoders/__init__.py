@@ -5,4 +5,5 @@ from osculate.autoencoders.build import AUTOENCODERS as AUTOENCODERS, build as b
 from osculate.autoencoders.drawn import Encoding as Encoding, Reconstruction as Reconstruction
 from osculate.autoencoders.elbo import ELBO as ELBO
 from osculate.autoencoders.laplacian import LaplacianAutoencoder as LaplacianAutoencoder
+from osculate.autoencoders.plane import LatentMap as LatentMap
 from osculate.autoencoders.representation import Representation as Representation

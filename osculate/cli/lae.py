@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from osculate.autoencoders import Representation
+from osculate.autoencoders import LatentMap, Representation
 from osculate.cli.autoencoder_tasks import (
     REPEATS,
     Setting,
@@ -26,7 +26,6 @@ from osculate.cli.represented import (
     draw_few_labels,
     draw_imputations,
     draw_rocs,
-    latent_map_of,
     picked,
     pictures,
     reconstruction_scores,
@@ -159,7 +158,7 @@ def draw(found: Comparison, folder: Path) -> dict[str, Path]:
 
     assert found.dataset.classes is not None
     x, y = found.dataset.test
-    maps = {name: latent_map_of(r, x) for name, r in found.methods.items()}
+    maps = {name: LatentMap.of(r, x[:POINTS]) for name, r in found.methods.items()}
     latent = plots.latent_map(maps, y[:POINTS].numpy(), found.dataset.classes)
     some, names = _columns(found)
     images = plots.reconstructions(some.numpy(), {name: pictures(r, some) for name, r in found.methods.items()}, names)

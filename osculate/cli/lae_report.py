@@ -76,7 +76,7 @@ EXPLAINED: Mapping[str, Explanation] = {
     "latent_map": (
         "A map of the codes",
         "Each dot is a test image at its code, coloured by its digit, which the networks were never told. The "
-        "background is how much the decoders disagree about the image that belongs to each place, summed over pixels.",
+        "background is how much the decoders disagree about the image that belongs to each place, mean over pixels.",
         "White is agreement. AE and VAE have a single decoder, so that their background is white everywhere, also "
         "far from any image. A method that knows where it has seen images is light under the dots and darker between "
         "and beyond them.",
@@ -230,7 +230,7 @@ def without_doubts(tables: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> s
         return ""
     return (
         "Whether an image is foreign can also be seen from its bad reconstruction: by −log p(x) the plain autoencoder, "
-        f"which has no doubts, reaches an AUROC of {min(plain):.3f} or more on these sets."
+        f"which has no doubts, has an AUROC of {min(plain):.3f} on the hardest of these sets."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from osculate import structures
 from osculate.autoencoders import AUTOENCODERS, ELBO, LaplacianAutoencoder, Representation
 from osculate.cli.checkpoint import ALIASES, Card
 from osculate.cli.options import naming
@@ -25,7 +26,7 @@ DROPOUT = 0.2
 #: What OnlineLaplace keeps of the curvature, where nothing is said.
 STRUCTURE = "approx_diag"
 #: What it can keep an average of.
-STRUCTURES = (STRUCTURE, "mixed_diag", "diag", "kron")
+STRUCTURES = tuple(name for name, kind in structures.REGISTRY.items() if kind().averages)
 
 
 def _online(model: nn.Module, likelihood: Likelihood, prior: float, how: "MethodOptions", cold: bool) -> Method:
@@ -50,7 +51,7 @@ class MethodOptions:
     Args:
         method: one of {methods}. Posteriors of online_laplace and mc_dropout are saved; fit makes one after map.
         latent: numbers in the code of a built-in autoencoder, 2 by default.
-        structure: of the curvature of online_laplace: one of {structures}, the first by default.
+        structure: of the curvature of online_laplace: one of {structures}; approx_diag by default.
         temperature: of online_laplace. By default 1, for autoencoders 0.05 while training and chosen on the
             validation part after it.
     """

@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osculate.autoencoders import Reconstruction, Representation
+from osculate.autoencoders import LatentMap, Reconstruction, Representation
 from osculate.data import Dataset
 from osculate.metrics import roc_curve
-from osculate.plots.latent import LatentMap
 from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord
 
-#: Networks drawn where figures and training scores are made, images at a time, and points of the latent map in a row.
-SAMPLES, ROWS, GRID = 50, 500, 40
+#: Networks drawn where figures and training scores are made, and images at a time.
+SAMPLES, ROWS = 50, 500
 #: Test images whose codes are drawn.
 POINTS = 1500
 #: The scores of foreign images that are shown, and what they are called.
@@ -52,22 +51,6 @@ def picked(x: Tensor, y: Tensor | None, number: int) -> Tensor:
     return torch.tensor([*first, *(n for n in range(len(x)) if n not in first)][:number])
 
 
-def latent_map_of(r: Representation, x: Tensor, samples: int = SAMPLES) -> LatentMap:
-    """Codes of some images, and how far the decoders differ on a grid around them: the sum of σ over pixels."""
-    z = r.encode(x[:POINTS], samples, torch.Generator().manual_seed(0), batch_size=ROWS).mean.cpu()
-    low, high = z.min(0).values, z.max(0).values
-    margin = 0.3 * (high - low)
-    axes = [torch.linspace(float(a), float(b), GRID) for a, b in zip(low - margin, high + margin, strict=True)]
-    grid = torch.stack([axis.flatten() for axis in torch.meshgrid(*axes, indexing="xy")], 1)
-    deviation = torch.cat(
-        [
-            r.decode(part, samples, torch.Generator().manual_seed(0)).weight_variance.sqrt().flatten(1).sum(1)
-            for part in grid.split(ROWS)
-        ]
-    )
-    return LatentMap(z.numpy(), (axes[0].numpy(), axes[1].numpy()), deviation.reshape(GRID, GRID).cpu().numpy())
-
-
 def pictures(r: Representation, x: Tensor, samples: int = SAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Mean reconstructions, and their standard deviations by weights and codes."""
     found = _reconstruct(r, x, samples)
@@ -94,7 +77,9 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
     plots.save(figure, folder / "reconstructions.png")
     if r.model.latent == 2 and dataset.classes is not None:
         heading = "Codes of the test images, and how unsure the decoder is there"
-        figure = plots.latent_map({"": latent_map_of(r, x)}, y[:POINTS].numpy(), dataset.classes, heading=heading)
+        figure = plots.latent_map(
+            {"": LatentMap.of(r, x[:POINTS])}, y[:POINTS].numpy(), dataset.classes, heading=heading
+        )
         plots.save(figure, folder / "latent_map.png")
 
 

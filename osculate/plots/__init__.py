@@ -8,7 +8,7 @@ from osculate.plots.few_labels import accuracy_against_labels as accuracy_agains
 from osculate.plots.functions import Draws as Draws, function_draws as function_draws
 from osculate.plots.histograms import entropy_histograms as entropy_histograms, score_histograms as score_histograms
 from osculate.plots.images import image_grid as image_grid, reconstructions as reconstructions
-from osculate.plots.latent import LatentMap as LatentMap, latent_map as latent_map
+from osculate.plots.latent import latent_map as latent_map
 from osculate.plots.imputations import imputations as imputations
 from osculate.plots.learned_precisions import learned_precisions as learned_precisions
 from osculate.plots.least_sure import least_sure as least_sure

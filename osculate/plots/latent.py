@@ -1,7 +1,6 @@
 """Two-dimensional codes of data over how unsure the decoder is, one panel for each method."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
@@ -10,26 +9,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
+from osculate.autoencoders.plane import LatentMap
 from osculate.plots.style import INK, panels, title
 
 # points of any colour stand out on it
 _HEAT = LinearSegmentedColormap.from_list("sure to unsure", ["white", "#8F8F8F"])
-
-
-@dataclass(frozen=True, eq=False)
-class LatentMap:
-    """One panel of :func:`latent_map`.
-
-    Args:
-        codes: of the data (N, 2).
-        axes: the grid's values of the first latent coordinate (G1,) and of the second (G2,).
-        deviation: of the images that the grid's codes are decoded to, for example Σ σ over pixels, (G2, G1); rows run
-            along the second coordinate.
-    """
-
-    codes: np.ndarray
-    axes: tuple[np.ndarray, np.ndarray]
-    deviation: np.ndarray
 
 
 def latent_map(

@@ -9,6 +9,8 @@ from osculate.plots.style import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, PURPLE
 
 _TINTS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, INK, "#56B4E9")
 _DASHES = ("-", "--", ":")
+#: Curves whose legend fits into the panel.
+INSIDE = 4
 
 
 def roc_curves(
@@ -33,9 +35,13 @@ def roc_curves(
         if missing := [label for label in rows if label not in auroc.get(name, {})]:
             raise ValueError(f"the curves {missing} of {name!r} have no AUROC: give each (value, standard error).")
     every = list(dict.fromkeys(label for rows in curves.values() for label in rows))
-    columns = min(2, len(curves))
+    beside = len(every) > INSIDE
+    columns = min(2 if beside else 3, len(curves))
     rows_of_panels = -(-len(curves) // columns)
-    figure, axes = panels(rows_of_panels, columns, 7.0, max(4.2, 1.2 + 0.17 * len(every)), sharex=True, sharey=True)
+    figure, axes = panels(
+        rows_of_panels, columns, 7.0 if beside else max(4.2, 7.0 / columns), max(4.2, 1.2 + 0.17 * len(every)),
+        sharex=True, sharey=True,
+    )  # fmt: skip
     for ax, (name, rows) in zip(axes.flat, curves.items(), strict=False):
         ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--")
         for label, rates in rows.items():
@@ -47,8 +53,8 @@ def roc_curves(
         ax.set_title(name, fontsize=10, color=INK, loc="left")
         ax.set_xlabel("false positives: share of the test data", fontsize=9)
         ax.legend(
-            title="AUROC ± standard error", title_fontsize=8, fontsize=8, frameon=False, loc="upper left",
-            bbox_to_anchor=(1.0, 1.02), alignment="left",
+            title="AUROC ± standard error", title_fontsize=8, fontsize=8, frameon=False, alignment="left",
+            **({"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)} if beside else {"loc": "lower right"}),
         )  # fmt: skip
     for ax in axes.flat[len(curves) :]:
         ax.set_visible(False)

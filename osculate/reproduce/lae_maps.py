@@ -5,16 +5,12 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from osculate.autoencoders import Representation
+from osculate.autoencoders import LatentMap, Representation
 from osculate.progress import track
 from osculate.reproduce.lae_models import Models, Training
 from osculate.reproduce.record import Claim, Findings, Number, Record
 
-#: Places along each axis, and by how much the plane is larger than the range of the codes.
-PLACES, MARGIN = 32, 0.3
 #: Codes that are drawn.
 CODES = 600
 AWAY = "σ of the output away from codes over that at codes"
@@ -43,12 +39,13 @@ def measure_maps(
     found: dict[str, list[float]] = {}
     data: dict[str, Any] = {}
     for seed in track(seeds, "seeds", len(seeds), progress):
-        models, maps = Models(settings, seed), {}
-        for name, r in shown(models).items():
-            maps[name], contrast = latent_data(r, models.test, samples)
-            found.setdefault(name, []).append(contrast)
+        models = Models(settings, seed)
+        maps = {name: LatentMap.of(r, models.test, samples) for name, r in shown(models).items()}
+        for name, one in maps.items():
+            found.setdefault(name, []).append(one.contrast())
         if seed == seeds[0]:
-            data = {"maps": maps, "labels": models.dataset.test[1][: settings.test_size][:CODES].tolist()}
+            labels = models.dataset.test[1][: settings.test_size][:CODES].tolist()
+            data = {"maps": {name: _short(one) for name, one in maps.items()}, "labels": labels}
     numbers = tuple(Number(name, AWAY, tuple(values)) for name, values in found.items())
     listed = ", ".join(f"{name} {mean(values):.2f}" for name, values in found.items())
     evidence = f"mean σ at places without codes over that at places with some: {listed}."
@@ -56,39 +53,18 @@ def measure_maps(
     return Findings(numbers, (Claim.judged(claim, holds, evidence),), data)
 
 
-def latent_data(r: Representation, x: Tensor, samples: int) -> tuple[dict[str, Any], float]:
-    """A map for a figure, and σ of the output away from codes over that at codes.
-
-    Args:
-        r: with two-dimensional codes.
-        x: test images.
-        samples: networks drawn.
-
-    Returns:
-        Codes, axes and deviations (mean over pixels) as lists; and the mean deviation over places of the grid whose
-        cell holds no code, over that of those that hold one.
-    """
-    codes = r.encode(x, samples, torch.Generator().manual_seed(0)).mean
-    low, high = codes.amin(0), codes.amax(0)
-    room = MARGIN * (high - low)
-    axes = [torch.linspace(float(a), float(b), PLACES) for a, b in zip(low - room, high + room, strict=True)]
-    grid = torch.cartesian_prod(axes[1], axes[0]).flip(1)
-    image = r.decode(grid.to(codes), samples, torch.Generator().manual_seed(0))
-    deviation = image.weight_variance.sqrt().flatten(1).mean(1).reshape(PLACES, PLACES)
-    cells = [((codes[:, k] - axes[k][0]) / (axes[k][1] - axes[k][0])).round().long() for k in (0, 1)]
-    taken = torch.zeros(PLACES, PLACES, dtype=torch.bool)
-    taken[cells[1], cells[0]] = True
-    data = {
-        "codes": np.round(codes[:CODES].double().numpy(), 3).tolist(),
-        "axes": [np.round(axis.double().numpy(), 4).tolist() for axis in axes],
-        "deviation": np.round(deviation.double().numpy(), 5).tolist(),
+def _short(one: LatentMap) -> dict[str, Any]:
+    """What the figure needs, as a record keeps it."""
+    return {
+        "codes": np.round(one.codes[:CODES], 3).tolist(),
+        "axes": [np.round(axis, 4).tolist() for axis in one.axes],
+        "deviation": np.round(one.deviation, 5).tolist(),
     }
-    return data, float(deviation[~taken].mean() / deviation[taken].mean())
 
 
 def draw_maps(record: Record, heading: str) -> Any:
     """One panel a method."""
-    from osculate.plots import LatentMap, latent_map
+    from osculate.plots import latent_map
 
     data: Mapping[str, Any] = record.findings.data
     maps = {

@@ -301,4 +301,4 @@ def test_sentences_follow_the_numbers() -> None:
         {"a": rows(0.9, 0.8), "b": rows(0.8, 0.9), "c": rows(0.81, 0.8)}
     )
     assert "Of 0 columns" in score_card({"a": rows(0.9, 0.8, None)})
-    assert "0.700 or more" in without_doubts({"a": rows(0.9, 0.8), "b": rows(0.9, 0.7)})
+    assert "AUROC of 0.700" in without_doubts({"a": rows(0.9, 0.8), "b": rows(0.9, 0.7)})

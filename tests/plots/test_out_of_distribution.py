@@ -10,6 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from osculate import metrics, plots
+from osculate.autoencoders import LatentMap
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((3, 1, 4, 5))
@@ -25,9 +26,9 @@ def rates(shift: float) -> tuple[np.ndarray, np.ndarray]:
     return found[0].numpy(), found[1].numpy()
 
 
-def latent(scale: float) -> plots.LatentMap:
+def latent(scale: float) -> LatentMap:
     axes = np.linspace(-1, 1, 5), np.linspace(-2, 2, 4)
-    return plots.LatentMap(RNG.random((6, 2)), axes, scale * np.arange(20.0).reshape(4, 5) / 19)
+    return LatentMap(RNG.random((6, 2)), axes, scale * np.arange(20.0).reshape(4, 5) / 19)
 
 
 LABELS = np.array([0, 0, 1, 1, 2, 2])
@@ -166,7 +167,7 @@ def test_figures_are_written_and_leave_no_global_state(draw: Callable[[], Figure
         (lambda: plots.latent_map({"one": latent(1.0)}, LABELS[:5], CLASSES), r"\(6, 2\), not \(5, 2\)"),
         (
             lambda: plots.latent_map(
-                {"one": plots.LatentMap(RNG.random((6, 2)), (np.zeros(5), np.zeros(4)), np.zeros((5, 4)))},
+                {"one": LatentMap(RNG.random((6, 2)), (np.zeros(5), np.zeros(4)), np.zeros((5, 4)))},
                 LABELS,
                 CLASSES,
             ),
