@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import Autoencoder
+from osculate.autoencoders.autoencoder import VAE, Autoencoder
 from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood
 from osculate.methods.laplace import laplace
@@ -64,7 +64,15 @@ class LaplacianAutoencoder(Representation):
             prior: what it was trained with, or "evidence", which then finds the noise scale too. One precision by the
                 evidence is often hundreds, and hides what the data say about single weights.
             **options: of :meth:`tuned`.
+
+        Raises:
+            ValueError: a VAE. Its log variances are no part of f_θ(x) = d(μ(x)), and have no curvature.
         """
+        if isinstance(model, VAE):
+            raise ValueError(
+                "the weights behind the log variances of a VAE's code have no curvature. Fit its decoder alone: "
+                "osc.laplace(model, likelihood, (x, x), subset=['decoder'])."
+            )
         q = laplace(model, likelihood, (x, x), structure=structure, prior=prior)
         if likelihood.has_noise and prior != "evidence":
             count, error = likelihood.noise_balance(q.fit.statistics)

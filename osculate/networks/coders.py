@@ -164,7 +164,8 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.norm = nn.GroupNorm(math.gcd(channels, 8), channels)
+        groups = math.gcd(channels, 8)  # of more than one channel: a single number has nothing to be normalised by
+        self.norm = nn.GroupNorm(groups // 2 if groups == channels > 1 else groups, channels)
         self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
         self.act = nn.SiLU()
 

@@ -82,6 +82,16 @@ def not_finite(found: dict[str, Any]) -> list[str]:
     return [name for name, value in values.items() if not bool(value.isfinite().all())]
 
 
+def test_a_laplace_posterior_over_a_vae_is_one_over_its_decoder() -> None:
+    x, net = images(), VAE(*osc.networks.mlp_coders(SHAPE, 2, (8,), codes=2))
+    with pytest.raises(ValueError, match=r"subset=\['decoder'\]"):
+        LaplacianAutoencoder.post_hoc(net, LIKELIHOOD, x)
+    q = osc.laplace(net, LIKELIHOOD, (x, x), subset=["decoder"], prior=1.0)
+    code = Representation(q).encode(x, 3)
+    assert float(code.weight_variance.max()) < 1e-12
+    assert bool((code.variance > 0).all())
+
+
 # ---- what works ------------------------------------------------------------------------------------------------------
 
 
