@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from osculate import curvature as curvatures, structures
-from osculate.autoencoders import Autoencoder, LaplacianAutoencoder
+from osculate.autoencoders import VAE, Autoencoder, LaplacianAutoencoder
 from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
@@ -42,7 +42,8 @@ class FitOptions:
         structure: of the posterior: one of {structures}; by default kron, for autoencoders approx_diag.
         curvature: one of {curvatures}; ggn is exact, fisher samples labels and is cheaper where there are many
             classes.
-        prior: evidence (one precision for each parameter tensor, and the noise of a regression), or a number.
+        prior: evidence (one precision for each parameter tensor, and the noise of a regression), or a number; by
+            default evidence, for autoencoders the precision 1 that osculate train uses.
         subset: all, last_layer, or names of parameters and modules with commas between.
         tune: then choose prior precision and temperature on the validation part; of an autoencoder the temperature.
     """
@@ -51,7 +52,7 @@ class FitOptions:
     model: str | None = None
     structure: str | None = None
     curvature: str = "ggn"
-    prior: float | str = "evidence"
+    prior: float | str | None = None
     subset: str = "all"
     tune: bool = False
 
@@ -65,13 +66,18 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     if options.structure is not None:
         require_storable(options.structure)
     model, card, dataset = _opened(options, data)
+    if isinstance(model, VAE) and options.subset == "all":
+        raise ValueError(
+            "the weights behind the log variances of a VAE's code have no curvature: pass --subset decoder, or fit an "
+            "autoencoder of --method map."
+        )
     q = laplace(
         model.to(pick_device(where.device)),
         card.likelihood,
         dataset.train,
         structure=options.structure or ("approx_diag" if card.reconstructs else "kron"),
         curvature=options.curvature,
-        prior=options.prior,
+        prior=_prior(options, card),
         subset=options.subset if options.subset in ("all", "last_layer") else options.subset.split(","),
         progress=where.progress,
     )
@@ -87,6 +93,12 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     write_config(folder / "fit.yaml", "fit", options, card.data_options(), where)
     _print(q, summary)
     print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}")
+
+
+def _prior(options: FitOptions, card: Card) -> float | str:
+    if options.prior is None:
+        return 1.0 if card.reconstructs else "evidence"
+    return options.prior
 
 
 def _tuned(q: Gaussian, card: Card, dataset: Dataset, progress: bool) -> Gaussian:

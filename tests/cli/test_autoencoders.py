@@ -181,6 +181,20 @@ def test_train_refuses_what_does_not_fit(
     assert all(part in err for part in parts), err
 
 
+def test_a_fit_keeps_the_prior_of_an_autoencoder_and_takes_the_decoder_of_a_vae(
+    run: Any, tmp_path: Path, capsys: Any
+) -> None:
+    plain, vae = tmp_path / "plain", tmp_path / "vae"
+    assert run("train", "--model", "mlp_autoencoder", *TINY, "--output", plain) == 0
+    assert run("fit", "--checkpoint", plain / "model.safetensors", "--tune") == 0
+    assert set(section(plain, "fit")["prior_precision"].values()) == {1.0}
+    assert section(plain, "fit")["structure"] == "approx_diag"
+    assert run("train", "--method", "vae", *TINY, "--output", vae) == 0
+    assert run("fit", "--checkpoint", vae / "model.safetensors") == 2
+    assert "--subset decoder" in capsys.readouterr().err
+    assert run("fit", "--checkpoint", vae / "model.safetensors", "--subset", "decoder") == 0
+
+
 # ---- evaluate -----------------------------------------------------------------------------------------------------
 
 
