@@ -53,7 +53,8 @@ def roc_curves(
         ax.set_title(name, fontsize=10, color=INK, loc="left")
         ax.set_xlabel("false positives: share of the test data", fontsize=9)
         ax.legend(
-            title="AUROC ± standard error", title_fontsize=8, fontsize=8, frameon=False, alignment="left",
+            title="AUROC ± standard error", title_fontsize=8, fontsize=8, frameon=not beside, edgecolor="none",
+            alignment="left",
             **({"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)} if beside else {"loc": "lower right"}),
         )  # fmt: skip
     for ax in axes.flat[len(curves) :]:
