@@ -87,6 +87,22 @@ class Autoencoder(nn.Module):
         self.latent = z.shape[1]
         return z
 
+    def code_size(self) -> int:
+        """K: as the encoder has shown, else as the first layer of the decoder takes it.
+
+        Raises:
+            ValueError: neither says it.
+        """
+        if self.latent is None:
+            first = next((m for m in self.decoder.modules() if any(True for _ in m.parameters(recurse=False))), None)
+            if not isinstance(first, nn.Linear):
+                raise ValueError(
+                    "the number of codes is not known before the encoder has been called: encode an image first, or "
+                    "set net.latent."
+                )
+            self.latent = first.in_features
+        return self.latent
+
     def centre(self, z: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
         """The mean of the code, from what the encoder gives."""
         return z

@@ -97,7 +97,9 @@ class Reconstruction(Distribution):
               + \underbrace{\operatorname{E}_w \operatorname{var}_z m}_{\text{latent}}
               + \underbrace{\operatorname{E} v}_{\text{noise}}
 
-    with mean m and variance v of p(x'|f). One draw of the weights serves all data and pixels together.
+    with mean m and variance v of p(x'|f). One draw of the weights serves all data and pixels together. Of finitely many
+    codes the means over z differ by themselves: that part, E_w var_z m / (Z − 1), is counted as latent, and all of it
+    where Z = 1 as weight.
 
     Attributes:
         outputs: f, (W, Z, N, \*D), with twice the channels where the variance of pixels is learned.
@@ -108,18 +110,21 @@ class Reconstruction(Distribution):
     Args:
         outputs: f.
         likelihood: p(x'|f).
+        shared: whether the same codes are drawn for all weights, so that means over them do not differ by themselves.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, outputs: Float[Tensor, "W Z N *D"], likelihood: Likelihood) -> None:
+    def __init__(self, outputs: Float[Tensor, "W Z N *D"], likelihood: Likelihood, shared: bool = False) -> None:
         self.outputs, self.likelihood = outputs, likelihood
         each = likelihood.distribution(outputs.flatten(0, 2))
         means = each.mean.unflatten(0, outputs.shape[:3])
         super().__init__(means.shape[2:3], means.shape[3:], validate_args=False)
         self._mean = means.mean((0, 1))
-        self.weight_variance = _variance(means.mean(1), 0)
-        self.latent_variance = _variance(means, 1).mean(0)
+        between, within = _variance(means.mean(1), 0), _variance(means, 1).mean(0)
+        chance = 0.0 if shared else within / max(1, outputs.shape[1] - 1)
+        self.weight_variance = (between - chance).clamp(min=0)
+        self.latent_variance = between + within - self.weight_variance
         self.noise_variance = each.variance.unflatten(0, outputs.shape[:3]).mean((0, 1))
 
     @property
@@ -134,9 +139,14 @@ class Reconstruction(Distribution):
         return self.likelihood.distribution(flat.flatten(0, 1)).mean.unflatten(0, flat.shape[:2])
 
     @property
+    def mean_variance(self) -> Float[Tensor, "N *D"]:
+        """Of weights and latents together: how far the mean images of the draws differ, without noise."""
+        return self.weight_variance + self.latent_variance
+
+    @property
     def variance(self) -> Float[Tensor, "N *D"]:
         """Of weights, latents and noise together."""
-        return self.weight_variance + self.latent_variance + self.noise_variance
+        return self.mean_variance + self.noise_variance
 
     def log_probs(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, "S N"]:
         """log density of each draw, all pixels of a datum together, in nats.

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import VAE, Autoencoder
+from osculate.autoencoders.autoencoder import Autoencoder
+from osculate.autoencoders.checks import require_decoder_only
 from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood
 from osculate.methods.laplace import laplace
@@ -26,8 +27,9 @@ TEMPERATURES = tuple(10 ** (-k / 3) for k in range(15, -4, -1))
 class LaplacianAutoencoder(Representation):
     """A :class:`Representation` by a Gaussian over the weights, at the temperature of held-out data. [miani2022]
 
-    :meth:`post_hoc` makes one of a trained network. For online training, train ``osc.methods.OnlineLaplace`` with
-    y = x, and pass its result to :meth:`tuned`.
+    :meth:`post_hoc` makes one of a trained network. To train online, train ``osc.methods.OnlineLaplace.published`` with
+    y = x first, and then :meth:`post_hoc` its network; :meth:`tuned` takes what such a training gives as it is, where
+    the likelihood has the noise of the data.
 
     Args:
         q: the posterior, or what ``osc.train`` returned.
@@ -48,7 +50,7 @@ class LaplacianAutoencoder(Representation):
         likelihood: Likelihood,
         x: Shaped[Tensor, "N *D"],
         *,
-        validation: Shaped[Tensor, "M *D"] | None = None,
+        validation: Shaped[Tensor, "M *D"] | None,
         structure: str | Structure = "approx_diag",
         prior: str | float | Prior = 1.0,
         **options: Any,
@@ -59,7 +61,8 @@ class LaplacianAutoencoder(Representation):
             model: the network, in evaluation mode where that makes a difference.
             likelihood: p(x'|f); where it has a noise scale, that becomes the root mean squared residual.
             x: what it was trained on.
-            validation: held-out data that choose the temperature; None leaves it at 1.
+            validation: held-out data that choose the temperature; None leaves it at 1, where drawn networks are mostly
+                far apart.
             structure: of the curvature.
             prior: what it was trained with, or "evidence", which then finds the noise scale too. One precision by the
                 evidence is often hundreds, and hides what the data say about single weights.
@@ -67,12 +70,10 @@ class LaplacianAutoencoder(Representation):
 
         Raises:
             ValueError: a VAE. Its log variances are no part of f_θ(x) = d(μ(x)), and have no curvature.
+
+        Cost: one curvature fit, and :meth:`tuned`.
         """
-        if isinstance(model, VAE):
-            raise ValueError(
-                "the weights behind the log variances of a VAE's code have no curvature. Fit its decoder alone: "
-                "osc.laplace(model, likelihood, (x, x), subset=['decoder'])."
-            )
+        require_decoder_only(model, (name for name, _ in model.named_parameters()))
         q = laplace(model, likelihood, (x, x), structure=structure, prior=prior)
         if likelihood.has_noise and prior != "evidence":
             count, error = likelihood.noise_balance(q.fit.statistics)

@@ -110,7 +110,7 @@ def linear_reconstruction(
     half = torch.randn(size, generator=generator, dtype=x.dtype, device=device).to(x.device)
     noise = torch.cat([half, -half])[:codes]
     offsets = torch.einsum("zkn,kn...->zn...", noise, slopes)
-    return Reconstruction(f.unsqueeze(1) + offsets, q.likelihood)
+    return Reconstruction(f.unsqueeze(1) + offsets, q.likelihood, shared=True)
 
 
 def marginal_reconstruction(q: Posterior, x: Float[Tensor, "N *D"]) -> MarginalReconstruction:

@@ -65,7 +65,8 @@ class LatentMap:
             raise ValueError(
                 f"a map needs codes of two numbers, and these have {codes[0].numel()}: train with latent=2."
             )
-        room = margin * (codes.amax(0) - codes.amin(0))
+        range_ = codes.amax(0) - codes.amin(0)
+        room = torch.where(range_ > 0, margin * range_, 1.0)  # equal codes still have surroundings
         ends = zip((codes.amin(0) - room).tolist(), (codes.amax(0) + room).tolist(), strict=True)
         first, second = (torch.linspace(low, high, places) for low, high in ends)
         grid = torch.cartesian_prod(second, first).flip(1).to(codes)

@@ -10,7 +10,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
-from osculate.autoencoders.checks import require_inputs, require_some
+from osculate.autoencoders.checks import require_decoder_only, require_inputs, require_some
+from osculate.autoencoders.code_prior import CodePrior
 from osculate.autoencoders.drawn import Encoding, Reconstruction, noisy
 from osculate.autoencoders.linearised import linear_encoding, linear_reconstruction, marginal_reconstruction
 from osculate.posteriors import Gaussian, Sampled
@@ -34,6 +35,7 @@ class Representation:
 
     Raises:
         TypeError: no posterior, or one over another network.
+        ValueError: a Gaussian one over the encoder of a VAE.
 
     >>> from osculate.autoencoders import Autoencoder, Representation
     >>> x = torch.randn(30, 6)
@@ -52,8 +54,10 @@ class Representation:
                 "a representation needs a posterior over an osc.autoencoders.Autoencoder, not over a "
                 f"{type(model).__name__}: build the network as Autoencoder(encoder, decoder)."
             )
+        if isinstance(self.posterior, Gaussian):
+            require_decoder_only(model, self.posterior.network.space.names)
         self.model: Autoencoder = model
-        self._codes = codes
+        self._prior = CodePrior(self.posterior, model, codes)
 
     def _draws(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
         """Networks; the one at the mode where nothing is random."""
@@ -148,7 +152,7 @@ class Representation:
         Args:
             x: inputs.
             samples: W, networks drawn; one draw serves all inputs.
-            codes: Z, codes drawn for each of them where the encoder's are random; by default 1, ``samples`` where the
+            codes: Z, codes drawn for each of them where the encoder's are random; by default 2, ``samples`` where the
                 weights are not random, and 20 with "linearised".
             generator: for the draws.
             via: "sampled", or "linearised" for a Gaussian posterior.
@@ -212,7 +216,7 @@ class Representation:
         if isinstance(self.posterior, Gaussian):
             warn_if_far_worse(self.posterior)
         require_some(samples=samples, codes=codes)
-        codes = codes or (1 if isinstance(self.posterior, Sampled) else samples)
+        codes = codes or (2 if isinstance(self.posterior, Sampled) else samples)
         noise = self._code_noise(generator)
         passes = [self._pass(draw, x, codes, noise) for draw in self._draws(samples, generator)]
         raw, images = (list(part) for part in zip(*passes, strict=True))
@@ -293,7 +297,22 @@ class Representation:
     def log_prob(
         self, x: Shaped[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
     ) -> Float[Tensor, " N"]:
-        """log of the mean density of x over draws, in nats: how well the networks reconstruct it."""
+        r"""How well the networks reconstruct x, in nats.
+
+        .. math:: \log \operatorname{E}_{\theta, z \sim q(z \mid x)} p(x \mid f_\theta(z))
+
+        For a VAE too, whose marginal density over its prior of codes this is not.
+
+        Args:
+            x: inputs.
+            samples: as of :meth:`reconstruct`.
+            generator: for the draws.
+
+        Raises:
+            ValueError: no inputs, inputs that are not finite, or reconstructions of another shape.
+
+        Cost: that of :meth:`reconstruct`.
+        """
         return self.reconstruct(x, samples, generator=generator).log_prob(self._ready(x))
 
     @torch.no_grad()
@@ -302,26 +321,17 @@ class Representation:
 
         The codes are drawn from N(0, I) for a VAE, else from the Gaussian with the moments of the codes of ``codes``.
 
+        Args:
+            n: how many.
+            generator: for the draws.
+
         Raises:
-            ValueError: fewer than one; no such data, and no VAE.
+            ValueError: fewer than one; no such data, and no VAE; a VAE whose number of codes cannot be told.
+
+        Cost: n passes of the decoder, each of one code; the first time a pass of the encoder over ``codes``.
         """
         require_some(n=n)
         network = self.posterior.network
-        z = self._prior_codes(n, generator).to(network.device, network.dtype)
+        z = self._prior.draw(n, generator).to(network.device, network.dtype)
         images = [draw({"decode": z[k : k + 1]}) for k, draw in enumerate(self._always(n, generator))]
         return self.posterior.likelihood.distribution(torch.cat(images)).mean
-
-    def _prior_codes(self, n: int, generator: torch.Generator | None) -> Float[Tensor, "n K"]:
-        if self._codes is None and not isinstance(self.model, VAE):
-            raise ValueError(
-                "an autoencoder does not say how its codes are distributed: make the representation with codes=x, data "
-                "whose codes are like those wanted."
-            )
-        if self._codes is None:
-            assert self.model.latent is not None  # it has been trained
-            return torch.randn(n, self.model.latent, generator=generator)
-        z = self.model.centre(self.posterior.network({"encode": self._ready(self._codes)})).detach().double().cpu()
-        centred = z - z.mean(0)
-        covariance = centred.T @ centred / max(1, len(z) - 1) + 1e-9 * torch.eye(z.shape[1], dtype=z.dtype)
-        white = torch.randn(n, z.shape[1], generator=generator, dtype=z.dtype)
-        return z.mean(0) + white @ torch.linalg.cholesky(covariance).T

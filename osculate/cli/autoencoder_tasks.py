@@ -35,6 +35,8 @@ from osculate.training import train
 Rows = tuple[str, dict[str, dict[str, float]]]
 #: Times that labelled images are drawn.
 REPEATS = 10
+#: Training images whose typical log density is compared with.
+USUAL = 2000
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,13 @@ def foreign(q: Posterior, dataset: Dataset, partners: Mapping[str, Tensor], how:
     """Tell data of another kind from test data: a row for each set."""
     inside = dataset.test[0]
     record = ood(
-        represented(q), inside, partners, samples=how.samples or 100, generator=how.generator, progress=how.progress
+        represented(q),
+        inside,
+        partners,
+        train=dataset.train[0][:USUAL] if len(dataset.train[0]) else None,
+        samples=how.samples or 100,
+        generator=how.generator,
+        progress=how.progress,
     )
     draw_roc(record, how.folder / "ood_roc.png")
     draw_histograms(record, how.folder / "ood_histograms.png")

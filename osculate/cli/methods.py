@@ -105,7 +105,7 @@ def network_options(name: str, given: Mapping[str, Any], how: MethodOptions) -> 
     follows: dict[str, Any] = {} if how.latent is None else {"latent": how.latent}
     if how.method == "vae":
         follows["variational"] = True
-    if how.method == "mc_dropout" and name == "mlp_autoencoder":
+    if how.method == "mc_dropout":
         follows["dropout"] = DROPOUT
     return {**follows, **given}
 

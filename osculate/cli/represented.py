@@ -54,8 +54,7 @@ def picked(x: Tensor, y: Tensor | None, number: int) -> Tensor:
 def pictures(r: Representation, x: Tensor, samples: int = SAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Mean reconstructions, and their standard deviations by weights and codes."""
     found = _reconstruct(r, x, samples)
-    variance = found.weight_variance + found.latent_variance
-    return found.mean.cpu().numpy(), variance.sqrt().cpu().numpy()
+    return found.mean.cpu().numpy(), found.mean_variance.sqrt().cpu().numpy()
 
 
 def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -165,21 +166,41 @@ class RunningDiagonal(Running):
         self._gained()
         return f
 
-    def add_estimate(self, estimate: Float[Tensor, " P"], ratio: Float[Tensor, " P"]) -> None:
-        r"""Take an estimate of the diagonal, of any sign, into the average so that it stays positive. [shen2024]
+    def estimate_from(
+        self, theta: Mapping[str, Tensor], noise: Float[Tensor, " P"], factor: float, scale: float, prior: Prior
+    ) -> None:
+        r"""Take ĥ = ∇ (θ − μ) / σ² of the coming backward pass into the average, so that it stays positive. [shen2024]
 
         .. math:: h \leftarrow \gamma h + (1 - \gamma) \hat h
                   + \tfrac12 (1 - \gamma)^2 \frac{(h - \hat h)^2}{h + \delta / c}
 
+        An unbiased estimate of the curvature of one datum, of any sign. The average that it enters is not: the last
+        term grows with the variance of ĥ, which is large where the gradient is.
+
         Args:
-            estimate: ĥ, of one datum.
-            ratio: δ / c of each parameter.
+            theta: θ, part of the graph.
+            noise: θ − μ.
+            factor: c.
+            scale: of the curvature that the gradient is of, in units of the average.
+            prior: with the precisions δ.
         """
-        step, h = 1 - self.memory, self.values.div_(float(self.weight))
-        difference = estimate - h
-        h.add_(difference.square().div_(h + ratio), alpha=0.5 * step**2).add_(difference, alpha=step)
+        self.values.div_(float(self.weight))
         self.weight.fill_(1)
         self.forget()
+        delta = prior.vector(self.network.space).detach()
+        average, offsets, deltas = (self.network.space.unflatten(each) for each in (self.values, noise, delta))
+        for name, tensor in theta.items():
+            hook = partial(self._take_gradient, average[name], offsets[name], deltas[name], factor, scale)
+            tensor.register_hook(hook)
+
+    @torch.no_grad()
+    def _take_gradient(
+        self, h: Tensor, noise: Tensor, delta: Tensor, factor: float, scale: float, gradient: Tensor
+    ) -> None:
+        """That of one parameter tensor, in few passes over it: the precision 1/σ² is c (h + δ/c)."""
+        step, precision = 1 - self.memory, torch.add(delta, h, alpha=factor)
+        miss = torch.addcmul(h, noise.mul_(gradient), precision, value=-1 / scale)
+        h.add_(miss.square().div_(precision), alpha=0.5 * step**2 * factor).add_(miss, alpha=-step)
 
     def of(self, num_data: int, plan: Plan) -> Curvature:
         empty, values = self._empty(plan), self.values * (num_data / float(self.weight))

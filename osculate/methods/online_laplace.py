@@ -26,7 +26,6 @@ from osculate.priors import Prior
 from osculate.registry import choose, made
 from osculate.structures import Diag, Structure
 
-#: Structures beside diagonals whose states are averages of those of batches.
 #: What can be learned beside the weights.
 LEARNED = ("noise", "prior")
 #: What the published code makes of its settings: H settles at ½ N E[JᵀJ] / (1 − γ). [miani2022]
@@ -91,13 +90,14 @@ class OnlineLaplace(Method):
         settings: OnlineUpdates = ALWAYS,
         structure: str | Structure = "approx_diag",
         temperature: float = 1.0,
-        learn: Iterable[str] = (),
+        learn: str | Iterable[str] = (),
     ) -> None:
         super().__init__()
         checked = MAP(model, likelihood, prior)
         if not (math.isfinite(temperature) and temperature > 0):
             raise ValueError(f"the temperature must be positive and finite, got {temperature}.")
-        self.learn = frozenset(choose("what is learned", name, LEARNED) for name in learn)
+        wanted = (learn,) if isinstance(learn, str) else learn
+        self.learn = frozenset(choose("what is learned", name, LEARNED) for name in wanted)
         if "noise" in self.learn and not likelihood.has_noise:
             raise ValueError(f"{type(likelihood).__name__} has no noise scale to learn: leave 'noise' out of learn.")
         self.model, self.settings, self.temperature = model, settings, temperature
@@ -204,9 +204,13 @@ class OnlineLaplace(Method):
     @property
     def _factor(self) -> float:
         """c = N / T, with the present noise scale."""
+        return self._scale * int(self.num_data) / self.temperature
+
+    @property
+    def _scale(self) -> float:
+        """Of the curvature with the present noise scale, in units of that with the given one."""
         with torch.no_grad():
-            scale = float(self.likelihood.curvature_scale(self._given))
-        return scale * int(self.num_data) / self.temperature
+            return float(self.likelihood.curvature_scale(self._given))
 
     def _outputs(self, x: Inputs, y: Tensor, mean: Mapping[str, Tensor]) -> Float[Tensor, "S B *C"]:
         """The outputs of the drawn networks; the average curvature follows where it is its turn."""
@@ -222,9 +226,10 @@ class OnlineLaplace(Method):
             return {name: p + parts[name].to(p.dtype) for name, p in mean.items()}
 
         if self._due and self.settings.source == "gradient":
-            theta = self._space.flatten(mean) + noise[0]
-            theta.register_hook(lambda gradient: self._take_gradient(gradient.detach(), noise[0]))
-            return at(self._space.unflatten(theta)).unsqueeze(0)
+            assert isinstance(self.running, RunningDiagonal)
+            theta = around(noise[0])
+            self.running.estimate_from(theta, noise[0], self._factor, self._scale, self.prior)
+            return at(theta).unsqueeze(0)
         if self._due:
             if self.settings.at == "sample" and len(noise) == 1 and self.running.shares(self.model):
                 self.running.forget()  # the deviations, which will change: the pass can use the room
@@ -236,24 +241,12 @@ class OnlineLaplace(Method):
             return at(around(noise[0])).unsqueeze(0)
         return vmap(lambda offset: at(around(offset)), randomness="different")(torch.stack(noise))
 
-    def _take_gradient(self, gradient: Float[Tensor, " P"], noise: Float[Tensor, " P"]) -> None:
-        r"""ĥ = ∇ (θ_s − μ) / σ², an unbiased estimate of the curvature of one datum. [shen2024]
-
-        The average that it enters is not: the term that keeps it positive grows with the variance of ĥ, which is large
-        where the gradient is.
-        """
-        assert isinstance(self.running, RunningDiagonal)
-        factor = self._factor
-        precision = self.running.variance(factor, self.prior).reciprocal()
-        self.running.add_estimate(gradient * noise * precision, self.prior.vector(self._space).detach() / factor)
-
     def _take_error(self, f: Float[Tensor, "S B *C"], y: Tensor) -> None:
         """The noise scale by the average error of the drawn networks over past steps."""
-        memory = self.settings.memory
-        for each in f:
-            count, error = self._given.noise_balance(self._given.statistics(each, y))
-            latest = torch.stack([error / count, torch.ones_like(error)]).to(self.error)
-            self.error.mul_(memory).add_(latest, alpha=(1 - memory))
+        balances = [self._given.noise_balance(self._given.statistics(each, y)) for each in f]
+        error = torch.stack([error / count for count, error in balances]).mean()
+        latest = torch.stack([error, torch.ones_like(error)]).to(self.error)
+        self.error.lerp_(latest, 1 - self.settings.memory)
         self.noise.copy_((self.error[0] / self.error[1]).sqrt())
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:

@@ -223,7 +223,7 @@ class Models:
 
     def _tuned(self, name: str, net: Autoencoder) -> LaplacianAutoencoder:
         """The library's default: approximate diagonal of all data at the weights, temperature by held-out images."""
-        q = LaplacianAutoencoder.post_hoc(net, Gaussian(1.0), self.train).posterior
+        q = LaplacianAutoencoder.post_hoc(net, Gaussian(1.0), self.train, validation=None).posterior
         assert isinstance(q, Posterior)
 
         def temperature() -> dict[str, Tensor]:

@@ -69,11 +69,11 @@ def latent_deviation(view: Represented) -> Float[Tensor, " N"]:
 
 def output_deviation(view: Represented) -> Float[Tensor, " N"]:
     """Σ over pixels of the standard deviation of the image, by weights and codes, without observation noise."""
-    return _image_variance(view).double().sqrt().flatten(1).sum(1)
+    return view.images.mean_variance.double().sqrt().flatten(1).sum(1)
 
 
-def _image_variance(view: Represented) -> Tensor:
-    return view.images.weight_variance + view.images.latent_variance
+#: The images of all draws are held this often at once: as outputs, as means, and while their spread is taken.
+PEAK = 4
 
 
 class Representations(Views):
@@ -126,7 +126,7 @@ class Representations(Views):
     def _batch_size(self, x: Tensor) -> int:
         """Rows of which the images of all draws fit."""
         network = self.q.posterior.network
-        each = self.samples * x[0].numel() * torch.finfo(network.dtype).bits // 8
+        each = PEAK * self.samples * x[0].numel() * torch.finfo(network.dtype).bits // 8
         return max(1, min(self.batch_size, budget(None, network.device) // max(1, each)))
 
     def fitting(self, inside: Tensor) -> dict[str, bool]:
@@ -138,7 +138,7 @@ class Representations(Views):
             "waic": each,
             "disagreement": each,
             "latent_deviation": _spread(view.codes.variance, view.codes.mean),
-            "output_deviation": _spread(_image_variance(view), view.images.mean),
+            "output_deviation": _spread(view.images.mean_variance, view.images.mean),
             "mean_pixel": True,
         }
 

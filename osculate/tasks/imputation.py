@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from osculate.likelihoods import drawn_on
+from osculate.posteriors import as_posterior
 from osculate.progress import track
 from osculate.registry import choose
 from osculate.tasks._predictions import predictions
@@ -212,7 +213,7 @@ def _classified(
     images: Tensor, observed: Tensor, classifier: Any, targets: Tensor | None, rows: int, scores: dict[str, float]
 ) -> ImputationRecord:
     """The record with what a classifier sees."""
-    every = images.flatten(0, 1)
+    every = images.flatten(0, 1).to(as_posterior(classifier).network.dtype)
     pieces = []
     for predictive, _, _ in predictions(classifier, (every, torch.zeros(len(every))), rows, False, "", {}):
         if not isinstance(predictive, Categorical) or predictive.probs.ndim != 2:

@@ -85,7 +85,7 @@ def not_finite(found: dict[str, Any]) -> list[str]:
 def test_a_laplace_posterior_over_a_vae_is_one_over_its_decoder() -> None:
     x, net = images(), VAE(*osc.networks.mlp_coders(SHAPE, 2, (8,), codes=2))
     with pytest.raises(ValueError, match=r"subset=\['decoder'\]"):
-        LaplacianAutoencoder.post_hoc(net, LIKELIHOOD, x)
+        LaplacianAutoencoder.post_hoc(net, LIKELIHOOD, x, validation=None)
     q = osc.laplace(net, LIKELIHOOD, (x, x), subset=["decoder"], prior=1.0)
     code = Representation(q).encode(x, 3)
     assert float(code.weight_variance.max()) < 1e-12
@@ -196,7 +196,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "nan, log_prob": (lambda: r.log_prob(bad), ValueError, finite),
         "nan, density": (lambda: r.reconstruct(x, 2).log_prob(bad), ValueError, "NaN or infinite.*impute them"),
         "nan, generate": (lambda: Representation(r.posterior, codes=bad).generate(2), ValueError, finite),
-        "nan, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, bad), ValueError, cleaned),
+        "nan, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, bad, validation=None), ValueError, cleaned),
         "nan, validation": (lambda: tuned(r.posterior, bad, samples=2), ValueError, finite),
         "nan, training": (lambda: trained(bad), ValueError, cleaned),
         "nan, ood": (lambda: ood(r, x, bad), ValueError, "row 3 of the outside set.*drop such rows"),
@@ -211,7 +211,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "empty, linearised": (lambda: r.reconstruct(none, via="linearised"), ValueError, nothing),
         "empty, decode": (lambda: r.decode(torch.zeros(0, 2)), ValueError, nothing),
         "empty, generate": (lambda: Representation(r.posterior, codes=none).generate(2), ValueError, nothing),
-        "empty, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, none), ValueError, batches),
+        "empty, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, none, validation=None), ValueError, batches),
         "empty, validation": (lambda: tuned(r.posterior, none, samples=2), ValueError, nothing),
         "empty, temperatures": (lambda: tuned(r.posterior, x, temperatures=()), ValueError, "no temperature to.*pass"),
         "empty, training": (lambda: trained(none), ValueError, batches),
@@ -240,7 +240,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         ),
         "shape, codes": (lambda: r.decode(torch.rand(3, 5)), ValueError, r"\(3, 5\), and this network decodes"),
         "shape, generate": (lambda: Representation(r.posterior, codes=wrong).generate(2), RuntimeError, encoder),
-        "shape, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, wrong), RuntimeError, encoder),
+        "shape, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, wrong, validation=None), RuntimeError, encoder),
         "shape, targets": (lambda: online().loss(x, x.flatten(1), 12), ValueError, r"targets \(2, 16\).*Reshape"),
         "shape, fewer targets": (lambda: trained(x, x[:5]), ValueError, "12 rows and Y has 5: give"),
         "shape, ood": (lambda: ood(r, x, wrong), ValueError, r"\(1, 5, 5\), those of inside \(1, 4, 4\): resize"),
@@ -254,7 +254,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "uint8, codes": (lambda: r.decode(torch.ones(2, 2).long()), TypeError, "torch.int64, and networks take"),
         "uint8, validation": (lambda: tuned(r.posterior, whole, samples=2), TypeError, floating),
         "uint8, post_hoc": (
-            lambda: post_hoc(network(), LIKELIHOOD, whole),
+            lambda: post_hoc(network(), LIKELIHOOD, whole, validation=None),
             RuntimeError,
             r"failed at.*torch.uint8.*x.float\(\), divided by 255",
         ),
@@ -264,7 +264,11 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "uint8, imputation": (lambda: impute(r, whole, HALF), TypeError, r"torch.uint8.*pass x.float\(\)"),
         "uint8, neighbours": (lambda: nearest(whole), TypeError, floating),
         "double, training": (lambda: trained(x.double()), TypeError, "torch.float64, the network's.*Convert"),
-        "double, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, x.double()), TypeError, "float64.*Convert"),
+        "double, post_hoc": (
+            lambda: post_hoc(network(), LIKELIHOOD, x.double(), validation=None),
+            TypeError,
+            "float64.*Convert",
+        ),
         # a decoder of other codes or images than its encoder
         "mismatch, call": (lambda: other[0](x), RuntimeError, decoder),
         "mismatch, vae": (lambda: trained(x, method=unfit), RuntimeError, r"codes of shape \(1,\)"),

@@ -33,7 +33,7 @@ def test_the_temperature_is_the_highest_that_held_out_data_cannot_tell_from_the_
     loss = {value: scores[best] - score for value, score in scores.items()}
     close = [v for v, each in loss.items() if float(each.mean()) <= float(each.std(correction=0)) / len(each) ** 0.5]
     assert q.temperature == max(close) < 100
-    assert LaplacianAutoencoder.post_hoc(net, LIKELIHOOD, x).posterior.temperature == 1
+    assert LaplacianAutoencoder.post_hoc(net, LIKELIHOOD, x, validation=None).posterior.temperature == 1
 
 
 class _nothing:
@@ -49,6 +49,18 @@ def test_online_training_and_tuning() -> None:
     r = LaplacianAutoencoder.tuned(done, held_out, codes=x, samples=5)
     assert r.generate(4).shape == (4, 8)
     assert r.posterior.temperature in TEMPERATURES
+
+
+def test_after_online_training_the_noise_is_that_of_the_residuals() -> None:
+    net, x, held_out = trained()
+    likelihood = osc.likelihoods.Gaussian(1.0)
+    osc.train(osc.methods.OnlineLaplace.published(net, likelihood), (x, x), epochs=3, progress=False)
+    q = LaplacianAutoencoder.post_hoc(net, likelihood, x, validation=held_out, samples=5).posterior
+    assert q.temperature in TEMPERATURES
+    assert float(q.prior.precision) == 1
+    with torch.no_grad():
+        error = (net(x) - x).square().mean().sqrt()
+    assert float(q.likelihood.scale) == pytest.approx(float(error), rel=1e-4)
 
 
 def test_what_cannot_be_tuned_is_refused() -> None:

@@ -142,7 +142,7 @@ def test_the_linear_network_is_the_network_where_the_posterior_is_narrow() -> No
 def vae(structure: str = "full", prior: float = 30.0) -> Representation:
     x, net = images(), network("mlp", VAE)
     osc.train(ELBO(net, LIKELIHOOD), (x, x), epochs=30, lr=0.02, progress=False)
-    return Representation(osc.laplace(net, LIKELIHOOD, (x, x), structure=structure, prior=prior))
+    return Representation(osc.laplace(net, LIKELIHOOD, (x, x), structure=structure, prior=prior, subset=["decoder"]))
 
 
 def test_codes_of_a_vae_have_the_variance_of_its_encoder_on_top() -> None:
@@ -204,7 +204,7 @@ def test_pixels_behind_a_link_have_draws_that_go_through_it_and_no_exact_varianc
 
 def test_a_tuned_posterior_and_its_temperature() -> None:
     x = images(30)
-    r = LaplacianAutoencoder.post_hoc(network("conv"), LIKELIHOOD, x[:20], structure="kron")
+    r = LaplacianAutoencoder.post_hoc(network("conv"), LIKELIHOOD, x[:20], validation=None, structure="kron")
     cold = LaplacianAutoencoder(r.posterior.replace(temperature=1e-4))
     warm = r.encode(x, via="linearised").weight_variance
     assert bool((cold.encode(x, via="linearised").weight_variance < 0.1 * warm).all())

@@ -154,14 +154,31 @@ def test_at_a_minimum_the_average_of_estimates_from_gradients_is_the_curvature_a
     x = torch.randn(30, 3, dtype=torch.double)
     model = nn.Linear(3, 1, bias=False).double()
     method = OnlineLaplace(
-        model, osc.likelihoods.Gaussian(1.0), 1.0, OnlineUpdates(memory=0.998, source="gradient"), structure="diag"
+        model, osc.likelihoods.Gaussian(1.0), 1.0, OnlineUpdates(memory=0.996, source="gradient"), structure="diag"
     )
     y = model(x).detach()  # at the minimum, where the estimate is least noisy
-    for _ in range(3000):
+    for _ in range(1500):
         method.loss(x, y, 30).backward()
-        assert bool((average(method, 30, x).dense().diagonal() > 0).all())
+        assert bool((method.running.get_buffer("values") > 0).all())
     expected = x.square().sum(0)
-    torch.testing.assert_close(average(method, 30, x).dense().diagonal(), expected, rtol=0.15, atol=0)
+    torch.testing.assert_close(average(method, 30, x).dense().diagonal(), expected, rtol=0.2, atol=0)
+
+
+def test_estimates_from_gradients_are_of_the_noise_that_is_learned() -> None:
+    """The average is in units of the given noise: that of a smaller one is not counted twice."""
+    torch.manual_seed(0)
+    x = torch.randn(30, 3, dtype=torch.double)
+    y = x @ torch.ones(3, 1, dtype=torch.double) + 0.1 * torch.randn(30, 1, dtype=torch.double)
+    model = nn.Linear(3, 1, bias=False).double()
+    model.weight.data.fill_(1.0)
+    settings = OnlineUpdates(memory=0.996, source="gradient")
+    method = OnlineLaplace(model, osc.likelihoods.Gaussian(1.0), 1.0, settings, "diag", learn="noise")
+    for _ in range(1500):
+        method.loss(x, y, 30).backward()
+    assert float(method.likelihood.scale) == pytest.approx(0.1, rel=0.3)
+    ratio = average(method, 30, x).dense().diagonal() / x.square().sum(0)
+    assert bool((ratio < 4).all()), ratio
+    assert bool((ratio > 0.5).all()), ratio
 
 
 # ---- what it learns --------------------------------------------------------------------------------------------------
@@ -174,9 +191,9 @@ def test_noise_and_prior_come_to_those_of_the_evidence_where_the_posterior_is_ex
     x = q * 60**0.5
     y = x @ torch.randn(5, 1, dtype=torch.double) + 0.3 * torch.randn(60, 1, dtype=torch.double)
     model = nn.Linear(5, 1, bias=False).double()
-    settings = OnlineUpdates(memory=0.99, samples=8, antithetic=True)
+    settings = OnlineUpdates(memory=0.95, samples=8, antithetic=True)
     method = OnlineLaplace(model, osc.likelihoods.Gaussian(1.0), 5.0, settings, "diag", learn=("noise", "prior"))
-    done = run(method, (x, y), epochs=1500, batch_size=60, lr=0.01)
+    done = run(method, (x, y), epochs=600, batch_size=60, lr=0.02)
     best = osc.maximise_evidence(
         osc.laplace(model, osc.likelihoods.Gaussian(0.3), (x, y), structure="full", prior=1.0), tolerance=1e-6
     )
@@ -214,7 +231,7 @@ def test_any_network_and_likelihood(likelihood: osc.likelihoods.Likelihood) -> N
     x = torch.randn(40, 3)
     y = (x[:, 0] > 0).long() if isinstance(likelihood, osc.likelihoods.Categorical) else (x[:, :2] > 0).float()
     model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
-    done = run(OnlineLaplace(model, likelihood, 1.0, structure="kron"), (x, y), epochs=40, lr=0.02)
+    done = run(OnlineLaplace(model, likelihood, 1.0, structure="kron"), (x, y), epochs=20, lr=0.04)
     accuracy = osc.tasks.calibration(done.posterior, (x, y), via="sampled").metrics()
     assert done.history[-1]["train_loss"] < done.history[0]["train_loss"]
     assert accuracy.get("accuracy", 1.0) > 0.8
