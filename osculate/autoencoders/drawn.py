@@ -4,11 +4,16 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
 
 from osculate.likelihoods import Likelihood, drawn_on
+from osculate.memory import budget
+from osculate.parameters import Network
+
+#: The images of all draws are held this often at once: as outputs, as means, and while their spread is taken.
+PEAK = 4
 
 
 class Encoding(Distribution):
@@ -190,6 +195,12 @@ def noisy(mean: Tensor, variance: Tensor, generator: torch.Generator | None) -> 
     """A draw from N(mean, diag variance)."""
     noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=drawn_on(mean, generator))
     return mean + variance.sqrt() * noise.to(mean.device)
+
+
+def at_once(x: Shaped[Tensor, "N *D"], samples: int, network: Network) -> int:
+    """Data of which the images of all draws fit into the memory that a pass may take."""
+    each = PEAK * samples * x[0].numel() * torch.finfo(network.dtype).bits // 8
+    return max(1, budget(None, network.device) // max(1, each))
 
 
 def _variance(draws: Tensor, dim: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from osculate.autoencoders.autoencoder import Autoencoder
 from osculate.autoencoders.checks import require_decoder_only
+from osculate.autoencoders.drawn import at_once
 from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood
 from osculate.methods.laplace import laplace
@@ -18,8 +19,6 @@ from osculate.priors import Prior
 from osculate.progress import track
 from osculate.structures import Structure
 
-#: Data at a time; the images of all draws are held.
-ROWS = 500
 #: Temperatures from which held-out data choose one: three to a decade.
 TEMPERATURES = tuple(10 ** (-k / 3) for k in range(15, -4, -1))
 
@@ -146,5 +145,8 @@ def _score(q: Gaussian, x: Tensor, samples: int) -> Float[Tensor, " M"]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "networks sampled from this posterior")  # what is being looked for
         draws = Representation(q)
-        parts = [draws.log_prob(part, samples, torch.Generator().manual_seed(0)) for part in x.split(ROWS)]
+        parts = [
+            draws.log_prob(part, samples, torch.Generator().manual_seed(0))
+            for part in x.split(at_once(x, samples, q.network))
+        ]
     return torch.cat(parts).double().cpu()

@@ -125,6 +125,8 @@ class Representation:
         x = self._ready(x)
         if via == "linearised":
             return linear_encoding(self.posterior, x, batch_size)
+        if isinstance(self.posterior, Gaussian):
+            warn_if_far_worse(self.posterior)
         parts = x.split(batch_size or len(x))
         return self._encoding(
             [torch.cat([draw({"encode": part}) for part in parts]) for draw in self._draws(samples, generator)]

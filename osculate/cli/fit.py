@@ -45,7 +45,8 @@ class FitOptions:
         prior: evidence (one precision for each parameter tensor, and the noise of a regression), or a number; by
             default evidence, for autoencoders the precision 1 that osculate train uses.
         subset: all, last_layer, or names of parameters and modules with commas between.
-        tune: then choose prior precision and temperature on the validation part; of an autoencoder the temperature.
+        tune: then choose prior precision and temperature on the validation part; of an autoencoder the temperature,
+            which is always chosen where there is such a part.
     """
 
     checkpoint: Path
@@ -81,7 +82,7 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
         subset=options.subset if options.subset in ("all", "last_layer") else options.subset.split(","),
         progress=where.progress,
     )
-    if options.tune:
+    if options.tune or (card.reconstructs and len(dataset.validation[0])):
         _require_validation(dataset)
         q = _tuned(q, card, dataset, where.progress)
     folder = where.output or options.checkpoint.parent

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from osculate.autoencoders import LatentMap, Reconstruction, Representation
+from osculate.autoencoders.drawn import at_once
 from osculate.data import Dataset
 from osculate.metrics import roc_curve
 from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord
@@ -24,7 +25,7 @@ SCORES = {"nll": "−log p(x)", "latent_deviation": "deviation of the code", "ou
 def reconstruction_scores(r: Representation, x: Tensor, samples: int = SAMPLES) -> dict[str, float]:
     """Log density of an image in nats, root mean square error of a pixel of the mean image, and their errors."""
     densities, squares = [], []
-    for part in x.split(ROWS):
+    for part in x.split(at_once(x, samples, r.posterior.network)):
         found = _reconstruct(r, part, samples)
         part = part.to(found.mean)
         densities.append(found.log_prob(part))

@@ -123,7 +123,7 @@ def _claims(found: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[Claim, 
     }
 
     def listed(name: str) -> str:
-        return ", ".join(f"{method} {row[name]:.3f}" for method, row in means.items())
+        return ", ".join(f"{method} {Number('', '', tuple(row[name] for row in found[method]))}" for method in means)
 
     online, rivals = means[ONLINE], (VARIATIONAL, DROPOUT)
     return (
@@ -132,7 +132,8 @@ def _claims(found: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[Claim, 
             "MC-dropout, and accuracy is not lower",
             all(online[name] < means[rival][name] for name in ("ece", "mce") for rival in rivals)
             and all(online["accuracy"] >= means[rival]["accuracy"] for rival in rivals),
-            f"ECE: {listed('ece')}; MCE: {listed('mce')}; accuracy: {listed('accuracy')}.",
+            f"ECE: {listed('ece')}; MCE: {listed('mce')}; accuracy: {listed('accuracy')}. Means are compared; "
+            "where they are closer than their standard errors the order is chance.",
         ),
         Claim.judged(
             "Its imputations show several modes: more classes than those of a plain autoencoder",

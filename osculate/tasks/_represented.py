@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.autoencoders import Encoding, Reconstruction, Representation
-from osculate.memory import budget
+from osculate.autoencoders.drawn import at_once
 from osculate.progress import track
 from osculate.tasks._scored import Score, Views, mean_pixel
 
@@ -72,10 +72,6 @@ def output_deviation(view: Represented) -> Float[Tensor, " N"]:
     return view.images.mean_variance.double().sqrt().flatten(1).sum(1)
 
 
-#: The images of all draws are held this often at once: as outputs, as means, and while their spread is taken.
-PEAK = 4
-
-
 class Representations(Views):
     """Codes and images by one set of drawn networks, the same for all data.
 
@@ -113,7 +109,7 @@ class Representations(Views):
         self._usual_nll: float | None = None
 
     def of(self, x: Tensor, title: str) -> Iterator[Represented]:
-        size = self._batch_size(x)
+        size = min(self.batch_size, at_once(x, self.samples, self.q.posterior.network))
         for rows in track(x.split(size), title, -(-len(x) // size), self.progress):
             yield self._view(rows)
 
@@ -122,12 +118,6 @@ class Representations(Views):
         codes, images = self.q.represent(x, self.samples, generator=self._generator)
         network = self.q.posterior.network
         return Represented(x.to(network.device, network.dtype), codes, images, self._usual_nll)
-
-    def _batch_size(self, x: Tensor) -> int:
-        """Rows of which the images of all draws fit."""
-        network = self.q.posterior.network
-        each = PEAK * self.samples * x[0].numel() * torch.finfo(network.dtype).bits // 8
-        return max(1, min(self.batch_size, budget(None, network.device) // max(1, each)))
 
     def fitting(self, inside: Tensor) -> dict[str, bool]:
         view = self._view(inside[:2])

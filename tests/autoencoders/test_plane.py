@@ -39,6 +39,14 @@ def test_the_contrast_compares_cells_with_codes_and_without() -> None:
     assert LatentMap(codes, axes, deviation).contrast() == pytest.approx(10 / 3)
 
 
+def test_equal_codes_have_surroundings_too() -> None:
+    r, x = representation()
+    for few in (x[:1], torch.zeros(5, 6)):
+        found = LatentMap.of(r, few, samples=3, places=8)
+        assert np.isfinite(found.contrast())
+        assert all(np.all(np.diff(axis) > 0) for axis in found.axes)
+
+
 def test_what_has_no_map_is_refused() -> None:
     r, x = representation(3)
     with pytest.raises(ValueError, match="two numbers"):

@@ -171,6 +171,14 @@ def test_how_many_inputs_come_changes_no_weights() -> None:
     torch.testing.assert_close(many.samples[:, :2], few.samples)
 
 
+def test_a_vae_that_was_never_called_generates() -> None:
+    fresh = Representation(osc.posteriors.Point(network(VAE), LIKELIHOOD))
+    assert fresh.generate(3).shape == (3, 1, 4, 4)
+    unknown = VAE(nn.Linear(4, 4), nn.Sequential(nn.Unflatten(1, (2, 1)), nn.Conv1d(2, 4, 1)))
+    with pytest.raises(ValueError, match="encode an image first"):
+        Representation(osc.posteriors.Point(unknown, LIKELIHOOD)).generate(1)
+
+
 def calls() -> list[tuple[Callable[[], object], type[Exception], str]]:
     net, x = network(), images()
     plain = Representation(osc.posteriors.Point(net, LIKELIHOOD))

@@ -112,6 +112,9 @@ def test_autoencoder_is_short_for_the_convolutional_one(run: Any, tmp_path: Path
     assert run("fit", "--checkpoint", tmp_path / "model.safetensors", "--tune") == 0
     fitted, _ = PosteriorOptions(tmp_path / "posterior.safetensors").open("cpu")
     assert fitted.structure.structure.name == "approx_diag"
+    dropped = tmp_path / "dropped"
+    assert run("train", "--model", "autoencoder", "--method", "mc_dropout", *SMALL, *options, "--output", dropped) == 0
+    assert type(PosteriorOptions(dropped).open("cpu")[0]) is Dropout
     assert run("predict", "--posterior", tmp_path, "--samples", 3) == 0
     with np.load(tmp_path / "predictions.npz") as found:
         assert found["mean"].shape == (600, 1, 8, 8)
@@ -208,7 +211,7 @@ def test_tasks_of_autoencoders_leave_numbers_and_figures(run: Any, online: Path,
     ood = section(online, "ood")["shuffled pixels"]
     assert ood["auroc_nll"] > 0.5
     assert ood["auroc_mean_pixel"] == pytest.approx(0.5, abs=1e-6)
-    assert {"auroc_latent_deviation", "auroc_output_deviation", "auroc_nll_error"} <= set(ood)
+    assert {"auroc_latent_deviation", "auroc_output_deviation", "auroc_nll_error", "auroc_typicality"} <= set(ood)
     filled = section(online, "imputation")
     assert filled["filled in"]["accuracy"] < filled["the images themselves"]["accuracy"]
     assert {"mse", "ece", "accuracy_error"} <= set(filled["filled in"])

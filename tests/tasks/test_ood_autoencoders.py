@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import osculate as osc
 from osculate.autoencoders import VAE, Autoencoder, Representation
+from osculate.autoencoders.drawn import PEAK
 from osculate.tasks import ood
 from tests.errors import says
 
@@ -34,8 +35,9 @@ def representation(name: str) -> Representation:
         q: Any = osc.posteriors.Point(net(VAE), LIKELIHOOD)
         q.model(encode=INSIDE)
         return Representation(q)
-    kind = VAE if name == "vae, laplace" else Autoencoder
-    return Representation(osc.laplace(net(kind), LIKELIHOOD, (INSIDE, INSIDE), structure="diag", prior=100.0))
+    kind, subset = (VAE, ["decoder"]) if name == "vae, laplace" else (Autoencoder, "all")
+    options = {"structure": "diag", "prior": 100.0, "subset": subset}
+    return Representation(osc.laplace(net(kind), LIKELIHOOD, (INSIDE, INSIDE), **options))
 
 
 def test_every_score_is_what_its_formula_says_of_the_members() -> None:
@@ -200,6 +202,8 @@ def test_batches_are_small_enough_for_the_images_of_all_draws(monkeypatch: pytes
         return plain(self, x, *args, **kwargs)
 
     monkeypatch.setattr(Representation, "represent", seen)
-    monkeypatch.setattr("osculate.tasks._represented.budget", lambda *_: 3 * 10 * 9 * 8)  # three images of ten draws
+    monkeypatch.setattr(
+        "osculate.autoencoders.drawn.budget", lambda *_: 3 * PEAK * 10 * 9 * 8
+    )  # three images of ten draws
     ood(representation("point"), INSIDE, OUTSIDE, samples=10, scores=("nll",))
     assert sizes == [3, 3, 3, 3, 3, 1]
