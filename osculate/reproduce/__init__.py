@@ -18,6 +18,7 @@ MODULES = (
     "lae_table3",
     "lae_figure12",
     "lae_table4",
+    "lae_figure13",
     "lae_memory",
     "linlap_mackay",
     "linlap_uci",

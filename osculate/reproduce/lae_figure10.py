@@ -56,11 +56,11 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             spreads = []
             for images in sets:
                 image = r.reconstruct(images, settings.samples, generator=torch.Generator().manual_seed(0))
-                spreads.append(float(_deviation(image, method).flatten(1).sum(1).mean()))
+                spreads.append(float(deviation(image, method).flatten(1).sum(1).mean()))
             found.setdefault((pair, method), []).append((spreads[0], spreads[1]))
             if method in SHOWN and seed == seeds[0]:
                 image = r.reconstruct(some, settings.samples, generator=torch.Generator().manual_seed(0))
-                shown[method] = [_listed(image.mean), _listed(_deviation(image, method))]
+                shown[method] = [_listed(image.mean), _listed(deviation(image, method))]
         if shown:
             names = [pair.split(" → ")[0]] * settings.images + [outside] * settings.images
             data[pair] = {"images": _listed(some), "names": names, "found": shown}
@@ -72,7 +72,8 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     return Findings(tuple(numbers), _claims(found), data)
 
 
-def _deviation(image: Reconstruction, method: str) -> Tensor:
+def deviation(image: Reconstruction, method: str) -> Tensor:
+    """σ of each pixel: without observation noise, but where that is what is learned."""
     return (image.noise_variance if method == LEARNED else image.mean_variance).sqrt()
 
 

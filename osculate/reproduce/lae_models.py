@@ -27,8 +27,8 @@ AE, LEARNED, ENSEMBLE = "AE", "AE, learned variance", "ensemble of AEs"
 VARIATIONAL, DROPOUT = "VAE", "MC-dropout AE"
 POST_HOC, ONLINE = "LAE, post-hoc", "LAE, online"
 METHODS = (AE, LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
-#: The online posterior with the exact diagonal.
-EXACT = "online, exact diagonal"
+#: Online posteriors with the exact diagonal, and with the curvature of the sampled gradient.
+EXACT, GRADIENT = "online, exact diagonal", "online, from gradients"
 HEADER = "osculate_lae"
 #: Of the fit of every network.
 OPTIONS = ("epochs", "batch_size", "lr")
@@ -154,15 +154,15 @@ class Models:
         return self._trained(AE, self._network, self._map(Gaussian(1.0)), member)
 
     def online(self, name: str = ONLINE) -> OnlineLaplace:
-        """The method after training at the published scale, with the approximate diagonal or the exact one.
+        """The method after training at the published scale, with one of three curvatures.
 
         Args:
-            name: :data:`ONLINE` or :data:`EXACT`.
+            name: :data:`ONLINE`, :data:`EXACT` or :data:`GRADIENT`.
         """
 
         def made() -> OnlineLaplace:
             with self._seeded(0):
-                return self._published(self._network(), exact=name == EXACT)
+                return self._published(self._network(), name)
 
         def trained() -> dict[str, Tensor]:
             method = made()
@@ -181,11 +181,13 @@ class Models:
         method.after_training(list(zip(self.train.split(500), self.train.split(500), strict=True)))
         return method.result()
 
-    def _published(self, net: Autoencoder, exact: bool) -> OnlineLaplace:
-        if not exact:
+    def _published(self, net: Autoencoder, name: str) -> OnlineLaplace:
+        if name == ONLINE:
             return OnlineLaplace.published(net, Gaussian(1.0))
         every = self.training.fit.every
         settings = OnlineUpdates(every=every, memory=PUBLISHED_MEMORY**every, recompute=False)
+        if name == GRADIENT:
+            settings = OnlineUpdates(source="gradient", memory=PUBLISHED_MEMORY, recompute=False)
         return OnlineLaplace(net, Gaussian(1.0), 1.0, settings, "diag", PUBLISHED_TEMPERATURE)
 
     def _network(self, kind: type[Autoencoder] = Autoencoder, **changes: Any) -> Autoencoder:

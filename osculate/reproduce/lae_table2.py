@@ -18,7 +18,7 @@ from osculate.posteriors import Gaussian as Posterior
 from osculate.progress import track
 from osculate.reproduce import lae_models
 from osculate.reproduce._base import Reproduction
-from osculate.reproduce.lae_models import EXACT, LONG, ONLINE, Models
+from osculate.reproduce.lae_models import EXACT, GRADIENT, LONG, ONLINE, Models
 from osculate.reproduce.record import Claim, Findings, Number, Record
 
 
@@ -53,6 +53,7 @@ NLL, MSE = "−log p (squared error of drawn networks, summed)", "squared error 
 #: Rows of the table, with what the document prints for both columns.
 KFAC, DIAG, APPROX = "post-hoc, KFAC", "post-hoc, exact diagonal", "post-hoc, approximate diagonal"
 ONLINE_EXACT, ONLINE_APPROX = "online, exact diagonal", "online, approximate diagonal"
+ONLINE_GRADIENT = "online, diagonal of sampled gradients"
 PRINTED = {
     KFAC: ("9683.9 ± 2455.0", "121.6 ± 24.5"),
     DIAG: ("283.3 ± 88.6", "27.1 ± 0.9"),
@@ -89,7 +90,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     numbers = [
         Number(name, column, tuple(row[column] for row in rows), printed)
         for name, rows in table.items()
-        for column, printed in zip((NLL, MSE), PRINTED[name], strict=True)
+        for column, printed in zip((NLL, MSE), PRINTED.get(name, ("", "")), strict=True)
     ]
     numbers += [
         Number(f"{name}, T = {value:.3g}", column, tuple(points[i][column] for points in found))
@@ -121,6 +122,7 @@ def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, Pos
         APPROX: fitted("approx_diag", x, 1.0),
         ONLINE_EXACT: models.running(EXACT),
         ONLINE_APPROX: models.running(ONLINE),
+        ONLINE_GRADIENT: models.running(GRADIENT),
     }
 
 
@@ -197,6 +199,13 @@ def _claims_of_the_table(means: Mapping[str, Row]) -> tuple[Claim, ...]:
             "The approximate diagonal is as good as the exact one",
             max(apart.values()) <= CLOSE,
             "relative differences: " + _listed(apart) + f" (at most {CLOSE:g} asked).",
+        ),
+        Claim.judged(
+            "A curvature from the sampled gradients, without a pass of its own, does as well as one by the GGN",
+            all(means[ONLINE_GRADIENT][column] <= (1 + CLOSE) * means[ONLINE_APPROX][column] for column in (NLL, MSE)),
+            f"−log p {means[ONLINE_GRADIENT][NLL]:.3g} against {means[ONLINE_APPROX][NLL]:.3g}, squared error of the "
+            f"mean {means[ONLINE_GRADIENT][MSE]:.3g} against {means[ONLINE_APPROX][MSE]:.3g}; at most {CLOSE:g} more "
+            "asked.",
         ),
     )
 

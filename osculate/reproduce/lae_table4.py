@@ -213,7 +213,7 @@ def draw(record: Record) -> Any:
 REPRODUCTION = Reproduction(
     "lae-table4",
     "Attributes of faces from few labels",
-    "Laplacian Autoencoders [miani2022], Table 4 and Figure 13",
+    "Laplacian Autoencoders [miani2022], Table 4",
     PRESETS,
     measure,
     draw,
