@@ -199,7 +199,7 @@ def noisy(mean: Tensor, variance: Tensor, generator: torch.Generator | None) -> 
 
 def at_once(x: Shaped[Tensor, "N *D"], samples: int, network: Network) -> int:
     """Data of which the images of all draws fit into the memory that a pass may take."""
-    each = PEAK * samples * x[0].numel() * torch.finfo(network.dtype).bits // 8
+    each = PEAK * samples * x.shape[1:].numel() * torch.finfo(network.dtype).bits // 8
     return max(1, budget(None, network.device) // max(1, each))
 
 

@@ -15,6 +15,7 @@ from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood
 from osculate.methods.laplace import laplace
 from osculate.posteriors import Gaussian, as_gaussian
+from osculate.predictive.drawn import spare
 from osculate.priors import Prior
 from osculate.progress import track
 from osculate.structures import Structure
@@ -68,11 +69,14 @@ class LaplacianAutoencoder(Representation):
             **options: of :meth:`tuned`.
 
         Raises:
+            TypeError: inputs that are no tensor.
             ValueError: a VAE. Its log variances are no part of f_θ(x) = d(μ(x)), and have no curvature.
 
         Cost: one curvature fit, and :meth:`tuned`.
         """
         require_decoder_only(model, (name for name, _ in model.named_parameters()))
+        if not isinstance(x, Tensor):
+            raise TypeError(f"the inputs are a {type(x).__name__}: pass x alone, which is its own target.")
         q = laplace(model, likelihood, (x, x), structure=structure, prior=prior)
         if likelihood.has_noise and prior != "evidence":
             count, error = likelihood.noise_balance(q.fit.statistics)
@@ -109,7 +113,7 @@ class LaplacianAutoencoder(Representation):
         Raises:
             ValueError: no candidate, or none with a finite score.
 
-        A warning says that the lowest temperature was taken.
+        A warning says that the lowest or the highest temperature was taken.
 
         Cost: ``samples`` passes over the held-out data for each temperature.
         """
@@ -132,21 +136,34 @@ class LaplacianAutoencoder(Representation):
             return float(loss.mean()) <= caution * float(loss.std(correction=0)) / len(loss) ** 0.5
 
         chosen = max(filter(close, finite))
-        if chosen == min(temperatures) and len(temperatures) > 1:
-            warnings.warn(
-                f"on these held-out data the least uncertainty is best: the temperature is {chosen:.1g}, the lowest of "
-                "those that were tried. Codes and images of such data are then nearly those of the network alone.",
-                stacklevel=2,
-            )
+        _warn_of_ends(chosen, sorted(temperatures))
         return cls(q.replace(temperature=chosen), codes=codes)
 
 
+def _warn_of_ends(chosen: float, tried: Sequence[float]) -> None:
+    if len(tried) > 1 and chosen in (tried[0], tried[-1]):
+        least, why = (
+            chosen == tried[0],
+            "the network reconstructs them worse than the noise scale of its likelihood says",
+        )
+        warnings.warn(
+            f"on these held-out data the {'least' if least else 'most'} uncertainty is best: the temperature is "
+            f"{chosen:.1g}, the {'lowest' if least else 'highest'} of those that were tried. "
+            + (
+                "Directions that the data say nothing of keep the variance of the prior: a larger prior precision "
+                "narrows them."
+                if least
+                else f"Mostly {why}: give it the noise of the residuals, as post_hoc does."
+            ),
+            stacklevel=3,
+        )
+
+
 def _score(q: Gaussian, x: Tensor, samples: int) -> Float[Tensor, " M"]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "networks sampled from this posterior")  # what is being looked for
-        draws = Representation(q)
-        parts = [
-            draws.log_prob(part, samples, torch.Generator().manual_seed(0))
-            for part in x.split(at_once(x, samples, q.network))
-        ]
+    spare(q)  # networks far worse than the mode are what is being looked for
+    draws = Representation(q)
+    parts = [
+        draws.log_prob(part, samples, torch.Generator().manual_seed(0))
+        for part in x.split(at_once(x, samples, q.network))
+    ]
     return torch.cat(parts).double().cpu()

@@ -60,6 +60,8 @@ class LatentMap:
         """
         if not len(x):
             raise ValueError("a map of codes needs data: pass at least one row.")
+        if places < 2:
+            raise ValueError(f"a map needs at least two places along each axis, got places={places}.")
         codes = r.encode(x, samples, _fixed(), batch_size=batch_size).mean
         if codes.shape[1:] != (2,):
             raise ValueError(
@@ -74,11 +76,12 @@ class LatentMap:
         return cls(_array(codes), (_array(first), _array(second)), _array(deviation.reshape(places, places)))
 
     def contrast(self) -> float:
-        """The mean deviation at places whose cell holds no code, over that at those that hold one."""
+        """The mean deviation at places whose cell holds no code, over that at those that hold one; 1 where none is."""
         cells = [np.rint((c - a[0]) / (a[1] - a[0])).astype(int) for c, a in zip(self.codes.T, self.axes, strict=True)]
         taken = np.zeros(self.deviation.shape, bool)
         taken[cells[1], cells[0]] = True
-        return float(self.deviation[~taken].mean() / self.deviation[taken].mean())
+        at_codes = float(self.deviation[taken].mean())
+        return float(self.deviation[~taken].mean()) / at_codes if at_codes else 1.0
 
 
 def _spread(r: Representation, codes: Float[Tensor, "G 2"], samples: int) -> Float[Tensor, " G"]:

@@ -139,9 +139,8 @@ def represented(q: Posterior, codes: Any = None) -> Representation:
 
 
 def _by_shape(method: str, shape: tuple[int, ...]) -> str:
-    images = len(shape) == 3 and shape[1] == shape[2]
-    if method == "vae" or (images and method != "map"):
+    if method == "vae" or (len(shape) == 3 and method != "map"):
         return "mlp_autoencoder"
-    if images:
+    if len(shape) == 3 and shape[1] == shape[2]:
         return "lenet" if shape[1] == 28 else "cnn"
     return "mlp"

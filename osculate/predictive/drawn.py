@@ -43,6 +43,11 @@ def warn_if_far_worse(q: Posterior) -> None:
         )
 
 
+def spare(q: Gaussian) -> None:
+    """Leave the comparison of :func:`warn_if_far_worse` out: this posterior is one of many that are tried."""
+    _compared.add(q)
+
+
 def log_likelihoods(q: Gaussian, x: Inputs, y: Tensor, draws: int = DRAWS) -> tuple[float, float]:
     """The mean log likelihood per target: of the mode, and of the mixture of drawn networks."""
     network, likelihood = q.network, q.likelihood

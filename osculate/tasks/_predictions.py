@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from osculate.batches import Data, as_batches, number_of_batches
-from osculate.inputs import concatenate
 from osculate.posteriors import as_posterior
 from osculate.predictive import predict
 from osculate.progress import track
@@ -29,10 +28,12 @@ def predictions(
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row")
     batches: Any = as_batches(data, batch_size)
-    total = number_of_batches(data, batch_size)
+    state: Tensor | None = None
     if (options.get("via") or as_posterior(q).ways[0]) == "sampled":
-        # weights are drawn once for each call of predict: one call, so that all inputs share them
-        batches, total = [tuple(concatenate(list(part)) for part in zip(*batches, strict=True))], 1
-    for x, y in track(batches, title, total, progress):
+        generator = options.get("generator") or torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        options, state = {**options, "generator": generator}, generator.get_state()
+    for x, y in track(batches, title, number_of_batches(data, batch_size), progress):
+        if state is not None:
+            options["generator"].set_state(state)  # the same weights for all batches
         with torch.no_grad():
             yield predict(q, x, **options), x, y
