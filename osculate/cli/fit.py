@@ -92,8 +92,9 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     summary = {**summary_of(q), "seconds": round(time.perf_counter() - started, 2), "versions": versions()}
     write_section(folder / "metrics.json", "fit", summary)
     write_config(folder / "fit.yaml", "fit", options, card.data_options(), where)
-    _print(q, summary)
-    print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}")
+    _print(q, summary, card)
+    own = f" --model {card.model}" if ":" in card.model else ""
+    print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
 
 
 def _prior(options: FitOptions, card: Card) -> float | str:
@@ -181,7 +182,7 @@ def _require_validation(dataset: Dataset) -> None:
         raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
 
 
-def _print(q: Gaussian, summary: dict[str, Any]) -> None:
+def _print(q: Gaussian, summary: dict[str, Any], card: Card) -> None:
     print(f"{summary['structure']} posterior over {summary['parameters']:,} parameters from {q.num_data:,} data")
     if summary["log_evidence"] is not None:
         print(f"log evidence                {summary['log_evidence']:.1f} nats")
@@ -189,4 +190,7 @@ def _print(q: Gaussian, summary: dict[str, Any]) -> None:
     for name, value in summary["prior_precision"].items():
         print(f"prior precision             {value:.3g}  {name}")
     if summary["noise_scale"] is not None:
-        print(f"noise scale                 {summary['noise_scale']:.3g} (of standardised targets)")
+        unit = "in units of the inputs" if card.reconstructs else "of standardised targets"
+        print(f"noise scale                 {summary['noise_scale']:.3g} ({unit})")
+    if summary["temperature"] != 1:
+        print(f"temperature                 {summary['temperature']:.3g}")

@@ -72,7 +72,7 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
     if x.shape[1] not in (1, 3):
         return
     some = x[picked(x, y, 10)]
-    heading = "Test images, what the network makes of them, and how unsure it is"
+    heading = "Test images, and what networks drawn from the posterior make of them: mean and spread"
     figure = plots.reconstructions(some.numpy(), {"network": pictures(r, some)}, heading=heading)
     plots.save(figure, folder / "reconstructions.png")
     if r.model.latent == 2 and dataset.classes is not None:

@@ -22,6 +22,7 @@ from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.represented import draw_autoencoder, reconstruction_scores
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset
+from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Gaussian, Point, Posterior
 from osculate.serialization import save
 from osculate.tasks import calibration
@@ -123,7 +124,8 @@ def _next(folder: Path, card: Card, saved: bool) -> str:
     """What was saved, and a command that uses it."""
     own = f" --model {card.model}" if ":" in card.model else ""
     if card.reconstructs:
-        return f"Saved in {folder}. Next: osculate evaluate --posterior {folder} --task ood{own}"
+        task = " --task ood" if card.data_options().data in PARTNERS else ""
+        return f"Saved in {folder}. Next: osculate evaluate --posterior {folder}{task}{own}"
     if saved:
         return f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}"
     return f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}{own}"
