@@ -76,12 +76,13 @@ class LatentMap:
         return cls(_array(codes), (_array(first), _array(second)), _array(deviation.reshape(places, places)))
 
     def contrast(self) -> float:
-        """The mean deviation at places whose cell holds no code, over that at those that hold one; 1 where none is."""
+        """The mean deviation at places whose cell holds no code, over that at those that hold one; 1 without any."""
         cells = [np.rint((c - a[0]) / (a[1] - a[0])).astype(int) for c, a in zip(self.codes.T, self.axes, strict=True)]
         taken = np.zeros(self.deviation.shape, bool)
         taken[cells[1], cells[0]] = True
-        at_codes = float(self.deviation[taken].mean())
-        return float(self.deviation[~taken].mean()) / at_codes if at_codes else 1.0
+        if not self.deviation.any():  # nothing is random
+            return 1.0
+        return float(self.deviation[~taken].mean() / self.deviation[taken].mean())
 
 
 def _spread(r: Representation, codes: Float[Tensor, "G 2"], samples: int) -> Float[Tensor, " G"]:

@@ -95,16 +95,21 @@ def _claims(found: dict[tuple[str, str], list[tuple[float, float]]]) -> tuple[Cl
         for (pair, method), ratio in ratios.items()
         if method in (POST_HOC, ONLINE)
     ]
-    dropout = [_above(ratio) for (_, method), ratio in ratios.items() if method == DROPOUT]
+    dropout = [_below(ratio) for (_, method), ratio in ratios.items() if method == DROPOUT]
     return (
         *unsure,
-        Claim.judged("MC-dropout is not more unsure of other images, on either pair", not any(dropout), text),
+        Claim.judged("The MC-dropout autoencoder is more unsure of test images than of others", all(dropout), text),
     )
 
 
 def _above(ratio: Number) -> bool:
     """Whether it is larger than one."""
     return (ratio.mean or 0.0) - 2 * (ratio.standard_error or 0.0) > 1
+
+
+def _below(ratio: Number) -> bool:
+    """Whether it is smaller than one."""
+    return (ratio.mean or 0.0) + 2 * (ratio.standard_error or 0.0) < 1
 
 
 def draw(record: Record) -> Any:
