@@ -191,9 +191,9 @@ def read_classifier(folder: Path, dataset: Dataset) -> Point:
 
 
 def _require_labels(dataset: Dataset, why: str) -> None:
-    if dataset.classes is None:
-        raise ValueError(f"{why}, and {dataset.name!r} has no classes: use data with labels, or --task ood.")
     if not len(dataset.train[0]):
         raise ValueError(
             f"{why}, which takes the training part, and {dataset.name!r} is another file: leave --data out."
         )
+    if dataset.classes is None:
+        raise ValueError(f"{why}, and {dataset.name!r} has no classes: use data with labels, or --task ood.")

@@ -79,8 +79,19 @@ class Card:
         return None if numbers is None else Scaling(torch.tensor(numbers["mean"]), torch.tensor(numbers["scale"]))
 
     def of(self, dataset: Dataset) -> Dataset:
-        """The data set with the targets of this network: its inputs, for an autoencoder."""
-        return dataset.reconstructing() if self.reconstructs else dataset
+        """The data set with the targets of this network: its inputs, for an autoencoder.
+
+        Raises:
+            ValueError: another network, and data without targets.
+        """
+        if self.reconstructs:
+            return dataset.reconstructing()
+        if not dataset.has_targets:
+            raise ValueError(
+                f"{dataset.name!r} holds no targets y, which {self.model} learns from and is measured by: add them, or "
+                "train one of " + ", ".join(AUTOENCODERS) + ", which learn from X alone."
+            )
+        return dataset
 
     def data_options(self) -> DataOptions:
         """The data that the network was trained on."""

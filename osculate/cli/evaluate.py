@@ -43,8 +43,8 @@ class EvaluateOptions:
     Args:
         task: one of {tasks}. For autoencoders ood scores data of another kind, imputation fills in the upper half of
             images and lets a classifier judge them, semi_supervised sorts images by their codes, with few labels.
-        ood: data of another kind to tell apart, where the data are one of {partners}: all, or names with commas
-            between (an unknown one lists the known).
+        ood: data of another kind to tell apart, with commas between: .npz files with X and, where the data are one of
+            {partners}, names (an unknown one lists the known) or all.
         labels: for semi_supervised, numbers of labelled images of each class, with commas between.
         classifier: for imputation, the folder of a classifier of osculate train; by default a small one is trained.
         test_size: for the tasks of autoencoders, at most so many test images, and as many of another kind.
@@ -99,6 +99,9 @@ def _autoencoder(
     if what.test_size < 1:
         raise ValueError(f"--test-size is {what.test_size}: at least one image is needed.")
     output = where.output or options.folder / "metrics.json"
+    for option, value in {"--via": options.via, "--link": options.link}.items():
+        if value is not None:
+            raise ValueError(f"{option} {value} is for predictions; --task {what.task} draws networks: leave it out.")
     dataset = autoencoder_tasks.smaller(dataset, what.test_size)
     setting = autoencoder_tasks.Setting(output.parent, options.samples, options.seed, where.progress)
     if what.task == "ood":
@@ -138,13 +141,16 @@ def _is_new_file(data: DataOptions, card: Card) -> bool:
 def _file(data: DataOptions, card: Card) -> Dataset:
     """Every row of a file as the test part, in the units of the training."""
     assert data.data is not None
-    x, y = read_arrays(data.data)
+    inputs = card.scaling("input")
+    x, y = read_arrays(data.data, targets=not card.reconstructs)
+    x = x if inputs is None else inputs.apply(x)
+    if card.reconstructs:
+        return Dataset(Path(data.data).stem, (x[:0],) * 2, (x[:0],) * 2, (x, x), input_scaling=inputs)
     if y.is_floating_point() != (card.classes is None):
         kinds = ("real numbers (floats)", "classes (integers from 0)")
         wanted, found = kinds if card.classes is None else kinds[::-1]
         raise ValueError(f"the targets y in {data.data!r} are {found}, and the posterior is for {wanted}: convert y.")
-    inputs, targets = card.scaling("input"), card.scaling("target")
-    x = x if inputs is None else inputs.apply(x)
+    targets = card.scaling("target")
     y = y if targets is None else targets.apply(y)
     nothing = (x[:0], y[:0])
     classes = None if y.is_floating_point() else tuple(str(c) for c in range(card.outputs))
@@ -162,15 +168,40 @@ def scores_of(
 
 
 def _partners(dataset: Dataset, wanted: str | None) -> dict[str, Tensor]:
+    """Data of another kind by name: those of files, and known ones."""
     if wanted is None:
         return {}
+    words = [word.strip() for word in wanted.split(",")]
+    files = {Path(word).stem: _foreign_file(dataset, word) for word in words if word.endswith(".npz")}
+    names = [word for word in words if not word.endswith(".npz")]
+    return files | _known_partners(dataset, names) if names else files
+
+
+def _foreign_file(dataset: Dataset, path: str) -> Tensor:
+    """The inputs of a file, in the units of the data set."""
+    x, _ = read_arrays(path, targets=False)
+    if x.shape[1:] != dataset.test[0].shape[1:]:
+        raise ValueError(
+            f"the inputs in {path!r} have shape {tuple(x.shape[1:])} each, those of {dataset.name!r} "
+            f"{tuple(dataset.test[0].shape[1:])}: resize them to one shape."
+        )
+    return x if dataset.input_scaling is None else dataset.input_scaling.apply(x)
+
+
+def _known_partners(dataset: Dataset, names: list[str]) -> dict[str, Tensor]:
     if dataset.name not in PARTNERS:
         raise ValueError(
-            f"--ood {wanted!r}: no data of another kind are known for {dataset.name!r}, only for "
-            f"{', '.join(PARTNERS)}. Leave it out; in Python, osculate.tasks.ood takes inputs of your own."
+            f"--ood {', '.join(map(repr, names))}: no data of another kind are known for {dataset.name!r}, only for "
+            f"{', '.join(PARTNERS)}. Pass your own with --ood file.npz, which holds X."
         )
     known = out_of_distribution(dataset)
-    if wanted == "all":
+    if "all" in names:
         return known
-    names = [name.strip() for name in wanted.split(",")]
-    return {name: lookup("out-of-distribution data", name, known) for name in names}
+    titles = {_plain(title): title for title in known}
+    chosen = [titles.get(_plain(name), name) for name in names]
+    return {name: lookup("out-of-distribution data", name, known) for name in chosen}
+
+
+def _plain(title: str) -> str:
+    """Fashion-MNIST as fashion_mnist, as --data has it."""
+    return title.lower().replace("-", "_").replace(" ", "_")

@@ -190,7 +190,8 @@ def _print(q: Gaussian, summary: dict[str, Any], card: Card) -> None:
     for name, value in summary["prior_precision"].items():
         print(f"prior precision             {value:.3g}  {name}")
     if summary["noise_scale"] is not None:
-        unit = "in units of the inputs" if card.reconstructs else "of standardised targets"
+        standardised = card.scaling("target") is not None
+        unit = f"of {'standardised ' if standardised else ''}{'inputs' if card.reconstructs else 'targets'}"
         print(f"noise scale                 {summary['noise_scale']:.3g} ({unit})")
     if summary["temperature"] != 1:
         print(f"temperature                 {summary['temperature']:.3g}")

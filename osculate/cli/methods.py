@@ -62,19 +62,24 @@ class MethodOptions:
     temperature: float | None = None
 
 
-def network_name(model: str, how: MethodOptions, shape: tuple[int, ...]) -> str:
-    """The network to train: the one that is named, else what fits the method and the inputs.
+def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_targets: bool) -> str:
+    """The network to train: the one that is named, else what fits the method and the data.
 
     Raises:
         ValueError: options that the method or the network does not take.
     """
     lookup("method", how.method, METHODS)
-    name = _by_shape(how.method, shape) if model == "auto" else model
+    name = _fitting(how.method, shape, has_targets) if model == "auto" else model
     built_in = is_autoencoder(name)
     if how.method == "vae" and not built_in and ":" not in name:
         raise ValueError(
             f"--method vae trains an autoencoder, and --model {name} is none: take {' or '.join(AUTOENCODERS)}, or "
             "leave --model out."
+        )
+    if not has_targets and not built_in and ":" not in name:
+        raise ValueError(
+            f"--model {name} learns from targets, and the data hold no y: add it to the file, or take "
+            f"{' or '.join(AUTOENCODERS)}, which learn from X alone."
         )
     if how.latent is not None and not built_in:
         raise ValueError(
@@ -138,8 +143,8 @@ def represented(q: Posterior, codes: Any = None) -> Representation:
     return LaplacianAutoencoder(q, codes) if isinstance(q, Gaussian) else Representation(q, codes)
 
 
-def _by_shape(method: str, shape: tuple[int, ...]) -> str:
-    if method == "vae" or (len(shape) == 3 and method != "map"):
+def _fitting(method: str, shape: tuple[int, ...], has_targets: bool) -> str:
+    if method == "vae" or not has_targets or (len(shape) == 3 and method != "map"):
         return "mlp_autoencoder"
     if len(shape) == 3 and shape[1] == shape[2]:
         return "lenet" if shape[1] == 28 else "cnn"

@@ -33,7 +33,8 @@ class DataOptions:
     """Which data.
 
     Args:
-        data: name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y.
+        data: name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y; for autoencoders X
+            will do.
         data_folder: the only folder to look into for a named set; by default $OSCULATE_DATA, the cache, a download.
         train_size: rows to train on; by default all.
         validation_size: rows held out of the training data; by default a tenth, at most 2000.

@@ -64,8 +64,10 @@ class PosteriorOptions:
 
         Raises:
             FileNotFoundError: one of the two files is missing.
-            ValueError: a file is damaged, or belongs to another network.
+            ValueError: a file is damaged, or belongs to another network; fewer than one sample.
         """
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"--samples is {self.samples}: at least one network is drawn.")
         path = self.posterior / POSTERIOR if self.posterior.is_dir() else self.posterior
         beside = path.parent / MODEL
         alone = path == beside or (self.posterior.is_dir() and not path.is_file())

@@ -20,6 +20,14 @@ SAMPLES, ROWS = 50, 500
 POINTS = 1500
 #: The scores of foreign images that are shown, and what they are called.
 SCORES = {"nll": "−log p(x)", "latent_deviation": "deviation of the code", "output_deviation": "deviation of the image"}
+#: What their axes say.
+AXES = {
+    "nll": "nats",
+    "latent_deviation": "sum over the numbers of the code",
+    "output_deviation": "sum over the pixels",
+}
+#: The score that needs no network, beside them.
+BASELINE = {"mean_pixel": "mean pixel, no network"}
 
 
 def reconstruction_scores(r: Representation, x: Tensor, samples: int = SAMPLES) -> dict[str, float]:
@@ -75,19 +83,18 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
     heading = "Test images, and what networks drawn from the posterior make of them: mean and spread"
     figure = plots.reconstructions(some.numpy(), {"network": pictures(r, some)}, heading=heading)
     plots.save(figure, folder / "reconstructions.png")
-    if r.model.latent == 2 and dataset.classes is not None:
+    if r.model.latent == 2:
         heading = "Codes of the test images, and how unsure the decoder is there"
-        figure = plots.latent_map(
-            {"": LatentMap.of(r, x[:POINTS])}, y[:POINTS].numpy(), dataset.classes, heading=heading
-        )
+        labels = None if dataset.classes is None else y[:POINTS].numpy()
+        figure = plots.latent_map({"": LatentMap.of(r, x[:POINTS])}, labels, dataset.classes, heading=heading)
         plots.save(figure, folder / "latent_map.png")
 
 
 def draw_roc(record: OODRecord, path: Path) -> Path:
-    """ROC curves of one method: a panel for each set, a curve for each score."""
+    """ROC curves of one method: a panel for each set, a curve for each score, and one for the mean pixel."""
     from osculate import plots
 
-    shown = {score: words for score, words in SCORES.items() if score in record.inside}
+    shown = {score: words for score, words in (SCORES | BASELINE).items() if score in record.inside}
     curves = {name: {words: _rates(record, name, score) for score, words in shown.items()} for name in record.outside}
     areas = {name: {words: _area(record, name, score) for score, words in shown.items()} for name in record.outside}
     return plots.save(plots.roc_curves(curves, areas), path)
@@ -126,6 +133,7 @@ def draw_histograms(record: OODRecord, path: Path) -> Path:
         {SCORES[score]: record.inside[score].numpy() for score in shown},
         {SCORES[score]: {name: scores[score].numpy() for name, scores in record.outside.items()} for score in shown},
         {SCORES[score]: {name: areas[score] for name, areas in record.auroc.items()} for score in shown},
+        {SCORES[score]: AXES[score] for score in shown},
     )
     return plots.save(figure, path)
 

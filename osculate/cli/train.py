@@ -40,8 +40,9 @@ class TrainOptions:
     """What to train.
 
     Args:
-        model: one of {networks}; package.module:factory for your own network; or auto: by the shape of the inputs, for
-            images and methods other than map mlp_autoencoder. autoencoder is short for conv_autoencoder.
+        model: one of {networks}; package.module:factory for your own network; or auto: by the shape of the inputs; for
+            data without targets, and for images and methods other than map, mlp_autoencoder. autoencoder is short for
+            conv_autoencoder.
         model_options: keyword arguments of the network, as in --model-options.width 32.
         prior: precision of the Gaussian prior on the weights.
         noise: for real-valued targets, standard deviation of the noise in units of the standardised targets; by
@@ -102,7 +103,7 @@ def new_network(
 ) -> tuple[nn.Module, Card]:
     """A fresh network for a data set, its initial weights drawn with this seed, and its card."""
     shape = tuple(dataset.input_shape)
-    name = network_name(options.model, how, shape)
+    name = network_name(options.model, how, shape, dataset.has_targets)
     arguments = network_options(name, options.model_options or {}, how)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

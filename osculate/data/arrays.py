@@ -34,7 +34,7 @@ def from_arrays(
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
-    """Make a data set of the user's own ``.npz`` archive with ``X`` and ``y``.
+    """Make a data set of the user's own ``.npz`` archive with ``X`` and, for anything but autoencoders, ``y``.
 
     The test part is ``X_test`` and ``y_test`` where the archive has them, otherwise random rows. As in every
     other set, regression inputs and targets are standardised by the training part (``dataset.input_scaling``
@@ -53,9 +53,10 @@ def from_arrays(
         ValueError: an array is missing or wrong, or there are too few rows for the parts that were asked for.
     """
     arrays = read_all_npz(path)
-    x, y = _pair(path, arrays, "X", "y")
+    labelled = "y" in arrays
+    x, y = _pair(path, arrays, "X", "y", labelled)
     if "X_test" in arrays or "y_test" in arrays:
-        train, test = (x, y), _pair(path, arrays, "X_test", "y_test")
+        train, test = (x, y), _pair(path, arrays, "X_test", "y_test", labelled)
         _check_alike(path, train, test)
     else:
         if not 0 < test_fraction < 1:

@@ -63,7 +63,7 @@ class Dataset:
     Args:
         name: the name it was loaded by.
         train: inputs and targets to train on. Targets are int64 of shape (N,) for classes, float32 (N, C)
-            otherwise.
+            otherwise, (N, 0) where there are none.
         validation: the same for choosing hyperparameters, taken from the training data; may be empty.
         test: the same for the final evaluation.
         classes: names of the classes in the order of their numbers, or None for regression.
@@ -83,6 +83,11 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input, without the batch axis."""
         return tuple(self.train[0].shape[1:])
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether there is anything to predict; images without labels have targets of shape (N, 0)."""
+        return self.classes is not None or self.train[1].shape[1] > 0
 
     @property
     def outputs(self) -> int:
@@ -222,7 +227,7 @@ def _scaled(name: str, parts: list[Part], classes: tuple[str, ...] | None, stand
     vectors = x.ndim == 2 and x.dtype != torch.uint8
     # statistics in float64: values around 1e6 would lose their digits
     inputs = Scaling.of(x.double()) if vectors and (standardise or classes is None) else None
-    targets = Scaling.of(_columns(y.double())) if classes is None else None
+    targets = Scaling.of(_columns(y.double())) if classes is None and y.numel() else None
     train, validation, test = [
         (
             as_inputs(inputs.apply(x.double()) if inputs else x),

@@ -38,6 +38,10 @@ class Method(nn.Module, ABC):
             num_data: N, the size of the whole data set.
         """
 
+    def recipe(self) -> Mapping[str, str]:
+        """What was asked for, in words: a training that is resumed must have been begun with the same."""
+        return {}
+
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
         """log p(y|x) of each held-out datum, by which training watches and stops: that of the network as it stands."""
         f = call(self.model, x)

@@ -1,5 +1,7 @@
 """Maximum a posteriori: the mode that a Laplace approximation is taken at."""
 
+from collections.abc import Mapping
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -45,6 +47,10 @@ class MAP(Method):
         self.model = model
         self.likelihood = likelihood
         self.prior = _as_prior(prior)
+
+    def recipe(self) -> Mapping[str, str]:
+        """Likelihood and prior."""
+        return {"likelihood": repr(self.likelihood), "prior": repr(self.prior)}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """Negative log joint per datum, -(1/B) Σ log p(y|f) - (1/N) log p(θ), in nats.

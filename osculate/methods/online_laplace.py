@@ -125,6 +125,18 @@ class OnlineLaplace(Method):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
         self._posterior: Gaussian | None = None
+        self._recipe = {
+            "likelihood": repr(likelihood),
+            "prior": repr(checked.prior),
+            "settings": repr(settings),
+            "structure": repr(self.structure),
+            "temperature": repr(temperature),
+            "learn": ", ".join(sorted(self.learn)),
+        }
+
+    def recipe(self) -> Mapping[str, str]:
+        """As it was begun: the prior and the noise may have been learned since."""
+        return self._recipe
 
     @classmethod
     def published(

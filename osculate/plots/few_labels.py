@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
+from osculate.plots.arrays import arrays
 from osculate.plots.style import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
 
 #: One number for each number of labels.
@@ -19,6 +20,7 @@ _MARKERS = "os^Dv<*"
 _STEP = 1.03
 
 
+@arrays
 def accuracy_against_labels(
     labels: Sequence[int],
     curves: Mapping[str, tuple[Values, Values]],

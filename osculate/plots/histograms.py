@@ -8,11 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from osculate.plots.arrays import arrays
 from osculate.plots.style import GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
 
 _OUTSIDE = (ORANGE, PURPLE, YELLOW, INK)
 
 
+@arrays
 def entropy_histograms(
     inside: Mapping[str, np.ndarray],
     outside: Mapping[str, Mapping[str, np.ndarray]],
@@ -38,6 +40,7 @@ def entropy_histograms(
     return figure
 
 
+@arrays
 def score_histograms(
     inside: Mapping[str, np.ndarray],
     outside: Mapping[str, Mapping[str, np.ndarray]],

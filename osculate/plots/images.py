@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
+from osculate.plots.arrays import arrays
 from osculate.plots.style import INK, panels, title
 
 
@@ -24,6 +25,7 @@ def picture(ax: Axes, image: np.ndarray, limits: tuple[float, float]) -> None:
     ax.imshow(scaled, cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
 
 
+@arrays
 def image_grid(
     rows: Mapping[str, np.ndarray], heading: str, limits: tuple[float, float] | None = None, columns: int = 10
 ) -> Figure:
@@ -51,6 +53,7 @@ def image_grid(
     return figure
 
 
+@arrays
 def reconstructions(
     images: np.ndarray,
     found: Mapping[str, tuple[np.ndarray, np.ndarray]],

@@ -8,9 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from osculate.plots.arrays import arrays
 from osculate.plots.style import BLUE, GREY, INK, PALE, panels, title
 
 
+@arrays
 def imputations(
     truth: np.ndarray,
     observed: np.ndarray,

@@ -10,26 +10,28 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from osculate.autoencoders.plane import LatentMap
+from osculate.plots.arrays import arrays
 from osculate.plots.style import INK, panels, title
 
 # points of any colour stand out on it
 _HEAT = LinearSegmentedColormap.from_list("sure to unsure", ["white", "#8F8F8F"])
 
 
+@arrays
 def latent_map(
     maps: Mapping[str, LatentMap],
-    labels: np.ndarray,
-    classes: Sequence[str],
+    labels: np.ndarray | None = None,
+    classes: Sequence[str] | None = None,
     quantity: str = "standard deviation of the decoded image",
     heading: str = "Where the codes lie, and how unsure the decoder is there",
     shared: bool = True,
 ) -> Figure:
-    """Codes as points coloured by class, over the deviation of the decoder from white (sure) to grey.
+    """Codes as points, by class where it is known, over the deviation of the decoder from white (sure) to grey.
 
     Args:
         maps: by method.
         labels: classes (N,) of the data, from 0.
-        classes: names.
+        classes: their names; by default their numbers.
         quantity: the words of the colour bar.
         heading: the figure's sentence.
         shared: one scale of deviations for all methods; else one for each, where they differ by much.
@@ -40,12 +42,15 @@ def latent_map(
     """
     if not maps:
         raise ValueError("no latent map to draw: pass at least one, by method.")
+    if labels is not None and classes is None:
+        classes = [str(number) for number in range(int(labels.max()) + 1)]
     for name, one in maps.items():
         shape = (len(one.axes[1]), len(one.axes[0]))
         if one.deviation.shape != shape:
             raise ValueError(f"the deviations of {name!r} have shape {one.deviation.shape}, the grid {shape}.")
-        if one.codes.shape != (len(labels), 2):
-            raise ValueError(f"the codes of {name!r} have shape {one.codes.shape}, not {(len(labels), 2)}.")
+        wanted = (len(one.codes) if labels is None else len(labels), 2)
+        if one.codes.shape != wanted:
+            raise ValueError(f"the codes of {name!r} have shape {one.codes.shape}, not {wanted}.")
     columns = len(maps) if len(maps) < 4 else -(-len(maps) // 2)
     rows = -(-len(maps) // columns)
     figure, grid = panels(rows, columns, max(4.1, 7.0 / columns), 4.3)  # the legend and the heading need 7 inches
@@ -55,7 +60,10 @@ def latent_map(
         image = ax.pcolormesh(
             *one.axes, one.deviation, cmap=_HEAT, vmin=0, vmax=top, shading="gouraud", rasterized=True
         )
-        _points(ax, one.codes, labels, classes)
+        if labels is None or classes is None:
+            ax.plot(*one.codes.T, "o", color=INK, markersize=3.2, markeredgecolor="white", markeredgewidth=0.3)
+        else:
+            _points(ax, one.codes, labels, classes)
         ax.set_xlim(one.axes[0][0], one.axes[0][-1])
         ax.set_ylim(one.axes[1][0], one.axes[1][-1])
         ax.set_title(name, fontsize=10, color=INK, loc="left")
@@ -78,6 +86,8 @@ def _frame(figure: Figure, grid: np.ndarray, number: int) -> None:
     for ax in grid[:, 0]:
         ax.set_ylabel("latent coordinate 2", fontsize=9)
     handles, names = grid[0, 0].get_legend_handles_labels()
+    if not handles:
+        return
     figure.legend(
         handles,
         names,

@@ -5,14 +5,16 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
+from osculate.plots.arrays import arrays
 from osculate.plots.style import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
 
 _TINTS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, INK, "#56B4E9")
 _DASHES = ("-", "--", ":")
 #: Curves whose legend fits into the panel.
-INSIDE = 4
+INSIDE = 3
 
 
+@arrays
 def roc_curves(
     curves: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
     auroc: Mapping[str, Mapping[str, tuple[float, float]]],

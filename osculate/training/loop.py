@@ -3,6 +3,7 @@
 import csv
 import logging
 import os
+import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -109,6 +110,7 @@ class Loop(pl.LightningModule):
         """Put what a resume needs beside Lightning's own state."""
         checkpoint["osculate"] = {
             "settings": asdict(self.settings),
+            "recipe": _recipe(self.method),
             "num_data": self.epochs.num_data,
             "history": self.history,
             "best": self.best,
@@ -118,7 +120,7 @@ class Loop(pl.LightningModule):
         """Take it back, after making sure that the checkpoint belongs to this run."""
         saved = checkpoint["osculate"]
         self.read = True
-        self._require_same_settings({**saved["settings"], "num_data": saved["num_data"]})
+        self._require_same_settings({**saved["settings"], **saved["recipe"], "num_data": saved["num_data"]})
         self._require_same_parameters(checkpoint["state_dict"])
         self.history, self.best = saved["history"], saved["best"]
 
@@ -134,7 +136,7 @@ class Loop(pl.LightningModule):
     def _require_same_settings(self, found: dict[str, Any]) -> None:
         # With a constant rate a longer run begins as the shorter one did; with any other the total shapes every step.
         free = {"epochs", "patience"} if self.settings.schedule == "constant" else {"patience"}
-        expected = {**asdict(self.settings), "num_data": self.epochs.num_data}
+        expected = {**asdict(self.settings), **_recipe(self.method), "num_data": self.epochs.num_data}
         for name, value in expected.items():
             if name not in free and value != found.get(name):
                 raise ValueError(
@@ -183,7 +185,7 @@ def fit(
     accelerator, devices = _accelerator(device)
     loop = Loop(method, epochs, settings, folder)
     checkpoint = folder / CHECKPOINT if resume and folder and (folder / CHECKPOINT).exists() else None
-    with _quiet(), _given_back(method, accelerator), _interruptible(), _readable(loop, checkpoint):
+    with _quiet(), _given_back(method, accelerator), _interruptible():
         method.train()
         method.prepare(epochs.in_order)
         trainer = pl.Trainer(
@@ -199,7 +201,8 @@ def fit(
             num_sanity_val_steps=0,
             inference_mode=False,  # inference tensors that a user's module caches would poison later training
         )
-        trainer.fit(loop, epochs, held_out, ckpt_path=checkpoint, weights_only=True)
+        with _readable(loop, checkpoint):
+            trainer.fit(loop, epochs, held_out, ckpt_path=checkpoint, weights_only=True)
         loop.restore_best()
         method.after_training(epochs.in_order)
     return loop.history
@@ -285,6 +288,11 @@ def _interruptible() -> Iterator[None]:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
+
+
+def _recipe(method: Method) -> dict[str, str]:
+    """What must not change in a resume; an object without words of its own is known by its class alone."""
+    return {name: re.sub(r" at 0x[0-9a-f]+", "", words) for name, words in method.recipe().items()}
 
 
 def _write_log(path: Path, rows: list[dict[str, int | float]]) -> None:

@@ -69,9 +69,10 @@ def test_the_default_autoencoder_is_the_published_one() -> None:
     from osculate.cli.train import TrainOptions, new_network
 
     how = MethodOptions("online_laplace")
-    assert network_name("auto", how, (1, 28, 28)) == "mlp_autoencoder"
-    assert network_name("auto", how, (5,)) == "mlp"
-    assert network_name("auto", MethodOptions("vae"), (5,)) == "mlp_autoencoder"
+    assert network_name("auto", how, (1, 28, 28), True) == "mlp_autoencoder"
+    assert network_name("auto", how, (5,), True) == "mlp"
+    assert network_name("auto", MethodOptions("vae"), (5,), True) == "mlp_autoencoder"
+    assert network_name("auto", MethodOptions(), (5,), False) == "mlp_autoencoder"
     data = load("digits", train_size=10)
     model, _ = new_network(data, DataOptions("digits"), TrainOptions(), 0, how)
     assert [m.out_features for m in model.modules() if isinstance(m, torch.nn.Linear)] == [512, 256, 2, 256, 512, 64]
@@ -196,6 +197,31 @@ def test_a_fit_keeps_the_prior_of_an_autoencoder_and_takes_the_decoder_of_a_vae(
     assert run("fit", "--checkpoint", vae / "model.safetensors") == 2
     assert "--subset decoder" in capsys.readouterr().err
     assert run("fit", "--checkpoint", vae / "model.safetensors", "--subset", "decoder") == 0
+
+
+def test_images_without_labels_are_enough(run: Any, tmp_path: Path, capsys: Any) -> None:
+    x = load("digits").train[0].numpy()
+    np.savez(tmp_path / "mine.npz", X=x[:150])
+    np.savez(tmp_path / "other.npz", X=x[150:200, :, ::-1])
+    np.savez(tmp_path / "small.npz", X=x[:5, :, 1:])
+    out = tmp_path / "run"
+    few = ("--epochs", 2, "--model-options.hidden", "[16]")
+    assert run("train", "--data", tmp_path / "mine.npz", *few, "--output", out) == 0
+    assert PosteriorOptions(out).open("cpu")[1].model == "mlp_autoencoder"
+    assert {"reconstructions.png", "latent_map.png"} <= {path.name for path in out.iterdir()}
+    ood = ("evaluate", "--posterior", out, "--task", "ood")
+    assert run(*ood, "--ood", tmp_path / "other.npz", "--data", tmp_path / "other.npz") == 0
+    assert set(section(out, "ood")["other"]) >= {"auroc_nll", "auroc_mean_pixel"}
+    capsys.readouterr()
+    for words, said in (
+        (ood, "--ood file.npz"),
+        ((*ood, "--ood", tmp_path / "small.npz"), "(1, 7, 8)"),
+        ((*ood, "--ood", tmp_path / "other.npz", "--samples", 0), "--samples is 0"),
+        ((*ood, "--ood", tmp_path / "other.npz", "--via", "linearised"), "--via linearised"),
+        (("train", "--data", tmp_path / "mine.npz", "--model", "lenet"), "no y"),
+    ):
+        assert run(*words) == 2
+        assert said in capsys.readouterr().err
 
 
 # ---- evaluate -----------------------------------------------------------------------------------------------------

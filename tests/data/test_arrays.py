@@ -76,7 +76,7 @@ def test_targets_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> Non
     ("arrays", "words"),
     [
         ({"x": X, "y": LABELS}, ["'X'", "'x'", "'y'"]),
-        ({"X": X}, ["'y'", "'X'"]),
+        ({"X": X, "y_test": LABELS}, ["'X_test'"]),
         ({"X": X, "y": LABELS[:-1]}, ["50 rows", "49"]),
         ({"X": X[:0], "y": LABELS[:0]}, ["0 rows"]),
         ({"X": with_nan(X), "y": LABELS}, ["X", "nan", "(7, 1)"]),
@@ -96,6 +96,17 @@ def test_targets_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> Non
 def test_wrong_arrays_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray], words: list[str]) -> None:
     with pytest.raises(ValueError, match=says("mine.npz", *words)):
         from_arrays(save(tmp_path, **arrays))
+
+
+def test_inputs_alone_are_for_autoencoders(tmp_path: Path) -> None:
+    data = from_arrays(save(tmp_path, X=X, X_test=X[:5]))
+    assert not data.has_targets
+    assert data.train[1].shape == (len(data.train[0]), 0)
+    assert data.target_scaling is None
+    own = data.reconstructing()
+    assert own.has_targets
+    assert torch.equal(own.test[0], own.test[1])
+    assert not from_arrays(save(tmp_path, X=X.astype(np.uint8))).has_targets
 
 
 def test_wrong_sizes_and_missing_files(tmp_path: Path) -> None:

@@ -264,6 +264,19 @@ def test_a_resumed_run_ends_where_the_whole_one_does(structure: str, tmp_path: P
         assert torch.equal(value, rest.state_dict()[name]), name
 
 
+def test_what_was_asked_for_may_not_change_in_a_resume(tmp_path: Path) -> None:
+    run(OnlineLaplace(autoencoder(), GAUSSIAN, 1.0, temperature=0.01), folder=tmp_path, schedule="constant")
+    others = {
+        "temperature=": OnlineLaplace(autoencoder(), GAUSSIAN, 1.0, temperature=1.0),
+        "likelihood=": OnlineLaplace(autoencoder(), osc.likelihoods.Gaussian(0.4), 1.0, temperature=0.01),
+        "prior=": OnlineLaplace(autoencoder(), GAUSSIAN, 2.0, temperature=0.01),
+        "settings=": OnlineLaplace(autoencoder(), GAUSSIAN, 1.0, OnlineUpdates(every=2), temperature=0.01),
+    }
+    for words, method in others.items():
+        with pytest.raises(ValueError, match=f"was trained with {words}"):
+            run(method, epochs=4, folder=tmp_path, schedule="constant", resume=True)
+
+
 def test_a_plain_loop_trains_it_too() -> None:
     model, x = autoencoder(), images()
     method = OnlineLaplace(model, GAUSSIAN, 1.0, temperature=0.01)
