@@ -25,10 +25,11 @@ def require_inputs(x: Any) -> None:
         ValueError: a single input, none, or values that are not finite.
     """
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        what = f"of {x.dtype}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        if not isinstance(x, Tensor):
+            raise TypeError(f"the inputs are a {type(x).__name__}: pass a tensor, of an array torch.from_numpy(x).")
         raise TypeError(
-            f"the inputs are {what}, and networks take floating values: pass a tensor, for images of whole numbers "
-            "x.float(), divided by 255 where the network was trained on values up to 1."
+            f"the inputs are of {x.dtype}, and networks take floating values: pass x.float(), divided by 255 where the "
+            "network was trained on values up to 1."
         )
     if x.ndim < 2:
         raise ValueError(f"the inputs have shape {tuple(x.shape)}: the first axis counts them, so pass x.unsqueeze(0).")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Normal
 
 from osculate.likelihoods import Likelihood, drawn_on
 from osculate.memory import budget
@@ -76,6 +76,19 @@ class Encoding(Distribution):
         if self._spread is None:
             return z
         return z + _taken(self._spread, which).sqrt() * torch.randn_like(z)
+
+    def log_prob(self, z: Float[Tensor, "... N K"]) -> Float[Tensor, "... N"]:
+        """log q(z|x), of the mixture over weights.
+
+        Raises:
+            ValueError: the networks give points, which have no density.
+        """
+        if self._spread is None:
+            raise ValueError(
+                "the codes of drawn networks are points, without a density: take encode(x, via='linearised'), or a VAE."
+            )
+        each = Normal(self.samples, self._spread.sqrt()).log_prob(z.unsqueeze(-3)).sum(-1)
+        return each.logsumexp(-2) - math.log(len(self.samples))
 
     def codes(self, samples: int, generator: torch.Generator | None = None) -> Float[Tensor, "S N K"]:
         """One code of every datum from each of S networks, from the first again where there are fewer.

@@ -9,7 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import Autoencoder
-from osculate.autoencoders.checks import require_decoder_only
+from osculate.autoencoders.checks import require_decoder_only, require_inputs
 from osculate.autoencoders.drawn import at_once
 from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood
@@ -53,6 +53,7 @@ class LaplacianAutoencoder(Representation):
         validation: Shaped[Tensor, "M *D"] | None,
         structure: str | Structure = "approx_diag",
         prior: str | float | Prior = 1.0,
+        progress: bool = False,
         **options: Any,
     ) -> "LaplacianAutoencoder":
         """The Laplace approximation of a trained autoencoder, its noise by the residuals.
@@ -66,10 +67,11 @@ class LaplacianAutoencoder(Representation):
             structure: of the curvature.
             prior: what it was trained with, or "evidence", which then finds the noise scale too. One precision by the
                 evidence is often hundreds, and hides what the data say about single weights.
+            progress: show progress bars.
             **options: of :meth:`tuned`.
 
         Raises:
-            TypeError: inputs that are no tensor.
+            TypeError: inputs that are no tensor, or options without ``validation``.
             ValueError: a VAE. Its log variances are no part of f_θ(x) = d(μ(x)), and have no curvature.
 
         Cost: one curvature fit, and :meth:`tuned`.
@@ -77,11 +79,15 @@ class LaplacianAutoencoder(Representation):
         require_decoder_only(model, (name for name, _ in model.named_parameters()))
         if not isinstance(x, Tensor):
             raise TypeError(f"the inputs are a {type(x).__name__}: pass x alone, which is its own target.")
-        q = laplace(model, likelihood, (x, x), structure=structure, prior=prior)
+        if validation is None and options:
+            raise TypeError(f"{', '.join(options)}: options of the choice by held-out data, and validation is None.")
+        q = laplace(model, likelihood, (x, x), structure=structure, prior=prior, progress=progress)
         if likelihood.has_noise and prior != "evidence":
             count, error = likelihood.noise_balance(q.fit.statistics)
             q = q.replace(likelihood=likelihood.times((error / count).sqrt()))
-        return cls(q, codes=x) if validation is None else cls.tuned(q, validation, codes=x, **options)
+        if validation is None:
+            return cls(q, codes=x)
+        return cls.tuned(q, validation, codes=x, progress=progress, **options)
 
     @classmethod
     def tuned(
@@ -111,13 +117,15 @@ class LaplacianAutoencoder(Representation):
             progress: show a progress bar.
 
         Raises:
-            ValueError: no candidate, or none with a finite score.
+            TypeError: no Gaussian posterior, or held-out data that are no tensor.
+            ValueError: no candidate, or none with a finite score; no held-out data, or some that are not finite.
 
         A warning says that the lowest or the highest temperature was taken.
 
         Cost: ``samples`` passes over the held-out data for each temperature.
         """
         q = as_gaussian(q, "the temperature of an autoencoder")
+        require_inputs(validation)
         if not temperatures:
             raise ValueError("there is no temperature to choose from: pass at least one, or leave temperatures out.")
         scores = {

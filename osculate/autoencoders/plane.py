@@ -8,6 +8,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.representation import Representation
+from osculate.posteriors import Posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,7 @@ class LatentMap:
     @classmethod
     def of(
         cls,
-        r: Representation,
+        r: Representation | Posterior,
         x: Shaped[Tensor, "N *D"],
         samples: int = 50,
         places: int = 32,
@@ -39,7 +40,7 @@ class LatentMap:
         The deviation is that by the weights, the mean over the pixels of an image, in their units.
 
         Args:
-            r: with codes of two numbers.
+            r: a representation with codes of two numbers, or a posterior that makes one.
             x: data.
             samples: networks drawn.
             places: along each axis.
@@ -62,6 +63,7 @@ class LatentMap:
             raise ValueError("a map of codes needs data: pass at least one row.")
         if places < 2:
             raise ValueError(f"a map needs at least two places along each axis, got places={places}.")
+        r = r if isinstance(r, Representation) else Representation(r)
         codes = r.encode(x, samples, _fixed(), batch_size=batch_size).mean
         if codes.shape[1:] != (2,):
             raise ValueError(

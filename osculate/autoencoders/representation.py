@@ -59,6 +59,9 @@ class Representation:
         self.model: Autoencoder = model
         self._prior = CodePrior(self.posterior, model, codes)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.posterior!r})"
+
     def _draws(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
         """Networks; the one at the mode where nothing is random."""
         require_some(samples=samples)

@@ -86,3 +86,18 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def result(self) -> Posterior:
         """The posterior it has reached, as a frozen value."""
+
+
+def require_network(model: object, likelihood: object) -> None:
+    """Refuse what is no network, or no likelihood.
+
+    Raises:
+        TypeError: either.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
+            "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
+        )

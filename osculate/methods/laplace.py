@@ -16,7 +16,7 @@ from osculate.curvature.observation import Observation
 from osculate.curvature.planning import make_plan
 from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, moved
-from osculate.likelihoods import Likelihood
+from osculate.methods._base import require_network
 from osculate.methods._pass import fitted, observe, require_room, some
 from osculate.methods.subnetwork import Passes, Subnetwork, Units, path_variance
 from osculate.parameters import Network, require_deterministic_layers, select, trainable
@@ -87,7 +87,8 @@ def laplace(
     kind: Kind = made("curvature", curvature, curvatures.REGISTRY, Kind)
     matrix: Structure = made("structure", structure, structures.REGISTRY, Structure)
     chosen_prior, by_evidence = _prior(prior)
-    _check(model, likelihood)
+    require_network(model, likelihood)
+    require_deterministic_layers(model)
     _require_passes(data, matrix)
     batches = _tracked(data, progress, f"{matrix.name} curvature")
     first = next(batches)
@@ -103,17 +104,6 @@ def laplace(
     kept = None if isinstance(data, Iterator) else data
     q = Gaussian(network, fit, likelihood, chosen_prior, first_data=some(*first), data=kept)
     return maximise_evidence(q) if by_evidence else q
-
-
-def _check(model: object, likelihood: object) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    if not isinstance(likelihood, Likelihood):
-        raise TypeError(
-            f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
-            "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
-        )
-    require_deterministic_layers(model)
 
 
 def _prior(prior: str | float | Prior) -> tuple[Prior, bool]:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import Method
+from osculate.methods._base import Method, require_network
 from osculate.parameters import undisturbed
 from osculate.posteriors import Point
 from osculate.priors import Isotropic, Prior
@@ -30,7 +30,7 @@ class MAP(Method):
         prior: p(θ): a number is the precision of an isotropic Gaussian, or an object of ``osculate.priors``.
 
     Raises:
-        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
+        TypeError: ``model`` is no module, ``likelihood`` none, or ``prior`` neither a number nor a prior.
         ValueError: the precision is not positive.
 
     >>> import torch
@@ -42,8 +42,7 @@ class MAP(Method):
 
     def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
         super().__init__()
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+        require_network(model, likelihood)
         self.model = model
         self.likelihood = likelihood
         self.prior = _as_prior(prior)

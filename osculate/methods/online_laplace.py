@@ -125,14 +125,9 @@ class OnlineLaplace(Method):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
         self._posterior: Gaussian | None = None
-        self._recipe = {
-            "likelihood": repr(likelihood),
-            "prior": repr(checked.prior),
-            "settings": repr(settings),
-            "structure": repr(self.structure),
-            "temperature": repr(temperature),
-            "learn": ", ".join(sorted(self.learn)),
-        }
+        asked = {"likelihood": likelihood, "prior": checked.prior, "settings": settings, "structure": self.structure}
+        asked |= {"temperature": temperature, "learn": sorted(self.learn)}
+        self._recipe = {name: repr(value) for name, value in asked.items()}
 
     def recipe(self) -> Mapping[str, str]:
         """As it was begun: the prior and the noise may have been learned since."""

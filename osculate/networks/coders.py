@@ -89,7 +89,7 @@ def conv_coders(
     torch.Size([2, 3, 32, 32])
     """
     _require_positive(outputs=outputs, codes=codes)
-    channels = outputs * image_channels("autoencoder", input_shape)
+    channels = outputs * image_channels("conv_autoencoder", input_shape, "mlp_autoencoder")
     encoder, decoder = convolutional(
         input_shape, channels, codes * latent, latent, width=width, depth=depth, residual=residual, dropout=dropout
     )
@@ -116,7 +116,9 @@ def convolutional(
     inner = (widths[-1], *sizes[-1])
     act = lambda: [nn.Dropout(dropout), nn.Tanh()] if dropout else [nn.Tanh()]  # noqa: E731
     down: list[nn.Module] = []
-    for before, after in zip([image_channels("autoencoder", input_shape), *widths], widths, strict=False):
+    for before, after in zip(
+        [image_channels("conv_autoencoder", input_shape, "mlp_autoencoder"), *widths], widths, strict=False
+    ):
         down += [nn.Conv2d(before, after, 3, 2, padding=1), *act(), *([Residual(after)] if residual else [])]
     up: list[nn.Module] = []
     for before, after, size in zip(widths[::-1], [*widths[-2::-1], channels], sizes[-2::-1], strict=True):

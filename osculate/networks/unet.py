@@ -67,7 +67,7 @@ def convolutions(inputs: int, outputs: int) -> nn.Sequential:
     )
 
 
-def image_channels(network: str, input_shape: Sequence[int]) -> int:
+def image_channels(network: str, input_shape: Sequence[int], instead: str = "mlp") -> int:
     """Channels of an image of any height and width.
 
     Raises:
@@ -76,6 +76,6 @@ def image_channels(network: str, input_shape: Sequence[int]) -> int:
     if len(input_shape) != 3:
         raise ValueError(
             f"network {network!r} takes images of shape (channels, height, width), not inputs of shape "
-            f"{tuple(input_shape)}; for vectors use 'mlp'"
+            f"{tuple(input_shape)}; for vectors use {instead!r}"
         )
     return input_shape[0]

@@ -38,7 +38,8 @@ def warn_if_far_worse(q: Posterior) -> None:
             "networks sampled from this posterior explain the data it was fitted to far worse than its mode does: "
             f"{mixture:.2f} against {mode:.2f} nats per target (the mixture of {DRAWS} of them, on "
             f"{len(q.first_data[1])} data). The Gaussian describes the linearised network, and the network itself "
-            "bends within its width. Use via='linearised' (the default), a larger prior precision, or osc.tune.",
+            "bends within its width. Use via='linearised' (the default), a larger prior precision, or a temperature by "
+            "held-out data (osc.tune; for autoencoders LaplacianAutoencoder.tuned).",
             stacklevel=4,
         )
 

@@ -13,5 +13,6 @@ from osculate.tasks.imputation import (
 )
 from osculate.tasks.semi_supervised import (
     SemiSupervisedRecord as SemiSupervisedRecord,
+    nearest_codes as nearest_codes,
     semi_supervised as semi_supervised,
 )

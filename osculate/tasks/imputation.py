@@ -149,8 +149,9 @@ def _checked(r: Any, x: Tensor, observed: Tensor) -> Tensor:
     require_representation(r, "r")
     if not x.is_floating_point():
         raise TypeError(f"the images are of {x.dtype}, and networks take floating values: pass x.float().")
-    if observed.dtype != torch.bool:
-        raise TypeError(f"the mask of observed pixels is of {observed.dtype}, not torch.bool: pass observed.bool().")
+    if not isinstance(observed, Tensor) or observed.dtype != torch.bool:
+        what = f"of {observed.dtype}" if isinstance(observed, Tensor) else f"a {type(observed).__name__}"
+        raise TypeError(f"the mask of observed pixels is {what}, not a tensor of torch.bool: pass observed.bool().")
     if observed.shape not in (x.shape, x.shape[1:]) or not len(x):
         raise ValueError(
             f"a mask of shape {tuple(observed.shape)} does not fit images of shape {tuple(x.shape)}: it needs "

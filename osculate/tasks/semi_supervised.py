@@ -125,7 +125,7 @@ def semi_supervised(
     >>> record.accuracy["representation"].shape
     torch.Size([2, 3])
     """
-    named = {"representation": methods} if isinstance(methods, Representation) else dict(methods)
+    named = dict(methods) if isinstance(methods, Mapping) else {"representation": methods}
     labels, neighbours = tuple(labels), tuple(sorted(set(neighbours)))
     _require_methods(named)
     _require_numbers(labels, neighbours, repeats, samples)
@@ -149,6 +149,50 @@ def semi_supervised(
             accuracy[name][row, repeat] = float((votes.argmax(-1) == truth).mean())
             chosen[name][row, repeat] = k
     return SemiSupervisedRecord(labels, accuracy, chosen)
+
+
+def nearest_codes(
+    r: Representation,
+    x: Shaped[Tensor, "N *D"],
+    y: Int[Tensor, " N"],
+    new: Shaped[Tensor, "M *D"],
+    *,
+    neighbours: int = 1,
+    samples: int = 100,
+    seed: int = 0,
+) -> Float[Tensor, "M C"]:
+    """Probabilities of the classes of new images by few labelled ones, with the equation of :func:`semi_supervised`.
+
+    Args:
+        r: the representation.
+        x: labelled images.
+        y: their classes, from 0.
+        new: other images.
+        neighbours: k, images.
+        samples: S.
+        seed: for the networks.
+
+    Raises:
+        TypeError: no representation.
+        ValueError: lengths that differ, a number below one, or more neighbours than labelled images.
+
+    >>> from osculate.autoencoders import Autoencoder, Representation
+    >>> net = Autoencoder(torch.nn.Identity(), torch.nn.Linear(2, 2))
+    >>> r = Representation(osc.posteriors.Point(net, osc.likelihoods.Gaussian()))
+    >>> nearest_codes(r, torch.eye(2), torch.tensor([0, 1]), torch.tensor([[0.9, 0.0]]))
+    tensor([[1., 0.]])
+    """
+    require_representation(r, "r")
+    _require_numbers((1,), (neighbours,), 1, samples)
+    if len(x) != len(y) or neighbours > len(x):
+        raise ValueError(
+            f"{len(x)} images, {len(y)} classes, {neighbours} neighbours: give each image one class, and ask "
+            "for no more neighbours than there are."
+        )
+    z = _codes(r, torch.cat([x, new.to(x)]), samples, False, seed)
+    kinds, classes = y.cpu().numpy(), int(y.max()) + 1
+    (votes,) = _votes(z[:, :, : len(x)], kinds, z[:, :, len(x) :], (neighbours,), classes)
+    return torch.from_numpy(votes / votes.sum(1, keepdims=True)).float()
 
 
 def _codes(r: Representation, x: Tensor, samples: int, pooled: bool, seed: int) -> np.ndarray:

@@ -12,6 +12,7 @@ import osculate as osc
 from osculate.autoencoders import ELBO, VAE, Autoencoder, LaplacianAutoencoder, Representation
 from osculate.autoencoders.checks import require_inputs
 from osculate.methods import OnlineLaplace, OnlineUpdates
+from osculate.methods._base import require_network
 
 LIKELIHOOD = osc.likelihoods.Gaussian(0.3)
 SHAPE = (1, 4, 4)
@@ -204,6 +205,12 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "nan, neighbours": (lambda: nearest(x, bad), ValueError, finite),
         # masks
         "mask hides nothing": (lambda: impute(r, x, ALL), ValueError, "hides no pixel.*nothing to impute.*True where"),
+        "likelihood by name": (lambda: require_network(network(), "gaussian"), TypeError, "object of osc.likelihoods"),
+        "options of no choice": (
+            lambda: post_hoc(network(), LIKELIHOOD, x, validation=None, samples=3),
+            TypeError,
+            "samples: options of the choice",
+        ),
         "mask of numbers": (lambda: impute(r, x, HALF.float()), TypeError, r"torch.float32.*observed.bool\(\)"),
         "mask of another shape": (lambda: impute(r, x, HALF[:, :2]), ValueError, r"\(1, 2, 4\) does not fit.*needs"),
         # empty
@@ -250,7 +257,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "uint8, encode": (lambda: r.encode(whole), TypeError, floating),
         "uint8, linearised": (lambda: r.reconstruct(whole, via="linearised"), TypeError, floating),
         "bool, encode": (lambda: r.encode(x > 0.5), TypeError, "torch.bool, and networks take"),
-        "a list": (lambda: require_inputs([[1.0]]), TypeError, "a list, and networks take.*pass a tensor"),
+        "a list": (lambda: require_inputs([[1.0]]), TypeError, "are a list: pass a tensor"),
         "uint8, codes": (lambda: r.decode(torch.ones(2, 2).long()), TypeError, "torch.int64, and networks take"),
         "uint8, validation": (lambda: tuned(r.posterior, whole, samples=2), TypeError, floating),
         "uint8, post_hoc": (

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributions as D, nn
 
 import osculate as osc
-from osculate.autoencoders import ELBO, VAE, Autoencoder, Representation
+from osculate.autoencoders import ELBO, VAE, Autoencoder, Encoding, Representation
 
 LIKELIHOOD = osc.likelihoods.Gaussian(0.3)
 
@@ -254,3 +254,15 @@ def test_every_autoencoder_is_built_by_name(name: str) -> None:
         assert net.latent == 3
     with pytest.raises(ValueError, match="mlp_autoencoder"):
         osc.autoencoders.build("mlp_autoencodr", (1, 8, 8))
+
+
+def test_codes_of_random_encoders_have_a_density() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mean, spread = torch.randn(5, 3, 2, generator=generator), torch.rand(5, 3, 2, generator=generator) + 0.1
+    z = torch.randn(4, 3, 2, generator=generator)
+    each = D.Independent(D.Normal(mean.transpose(0, 1), spread.transpose(0, 1).sqrt()), 1)
+    mixture = D.MixtureSameFamily(D.Categorical(torch.ones(3, 5)), each)
+    torch.testing.assert_close(Encoding(mean, spread).log_prob(z), mixture.log_prob(z))
+    assert Encoding(mean, spread).log_prob(z[0]).shape == (3,)
+    with pytest.raises(ValueError, match="without a density"):
+        Encoding(mean).log_prob(z)
