@@ -94,7 +94,8 @@ plots.imputations(
 # %% [markdown]
 # ## Classes from few labels
 #
-# Nearest neighbours among the codes, the same labelled images for all methods.
+# Nearest neighbours among the codes, the same labelled images for all methods. The classes of
+# images of your own come from `osc.tasks.nearest_codes`.
 
 # %%
 few = osc.tasks.semi_supervised(
