@@ -12,6 +12,7 @@ from osculate.autoencoders import LatentMap, Reconstruction, Representation
 from osculate.autoencoders.drawn import at_once
 from osculate.data import Dataset
 from osculate.metrics import roc_curve
+from osculate.progress import track
 from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord
 
 #: Networks drawn where figures and training scores are made, and images at a time.
@@ -30,10 +31,13 @@ AXES = {
 BASELINE = {"mean_pixel": "mean pixel, no network"}
 
 
-def reconstruction_scores(r: Representation, x: Tensor, samples: int = SAMPLES) -> dict[str, float]:
+def reconstruction_scores(
+    r: Representation, x: Tensor, samples: int = SAMPLES, progress: bool = False
+) -> dict[str, float]:
     """Log density of an image in nats, root mean square error of a pixel of the mean image, and their errors."""
     densities, squares = [], []
-    for part in x.split(at_once(x, samples, r.posterior.network)):
+    size = at_once(x, samples, r.posterior.network)
+    for part in track(x.split(size), "measuring reconstructions", -(-len(x) // size), progress):
         found = _reconstruct(r, part, samples)
         part = part.to(found.mean)
         densities.append(found.log_prob(part))

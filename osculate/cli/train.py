@@ -82,7 +82,7 @@ def run(data: DataOptions, options: TrainOptions, how: MethodOptions, settings: 
     if options.noise is None:
         card = card.with_noise(held_out_noise(model.eval(), dataset, card.noise))
     q = finished(trained.posterior, card, how, dataset, where.progress)
-    scores = scores_of(q, card, dataset)
+    scores = scores_of(q, card, dataset, where.progress)
     save_model(folder / MODEL, q.model, card)
     saved = _save(q, folder)
     write_config(folder / "config.yaml", "train", data, replace(options, model=card.model), how, settings, where)
@@ -151,10 +151,12 @@ def held_out_noise(model: nn.Module, dataset: Dataset, noise: float | None) -> f
     return error if math.isfinite(error) and error > 0 else noise
 
 
-def scores_of(q: Posterior, card: Card, dataset: Dataset) -> dict[str, dict[str, float]]:
+def scores_of(q: Posterior, card: Card, dataset: Dataset, progress: bool = False) -> dict[str, dict[str, float]]:
     """The scores of what was trained, on validation and test part."""
     parts = {"validation": dataset.validation, "test": dataset.test}
     filled = {name: part for name, part in parts.items() if len(part[0])}
     if card.reconstructs:
-        return {name: reconstruction_scores(represented(q), part[0]) for name, part in filled.items()}
+        return {
+            name: reconstruction_scores(represented(q), part[0], progress=progress) for name, part in filled.items()
+        }
     return {name: calibration(q, part, target_scale=dataset.target_scale).metrics() for name, part in filled.items()}
