@@ -43,7 +43,7 @@ def test_the_warning_comes_once_with_numbers_and_advice() -> None:
     ):
         osc.predict(q, X, via="sampled", samples=2)
     assert not warned(lambda: osc.predict(q, X, via="sampled", samples=2))
-    with pytest.warns(UserWarning, match="larger prior precision, or osc.tune"):
+    with pytest.warns(UserWarning, match="larger prior precision, or a temperature"):
         osc.sample_functions(q.replace(prior=q.prior), X, samples=2, via="sampled")
 
 
