@@ -15,7 +15,7 @@ from rich.table import Table
 from osculate.cli.tables import console
 from osculate.files import write_text
 from osculate.registry import lookup
-from osculate.reproduce import REGISTRY, Record, read_record
+from osculate.reproduce import ALIASES, REGISTRY, Record, read_record
 from osculate.reproduce.summary import markdown
 
 #: The option that may be given without its name, first of all.
@@ -76,8 +76,8 @@ def run(options: ReproduceOptions, records: RecordOptions) -> None:
 def _reproduce(options: ReproduceOptions, records: RecordOptions, name: str) -> None:
     from osculate import plots
 
-    chosen = lookup("experiment", name, REGISTRY)
-    path = records.json or Path("results") / f"{name}.json"
+    chosen = lookup("experiment", ALIASES.get(name, name), REGISTRY)
+    path = records.json or Path("results") / f"{chosen.id}.json"
     if records.draw:
         record = read_record(path)
     else:

@@ -37,3 +37,5 @@ MODULES = (
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]
 #: The reproductions by id, as they are typed.
 REGISTRY: dict[str, Reproduction] = {each.id: each for each in _found}
+#: Figures that come with a table.
+ALIASES = {"lae-figure11": "lae-table3"}

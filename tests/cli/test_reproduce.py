@@ -84,3 +84,11 @@ def test_errors_say_what_is_known(
     for part in parts:
         assert part in err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_that_comes_with_a_table_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "lae-figure11", "--draw"]) == 2
+    assert "lae-table3.json" in capsys.readouterr().err
