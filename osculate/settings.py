@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property
+from inspect import isroutine
 from typing import Any
 
 from torch import Tensor
@@ -38,6 +39,26 @@ def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The first name under which two mappings hold different values, or only one of them holds any; "" for none."""
     names = {**one, **other}
     return next((n for n in names if n not in one or n not in other or not _equal(one[n], other[n])), "")
+
+
+def described(thing: object) -> Any:
+    """An object in plain values, as a file holds them: its class and settings, the numbers of tensors.
+
+    >>> import osculate as osc
+    >>> described({"likelihood": osc.likelihoods.StudentT(4.0, 1.0)})
+    {'likelihood': {'class': 'StudentT', 'df': 4.0, 'scale': 1.0}}
+    """
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    if hasattr(thing, "tolist"):  # of tensors and arrays
+        return thing.tolist()
+    if isinstance(thing, Mapping):
+        return {str(name): described(value) for name, value in thing.items()}
+    if isinstance(thing, list | tuple):
+        return [described(value) for value in thing]
+    if isinstance(thing, type) or isroutine(thing):
+        return thing.__qualname__
+    return {"class": type(thing).__name__, **{name: described(value) for name, value in _settings(thing).items()}}
 
 
 def _settings(thing: object) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+import osculate as osc
 from osculate.likelihoods import Categorical, Gaussian
 from osculate.methods.map import MAP
 from osculate.posteriors import Point
@@ -417,3 +419,53 @@ def test_settings_are_a_value() -> None:
     again = train(MAP(network(), Categorical()), (X, Y), settings, progress=False, device="cpu", epochs=4)
     assert settings.epochs == 3
     assert torch.equal(weights(again), weights(run()))
+
+
+class Own(Gaussian):
+    """A likelihood of the user's, with something that no file holds."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(scale)
+        object.__setattr__(self, "note", lambda: scale)
+
+
+@pytest.mark.parametrize(
+    ("begun", "resumed"),
+    [
+        (lambda net: MAP(net, Gaussian(0.5), 1.0), lambda net: MAP(net, Gaussian(0.5), 1.0001)),
+        (lambda net: MAP(net, Gaussian(0.5), 1.0), lambda net: MAP(net, Own(0.5), 1.0)),
+        (
+            lambda net: osc.methods.MarginalLikelihood(net, Gaussian(0.5)),
+            lambda net: osc.methods.MarginalLikelihood(net, Gaussian(0.5), temperature=0.1),
+        ),
+        (
+            lambda net: osc.methods.DeepEnsemble(twice(net), Gaussian(0.5), 1.0),
+            lambda net: osc.methods.DeepEnsemble(twice(net), Gaussian(0.5), 100.0),
+        ),
+        (
+            lambda net: osc.methods.LevenbergMarquardt(net, Gaussian(0.5)),
+            lambda net: osc.methods.LevenbergMarquardt(net, Gaussian(0.4)),
+        ),
+    ],
+    ids=["prior", "likelihood", "temperature", "members", "full batch"],
+)
+def test_a_run_resumes_with_what_it_was_begun_with_alone(begun: Any, resumed: Any, tmp_path: Path) -> None:
+    def begin(make: Any, **more: Any) -> Any:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+        x = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
+        return train(make(net), (x, x[:, :1]), epochs=2, folder=tmp_path, progress=False, **more)
+
+    begin(begun)
+    begin(begun, resume=True)
+    with pytest.raises(ValueError, match="the checkpoint in .* (trained|made) with"):
+        begin(resumed, resume=True)
+
+
+def twice(net: nn.Module) -> list[nn.Module]:
+    """Two networks from two starts."""
+    other = deepcopy(net)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.1)
+    return [net, other]

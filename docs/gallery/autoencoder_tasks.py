@@ -95,7 +95,7 @@ plots.imputations(
 # ## Classes from few labels
 #
 # Nearest neighbours among the codes, the same labelled images for all methods. The classes of
-# images of your own come from `osc.tasks.nearest_codes`.
+# images of your own come from `osc.tasks.neighbour_probabilities`.
 
 # %%
 few = osc.tasks.semi_supervised(

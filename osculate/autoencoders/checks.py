@@ -24,19 +24,28 @@ def require_inputs(x: Any) -> None:
         TypeError: no tensor, or one of whole numbers.
         ValueError: a single input, none, or values that are not finite.
     """
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        if not isinstance(x, Tensor):
-            raise TypeError(f"the inputs are a {type(x).__name__}: pass a tensor, of an array torch.from_numpy(x).")
-        raise TypeError(
-            f"the inputs are of {x.dtype}, and networks take floating values: pass x.float(), divided by 255 where the "
-            "network was trained on values up to 1."
-        )
+    require_floats(x)
     if x.ndim < 2:
         raise ValueError(f"the inputs have shape {tuple(x.shape)}: the first axis counts them, so pass x.unsqueeze(0).")
     if not len(x):
         raise ValueError("there are no inputs: pass a tensor with at least one row.")
     if not bool(torch.isfinite(x).all()):
         raise ValueError("the inputs hold NaN or infinite values; impute them with osc.tasks.imputation.")
+
+
+def require_floats(x: Any) -> None:
+    """Refuse what is no tensor of floating values.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"the inputs are a {type(x).__name__}: pass a tensor, of an array torch.from_numpy(x).")
+    if not x.is_floating_point():
+        raise TypeError(
+            f"the inputs are of {x.dtype}, and networks take floating values: pass x.float(), divided by 255 where the "
+            "network was trained on values up to 1."
+        )
 
 
 def require_decoder_only(model: Any, names: Iterable[str]) -> None:

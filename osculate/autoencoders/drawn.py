@@ -81,9 +81,11 @@ class Encoding(Distribution):
         """log q(z|x), of the mixture over weights.
 
         Raises:
-            ValueError: the networks give points, which have no density.
+            ValueError: the networks give points, which have no density; codes of another shape.
         """
-        if self._spread is None:
+        if z.shape[-2:] != self.samples.shape[1:]:
+            raise ValueError(f"codes {tuple(z.shape)} are not (…, N, K), with (N, K) = {tuple(self.mean.shape)}.")
+        if self._spread is None or not bool((self._spread > 0).all()):
             raise ValueError(
                 "the codes of drawn networks are points, without a density: take encode(x, via='linearised'), or a VAE."
             )

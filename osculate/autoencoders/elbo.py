@@ -1,5 +1,8 @@
 """The evidence lower bound of a variational autoencoder as a method of training."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -38,6 +41,10 @@ class ELBO(MAP):
         if not isinstance(model, VAE):
             raise TypeError(f"ELBO trains an osc.autoencoders.VAE, got {type(model).__name__}.")
         super().__init__(model, likelihood, prior)
+
+    def choices(self) -> Mapping[str, Any]:
+        """And what is descended."""
+        return {**super().choices(), "objective": "evidence lower bound"}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """-(1/B) Σ_b L(x_b) - (1/N) log p(θ); y is what is reconstructed, x itself as a rule."""

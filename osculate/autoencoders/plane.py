@@ -1,5 +1,6 @@
 """The plane of two-dimensional codes, and how far drawn decoders differ at each place of it."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,13 +79,17 @@ class LatentMap:
         return cls(_array(codes), (_array(first), _array(second)), _array(deviation.reshape(places, places)))
 
     def contrast(self) -> float:
-        """The mean deviation at places whose cell holds no code, over that at those that hold one; 1 without any."""
+        """The mean deviation at places whose cell holds no code, over that at those that hold one.
+
+        It is 1 where no place is random, or none is free of codes.
+        """
         cells = [np.rint((c - a[0]) / (a[1] - a[0])).astype(int) for c, a in zip(self.codes.T, self.axes, strict=True)]
         taken = np.zeros(self.deviation.shape, bool)
         taken[cells[1], cells[0]] = True
-        if not self.deviation.any():  # nothing is random
+        if not self.deviation.any() or taken.all():
             return 1.0
-        return float(self.deviation[~taken].mean() / self.deviation[taken].mean())
+        away, at_codes = float(self.deviation[~taken].mean()), float(self.deviation[taken].mean())
+        return away / at_codes if at_codes else math.inf
 
 
 def _spread(r: Representation, codes: Float[Tensor, "G 2"], samples: int) -> Float[Tensor, " G"]:

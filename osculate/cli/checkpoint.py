@@ -93,6 +93,20 @@ class Card:
             )
         return dataset
 
+    def inputs(self, x: Tensor, source: object) -> Tensor:
+        """Inputs of a file, in the units that the network was trained in.
+
+        Raises:
+            ValueError: they have another shape than those that it takes.
+        """
+        if tuple(x.shape[1:]) != self.input_shape:
+            raise ValueError(
+                f"the inputs in {str(source)!r} have shape {tuple(x.shape[1:])} each, the network takes "
+                f"{self.input_shape}: bring them to its shape."
+            )
+        scaling = self.scaling("input")
+        return x if scaling is None else scaling.apply(x)
+
     def data_options(self) -> DataOptions:
         """The data that the network was trained on."""
         known = dict(self.data)

@@ -66,7 +66,7 @@ def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, whe
     q, card = options.open(where.device)
     dataset = _file(data, card) if _is_new_file(data, card) else data.over(card.data_options()).load()
     if isinstance(q.model, Autoencoder) and what.task != "calibration":
-        _autoencoder(q, dataset, options, what, where)
+        _autoencoder(q, card, dataset, options, what, where)
     elif what.task in ("calibration", "ood"):
         _calibrated(q, card, dataset, options, what, where)
     else:
@@ -81,7 +81,7 @@ def _calibrated(
 ) -> None:
     """The network beside the posterior."""
     wanted = "all" if what.task == "ood" and what.ood is None else what.ood
-    partners, dataset = _partners(dataset, wanted), card.of(dataset)
+    partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
     scores = {"MAP": scores_of(Point(q.model.eval(), card.likelihood), dataset, partners, where.progress)}
     if not isinstance(q, Point):
         scores[_label(options)] = scores_of(q, dataset, partners, where.progress, **how(options, q))
@@ -93,7 +93,7 @@ def _calibrated(
 
 
 def _autoencoder(
-    q: Posterior, dataset: Dataset, options: PosteriorOptions, what: EvaluateOptions, where: RunOptions
+    q: Posterior, card: Card, dataset: Dataset, options: PosteriorOptions, what: EvaluateOptions, where: RunOptions
 ) -> None:
     """One of the tasks of autoencoders."""
     if what.test_size < 1:
@@ -105,7 +105,7 @@ def _autoencoder(
     dataset = autoencoder_tasks.smaller(dataset, what.test_size)
     setting = autoencoder_tasks.Setting(output.parent, options.samples, options.seed, where.progress)
     if what.task == "ood":
-        partners = {name: x[: what.test_size] for name, x in _partners(dataset, what.ood or "all").items()}
+        partners = {name: x[: what.test_size] for name, x in _partners(dataset, what.ood or "all", card).items()}
         caption, rows = autoencoder_tasks.foreign(q, dataset, partners, setting)
     elif what.task == "imputation":
         caption, rows = autoencoder_tasks.imputed(q, dataset, what.classifier, setting)
@@ -141,9 +141,8 @@ def _is_new_file(data: DataOptions, card: Card) -> bool:
 def _file(data: DataOptions, card: Card) -> Dataset:
     """Every row of a file as the test part, in the units of the training."""
     assert data.data is not None
-    inputs = card.scaling("input")
     x, y = read_arrays(data.data, targets=not card.reconstructs)
-    x = x if inputs is None else inputs.apply(x)
+    x, inputs = card.inputs(x, data.data), card.scaling("input")
     if card.reconstructs:
         return Dataset(Path(data.data).stem, (x[:0],) * 2, (x[:0],) * 2, (x, x), input_scaling=inputs)
     if y.is_floating_point() != (card.classes is None):
@@ -167,25 +166,15 @@ def scores_of(
     return scores
 
 
-def _partners(dataset: Dataset, wanted: str | None) -> dict[str, Tensor]:
+def _partners(dataset: Dataset, wanted: str | None, card: Card) -> dict[str, Tensor]:
     """Data of another kind by name: those of files, and known ones."""
-    if wanted is None:
-        return {}
-    words = [word.strip() for word in wanted.split(",")]
-    files = {Path(word).stem: _foreign_file(dataset, word) for word in words if word.endswith(".npz")}
-    names = [word for word in words if not word.endswith(".npz")]
-    return files | _known_partners(dataset, names) if names else files
-
-
-def _foreign_file(dataset: Dataset, path: str) -> Tensor:
-    """The inputs of a file, in the units of the data set."""
-    x, _ = read_arrays(path, targets=False)
-    if x.shape[1:] != dataset.test[0].shape[1:]:
-        raise ValueError(
-            f"the inputs in {path!r} have shape {tuple(x.shape[1:])} each, those of {dataset.name!r} "
-            f"{tuple(dataset.test[0].shape[1:])}: resize them to one shape."
-        )
-    return x if dataset.input_scaling is None else dataset.input_scaling.apply(x)
+    words = [] if wanted is None else [stripped for word in wanted.split(",") if (stripped := word.strip())]
+    files = [word for word in words if word.endswith(".npz")]
+    found = {Path(file).name: card.inputs(read_arrays(file, targets=False)[0], file) for file in files}
+    if len(found) < len(files):
+        raise ValueError(f"--ood {wanted}: two files have one name, by which their scores are told apart: rename one.")
+    names = [word for word in words if word not in files]
+    return found | _known_partners(dataset, names) if names else found
 
 
 def _known_partners(dataset: Dataset, names: list[str]) -> dict[str, Tensor]:

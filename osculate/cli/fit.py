@@ -15,6 +15,7 @@ from osculate import curvature as curvatures, structures
 from osculate.autoencoders import VAE, Autoencoder, LaplacianAutoencoder
 from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
+from osculate.cli.methods import require_targets
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.train import NOISE, held_out_noise
 from osculate.data import Dataset
@@ -156,6 +157,7 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
         card = replace(card, data=card_of(dataset, chosen, card.model, {}, None).data)
         return fill(card.network(options.model), tensors, options.checkpoint), card, card.of(dataset)
     assert options.model is not None
+    require_targets(options.model, dataset.has_targets)
     card = card_of(dataset, chosen, options.model, {}, None)
     model = fill(card.network(options.model), tensors, options.checkpoint)
     reconstructs = isinstance(model, Autoencoder)
@@ -169,7 +171,8 @@ def _require_fitting(dataset: Dataset, card: Card) -> None:
     here = (tuple(dataset.input_shape), dataset.outputs, dataset.classes is None)
     there = (card.input_shape, card.outputs, card.classes is None)
     words = ("inputs of shape {}", "{} outputs", "regression: {}")
-    for mine, theirs, text in zip(here, there, words, strict=True):
+    compared = 1 if card.reconstructs else len(words)  # labels of images are nothing to an autoencoder
+    for mine, theirs, text in list(zip(here, there, words, strict=True))[:compared]:
         if mine != theirs:
             raise ValueError(
                 f"the network was trained for {text.format(theirs)}, {dataset.name!r} has {text.format(mine)}: "

@@ -76,11 +76,7 @@ def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_tar
             f"--method vae trains an autoencoder, and --model {name} is none: take {' or '.join(AUTOENCODERS)}, or "
             "leave --model out."
         )
-    if not has_targets and not built_in and ":" not in name:
-        raise ValueError(
-            f"--model {name} learns from targets, and the data hold no y: add it to the file, or take "
-            f"{' or '.join(AUTOENCODERS)}, which learn from X alone."
-        )
+    require_targets(name, has_targets)
     if how.latent is not None and not built_in:
         raise ValueError(
             f"--latent is for the built-in autoencoders, and --model {name} is none: take {' or '.join(AUTOENCODERS)}, "
@@ -96,6 +92,19 @@ def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_tar
     if how.temperature is not None and not (math.isfinite(how.temperature) and how.temperature > 0):
         raise ValueError(f"--temperature is {how.temperature}: it must be positive and finite.")
     return name
+
+
+def require_targets(name: str, has_targets: bool) -> None:
+    """Refuse a built-in network that learns from targets where there are none.
+
+    Raises:
+        ValueError: such a network.
+    """
+    if not has_targets and not is_autoencoder(name) and ":" not in name:
+        raise ValueError(
+            f"--model {name} learns from targets, and the data hold no y: add it to the file, or take "
+            f"{' or '.join(AUTOENCODERS)}, which learn from X alone."
+        )
 
 
 def is_autoencoder(name: str) -> bool:

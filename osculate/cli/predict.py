@@ -176,12 +176,9 @@ def how(options: PosteriorOptions, q: Any) -> dict[str, Any]:
 
 def _inputs(path: Path | None, data: DataOptions, card: Card) -> Tensor:
     """Inputs in the units that the network was trained in."""
-    if path is None:
-        x = data.over(card.data_options()).load().test[0]
-    else:
-        x, _ = read_arrays(path, targets=False)
-        scaling = card.scaling("input")
-        x = x if scaling is None else scaling.apply(x)
+    if path is not None:
+        return card.inputs(read_arrays(path, targets=False)[0], path)
+    x = data.over(card.data_options()).load().test[0]
     if tuple(x.shape[1:]) != card.input_shape:
         raise ValueError(f"the inputs have shape {tuple(x.shape[1:])} each, the network takes {card.input_shape}.")
     return x

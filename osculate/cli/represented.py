@@ -15,8 +15,8 @@ from osculate.metrics import roc_curve
 from osculate.progress import track
 from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord
 
-#: Networks drawn where figures and training scores are made, and images at a time.
-SAMPLES, ROWS = 50, 500
+#: Networks drawn where figures and training scores are made.
+SAMPLES = 50
 #: Test images whose codes are drawn.
 POINTS = 1500
 #: The scores of foreign images that are shown, and what they are called.

@@ -16,7 +16,7 @@ def read_arrays(path: str | Path, targets: bool = True) -> Part:
     Args:
         path: an ``.npz`` archive with ``X`` of shape (N, …) and ``y`` of shape (N,) or (N, C). Integers in
             ``y`` are classes 0, 1, …; floating-point numbers are regression targets, returned as (N, C).
-        targets: whether ``y`` must be there; without, a file that has none gives targets of shape (N, 0).
+        targets: whether ``y`` is read, and must be there; without, targets have shape (N, 0).
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -54,6 +54,11 @@ def from_arrays(
     """
     arrays = read_all_npz(path)
     labelled = "y" in arrays
+    if others := [] if labelled else sorted(arrays.keys() - {"X", "X_test"}):
+        raise ValueError(
+            f"{path} holds {', '.join(map(repr, others))} and no 'y': name the targets 'y' and 'y_test', or, for an "
+            "autoencoder, leave all but 'X' and 'X_test' out."
+        )
     x, y = _pair(path, arrays, "X", "y", labelled)
     if "X_test" in arrays or "y_test" in arrays:
         train, test = (x, y), _pair(path, arrays, "X_test", "y_test", labelled)
@@ -76,7 +81,7 @@ def _pair(path: str | Path, arrays: dict[str, np.ndarray], x_key: str, y_key: st
             known = ", ".join(map(repr, arrays)) or "nothing"
             raise ValueError(f"{path} has no array {key!r}; it holds {known}. Write X and y with numpy.savez.")
     x = arrays[x_key]
-    y = arrays.get(y_key, np.empty((len(x), 0)) if x.ndim else np.empty(0))
+    y = arrays[y_key] if targets else np.empty((len(x), 0) if x.ndim else 0)
     for key, array in ((x_key, x), (y_key, y)):
         _check_numbers(path, key, array)
     if x.ndim < 2:

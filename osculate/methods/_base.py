@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -38,8 +38,8 @@ class Method(nn.Module, ABC):
             num_data: N, the size of the whole data set.
         """
 
-    def recipe(self) -> Mapping[str, str]:
-        """What was asked for, in words: a training that is resumed must have been begun with the same."""
+    def choices(self) -> Mapping[str, Any]:
+        """What was chosen, by name: a training that is resumed must have been begun with the same."""
         return {}
 
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:

@@ -1,7 +1,8 @@
 """Several networks from several starts: the members of a deep ensemble."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import log
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -50,6 +51,10 @@ class DeepEnsemble(Method):
         _require_own_parameters(self._networks)
         self.model = nn.ModuleList(self._networks)
         self.likelihood = likelihood
+
+    def choices(self) -> Mapping[str, Any]:
+        """Those of each member."""
+        return self._members[0].choices()
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """The sum over members of -(1/B) Σ log p(y|f_m) - (1/N) log p(θ_m), in nats."""

@@ -1,8 +1,9 @@
 """Levenberg–Marquardt with evidence updates: networks of up to a few thousand parameters, in seconds."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -125,6 +126,10 @@ class LevenbergMarquardt(Method):
         for name, value in state.items():
             self.register_buffer(name, value)
         self._objective: Objective | None = None
+
+    def choices(self) -> Mapping[str, Any]:
+        """Likelihood, and when the evidence is used."""
+        return {"likelihood": self._given, "evidence": self.evidence, "every": self.every}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """Negative log joint per datum at the present prior and noise, in nats, as that of ``MAP``."""

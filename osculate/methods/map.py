@@ -1,6 +1,7 @@
 """Maximum a posteriori: the mode that a Laplace approximation is taken at."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ class MAP(Method):
         prior: p(θ): a number is the precision of an isotropic Gaussian, or an object of ``osculate.priors``.
 
     Raises:
-        TypeError: ``model`` is no module, ``likelihood`` none, or ``prior`` neither a number nor a prior.
+        TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` neither a number nor a prior.
         ValueError: the precision is not positive.
 
     >>> import torch
@@ -47,9 +48,9 @@ class MAP(Method):
         self.likelihood = likelihood
         self.prior = _as_prior(prior)
 
-    def recipe(self) -> Mapping[str, str]:
+    def choices(self) -> Mapping[str, Any]:
         """Likelihood and prior."""
-        return {"likelihood": repr(self.likelihood), "prior": repr(self.prior)}
+        return {"likelihood": self.likelihood, "prior": self.prior}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """Negative log joint per datum, -(1/B) Σ log p(y|f) - (1/N) log p(θ), in nats.

@@ -196,6 +196,15 @@ class MarginalLikelihood(Method):
         self.register_buffer("kept_evidence", start.new_full((), -math.inf))
         self.register_buffer("kept_epoch", torch.zeros((), dtype=torch.long))
 
+    def choices(self) -> Mapping[str, Any]:
+        """As it was begun: noise and prior have been learned since."""
+        chosen = {"likelihood": self._given, "prior": self._family, "settings": self.settings}
+        return chosen | {
+            "structure": self.structure,
+            "curvature": self.curvature,
+            "temperature": self.temperature,
+        }
+
     @property
     def prior(self) -> Prior:
         """p(θ|δ) with the present precisions."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -125,13 +126,15 @@ class OnlineLaplace(Method):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
         self._posterior: Gaussian | None = None
-        asked = {"likelihood": likelihood, "prior": checked.prior, "settings": settings, "structure": self.structure}
-        asked |= {"temperature": temperature, "learn": sorted(self.learn)}
-        self._recipe = {name: repr(value) for name, value in asked.items()}
 
-    def recipe(self) -> Mapping[str, str]:
-        """As it was begun: the prior and the noise may have been learned since."""
-        return self._recipe
+    def choices(self) -> Mapping[str, Any]:
+        """As it was begun: noise and prior may have been learned since."""
+        chosen = {"likelihood": self._given, "prior": self._family, "settings": self.settings}
+        return chosen | {
+            "structure": self.structure,
+            "temperature": self.temperature,
+            "learn": sorted(self.learn),
+        }
 
     @classmethod
     def published(

@@ -13,6 +13,6 @@ from osculate.tasks.imputation import (
 )
 from osculate.tasks.semi_supervised import (
     SemiSupervisedRecord as SemiSupervisedRecord,
-    nearest_codes as nearest_codes,
+    neighbour_probabilities as neighbour_probabilities,
     semi_supervised as semi_supervised,
 )

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.distributions import Categorical
 
+from osculate.autoencoders.checks import require_floats
 from osculate.likelihoods import drawn_on
 from osculate.posteriors import as_posterior
 from osculate.progress import track
@@ -147,11 +148,13 @@ def imputation(
 def _checked(r: Any, x: Tensor, observed: Tensor) -> Tensor:
     """The mask for each image, with everything that does not fit refused."""
     require_representation(r, "r")
-    if not x.is_floating_point():
-        raise TypeError(f"the images are of {x.dtype}, and networks take floating values: pass x.float().")
+    require_floats(x)
     if not isinstance(observed, Tensor) or observed.dtype != torch.bool:
         what = f"of {observed.dtype}" if isinstance(observed, Tensor) else f"a {type(observed).__name__}"
-        raise TypeError(f"the mask of observed pixels is {what}, not a tensor of torch.bool: pass observed.bool().")
+        raise TypeError(
+            f"the mask of observed pixels is {what}, not a tensor of torch.bool: pass torch.as_tensor(observed, "
+            "dtype=torch.bool)."
+        )
     if observed.shape not in (x.shape, x.shape[1:]) or not len(x):
         raise ValueError(
             f"a mask of shape {tuple(observed.shape)} does not fit images of shape {tuple(x.shape)}: it needs "

@@ -10,6 +10,7 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from osculate.autoencoders import Representation
+from osculate.autoencoders.checks import require_inputs
 from osculate.progress import track
 from osculate.tasks._representations import require_representation
 
@@ -151,11 +152,11 @@ def semi_supervised(
     return SemiSupervisedRecord(labels, accuracy, chosen)
 
 
-def nearest_codes(
+def neighbour_probabilities(
     r: Representation,
     x: Shaped[Tensor, "N *D"],
-    y: Int[Tensor, " N"],
-    new: Shaped[Tensor, "M *D"],
+    y: Int[Tensor, "*Y"],
+    new: Shaped[Tensor, "M *E"],
     *,
     neighbours: int = 1,
     samples: int = 100,
@@ -173,22 +174,29 @@ def nearest_codes(
         seed: for the networks.
 
     Raises:
-        TypeError: no representation.
-        ValueError: lengths that differ, a number below one, or more neighbours than labelled images.
+        TypeError: no representation, or inputs that are no floating tensors.
+        ValueError: inputs that are not finite or of two shapes, y that are no classes (N,), a number below one, or more
+            neighbours than labelled images.
+
+    Cost: S passes of the encoder over all images, and as many searches.
 
     >>> from osculate.autoencoders import Autoencoder, Representation
     >>> net = Autoencoder(torch.nn.Identity(), torch.nn.Linear(2, 2))
     >>> r = Representation(osc.posteriors.Point(net, osc.likelihoods.Gaussian()))
-    >>> nearest_codes(r, torch.eye(2), torch.tensor([0, 1]), torch.tensor([[0.9, 0.0]]))
+    >>> neighbour_probabilities(r, torch.eye(2), torch.tensor([0, 1]), torch.tensor([[0.9, 0.0]]))
     tensor([[1., 0.]])
     """
     require_representation(r, "r")
     _require_numbers((1,), (neighbours,), 1, samples)
-    if len(x) != len(y) or neighbours > len(x):
+    for images in (x, new):
+        require_inputs(images)
+    if y.shape != x.shape[:1] or y.is_floating_point() or int(y.min()) < 0 or x.shape[1:] != new.shape[1:]:
         raise ValueError(
-            f"{len(x)} images, {len(y)} classes, {neighbours} neighbours: give each image one class, and ask "
-            "for no more neighbours than there are."
+            f"labelled images {tuple(x.shape)}, new ones {tuple(new.shape)} and classes {tuple(y.shape)} of {y.dtype} "
+            "do not fit: give images of one shape, and each labelled one a whole number from 0."
         )
+    if neighbours > len(x):
+        raise ValueError(f"there are no {neighbours} neighbours among {len(x)} labelled images: ask for fewer.")
     z = _codes(r, torch.cat([x, new.to(x)]), samples, False, seed)
     kinds, classes = y.cpu().numpy(), int(y.max()) + 1
     (votes,) = _votes(z[:, :, : len(x)], kinds, z[:, :, len(x) :], (neighbours,), classes)
@@ -265,6 +273,7 @@ def _numbered(x: Tensor, y: Tensor, test: tuple[Tensor, Tensor]) -> tuple[Tensor
     for part, inputs, kinds in (("the pool", x, y), ("the test set", *test)):
         if len(inputs) != len(kinds) or not len(kinds):
             raise ValueError(f"{part} has {len(inputs)} images and {len(kinds)} classes: give each image one class.")
+        require_inputs(inputs)
     if x.shape[1:] != test[0].shape[1:]:
         raise ValueError(
             f"the pool has images of shape {tuple(x.shape[1:])}, the test set of {tuple(test[0].shape[1:])}: resize "

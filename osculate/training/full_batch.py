@@ -17,6 +17,7 @@ from osculate.files import write_text
 from osculate.inputs import moved
 from osculate.methods import LevenbergMarquardt
 from osculate.progress import track
+from osculate.settings import described
 from osculate.tensorfiles import fill, read_tensors, write_tensors
 from osculate.training.epochs import Fixed
 from osculate.training.settings import Settings
@@ -100,7 +101,7 @@ def _nll(method: LevenbergMarquardt, held_out: Fixed) -> float:
 
 def _about(method: LevenbergMarquardt, num_data: int) -> dict[str, Any]:
     """What a checkpoint must agree on with the run that goes on from it."""
-    return {"num_data": num_data, "evidence": method.evidence, "every": method.every}
+    return {"num_data": num_data, **described(method.choices())}
 
 
 def _write(path: Path, method: LevenbergMarquardt, history: History, num_data: int) -> None:
@@ -126,9 +127,9 @@ def _read(path: Path, method: LevenbergMarquardt) -> dict[str, Any]:
 def _history(found: dict[str, Any], method: LevenbergMarquardt, num_data: int, folder: Path | None) -> History:
     """The rows of a checkpoint, refused where it belongs to another run."""
     for name, here in _about(method, num_data).items():
-        if found["about"][name] != here:
+        if found["about"].get(name) != here:
             raise ValueError(
-                f"the checkpoint in {folder} was made with {name}={found['about'][name]}, and this run has "
+                f"the checkpoint in {folder} was made with {name}={found['about'].get(name)}, and this run has "
                 f"{name}={here}. Resume with the same settings and data, or use another folder."
             )
     return found["history"]

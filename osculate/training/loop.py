@@ -3,7 +3,6 @@
 import csv
 import logging
 import os
-import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from osculate.batches import Data
 from osculate.inputs import Inputs
 from osculate.methods._base import Method
 from osculate.parameters import undisturbed
+from osculate.settings import described
 from osculate.training.epochs import Epochs, Fixed
 from osculate.training.settings import OPTIMIZERS, Settings
 
@@ -110,7 +110,7 @@ class Loop(pl.LightningModule):
         """Put what a resume needs beside Lightning's own state."""
         checkpoint["osculate"] = {
             "settings": asdict(self.settings),
-            "recipe": _recipe(self.method),
+            "choices": described(self.method.choices()),
             "num_data": self.epochs.num_data,
             "history": self.history,
             "best": self.best,
@@ -119,8 +119,9 @@ class Loop(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back, after making sure that the checkpoint belongs to this run."""
         saved = checkpoint["osculate"]
+        found = {**saved["settings"], **saved["choices"], "num_data": saved["num_data"]}
         self.read = True
-        self._require_same_settings({**saved["settings"], **saved["recipe"], "num_data": saved["num_data"]})
+        self._require_same_settings(found)
         self._require_same_parameters(checkpoint["state_dict"])
         self.history, self.best = saved["history"], saved["best"]
 
@@ -136,12 +137,13 @@ class Loop(pl.LightningModule):
     def _require_same_settings(self, found: dict[str, Any]) -> None:
         # With a constant rate a longer run begins as the shorter one did; with any other the total shapes every step.
         free = {"epochs", "patience"} if self.settings.schedule == "constant" else {"patience"}
-        expected = {**asdict(self.settings), **_recipe(self.method), "num_data": self.epochs.num_data}
-        for name, value in expected.items():
-            if name not in free and value != found.get(name):
+        here = {**asdict(self.settings), **described(self.method.choices()), "num_data": self.epochs.num_data}
+        for name in {**here, **found}:
+            if name not in free and here.get(name) != found.get(name):
                 raise ValueError(
-                    f"the checkpoint in {self.folder} was trained with {name}={found.get(name)!r}, not {value!r}: a "
-                    "resumed run must end where the uninterrupted one would. Use the same value, or another folder."
+                    f"the checkpoint in {self.folder} was trained with {name}={found.get(name)!r}, not "
+                    f"{here.get(name)!r}: a resumed run must end where the uninterrupted one would. Use the same "
+                    "value, or another folder."
                 )
 
     def _require_same_parameters(self, saved: dict[str, Tensor]) -> None:
@@ -288,11 +290,6 @@ def _interruptible() -> Iterator[None]:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
-
-
-def _recipe(method: Method) -> dict[str, str]:
-    """What must not change in a resume; an object without words of its own is known by its class alone."""
-    return {name: re.sub(r" at 0x[0-9a-f]+", "", words) for name, words in method.recipe().items()}
 
 
 def _write_log(path: Path, rows: list[dict[str, int | float]]) -> None:

@@ -27,6 +27,13 @@ def test_the_deviation_at_a_place_is_that_of_its_decoded_code() -> None:
     assert all(a[0] < c.min() and c.max() < a[-1] for a, c in zip(found.axes, found.codes.T, strict=True))
 
 
+def test_a_posterior_is_looked_at_as_a_representation() -> None:
+    r, x = representation()
+    np.testing.assert_array_equal(
+        LatentMap.of(r.posterior, x, 5, 4).deviation, LatentMap.of(r, x, samples=5, places=4).deviation
+    )
+
+
 def test_a_linear_decoder_is_the_less_sure_the_further_away() -> None:
     r, x = representation()
     assert LatentMap.of(r, x, samples=30).contrast() > 1.1
@@ -37,6 +44,10 @@ def test_the_contrast_compares_cells_with_codes_and_without() -> None:
     codes = np.array([[0.1, 0.2], [0.4, -0.3]])  # both nearest to the first place of each axis
     axes = np.array([0.0, 1.0]), np.array([0.0, 1.0])
     assert LatentMap(codes, axes, deviation).contrast() == pytest.approx(10 / 3)
+    everywhere = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    assert LatentMap(everywhere, axes, deviation).contrast() == 1
+    assert LatentMap(codes, axes, np.zeros((2, 2))).contrast() == 1
+    assert LatentMap(codes, axes, np.eye(2)[::-1]).contrast() == np.inf
 
 
 def test_equal_codes_have_surroundings_too() -> None:

@@ -266,3 +266,7 @@ def test_codes_of_random_encoders_have_a_density() -> None:
     assert Encoding(mean, spread).log_prob(z[0]).shape == (3,)
     with pytest.raises(ValueError, match="without a density"):
         Encoding(mean).log_prob(z)
+    with pytest.raises(ValueError, match="without a density"):
+        Encoding(mean, 0 * spread).log_prob(z)
+    with pytest.raises(ValueError, match=r"\(3, 1\) are not"):
+        Encoding(mean, spread).log_prob(z[0, :, :1])

@@ -202,26 +202,48 @@ def test_a_fit_keeps_the_prior_of_an_autoencoder_and_takes_the_decoder_of_a_vae(
 def test_images_without_labels_are_enough(run: Any, tmp_path: Path, capsys: Any) -> None:
     x = load("digits").train[0].numpy()
     np.savez(tmp_path / "mine.npz", X=x[:150])
-    np.savez(tmp_path / "other.npz", X=x[150:200, :, ::-1])
+    np.savez(tmp_path / "data.npz", X=x[150:200, :, ::-1])  # a name that the section has too
+    (tmp_path / "again").mkdir()
+    np.savez(tmp_path / "again" / "data.npz", X=x)
     np.savez(tmp_path / "small.npz", X=x[:5, :, 1:])
     out = tmp_path / "run"
     few = ("--epochs", 2, "--model-options.hidden", "[16]")
     assert run("train", "--data", tmp_path / "mine.npz", *few, "--output", out) == 0
     assert PosteriorOptions(out).open("cpu")[1].model == "mlp_autoencoder"
     assert {"reconstructions.png", "latent_map.png"} <= {path.name for path in out.iterdir()}
-    ood = ("evaluate", "--posterior", out, "--task", "ood")
-    assert run(*ood, "--ood", tmp_path / "other.npz", "--data", tmp_path / "other.npz") == 0
-    assert set(section(out, "ood")["other"]) >= {"auroc_nll", "auroc_mean_pixel"}
+    assert run("fit", "--checkpoint", out / "model.safetensors") == 0
+    ood, other = ("evaluate", "--posterior", out, "--task", "ood", "--samples", 5), ("--ood", tmp_path / "data.npz")
+    assert run(*ood, *other) == 0
+    assert set(section(out, "ood")["data.npz"]) >= {"auroc_nll", "auroc_mean_pixel", "auroc_latent_deviation"}
     capsys.readouterr()
+    twice = f"{tmp_path / 'data.npz'},{tmp_path / 'again' / 'data.npz'}"
     for words, said in (
         (ood, "--ood file.npz"),
         ((*ood, "--ood", tmp_path / "small.npz"), "(1, 7, 8)"),
-        ((*ood, "--ood", tmp_path / "other.npz", "--samples", 0), "--samples is 0"),
-        ((*ood, "--ood", tmp_path / "other.npz", "--via", "linearised"), "--via linearised"),
+        ((*ood, "--ood", twice), "one name"),
+        ((*ood, *other, "--samples", 0), "--samples is 0"),
+        ((*ood, *other, "--via", "linearised"), "--via linearised"),
+        ((*ood, *other, "--data", tmp_path / "small.npz"), "(1, 7, 8)"),
+        (("predict", "--posterior", out, "--inputs", tmp_path / "small.npz"), "(1, 7, 8)"),
         (("train", "--data", tmp_path / "mine.npz", "--model", "lenet"), "no y"),
     ):
         assert run(*words) == 2
         assert said in capsys.readouterr().err
+
+
+def test_vectors_of_a_file_are_standardised_as_those_of_the_training(run: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = 100 + 10 * rng.normal(size=(300, 2)) @ rng.normal(size=(2, 5))
+    np.savez(tmp_path / "mine.npz", X=x[:200])
+    np.savez(tmp_path / "new.npz", X=x[200:])
+    out = tmp_path / "run"
+    few = ("--epochs", 30, "--lr", 0.01, "--model-options.hidden", "[16]")
+    assert run("train", "--data", tmp_path / "mine.npz", *few, "--output", out) == 0
+    assert run("evaluate", "--posterior", out, "--task", "ood", "--ood", tmp_path / "new.npz") == 0
+    assert abs(section(out, "ood")["new.npz"]["auroc_nll"] - 0.5) < 0.2, "they are of one kind"
+    assert run("evaluate", "--posterior", out, "--data", tmp_path / "new.npz") == 0
+    rmse = json.loads((out / "evaluation.json").read_text())["MAP"]["rmse"]
+    assert 0 < rmse < 0.5 * x.std(), "in the units of the file"
 
 
 # ---- evaluate -----------------------------------------------------------------------------------------------------

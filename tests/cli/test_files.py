@@ -315,7 +315,7 @@ def test_targets_of_the_other_kind_are_refused(
     run: Any, request: Any, tmp_path: Path, folder: str, y: np.ndarray, parts: tuple[str, ...], capsys: Any
 ) -> None:
     posterior = request.getfixturevalue(folder) / "posterior.safetensors"
-    np.savez(tmp_path / "other.npz", X=np.zeros((9, 3)), y=y)
+    np.savez(tmp_path / "other.npz", X=np.zeros((9, *((3,) if folder == "regressor" else (1, 8, 8)))), y=y)
     assert run("evaluate", "--posterior", posterior, "--data", tmp_path / "other.npz") == 2
     err = capsys.readouterr().err
     assert all(part in err for part in ("other.npz", *parts)), err

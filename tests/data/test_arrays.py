@@ -68,6 +68,9 @@ def test_byte_images_are_scaled_and_other_inputs_are_not(tmp_path: Path) -> None
 def test_targets_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None:
     path = save(tmp_path, X=X)
     assert read_arrays(path, targets=False)[1].shape == (50, 0)
+    unused = save(tmp_path, X=X, y=np.array(["a"] * 50))
+    assert read_arrays(unused, targets=False)[1].shape == (50, 0)
+    path = save(tmp_path, X=X)
     with pytest.raises(ValueError, match=says("'y'", "'X'")):
         read_arrays(path)
 
@@ -76,7 +79,8 @@ def test_targets_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> Non
     ("arrays", "words"),
     [
         ({"x": X, "y": LABELS}, ["'X'", "'x'", "'y'"]),
-        ({"X": X, "y_test": LABELS}, ["'X_test'"]),
+        ({"X": X, "Y": LABELS}, ["'Y'", "no 'y'"]),
+        ({"X": X, "X_test": X, "y_test": LABELS}, ["'y_test'", "no 'y'"]),
         ({"X": X, "y": LABELS[:-1]}, ["50 rows", "49"]),
         ({"X": X[:0], "y": LABELS[:0]}, ["0 rows"]),
         ({"X": with_nan(X), "y": LABELS}, ["X", "nan", "(7, 1)"]),

@@ -268,9 +268,10 @@ def test_what_was_asked_for_may_not_change_in_a_resume(tmp_path: Path) -> None:
     run(OnlineLaplace(autoencoder(), GAUSSIAN, 1.0, temperature=0.01), folder=tmp_path, schedule="constant")
     others = {
         "temperature=": OnlineLaplace(autoencoder(), GAUSSIAN, 1.0, temperature=1.0),
-        "likelihood=": OnlineLaplace(autoencoder(), osc.likelihoods.Gaussian(0.4), 1.0, temperature=0.01),
-        "prior=": OnlineLaplace(autoencoder(), GAUSSIAN, 2.0, temperature=0.01),
+        "likelihood=": OnlineLaplace(autoencoder(), osc.likelihoods.Gaussian(0.50001), 1.0, temperature=0.01),
+        "prior=": OnlineLaplace(autoencoder(), GAUSSIAN, 1.0001, temperature=0.01),
         "settings=": OnlineLaplace(autoencoder(), GAUSSIAN, 1.0, OnlineUpdates(every=2), temperature=0.01),
+        "learn=": OnlineLaplace(autoencoder(), GAUSSIAN, 1.0, temperature=0.01, learn="noise"),
     }
     for words, method in others.items():
         with pytest.raises(ValueError, match=f"was trained with {words}"):

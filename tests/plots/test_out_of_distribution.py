@@ -97,6 +97,27 @@ def test_latent_maps_draw_each_class_where_its_codes_are() -> None:
     assert len({line.get_color() for line in lines}) == 3
 
 
+def test_latent_maps_need_no_names_and_no_classes() -> None:
+    one = latent(1.0)
+    numbered = plots.latent_map({"one": one}, torch.from_numpy(LABELS))
+    assert [line.get_label() for line in numbered.axes[0].lines] == ["0", "1", "2"]
+    plain = plots.latent_map({"one": one})
+    np.testing.assert_array_equal(plain.axes[0].lines[0].get_xydata(), one.codes)
+    assert not plain.legends
+
+
+def test_tensors_are_drawn_as_arrays_are() -> None:
+    images = torch.rand(2, 1, 4, 4)
+    assert plots.image_grid({"row": images.requires_grad_()}, "some").axes
+    assert plots.reconstructions(images, {"net": (images, images)}).axes
+    assert plots.imputations(images, torch.ones(1, 4, 4).bool(), torch.rand(3, 2, 1, 4, 4), "some").axes
+    scores = {"nll": torch.rand(5)}
+    assert plots.score_histograms(scores, {"nll": {"noise": torch.rand(5)}}).axes
+    rates = torch.linspace(0, 1, 3)
+    assert plots.roc_curves({"noise": {"nll": (rates, rates)}}, {"noise": {"nll": (0.5, 0.1)}}).axes
+    assert plots.accuracy_against_labels((1, 2), {"net": (torch.rand(2), torch.rand(2))}, "some").axes
+
+
 def test_reconstructions_stand_under_their_inputs_in_one_scale() -> None:
     deviation = {"a": np.full_like(IMAGES, 0.1), "b": np.full_like(IMAGES, 0.4)}
     figure = plots.reconstructions(IMAGES, {n: (0.5 * IMAGES, d) for n, d in deviation.items()}, ("x", "y", "z"))

@@ -240,7 +240,7 @@ def nan_at(x: Tensor, row: int) -> Tensor:
     [
         ({"r": osc.posteriors.Point(scaling(1.0), NOISE)}, TypeError, ("Point", "Representation(q)")),
         ({"x": torch.ones(7, *SHAPE, dtype=torch.long)}, TypeError, ("torch.int64", "float()")),
-        ({"observed": HALF.long()}, TypeError, ("torch.int64", "bool()")),
+        ({"observed": HALF.long()}, TypeError, ("torch.int64", "dtype=torch.bool")),
         ({"observed": HALF[:, :, :3]}, ValueError, ("(1, 4, 3)", "(7, 1, 4, 4)")),
         ({"x": images()[:0]}, ValueError, ("at least one image",)),
         ({"observed": torch.ones(SHAPE, dtype=torch.bool)}, ValueError, ("hides no pixel",)),

@@ -9,7 +9,14 @@ from torch import Tensor, nn
 import osculate as osc
 from osculate.autoencoders import ELBO, VAE, Autoencoder, Representation
 from osculate.tasks import semi_supervised as module_function
-from osculate.tasks.semi_supervised import SemiSupervisedRecord, _best, _splits, _votes, nearest_codes, semi_supervised
+from osculate.tasks.semi_supervised import (
+    SemiSupervisedRecord,
+    _best,
+    _splits,
+    _votes,
+    neighbour_probabilities,
+    semi_supervised,
+)
 from tests.errors import says
 
 NOISE = osc.likelihoods.Gaussian(0.3)
@@ -54,14 +61,19 @@ def test_votes_are_those_of_scikit_learn(k: int, size: int) -> None:
 def test_new_images_have_the_classes_of_their_neighbours() -> None:
     few = torch.tensor([0, 1, 30, 31, 60])  # of classes 0, 0, 1, 1 and 2
     x, y, new = POOL[0][few], POOL[1][few], TEST[0]
-    found = nearest_codes(identity(), x, y, new, neighbours=3)
+    found = neighbour_probabilities(identity(), x, y, new, neighbours=3)
     expected = KNeighborsClassifier(3).fit(x.numpy(), y.numpy()).predict_proba(new.numpy())
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
-    shares = nearest_codes(drawn(), x, y, new, samples=4)
+    shares = neighbour_probabilities(drawn(), x, y, new, samples=4)
     assert torch.equal(shares * 4, (shares * 4).round())
     torch.testing.assert_close(shares.sum(1), torch.ones(60))
-    with pytest.raises(ValueError, match="6 neighbours"):
-        nearest_codes(identity(), x, y, new, neighbours=6)
+    for wrong in (y - 1, y[:, None], y[:2]):
+        with pytest.raises(ValueError, match="do not fit: give"):
+            neighbour_probabilities(identity(), x, wrong, new)
+    with pytest.raises(TypeError, match="torch.uint8"):
+        neighbour_probabilities(identity(), x, y, new.byte())
+    with pytest.raises(ValueError, match="no 6 neighbours"):
+        neighbour_probabilities(identity(), x, y, new, neighbours=6)
 
 
 def test_pooled_votes_are_those_of_k_times_s_codes_of_any_network() -> None:
