@@ -1,4 +1,4 @@
-"""Figure 8 of [miani2022]: the plane of codes by five posteriors, post-hoc and online."""
+"""Figure 8 of [miani2022]: the plane of codes by the posteriors of Table 2, post-hoc and online."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def draw(record: Record) -> Any:
 
 REPRODUCTION = Reproduction(
     "lae-figure8",
-    "The plane of codes by five posteriors",
+    "The plane of codes by the posteriors of Table 2",
     "Laplacian Autoencoders [miani2022], Figure 8",
     PRESETS,
     measure,
