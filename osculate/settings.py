@@ -3,11 +3,15 @@
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property
+from hashlib import sha256
 from inspect import isroutine
 from typing import Any
 
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
+
+#: Numbers of a tensor that are held as they are.
+LARGE = 100
 
 
 def differences(one: object, other: object, apart_from: Collection[str] = ()) -> str:
@@ -42,7 +46,8 @@ def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def described(thing: object) -> Any:
-    """An object in plain values, as a file holds them: its class and settings, the numbers of tensors.
+    """An object in plain values, as a file holds them: its class and settings, the numbers of tensors, of large ones a
+    digest.
 
     >>> import osculate as osc
     >>> described({"likelihood": osc.likelihoods.StudentT(4.0, 1.0)})
@@ -50,6 +55,9 @@ def described(thing: object) -> Any:
     """
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
+    if isinstance(thing, Tensor) and thing.numel() > LARGE:
+        content = thing.detach().double().cpu().numpy().tobytes()
+        return f"{tuple(thing.shape)} {sha256(content).hexdigest()[:16]}"
     if hasattr(thing, "tolist"):  # of tensors and arrays
         return thing.tolist()
     if isinstance(thing, Mapping):

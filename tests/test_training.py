@@ -435,6 +435,10 @@ class Own(Gaussian):
         (lambda net: MAP(net, Gaussian(0.5), 1.0), lambda net: MAP(net, Gaussian(0.5), 1.0001)),
         (lambda net: MAP(net, Gaussian(0.5), 1.0), lambda net: MAP(net, Own(0.5), 1.0)),
         (
+            lambda net: MAP(net, Gaussian(0.5), osc.priors.Diagonal(torch.ones(253))),
+            lambda net: MAP(net, Gaussian(0.5), osc.priors.Diagonal(1 + torch.eye(253)[7])),
+        ),
+        (
             lambda net: osc.methods.MarginalLikelihood(net, Gaussian(0.5)),
             lambda net: osc.methods.MarginalLikelihood(net, Gaussian(0.5), temperature=0.1),
         ),
@@ -447,12 +451,12 @@ class Own(Gaussian):
             lambda net: osc.methods.LevenbergMarquardt(net, Gaussian(0.4)),
         ),
     ],
-    ids=["prior", "likelihood", "temperature", "members", "full batch"],
+    ids=["prior", "likelihood", "many precisions", "temperature", "members", "full batch"],
 )
 def test_a_run_resumes_with_what_it_was_begun_with_alone(begun: Any, resumed: Any, tmp_path: Path) -> None:
     def begin(make: Any, **more: Any) -> Any:
         torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+        net = nn.Sequential(nn.Linear(2, 63), nn.Tanh(), nn.Linear(63, 1))
         x = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
         return train(make(net), (x, x[:, :1]), epochs=2, folder=tmp_path, progress=False, **more)
 

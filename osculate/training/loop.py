@@ -3,6 +3,7 @@
 import csv
 import logging
 import os
+import textwrap
 import time
 import warnings
 from collections.abc import Iterator
@@ -140,10 +141,10 @@ class Loop(pl.LightningModule):
         here = {**asdict(self.settings), **described(self.method.choices()), "num_data": self.epochs.num_data}
         for name in {**here, **found}:
             if name not in free and here.get(name) != found.get(name):
+                theirs, mine = (textwrap.shorten(repr(each.get(name)), 200) for each in (found, here))
                 raise ValueError(
-                    f"the checkpoint in {self.folder} was trained with {name}={found.get(name)!r}, not "
-                    f"{here.get(name)!r}: a resumed run must end where the uninterrupted one would. Use the same "
-                    "value, or another folder."
+                    f"the checkpoint in {self.folder} was trained with {name}={theirs}, not {mine}: a resumed run must "
+                    "end where the uninterrupted one would. Use the same value, or another folder."
                 )
 
     def _require_same_parameters(self, saved: dict[str, Tensor]) -> None:
