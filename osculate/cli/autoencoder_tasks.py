@@ -94,17 +94,34 @@ def foreign_scores(record: OODRecord, name: str) -> dict[str, float]:
 
 
 def imputed(q: Posterior, dataset: Dataset, classifier: Path | None, how: Setting) -> Rows:
-    """Fill in the upper half of the test images, and let a classifier judge them."""
-    _require_labels(dataset, "imputation lets a classifier judge the images")
-    judge = read_classifier(classifier, dataset) if classifier else trained_classifier(dataset, how.progress)
+    """Fill in the upper half of the test images, and let a classifier judge them where there are labels."""
+    if len(dataset.input_shape) < 2:
+        raise ValueError(
+            f"imputation hides the upper half of images, and the inputs of {dataset.name!r} are {dataset.input_shape}: "
+            "use images, or in Python osc.tasks.imputation with a mask of your own."
+        )
+    judge = _judge(dataset, classifier, how.progress)
     record = impute(represented(q), dataset, judge, how)
     draw_imputations(record, dataset, how.folder / "imputations.png")
     caption = f"{dataset.name}: {len(dataset.test[0]):,} test images whose upper half was hidden and filled in"
-    whole = calibration(judge, dataset.test).metrics()
-    return caption, {"filled in": imputation_scores(record), "the images themselves": whole}
+    rows = {"filled in": imputation_scores(record)}
+    if judge is not None:
+        rows["the images themselves"] = calibration(judge, dataset.test).metrics()
+    return caption, rows
 
 
-def impute(r: Representation, dataset: Dataset, judge: Point, how: Setting) -> ImputationRecord:
+def _judge(dataset: Dataset, classifier: Path | None, progress: bool) -> Point | None:
+    """The classifier of a folder, else one that is trained on the labels; None where there are none."""
+    if dataset.classes is not None:
+        return read_classifier(classifier, dataset) if classifier else trained_classifier(dataset, progress)
+    if classifier is not None:
+        raise ValueError(
+            f"--classifier {str(classifier)!r}: {dataset.name!r} has no classes to judge by: leave it out."
+        )
+    return None
+
+
+def impute(r: Representation, dataset: Dataset, judge: Point | None, how: Setting) -> ImputationRecord:
     """The test images with their upper half filled in."""
     x, y = dataset.test
     return imputation(
@@ -113,15 +130,17 @@ def impute(r: Representation, dataset: Dataset, judge: Point, how: Setting) -> I
         lower_half(x.shape[1:]),
         draws=how.samples or 10,
         classifier=judge,
-        targets=y,
+        targets=None if judge is None else y,
         generator=how.generator,
         progress=how.progress,
     )
 
 
 def imputation_scores(record: ImputationRecord) -> dict[str, float]:
-    """What the record says, and the standard error of the accuracy."""
+    """What the record says, and the standard error of the accuracy where there is one."""
     scores = record.metrics()
+    if "accuracy" not in scores:
+        return scores
     images = record.images.shape[1]
     return {**scores, "accuracy_error": sqrt(scores["accuracy"] * (1 - scores["accuracy"]) / images)}
 

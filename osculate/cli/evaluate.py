@@ -6,6 +6,7 @@ Prints one table. Of calibration it is written as JSON to --output (evaluation.j
 for autoencoders as a section of metrics.json beside the posterior, or to --output, with figures beside it.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from osculate.posteriors import Point, Posterior
 from osculate.registry import lookup
 from osculate.tasks import calibration, ood
 
+#: How many times larger inputs of another kind may be without a warning.
+LARGER = 10
 #: What can be evaluated; all but the first are for autoencoders alone, ood for others too.
 TASKS: Mapping[str, Callable[..., Any]] = {
     "calibration": calibration,
@@ -42,7 +45,8 @@ class EvaluateOptions:
 
     Args:
         task: one of {tasks}. For autoencoders ood scores data of another kind, imputation fills in the upper half of
-            images and lets a classifier judge them, semi_supervised sorts images by their codes, with few labels.
+            images and lets a classifier judge them where there are labels, semi_supervised sorts images by their codes,
+            with few labels.
         ood: data of another kind to tell apart, with commas between: .npz files with X and, where the data are one of
             {partners}, names (an unknown one lists the known) or all.
         labels: for semi_supervised, numbers of labelled images of each class, with commas between.
@@ -173,15 +177,29 @@ def _partners(dataset: Dataset, wanted: str | None, card: Card) -> dict[str, Ten
     found = {Path(file).name: card.inputs(read_arrays(file, targets=False)[0], file) for file in files}
     if len(found) < len(files):
         raise ValueError(f"--ood {wanted}: two files have one name, by which their scores are told apart: rename one.")
+    for name, x in found.items():
+        _warn_of_scale(name, x, dataset)
     names = [word for word in words if word not in files]
     return found | _known_partners(dataset, names) if names else found
 
 
+def _warn_of_scale(name: str, x: Tensor, dataset: Dataset) -> None:
+    """Warn of inputs that are far larger than those of the data set, as whole numbers to 255 are beside shares."""
+    theirs, ours = float(x.abs().max()), float(dataset.test[0].abs().max())
+    if theirs > LARGER * ours:
+        warnings.warn(
+            f"the inputs in {name!r} reach {theirs:.3g}, those of {dataset.name!r} {ours:.3g}: where only the scale "
+            "differs, any score tells them apart. Bring them to one scale (uint8 images are divided by 255).",
+            stacklevel=2,
+        )
+
+
 def _known_partners(dataset: Dataset, names: list[str]) -> dict[str, Tensor]:
     if dataset.name not in PARTNERS:
+        typed = "" if names == ["all"] else f"--ood {', '.join(map(repr, names))}: "
         raise ValueError(
-            f"--ood {', '.join(map(repr, names))}: no data of another kind are known for {dataset.name!r}, only for "
-            f"{', '.join(PARTNERS)}. Pass your own with --ood file.npz, which holds X."
+            f"{typed}no data of another kind are known for {dataset.name!r}, only for {', '.join(PARTNERS)}. Pass your "
+            "own with --ood file.npz, which holds X."
         )
     known = out_of_distribution(dataset)
     if "all" in names:

@@ -1,6 +1,7 @@
 """The methods of ``osculate train --method``: what each makes, and the network that it trains where none is named."""
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +138,14 @@ def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, pro
         return Dropout(q.model, card.likelihood)
     assert isinstance(q, Gaussian)
     q = q.replace(likelihood=card.likelihood)
-    if not card.reconstructs or how.temperature is not None or not len(dataset.validation[0]):
+    if not card.reconstructs or how.temperature is not None:
+        return q
+    if not len(dataset.validation[0]):
+        warnings.warn(
+            f"no data are held out to choose the temperature, which stays {float(q.temperature):.3g}: give more data, "
+            "--validation-size or --temperature.",
+            stacklevel=2,
+        )
         return q
     return LaplacianAutoencoder.tuned(q, dataset.validation[0].to(q.network.device), progress=progress).posterior
 

@@ -73,7 +73,10 @@ class DataOptions:
         }
         if self.data.endswith(".npz"):
             if not Path(self.data).is_file():
-                raise FileNotFoundError(f"there is no file {self.data!r}: write arrays X and y with numpy.savez.")
+                raise FileNotFoundError(
+                    f"there is no file {self.data!r}, seen from {str(Path.cwd())!r}: name it with --data; it holds "
+                    "arrays X and y, written with numpy.savez."
+                )
             return from_arrays(self.data, **sizes)
         return load(
             self.data, folder=self.data_folder, split=self.split or 0, splits=self.splits or "standard", **sizes

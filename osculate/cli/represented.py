@@ -157,13 +157,12 @@ def draw_imputations(record: ImputationRecord, dataset: Dataset, path: Path, col
 
     x, y = dataset.test
     some = picked(x, y, columns)
-    assert record.predicted is not None
     figure = plots.imputations(
         x[some].numpy(),
         record.observed[some].numpy(),
         record.images[:, some].cpu().numpy(),
         "The upper half was hidden: what might it have been?",
-        record.predicted[:, some].numpy(),
+        None if record.predicted is None else record.predicted[:, some].numpy(),
         classes=dataset.classes,
     )
     return plots.save(figure, path)

@@ -46,7 +46,8 @@ class TrainOptions:
         model_options: keyword arguments of the network, as in --model-options.width 32.
         prior: precision of the Gaussian prior on the weights.
         noise: for real-valued targets, standard deviation of the noise in units of the standardised targets; by
-            default 0.3 while training (of autoencoders 0.2, in units of the inputs), and the error on the validation
+            default 0.3 while training (of autoencoders 0.2, in units of the inputs, which of
+            vectors are standardised), and the error on the validation
             part after it.
         resume: go on from last.ckpt in the output folder.
     """
@@ -92,7 +93,8 @@ def run(data: DataOptions, options: TrainOptions, how: MethodOptions, settings: 
     seconds = round(time.perf_counter() - started, 2)
     summary = {**scores, **facts, "seconds": seconds, "versions": versions()}
     write_section(folder / "metrics.json", "train", summary, fresh=True)
-    print_scores(f"{card.model} on {dataset.name}", scores)
+    units = " (in standardised units)" if card.reconstructs and card.scaling("input") is not None else ""
+    print_scores(f"{card.model} on {dataset.name}{units}", scores)
     if card.reconstructs and len(card.input_shape) == 3:
         draw_autoencoder(represented(q), labelled, folder)
     print(_next(folder, card, saved))

@@ -215,12 +215,19 @@ def test_images_without_labels_are_enough(run: Any, tmp_path: Path, capsys: Any)
     ood, other = ("evaluate", "--posterior", out, "--task", "ood", "--samples", 5), ("--ood", tmp_path / "data.npz")
     assert run(*ood, *other) == 0
     assert set(section(out, "ood")["data.npz"]) >= {"auroc_nll", "auroc_mean_pixel", "auroc_latent_deviation"}
+    assert run("evaluate", "--posterior", out, "--task", "imputation", "--samples", 3) == 0
+    assert set(section(out, "imputation")["filled in"]) == {"mse", "mse_draw"}
+    assert (out / "imputations.png").exists()
+    np.savez(tmp_path / "large.npz", X=(255 * x[:20]).astype(int))
     capsys.readouterr()
+    assert run(*ood, "--ood", tmp_path / "large.npz") == 0
+    assert "reach 255" in capsys.readouterr().err
     twice = f"{tmp_path / 'data.npz'},{tmp_path / 'again' / 'data.npz'}"
     for words, said in (
         (ood, "--ood file.npz"),
         ((*ood, "--ood", tmp_path / "small.npz"), "(1, 7, 8)"),
         ((*ood, "--ood", twice), "one name"),
+        (("evaluate", "--posterior", out, "--task", "imputation", "--classifier", out), "no classes to judge by"),
         ((*ood, *other, "--samples", 0), "--samples is 0"),
         ((*ood, *other, "--via", "linearised"), "--via linearised"),
         ((*ood, *other, "--data", tmp_path / "small.npz"), "(1, 7, 8)"),
@@ -231,7 +238,7 @@ def test_images_without_labels_are_enough(run: Any, tmp_path: Path, capsys: Any)
         assert said in capsys.readouterr().err
 
 
-def test_vectors_of_a_file_are_standardised_as_those_of_the_training(run: Any, tmp_path: Path) -> None:
+def test_vectors_of_a_file_are_standardised_as_those_of_the_training(run: Any, tmp_path: Path, capsys: Any) -> None:
     rng = np.random.default_rng(0)
     x = 100 + 10 * rng.normal(size=(300, 2)) @ rng.normal(size=(2, 5))
     np.savez(tmp_path / "mine.npz", X=x[:200])
@@ -239,6 +246,7 @@ def test_vectors_of_a_file_are_standardised_as_those_of_the_training(run: Any, t
     out = tmp_path / "run"
     few = ("--epochs", 30, "--lr", 0.01, "--model-options.hidden", "[16]")
     assert run("train", "--data", tmp_path / "mine.npz", *few, "--output", out) == 0
+    assert "standardised units" in " ".join(capsys.readouterr().out.split())
     assert run("evaluate", "--posterior", out, "--task", "ood", "--ood", tmp_path / "new.npz") == 0
     assert abs(section(out, "ood")["new.npz"]["auroc_nll"] - 0.5) < 0.2, "they are of one kind"
     assert run("evaluate", "--posterior", out, "--data", tmp_path / "new.npz") == 0
@@ -303,9 +311,9 @@ def test_an_autoencoder_is_no_classifier_for_imputation(run: Any, online: Path, 
 def test_tasks_that_need_labels_say_so(run: Any, arrays: Path, tmp_path: Path, capsys: Any) -> None:
     words = ("--model", "mlp_autoencoder", "--model-options.hidden", "[4]", "--epochs", 1, "--output", tmp_path)
     assert run("train", "--data", arrays, *words) == 0
-    for task in ("imputation", "semi_supervised"):
+    for task, said in {"imputation": "upper half of images", "semi_supervised": "has no classes"}.items():
         assert run("evaluate", "--posterior", tmp_path, "--task", task) == 2
-        assert "has no classes" in capsys.readouterr().err
+        assert said in capsys.readouterr().err
 
 
 # ---- demo --lae ---------------------------------------------------------------------------------------------------
