@@ -1,5 +1,7 @@
 """An encoder and a decoder as one network, of which either half can be called."""
 
+from collections.abc import Iterable
+
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
@@ -103,6 +105,13 @@ class Autoencoder(nn.Module):
             self.latent = first.in_features
         return self.latent
 
+    def require_curvature(self, names: Iterable[str]) -> None:
+        """Refuse a posterior over parameters that f_θ does not depend on: here there are none.
+
+        Args:
+            names: of the parameters that the posterior is over.
+        """
+
     def centre(self, z: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
         """The mean of the code, from what the encoder gives."""
         return z
@@ -155,6 +164,18 @@ class VAE(Autoencoder):
             )
         self.latent = z.shape[1] // 2
         return z
+
+    def require_curvature(self, names: Iterable[str]) -> None:
+        """Refuse one over the encoder: the curvature of f_θ(x) = d(μ(x)) knows nothing of log σ²(x).
+
+        Raises:
+            ValueError: it is one.
+        """
+        if any(name.startswith("encoder.") for name in names):
+            raise ValueError(
+                "the weights behind the log variances of a VAE's code have no curvature. Fit its decoder alone: "
+                "osc.laplace(model, likelihood, (x, x), subset=['decoder'])."
+            )
 
     def centre(self, z: Float[Tensor, "N twoK"]) -> Float[Tensor, "N K"]:
         """μ."""

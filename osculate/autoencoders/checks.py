@@ -1,12 +1,9 @@
 """What is no image and no number of draws, refused in words."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from osculate.autoencoders.autoencoder import VAE
 
 #: Of what at least one is needed, by the name of the argument.
 SOME = {
@@ -45,23 +42,6 @@ def require_floats(x: Any) -> None:
         raise TypeError(
             f"the inputs are of {x.dtype}, and networks take floating values: pass x.float(), divided by 255 where the "
             "network was trained on values up to 1."
-        )
-
-
-def require_decoder_only(model: Any, names: Iterable[str]) -> None:
-    """Refuse a posterior over the encoder of a VAE: the curvature of f_θ(x) = d(μ(x)) knows nothing of log σ²(x).
-
-    Args:
-        model: a network.
-        names: of the parameters that the posterior is over.
-
-    Raises:
-        ValueError: it is one.
-    """
-    if isinstance(model, VAE) and any(name.startswith("encoder.") for name in names):
-        raise ValueError(
-            "the weights behind the log variances of a VAE's code have no curvature. Fit its decoder alone: "
-            "osc.laplace(model, likelihood, (x, x), subset=['decoder'])."
         )
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import Autoencoder
-from osculate.autoencoders.checks import require_decoder_only, require_inputs
+from osculate.autoencoders.checks import require_inputs
 from osculate.autoencoders.drawn import at_once
 from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood
@@ -76,7 +76,7 @@ class LaplacianAutoencoder(Representation):
 
         Cost: one curvature fit, and :meth:`tuned`.
         """
-        require_decoder_only(model, (name for name, _ in model.named_parameters()))
+        model.require_curvature(name for name, _ in model.named_parameters())
         if not isinstance(x, Tensor):
             raise TypeError(f"the inputs are a {type(x).__name__}: pass x alone, which is its own target.")
         if validation is None and options:
@@ -149,22 +149,25 @@ class LaplacianAutoencoder(Representation):
 
 
 def _warn_of_ends(chosen: float, tried: Sequence[float]) -> None:
-    if len(tried) > 1 and chosen in (tried[0], tried[-1]):
-        least, why = (
-            chosen == tried[0],
-            "the network reconstructs them worse than the noise scale of its likelihood says",
+    if len(tried) < 2 or chosen not in (tried[0], tried[-1]):
+        return
+    if chosen == tried[0]:
+        which, end = "least", "lowest"
+        why = (
+            "Directions that the data say nothing of keep the variance of the prior: a larger prior precision narrows "
+            "them."
         )
-        warnings.warn(
-            f"on these held-out data the {'least' if least else 'most'} uncertainty is best: the temperature is "
-            f"{chosen:.1g}, the {'lowest' if least else 'highest'} of those that were tried. "
-            + (
-                "Directions that the data say nothing of keep the variance of the prior: a larger prior precision "
-                "narrows them."
-                if least
-                else f"Mostly {why}: give it the noise of the residuals, as post_hoc does."
-            ),
-            stacklevel=3,
+    else:
+        which, end = "most", "highest"
+        why = (
+            "Mostly the network reconstructs them worse than the noise scale of its likelihood says: give it the noise "
+            "of the residuals, as post_hoc does."
         )
+    warnings.warn(
+        f"on these held-out data the {which} uncertainty is best: the temperature is {chosen:.1g}, the {end} of those "
+        f"that were tried. {why}",
+        stacklevel=3,
+    )
 
 
 def _score(q: Gaussian, x: Tensor, samples: int) -> Float[Tensor, " M"]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
-from osculate.autoencoders.checks import require_decoder_only, require_inputs, require_some
+from osculate.autoencoders.checks import require_inputs, require_some
 from osculate.autoencoders.code_prior import CodePrior
 from osculate.autoencoders.drawn import Encoding, Reconstruction, noisy
 from osculate.autoencoders.linearised import linear_encoding, linear_reconstruction, marginal_reconstruction
@@ -55,7 +55,7 @@ class Representation:
                 f"{type(model).__name__}: build the network as Autoencoder(encoder, decoder)."
             )
         if isinstance(self.posterior, Gaussian):
-            require_decoder_only(model, self.posterior.network.space.names)
+            model.require_curvature(self.posterior.network.space.names)
         self.model: Autoencoder = model
         self._prior = CodePrior(self.posterior, model, codes)
 

@@ -168,11 +168,13 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
 
 
 def _require_fitting(dataset: Dataset, card: Card) -> None:
-    here = (tuple(dataset.input_shape), dataset.outputs, dataset.classes is None)
-    there = (card.input_shape, card.outputs, card.classes is None)
-    words = ("inputs of shape {}", "{} outputs", "regression: {}")
-    compared = 1 if card.reconstructs else len(words)  # labels of images are nothing to an autoencoder
-    for mine, theirs, text in list(zip(here, there, words, strict=True))[:compared]:
+    facts: list[tuple[str, Any, Any]] = [("inputs of shape {}", tuple(dataset.input_shape), card.input_shape)]
+    if not card.reconstructs:  # labels of images are nothing to an autoencoder
+        facts += [
+            ("{} outputs", dataset.outputs, card.outputs),
+            ("regression: {}", dataset.classes is None, card.classes is None),
+        ]
+    for text, mine, theirs in facts:
         if mine != theirs:
             raise ValueError(
                 f"the network was trained for {text.format(theirs)}, {dataset.name!r} has {text.format(mine)}: "
