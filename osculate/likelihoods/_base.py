@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import ClassVar
 
@@ -190,11 +191,18 @@ class Likelihood(ABC):
         The default multiplies :meth:`local_root` with random signs; likelihoods that can be sampled use the scores of
         sampled labels, which need no root.
         """
-
-        def signs(shape: Sequence[int]) -> Tensor:
-            return torch.randint(2, tuple(shape), generator=generator, device=drawn_on(f, generator)) * 2 - 1
-
+        signs = partial(random_signs, f, generator)
         return self.combined_columns(f, y, samples, signs) / samples**0.5
+
+    def signed_root(
+        self, f: Float[Tensor, "N *C"], y: Tensor, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "N *C"]:
+        r"""One random column s with E s sᵀ = Λ_n, differentiable in f: a root of Λ times random signs.
+
+        Through it the change of Λ with f enters the gradient of what is made of it. For a likelihood that writes
+        :meth:`log_prob` alone, Λ comes by automatic differentiation at a copy of f, and counts as constant.
+        """
+        return self.combined_columns(f, y, 1, partial(random_signs, f, generator))[0]
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> Distribution:
         """The torch distribution p(y|f), with the shape of the targets as its batch shape."""
@@ -290,6 +298,12 @@ def averaged(parts: Iterable[Tensor]) -> Float[Tensor, "*M"]:
         total, count = each if total is None else total.add_(each), count + len(part)
     assert total is not None
     return total.div_(count)
+
+
+def random_signs(f: Tensor, generator: torch.Generator | None, shape: Sequence[int]) -> Float[Tensor, "..."]:
+    """Independent signs ±1, of the type and on the device of f."""
+    drawn = torch.randint(2, tuple(shape), generator=generator, device=drawn_on(f, generator))
+    return (2 * drawn - 1).to(f)
 
 
 def drawn_on(f: Tensor, generator: torch.Generator | None) -> torch.device:

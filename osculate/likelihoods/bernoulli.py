@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli as BernoulliDistribution
 from torch.nn.functional import logsigmoid
 
-from osculate.likelihoods._base import Link, averaged, drawn_on
+from osculate.likelihoods._base import Link, averaged, drawn_on, random_signs
 from osculate.likelihoods._elementwise import Elementwise
 
 
@@ -54,6 +54,11 @@ class Bernoulli(Elementwise):
         p = torch.sigmoid(f).expand(samples, *f.shape)
         drawn = torch.bernoulli(p.to(drawn_on(f, generator)), generator=generator)
         return (drawn.to(f.device) - p) / samples**0.5
+
+    def signed_root(
+        self, f: Float[Tensor, "N *C"], y: Tensor, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "N *C"]:
+        return (0.5 * (logsigmoid(f) + logsigmoid(-f))).exp() * random_signs(f, generator, f.shape)
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> BernoulliDistribution:
         return BernoulliDistribution(logits=f)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Categorical as CategoricalDistribution
 
-from osculate.likelihoods._base import Likelihood, Link, averaged, drawn_on
+from osculate.likelihoods._base import Likelihood, Link, averaged, drawn_on, random_signs
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +154,14 @@ class Categorical(Likelihood):
         drawn = torch.searchsorted(steps, uniform.to(steps) * steps[..., -1:], right=True)
         labels = drawn.clamp_(max=p.shape[-1] - 1).movedim(-1, 0).unsqueeze(-1)
         return self.merge(self._kept(y, _one_hot_minus(p.expand(samples, *p.shape), labels)), f.shape) / samples**0.5
+
+    def signed_root(
+        self, f: Float[Tensor, "N *C"], y: Tensor, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "N *C"]:
+        """√p ∘ ε − p (√p · ε), with roots by half the logarithms: a probability of zero has a derivative."""
+        logs = self.split(f).log_softmax(-1)
+        root = (0.5 * logs).exp() * random_signs(f, generator, logs.shape)
+        return self.merge(self._kept(y, root - logs.exp() * root.sum(-1, keepdim=True)), f.shape)
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> CategoricalDistribution:
         return CategoricalDistribution(logits=self._classes_last(f))

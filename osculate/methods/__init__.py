@@ -2,6 +2,7 @@
 
 from osculate.methods.dropout import MCDropout as MCDropout
 from osculate.methods.ensemble import DeepEnsemble as DeepEnsemble
+from osculate.methods.ivon import IVON as IVON, NaturalSteps as NaturalSteps
 from osculate.methods.laplace import laplace as laplace
 from osculate.methods.levenberg_marquardt import LevenbergMarquardt as LevenbergMarquardt
 from osculate.methods.map import MAP as MAP
@@ -9,7 +10,11 @@ from osculate.methods.marginal_likelihood import (
     EvidenceUpdates as EvidenceUpdates,
     MarginalLikelihood as MarginalLikelihood,
 )
+from osculate.methods.mean_field_vi import MeanFieldVI as MeanFieldVI
 from osculate.methods.online_laplace import OnlineLaplace as OnlineLaplace
 from osculate.methods.online_updates import OnlineUpdates as OnlineUpdates
 from osculate.methods.subnetwork import Subnetwork as Subnetwork
 from osculate.methods.swag import SWAG as SWAG
+from osculate.methods.variational_laplace import VariationalLaplace as VariationalLaplace
+from osculate.methods.variational_updates import VariationalUpdates as VariationalUpdates
+from osculate.methods.vogn import VOGN as VOGN

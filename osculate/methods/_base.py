@@ -1,11 +1,12 @@
 """What every trained method offers to ``osculate.train``."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
@@ -47,6 +48,17 @@ class Method(nn.Module, ABC):
         f = call(self.model, x)
         self.likelihood.check(f, y)
         return self.likelihood.log_prob(f, y)
+
+    def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
+        """The optimiser of its training: by default that of the settings, over everything that requires a gradient.
+
+        A group may have a "multiplier" of the learning rate.
+
+        Args:
+            make: makes that of the settings, of parameters or groups of them and a learning rate.
+            lr: the learning rate.
+        """
+        return make([parameter for parameter in self.parameters() if parameter.requires_grad], lr)
 
     def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Make buffers whose shape follows from the data, before a checkpoint is read; by default nothing.

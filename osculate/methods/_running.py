@@ -1,7 +1,7 @@
 """The curvature of one datum as a running average over batches, kept apart from N, noise, and temperature."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,18 +9,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from osculate.curvature.columns import GGN
+from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.observation import Observation
 from osculate.curvature.plan import Plan
 from osculate.curvature.squared import squared_pass
 from osculate.inputs import Inputs, moved, take
 from osculate.likelihoods import Likelihood
+from osculate.methods._fisher import RunningFisher
+from osculate.methods._kept import diagonal_curvature
 from osculate.methods._pass import observe
 from osculate.parameters import Network, has_deterministic_layers, trainable
 from osculate.priors import Prior
 from osculate.structures import Curvature, Diag, PosteriorPrecision, Structure
 from osculate.structures.approx_diag import output_diagonal
-from osculate.structures.blocks import DiagonalBlock
+
+GAUSS_NEWTON = GGN()
 
 
 class Running(nn.Module, ABC):
@@ -34,17 +37,24 @@ class Running(nn.Module, ABC):
         likelihood: p(y|f).
         structure: of the curvature.
         memory: γ.
+        kind: of curvature.
+        names: of the parameters; all that are trained by default.
     """
 
-    weight: Tensor
-
-    def __init__(self, model: nn.Module, likelihood: Likelihood, structure: Structure, memory: float) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        structure: Structure,
+        memory: float,
+        kind: Kind = GAUSS_NEWTON,
+        names: Sequence[str] | None = None,
+    ) -> None:
         super().__init__()
-        self.network = Network(model, trainable(model))
+        self.network = Network(model, trainable(model) if names is None else names)
+        self._kind = kind
         self.copy = self.network.module.eval()  # so that it moves with the rest
         self.structure, self.memory, self._likelihood = structure, memory, likelihood
-        #: 1 − γ^t, the sum of the weights so far.
-        self.register_buffer("weight", torch.zeros((), dtype=torch.double))
         self._start: Observation | None = None
 
     def train(self, mode: bool = True) -> "Running":
@@ -57,7 +67,7 @@ class Running(nn.Module, ABC):
         """Learn from the first batch how the network works on its inputs."""
         if self._start is None:
             batch = moved(take(x, slice(2)), self.network.device), y[:2].to(self.network.device)
-            self._start = observe(self.network, self._likelihood, GGN(), batch, None)
+            self._start = observe(self.network, self._likelihood, self._kind, batch, None)
 
     @property
     def _seen(self) -> Observation:
@@ -82,17 +92,12 @@ class Running(nn.Module, ABC):
         for mine, theirs in zip(self.copy.buffers(), model.buffers(), strict=True):
             mine.copy_(theirs)
 
+    @abstractmethod
     def follow(self, x: Inputs, y: Tensor) -> None:
         """Take the curvature of a batch into the average, at the place of the copy."""
-        self._add(self._batch(x, y), (1 - self.memory) / len(y))
-        self._gained()
 
     def _batch(self, x: Inputs, y: Tensor) -> Observation:
         return replace(self._seen, batch=(moved(x, self.network.device), y.to(self.network.device)))
-
-    def _gained(self) -> None:
-        self.weight.mul_(self.memory).add_(1 - self.memory)
-        self.forget()
 
     def shares(self, model: nn.Module) -> bool:
         """Whether :meth:`along` can follow a model in the mode it is in."""
@@ -107,10 +112,6 @@ class Running(nn.Module, ABC):
             theta: the weights.
         """
         raise NotImplementedError
-
-    @abstractmethod
-    def _add(self, batch: Observation, share: float) -> None:
-        """γ times the state so far and ``share`` times the curvature of a batch."""
 
     @abstractmethod
     def of(self, num_data: int, plan: Plan) -> Curvature:
@@ -132,27 +133,24 @@ class Running(nn.Module, ABC):
 class RunningDiagonal(Running):
     """Of a diagonal: one vector in the order of θ, without a detour over blocks."""
 
-    values: Tensor
-
-    def __init__(self, model: nn.Module, likelihood: Likelihood, structure: Diag, memory: float) -> None:
-        super().__init__(model, likelihood, structure, memory)
-        self._deviation: Tensor | None = None
+    fisher: RunningFisher
 
     def see(self, x: Inputs, y: Tensor) -> None:
         if self._start is None:
             super().see(x, y)
+            assert isinstance(self.structure, Diag)
             if self.structure.by_squares:  # which needs no blocks, and they take 8 bytes an entry
                 self._start = replace(self._seen, plan=replace(self._seen.plan, blocks=()))
             network = self.network
-            values = torch.zeros(network.space.size, dtype=network.state_dtype, device=network.device)
-            self.register_buffer("values", values)
+            self.fisher = RunningFisher(network.space, self.memory, network.state_dtype, network.device)
 
-    def _add(self, batch: Observation, share: float) -> None:
+    def follow(self, x: Inputs, y: Tensor) -> None:
         assert isinstance(self.structure, Diag)
-        self.values.mul_(self.memory).add_(self.structure.diagonal(batch), alpha=share)
+        self.fisher.take(self.structure.diagonal(self._batch(x, y)), len(y))
 
     def shares(self, model: nn.Module) -> bool:
         """One squared backward pass is enough, layers do the same in training and evaluation, precision is full."""
+        assert isinstance(self.structure, Diag)
         full = self.network.dtype == self.network.state_dtype
         return self.structure.by_squares and full and has_deterministic_layers(model)
 
@@ -160,22 +158,16 @@ class RunningDiagonal(Running):
         here = self._batch(*batch)
         diagonal = lambda f: output_diagonal(here, f) / len(here.y)  # noqa: E731
         f, squares = squared_pass(forward, theta, diagonal, ordinary_after=True)
-        average = self.network.space.unflatten(self.values)
+        average = self.fisher.named
         for name, square in squares.items():
             average[name].lerp_(square, 1 - self.memory)
-        self._gained()
+        self.fisher.gained()
         return f
 
     def estimate_from(
         self, theta: Mapping[str, Tensor], noise: Float[Tensor, " P"], factor: float, scale: float, prior: Prior
     ) -> None:
-        r"""Take ĥ = ∇ (θ − μ) / σ² of the coming backward pass into the average, so that it stays positive. [shen2024]
-
-        .. math:: h \leftarrow \gamma h + (1 - \gamma) \hat h
-                  + \tfrac12 (1 - \gamma)^2 \frac{(h - \hat h)^2}{h + \delta / c}
-
-        An unbiased estimate of the curvature of one datum, of any sign. The average that it enters is not: the last
-        term grows with the variance of ĥ, which is large where the gradient is.
+        """Take the gradient of the coming backward pass into the average (:meth:`RunningFisher.take_drawn`).
 
         Args:
             theta: θ, part of the graph.
@@ -184,53 +176,37 @@ class RunningDiagonal(Running):
             scale: of the curvature that the gradient is of, in units of the average.
             prior: with the precisions δ.
         """
-        self.values.div_(float(self.weight))
-        self.weight.fill_(1)
-        self.forget()
-        delta = prior.vector(self.network.space).detach()
-        average, offsets, deltas = (self.network.space.unflatten(each) for each in (self.values, noise, delta))
+        self.fisher.settle()
+        offsets, deltas = (self.network.space.unflatten(each) for each in (noise, self._precisions(prior)))
         for name, tensor in theta.items():
-            hook = partial(self._take_gradient, average[name], offsets[name], deltas[name], factor, scale)
-            tensor.register_hook(hook)
-
-    @torch.no_grad()
-    def _take_gradient(
-        self, h: Tensor, noise: Tensor, delta: Tensor, factor: float, scale: float, gradient: Tensor
-    ) -> None:
-        """That of one parameter tensor, in few passes over it: the precision 1/σ² is c (h + δ/c)."""
-        step, precision = 1 - self.memory, torch.add(delta, h, alpha=factor)
-        miss = torch.addcmul(h, noise.mul_(gradient), precision, value=-1 / scale)
-        h.add_(miss.square().div_(precision), alpha=0.5 * step**2 * factor).add_(miss, alpha=-step)
+            take = partial(self.fisher.take_drawn, name, offsets[name])
+            tensor.register_hook(lambda g, take=take, delta=deltas[name]: take(g, delta, factor, scale))
 
     def of(self, num_data: int, plan: Plan) -> Curvature:
-        empty, values = self._empty(plan), self.values * (num_data / float(self.weight))
-        blocks = []
-        for block in empty.blocks:
-            assert isinstance(block, DiagonalBlock)
-            blocks.append(replace(block, values=values[block.positions]))
-        return replace(empty, blocks=tuple(blocks))
+        return diagonal_curvature(self._empty(plan), self.fisher.average * num_data)
 
     def forget(self) -> None:
-        self._deviation = None
+        self.fisher.forget()
 
-    def _deviations(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
-        if self._deviation is None:
-            delta = prior.vector(self.network.space).detach()
-            self._deviation = torch.add(delta, self.values, alpha=factor / float(self.weight)).rsqrt_()
-        return self._deviation
+    def _precisions(self, prior: Prior) -> Float[Tensor, " P"]:
+        return prior.vector(self.network.space).detach()
 
     def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:
-        return white.mul_(self._deviations(factor, prior))
+        return white.mul_(self.fisher.deviations(factor, self._precisions(prior)))
 
     def variance(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
-        return self._deviations(factor, prior).square()
+        return self.fisher.deviations(factor, self._precisions(prior)).square()
 
 
 class RunningBlocks(Running):
     """Of any structure whose states add."""
 
+    weight: Tensor
+
     def __init__(self, model: nn.Module, likelihood: Likelihood, structure: Structure, memory: float) -> None:
         super().__init__(model, likelihood, structure, memory)
+        #: 1 − γ^t, the sum of the weights so far.
+        self.register_buffer("weight", torch.zeros((), dtype=torch.double))
         self._precision: PosteriorPrecision | None = None
 
     def see(self, x: Inputs, y: Tensor) -> None:
@@ -239,12 +215,14 @@ class RunningBlocks(Running):
             for name, tensor in self._empty(self._seen.plan).tensors().items():
                 self.register_buffer(_buffer(name), tensor)
 
-    def _add(self, batch: Observation, share: float) -> None:
+    def follow(self, x: Inputs, y: Tensor) -> None:
         fresh = self._empty(self._seen.plan)
-        self.structure.add(fresh, batch)
+        self.structure.add(fresh, self._batch(x, y))
         fresh.finish()
         for name, tensor in fresh.tensors().items():
-            self.get_buffer(_buffer(name)).mul_(self.memory).add_(tensor, alpha=share)
+            self.get_buffer(_buffer(name)).mul_(self.memory).add_(tensor, alpha=(1 - self.memory) / len(y))
+        self.weight.mul_(self.memory).add_(1 - self.memory)
+        self.forget()
 
     def of(self, num_data: int, plan: Plan) -> Curvature:
         empty, scale = self._empty(plan), num_data / float(self.weight)

@@ -46,7 +46,7 @@ class MAP(Method):
         require_network(model, likelihood)
         self.model = model
         self.likelihood = likelihood
-        self.prior = _as_prior(prior)
+        self.prior = as_prior(prior)
 
     def choices(self) -> Mapping[str, Any]:
         """Likelihood and prior."""
@@ -84,7 +84,12 @@ def negative_log_joint(
     return -likelihood.log_prob(f, y).sum() / len(y) / temperature - prior.log_prob(learned) / num_data
 
 
-def _as_prior(prior: float | Prior) -> Prior:
+def as_prior(prior: float | Prior) -> Prior:
+    """A prior, or the isotropic one of a precision.
+
+    Raises:
+        TypeError: neither.
+    """
     if isinstance(prior, Prior):
         return prior
     if isinstance(prior, bool) or not isinstance(prior, int | float):

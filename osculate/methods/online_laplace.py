@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from osculate import structures
-from osculate.curvature.columns import GGN
 from osculate.inputs import Inputs, arguments
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._base import Method
-from osculate.methods._pass import observe, require_batch, some
+from osculate.methods._kept import kept_gaussian
+from osculate.methods._pass import require_batch
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
 from osculate.methods.marginal_likelihood import LARGEST_PER_DATUM
 from osculate.methods.online_updates import ALWAYS, OnlineUpdates
 from osculate.parameters import Network, ParameterSpace, undisturbed
-from osculate.posteriors import Fit, Gaussian
+from osculate.posteriors import Gaussian
 from osculate.priors import Prior
 from osculate.registry import choose, made
 from osculate.structures import Diag, Structure
@@ -285,22 +285,9 @@ class OnlineLaplace(Method):
             if self.settings.recompute:
                 q = laplace(self.model, self.likelihood, data, structure=self.structure, prior=self.prior, subset=names)
             else:
-                q = self._averaged(Network(self.model, names), data)
+                q = kept_gaussian(Network(self.model, names), self._given, self.prior, data, self.running.of)
+                q = q.replace(likelihood=self.likelihood)
         self._posterior = q.replace(temperature=self.temperature)
-
-    def _averaged(self, network: Network, data: Iterable[tuple[Inputs, Tensor]]) -> Gaussian:
-        """The posterior with the average curvature, which was taken at the weights of the time."""
-        statistics: dict[str, Tensor] = {}
-        size, first = 0, None
-        for x, y in data:
-            first = first or some(x, y)
-            for name, value in self._given.statistics(network(x), y.to(network.device)).items():
-                statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
-            size += len(y)
-        assert first is not None
-        plan = observe(network, self._given, GGN(), first, None).plan
-        fit = Fit(self.running.of(size, plan), self._given, statistics, size, plan, network, GGN.name)
-        return Gaussian(network, fit, self.likelihood, self.prior, first_data=first, data=data)
 
     def result(self) -> Gaussian:
         """The posterior that the training has reached."""

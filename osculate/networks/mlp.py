@@ -1,21 +1,11 @@
 """The multilayer perceptron."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 
-from osculate.registry import lookup
-
-#: Activations by name.
-ACTIVATIONS: Mapping[str, type[nn.Module]] = {
-    "tanh": nn.Tanh,
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "elu": nn.ELU,
-    "softplus": nn.Softplus,
-}
+from osculate.networks.activations import activation_layer
 
 
 class MLP(nn.Sequential):
@@ -25,7 +15,7 @@ class MLP(nn.Sequential):
         inputs: number of input features.
         hidden: widths of the hidden layers; empty for a linear model.
         outputs: number of outputs C.
-        activation: a key of :data:`ACTIVATIONS`.
+        activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
 
     Raises:
         ValueError: a width is not positive, or the activation is unknown.
@@ -38,10 +28,9 @@ class MLP(nn.Sequential):
         widths = [inputs, *hidden, outputs]
         if min(widths) < 1:
             raise ValueError(f"every layer needs at least one unit, but the widths are {widths}")
-        make_activation = lookup("activation", activation, ACTIVATIONS)
         layers: list[nn.Module] = []
         for width_in, width_out in zip(widths[:-1], widths[1:], strict=True):
-            layers += [nn.Linear(width_in, width_out), make_activation()]
+            layers += [nn.Linear(width_in, width_out), activation_layer(activation)]
         super().__init__(*layers[:-1])
 
     @classmethod

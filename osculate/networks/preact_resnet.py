@@ -1,25 +1,28 @@
 """The residual network with the activation before the convolution."""
 
 from collections.abc import Sequence
+from functools import partial
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from osculate.networks.activations import activation_layer
 from osculate.networks.lenet import square_image
 from osculate.networks.stages import residual_stages
 
 
 class PreActBlock(nn.Module):
-    """Normalisation, ReLU and a 3 × 3 convolution, twice; the skip connection carries the sums unchanged.
+    """Normalisation, activation and a 3 × 3 convolution, twice; the skip connection carries the sums unchanged.
 
     Args:
         inputs: channels of the input.
         outputs: channels of the output.
         stride: of the first convolution.
+        activation: by name.
     """
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, activation: str = "relu") -> None:
         super().__init__()
+        self.activation = activation_layer(activation)
         self.norm1 = nn.BatchNorm2d(inputs)
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
@@ -28,9 +31,9 @@ class PreActBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output."""
-        active = F.relu(self.norm1(x))
+        active = self.activation(self.norm1(x))
         skipped = x if self.skip is None else self.skip(active)
-        return skipped + self.conv2(F.relu(self.norm2(self.conv1(active))))
+        return skipped + self.conv2(self.activation(self.norm2(self.conv1(active))))
 
 
 class PreActResNet(nn.Sequential):
@@ -41,23 +44,29 @@ class PreActResNet(nn.Sequential):
         channels: input channels.
         width: channels of the first stage.
         blocks: blocks of each stage; every stage but the first halves the resolution.
+        activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
 
     Raises:
-        ValueError: there is no stage, or the width is not positive.
+        ValueError: there is no stage, the width is not positive, or the activation is unknown.
 
     >>> sum(p.numel() for p in PreActResNet(width=4, blocks=(1, 1)).parameters())
     1438
     """
 
     def __init__(
-        self, outputs: int = 10, channels: int = 3, width: int = 64, blocks: Sequence[int] = (2, 2, 2, 2)
+        self,
+        outputs: int = 10,
+        channels: int = 3,
+        width: int = 64,
+        blocks: Sequence[int] = (2, 2, 2, 2),
+        activation: str = "relu",
     ) -> None:
-        stages, inputs = residual_stages(PreActBlock, width, blocks)
+        stages, inputs = residual_stages(partial(PreActBlock, activation=activation), width, blocks)
         super().__init__(
             nn.Conv2d(channels, width, 3, padding=1, bias=False),
             *stages,
             nn.BatchNorm2d(inputs),
-            nn.ReLU(),
+            activation_layer(activation),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
             nn.Linear(inputs, outputs),
@@ -65,7 +74,12 @@ class PreActResNet(nn.Sequential):
 
     @classmethod
     def for_inputs(
-        cls, input_shape: Sequence[int], outputs: int, width: int = 64, blocks: Sequence[int] = (2, 2, 2, 2)
+        cls,
+        input_shape: Sequence[int],
+        outputs: int,
+        width: int = 64,
+        blocks: Sequence[int] = (2, 2, 2, 2),
+        activation: str = "relu",
     ) -> "PreActResNet":
         """A pre-activation ResNet for square images of shape ``(channels, size, size)``."""
-        return cls(outputs, square_image("preact_resnet", input_shape)[0], width, blocks)
+        return cls(outputs, square_image("preact_resnet", input_shape)[0], width, blocks, activation)

@@ -128,7 +128,7 @@ class Gaussian(Sampled):
     temperature: float | Tensor = 1.0
     first_data: tuple[Inputs, Tensor] | None = None
     data: Any = None
-    ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled")
+    ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled", "mode")
 
     def __post_init__(self) -> None:
         if not bool(torch.as_tensor(self.temperature) > 0):

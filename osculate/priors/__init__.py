@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 from osculate.priors._base import Prior as Prior
 from osculate.priors.diagonal import Diagonal as Diagonal
+from osculate.priors.fan_in import fan_in as fan_in
 from osculate.priors.grouped import Grouped as Grouped
 from osculate.priors.isotropic import Isotropic as Isotropic
 from osculate.priors.layerwise import Layerwise as Layerwise
+from osculate.priors.scale_mixture import ScaleMixture as ScaleMixture
 
 #: The priors by name, as they are saved: each is made from its settings and a precision.
 REGISTRY: dict[str, Callable[..., Prior]] = {

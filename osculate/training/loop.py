@@ -46,9 +46,8 @@ class Loop(pl.LightningModule):
         self._loss = self._nll = self._seen = self._held_out = 0.0
 
     def configure_optimizers(self) -> Optimizer:
-        """The named optimiser over everything that is trained."""
-        learned = [parameter for parameter in self.method.parameters() if parameter.requires_grad]
-        return OPTIMIZERS[self.settings.optimizer](learned, self.settings.lr)
+        """The named optimiser over everything that is trained, or the method's own."""
+        return self.method.optimizer(OPTIMIZERS[self.settings.optimizer], self.settings.lr)
 
     def on_train_start(self) -> None:
         """The method's own start; a resumed run has had it, and stays stopped where it had already stopped early."""
@@ -66,7 +65,7 @@ class Loop(pl.LightningModule):
         """The learning rate follows from the step alone, so that no scheduler state can be lost in a resume."""
         done = (self.current_epoch + batch_idx / self.epochs.num_batches) / self.settings.epochs
         for group in self._groups():
-            group["lr"] = self.settings.lr * self.settings.factor(min(done, 1.0))
+            group["lr"] = self.settings.lr * self.settings.factor(min(done, 1.0)) * group.get("multiplier", 1.0)
 
     def training_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
         """The method's loss on one batch, refused where it is not finite."""

@@ -95,7 +95,7 @@ def test_one_forward_pass_for_gradient_and_curvature_is_as_good_as_two(monkeypat
         if not shared:
             monkeypatch.setattr(method.running, "shares", lambda model: False)
         run(method, (torch.ones(8, 1, 6, 6, dtype=torch.double).cumsum(3),) * 2)
-        found[shared] = method.running.values, flat(method.model)
+        found[shared] = method.running.fisher.values, flat(method.model)
     for one, two in zip(found[True], found[False], strict=True):
         torch.testing.assert_close(one, two)
 
@@ -106,7 +106,7 @@ def test_a_network_with_dropout_has_its_curvature_without() -> None:
     assert not method.running.shares(model)
     assert method.running.shares(model.eval())
     run(method)
-    assert bool((method.running.values > 0).all())
+    assert bool((method.running.fisher.values > 0).all())
 
 
 @pytest.mark.parametrize("structure", ["diag", "approx_diag", "mixed_diag", "kron"])
@@ -159,7 +159,7 @@ def test_at_a_minimum_the_average_of_estimates_from_gradients_is_the_curvature_a
     y = model(x).detach()  # at the minimum, where the estimate is least noisy
     for _ in range(1500):
         method.loss(x, y, 30).backward()
-        assert bool((method.running.get_buffer("values") > 0).all())
+        assert bool((method.running.fisher.values > 0).all())
     expected = x.square().sum(0)
     torch.testing.assert_close(average(method, 30, x).dense().diagonal(), expected, rtol=0.15, atol=0)
 

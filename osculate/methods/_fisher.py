@@ -1,0 +1,131 @@
+"""One running diagonal Fisher information, whatever it is made from."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.parameters import ParameterSpace
+
+
+class RunningFisher(nn.Module):
+    r"""F̄, the average over past batches of the diagonal Fisher information of one datum, and the Gaussian of it.
+
+    .. math:: \bar F_t = \frac{1 - \gamma}{1 - \gamma^t} \sum_{s \le t} \gamma^{t - s} F_s, \qquad
+              \theta - \mu \sim \mathcal N\big(0, \operatorname{diag}(c \bar F + \delta)^{-1}\big), \qquad c = N / T
+
+    F_s comes from squared gradients of single data (:meth:`take` of a diagonal), from the squared gradient of a batch
+    (:meth:`take_batch`), or from the gradient at a drawn network (:meth:`take_drawn`). It is the stationarity condition
+    of the variances in variational Laplace, and in Adam's second moment, IVON and VOGN: they differ in what F_s is
+    made from, and in whether the drawn or the mean network is trained. [unlu2021; perone2021; shen2024; khan2018]
+
+    Args:
+        space: the parameters.
+        memory: γ.
+        dtype: of the average.
+        device: where it lives.
+    """
+
+    values: Tensor
+    weight: Tensor
+
+    def __init__(self, space: ParameterSpace, memory: float, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self.space, self.memory = space, memory
+        self.register_buffer("values", torch.zeros(space.size, dtype=dtype, device=device))
+        #: 1 − γ^t, the sum of the weights so far.
+        self.register_buffer("weight", torch.zeros((), dtype=torch.double))
+        self._deviation: Tensor | None = None
+
+    @property
+    def average(self) -> Float[Tensor, " P"]:
+        """F̄."""
+        return self.values / float(self.weight)
+
+    @property
+    def named(self) -> dict[str, Tensor]:
+        """Views of the sum of weighted terms, by parameter."""
+        return self.space.unflatten(self.values)
+
+    def start(self, values: Float[Tensor, " P"] | float) -> None:
+        """Begin with an average, which counts as all that was seen so far."""
+        self.values.copy_(torch.as_tensor(values).to(self.values))
+        self.weight.fill_(1)
+        self.forget()
+
+    def settle(self) -> None:
+        """Let the weights so far add up to one, without a change of the average."""
+        if float(self.weight) != 1:
+            self.values.div_(float(self.weight))
+            self.weight.fill_(1)
+        self.forget()
+
+    @torch.no_grad()
+    def take(self, diagonal: Float[Tensor, " P"], size: int) -> None:
+        """Σ_b F_b of a batch: of exact curvatures, or of squared gradients of single data.
+
+        Args:
+            diagonal: the sum over the batch.
+            size: B.
+        """
+        self.values.mul_(self.memory).add_(diagonal, alpha=(1 - self.memory) / size)
+        self.gained()
+
+    @torch.no_grad()
+    def take_batch(self, gradients: Mapping[str, Tensor], size: int) -> None:
+        """B ḡ² with the gradient ḡ of the mean log likelihood of a batch.
+
+        It is unbiased for labels drawn from the network, each by itself, since scores of different data are then
+        uncorrelated; for the data's own labels it is so at a mode.
+
+        Args:
+            gradients: ḡ, by parameter.
+            size: B.
+        """
+        squares = [g.to(self.values.dtype).square() for g in gradients.values()]
+        kept = [self.named[name] for name in gradients]
+        torch._foreach_mul_(kept, self.memory)
+        torch._foreach_add_(kept, squares, alpha=(1 - self.memory) * size)
+        self.gained()
+
+    def gained(self) -> None:
+        """The weights after one more term."""
+        self.weight.mul_(self.memory).add_(1 - self.memory)
+        self.forget()
+
+    @torch.no_grad()
+    def take_drawn(
+        self, name: str, noise: Tensor, gradient: Tensor, delta: Tensor, factor: float, scale: float = 1.0
+    ) -> None:
+        r"""ĥ = ∇ (θ − μ) / σ² at one drawn network, of one parameter tensor, so that the average stays positive.
+
+        .. math:: h \leftarrow \gamma h + (1 - \gamma) \hat h
+                  + \tfrac12 (1 - \gamma)^2 \frac{(h - \hat h)^2}{h + \delta / c}
+
+        An unbiased estimate of the curvature of one datum, of any sign. The average that it enters is not: the last
+        term grows with the variance of ĥ, which is large where the gradient is. The weights must add up to one
+        (:meth:`start`). [shen2024]
+
+        Args:
+            name: of the parameter.
+            noise: θ − μ; overwritten.
+            gradient: of the mean negative log likelihood at θ.
+            delta: δ.
+            factor: c.
+            scale: of the curvature that the gradient is of, in units of the average.
+        """
+        h, step = self.named[name], 1 - self.memory
+        precision = torch.add(delta, h, alpha=factor)
+        miss = torch.addcmul(h, noise.mul_(gradient), precision, value=-1 / scale)
+        h.add_(miss.square().div_(precision), alpha=0.5 * step**2 * factor).add_(miss, alpha=-step)
+
+    def forget(self) -> None:
+        """The average, or what the Gaussian was made from, has changed."""
+        self._deviation = None
+
+    def deviations(self, factor: float, delta: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """σ of each parameter, with c and δ of the last call of :meth:`forget`."""
+        if self._deviation is None:
+            self._deviation = torch.add(delta, self.values, alpha=factor / float(self.weight)).rsqrt_()
+        return self._deviation

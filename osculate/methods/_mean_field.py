@@ -1,0 +1,152 @@
+"""A Gaussian with independent weights that is trained by a bound: what variational methods share."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from osculate.inputs import Inputs
+from osculate.likelihoods import Likelihood
+from osculate.methods._base import Method, require_network
+from osculate.methods._kept import kept_diagonal, kept_gaussian
+from osculate.methods.map import as_prior
+from osculate.parameters import Network, ParameterSpace, trainable, undisturbed
+from osculate.posteriors import Gaussian
+from osculate.priors import Prior, fan_in
+from osculate.registry import choose
+
+#: The prior by its name.
+FAN_IN = "fan_in"
+#: σ at the start, in units of the prior's standard deviation. [unlu2021]
+START = math.exp(-3)
+#: Layers whose parameters are not weights of sums: a prior around zero would shrink what they pass on.
+NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+
+
+class MeanField(Method):
+    r"""q(θ) = N(μ, diag(σ²)) with the bound
+
+    .. math:: \frac1N \mathcal L_T = \frac1N \operatorname{E}_q \log p(D \mid \theta) - \frac TN \sum_p \tfrac12
+              \Big[\delta_p (\sigma_p^2 + \mu_p^2) - 1 - \log \delta_p \sigma_p^2 \Big]
+
+    whose maximum over all q is the tempered posterior. μ are the parameters of the module. Those of normalisation
+    layers are trained as points, without a prior, and the posterior is over the others.
+
+    Args:
+        model: the network f_θ; training changes it in place.
+        likelihood: p(y|f).
+        prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``.
+        temperature: T of the likelihood, which is the weight β of the divergence.
+
+    Raises:
+        TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
+        ValueError: a value out of its range.
+    """
+
+    num_data: Tensor
+    steps: Tensor
+    delta: Tensor
+
+    def __init__(
+        self, model: nn.Module, likelihood: Likelihood, prior: str | float | Prior, temperature: float
+    ) -> None:
+        super().__init__()
+        require_network(model, likelihood)
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ValueError(f"the temperature must be positive and finite, got {temperature}.")
+        self.model, self.likelihood, self.temperature = model, likelihood, temperature
+        self.names = _weights(model)
+        self.space = ParameterSpace.of({name: model.get_parameter(name) for name in self.names})
+        self.prior = self._chosen(prior).bind(self.space)
+        # beside the weights, in single precision where they are in half
+        like = model.get_parameter(self.names[0])
+        dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
+        self.register_buffer("delta", self.prior.vector(self.space).detach().to(like.device, dtype).clone())
+        self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self._posterior: Gaussian | None = None
+
+    def _chosen(self, prior: str | float | Prior) -> Prior:
+        if isinstance(prior, str):
+            choose("prior of a variational method", prior, (FAN_IN,))
+            return fan_in(self.model, self.names)
+        return as_prior(prior)
+
+    def choices(self) -> Mapping[str, Any]:
+        """Likelihood, prior and temperature."""
+        return {"likelihood": self.likelihood, "prior": self.prior, "temperature": self.temperature}
+
+    @property
+    def mean(self) -> dict[str, Tensor]:
+        """μ, by parameter, as they are trained."""
+        return {name: self.model.get_parameter(name) for name in self.names}
+
+    @abstractmethod
+    def deviations(self) -> Float[Tensor, " P"]:
+        """σ of each parameter."""
+
+    def divergence_at_mean(self, num_data: int) -> Float[Tensor, ""]:
+        """The part of T KL/N that depends on μ, as in the loss of ``MAP``: −T log p(μ)/N."""
+        return -self.prior.log_prob(self.mean) * self.temperature / num_data
+
+    def divergence_of_deviations(self, log_deviation: Float[Tensor, " P"], num_data: int) -> Float[Tensor, ""]:
+        """The rest of T KL/N: T/N Σ ½ [δσ² − 1 − log 2πσ²]."""
+        delta = self.delta.to(log_deviation)
+        rest = delta * (2 * log_deviation).exp() - 2 * log_deviation
+        return 0.5 * self.temperature / num_data * (rest.sum() - len(rest) * (1 + math.log(2 * math.pi)))
+
+    def with_deviations(
+        self, make: Callable[..., Optimizer], lr: float, log_deviation: nn.Parameter, multiplier: float
+    ) -> Optimizer:
+        """The optimiser of the settings, with log σ in a group with a learning rate of its own."""
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        return make([{"params": weights}, {"params": [log_deviation], "multiplier": multiplier}], lr)
+
+    def generator(self, device: torch.device) -> torch.Generator:
+        """For the draws of this step, apart from all others: a function of the epoch's seed and the step alone."""
+        seed = (torch.initial_seed() + 0x9E3779B97F4A7C15 * (int(self.steps) + 1)) % 2**63
+        return torch.Generator(device).manual_seed(seed)
+
+    @torch.no_grad()
+    def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
+        """Say how far the weights are known: the mean of log σ/s, s the prior's standard deviation."""
+        ratio = self.deviations().log() + 0.5 * self.delta.log()
+        return {"log_sigma_over_prior": float(ratio.mean())}
+
+    def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """The posterior with the variances that were trained, and one pass over the data for its statistics."""
+        with undisturbed(self.model), torch.no_grad():
+            self.model.eval()
+            curvature = self.temperature * (self.deviations().square().reciprocal() - self.delta)
+            network = Network(self.model, self.names)
+            q = kept_gaussian(network, self.likelihood, self.prior, data, kept_diagonal(network, curvature))
+            self._posterior = q.replace(temperature=self.temperature)
+
+    def result(self) -> Gaussian:
+        """The posterior that the training has reached; its curvature is T (1/σ² − δ)."""
+        if self._posterior is None:
+            raise RuntimeError("this method has not been trained: use osc.train(method, data).")
+        return self._posterior
+
+
+def _weights(model: nn.Module) -> tuple[str, ...]:
+    """The trained parameters but for those of normalisations."""
+    every = trainable(model)
+    points = {
+        f"{path}.{name}" if path else name
+        for path, layer in model.named_modules()
+        if isinstance(layer, NORMALISATIONS)
+        for name, _ in layer.named_parameters(recurse=False)
+    }
+    chosen = tuple(name for name in every if name not in points)
+    if not chosen:
+        raise ValueError(
+            "all trained parameters belong to normalisation layers, which are trained as points: there is nothing to "
+            "be uncertain about. Set requires_grad=True on weights that the posterior is to be over."
+        )
+    return chosen

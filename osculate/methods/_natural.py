@@ -1,0 +1,64 @@
+"""The natural-gradient step on the mean of a diagonal Gaussian."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+if TYPE_CHECKING:
+    from osculate.methods.ivon import IVON
+
+
+class NaturalGradient(Optimizer):
+    r"""m ← m − α (h₀ + δ′) (ḡ/(1 − β₁ᵗ) + δ′ m) / (h + δ′), with ḡ ← β₁ ḡ + (1 − β₁) g and δ′ = δ T/N.
+
+    The factor h₀ + δ′ makes α a learning rate of ordinary gradient steps while h is as it was at the start. What is a
+    point, and no part of the Gaussian, moves by α ḡ.
+
+    Args:
+        method: whose mean is trained; it takes the gradient into h before each step.
+        lr: α.
+        momentum: β₁.
+    """
+
+    def __init__(self, method: "IVON", lr: float, momentum: float) -> None:
+        self._method, self._momentum = method, momentum
+        weights = method.mean
+        points = [p for n, p in method.model.named_parameters() if p.requires_grad and n not in weights]
+        groups: list[dict[str, Any]] = [{"params": list(weights.values())}]
+        super().__init__(groups + ([{"params": points}] if points else []), {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step with the gradient at the drawn network."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        weights, *points = self.param_groups
+        for group in points:
+            torch._foreach_add_(group["params"], self._averaged(group["params"]), alpha=-group["lr"])
+        method, means = self._method, weights["params"]
+        method.take({name: p.grad for name, p in method.mean.items() if p.grad is not None})
+        ridge = list(method.ridge.values())
+        direction = torch._foreach_mul(ridge, means)
+        torch._foreach_add_(direction, self._averaged(means))
+        torch._foreach_mul_(direction, torch._foreach_add(ridge, method.first))
+        torch._foreach_div_(direction, torch._foreach_add(ridge, list(method.running.named.values())))
+        torch._foreach_add_(means, direction, alpha=-weights["lr"])
+        return loss
+
+    def _averaged(self, parameters: list[Tensor]) -> list[Tensor]:
+        """ḡ/(1 − β₁ᵗ) of each."""
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        for p in parameters:
+            if not self.state[p]:
+                self.state[p] = {"step": torch.zeros((), device=p.device), "momentum": torch.zeros_like(p)}
+        states = [self.state[p] for p in parameters]
+        for state in states:
+            state["step"] += 1
+        momenta = [state["momentum"] for state in states]
+        torch._foreach_lerp_(momenta, gradients, 1 - self._momentum)
+        return list(torch._foreach_div(momenta, 1 - self._momentum ** float(states[0]["step"])))
