@@ -26,7 +26,7 @@ class ScaleMixture:
         ValueError: a value out of its range.
 
     >>> round(float(ScaleMixture().log_prob({"w": torch.zeros(1)})), 3)
-    4.391
+    4.39
     """
 
     share: float = 0.5

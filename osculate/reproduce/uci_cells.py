@@ -1,24 +1,18 @@
 """All splits of all UCI sets, each kept once it is measured, and the number of steps that held-out data choose."""
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from osculate.files import write_text
 from osculate.progress import track
+from osculate.reproduce.keep import Keep
 from osculate.reproduce.uci import CONSTANT, GAP, STANDARD, STEPS, Baseline, Settings, baselines, cell, validation
 
 #: By set, a value a split by column.
 Cells = dict[str, dict[str, list[float]]]
 #: Of what a cell holds; another number where the measurement has changed.
 VERSION = 1
-#: What a cell took.
-TOOK = "seconds"
 
 
 def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progress: bool) -> tuple[Cells, float]:
@@ -36,7 +30,7 @@ def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progres
     found: Cells = {name: {} for name in settings.sets}
     steps: dict[tuple[str, int], int] = {}
     todo = [(name, split, seed) for seed in seeds for name in settings.sets for split in chosen(settings, splits, name)]
-    keep = Keep(settings.cells)
+    keep = Keep(settings.cells, VERSION)
     for name, split, seed in track(todo, f"{splits} splits", len(todo), progress):
         if (name, seed) not in steps:
             steps[name, seed] = validated_steps(settings, name, splits, seed, keep)
@@ -58,7 +52,7 @@ def chosen(settings: Settings, splits: str, name: str) -> list[int]:
     return [split for split in every if split not in skipped][: settings.splits.of(name)]
 
 
-def validated_steps(settings: Settings, name: str, splits: str, seed: int, keep: "Keep") -> int:
+def validated_steps(settings: Settings, name: str, splits: str, seed: int, keep: Keep) -> int:
     """How many steps the linearised predictive is best after, on held-out parts of the first splits' training data."""
     candidates = settings.steps.of(name)
     if len(candidates) == 1:
@@ -74,34 +68,3 @@ def validated_steps(settings: Settings, name: str, splits: str, seed: int, keep:
 def _training(baseline: Baseline) -> list[Any]:
     """What the results of the baselines depend on."""
     return [value for name, value in asdict(baseline).items() if name != "splits"]
-
-
-class Keep:
-    """What was measured on one split, in a folder from which an interrupted run takes it.
-
-    Attributes:
-        seconds: what everything took that was asked for so far, in earlier runs too.
-
-    Args:
-        folder: where the files are; empty for none.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._folder, self.seconds = folder, 0.0
-
-    def __call__(
-        self, kind: str, where: tuple[str, str, int, int], about: list[Any], measure: Callable[[], dict[str, float]]
-    ) -> dict[str, float]:
-        """The values, from a file where there is one."""
-        digest = hashlib.sha256(json.dumps([VERSION, *about]).encode()).hexdigest()[:8]
-        path = Path(self._folder) / f"{kind}-{'-'.join(map(str, where))}-{digest}.json"
-        if self._folder and path.exists():
-            values: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
-        else:
-            started = time.perf_counter()
-            values = dict(measure())
-            values[TOOK] = round(time.perf_counter() - started, 2)
-            if self._folder:
-                write_text(path, json.dumps(values))
-        self.seconds += values.pop(TOOK, 0.0)
-        return values

@@ -1,0 +1,223 @@
+"""One training by variational Laplace or a rival, scored: what the experiments of [unlu2021] are made of."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate import metrics
+from osculate.data import Dataset, load
+from osculate.likelihoods import Categorical
+from osculate.methods import IVON, MAP, MeanFieldVI, NaturalSteps, VariationalLaplace, VariationalUpdates
+from osculate.methods._base import Method
+from osculate.methods._mean_field import MeanField
+from osculate.methods.variational_updates import EXACT
+from osculate.networks import build
+from osculate.posteriors import Gaussian
+from osculate.predictive import predict
+from osculate.priors import fan_in
+from osculate.reproduce._base import seeded
+from osculate.reproduce.evaluation import logs
+from osculate.reproduce.keep import Keep
+from osculate.training import Training, train
+from osculate.training.loop import CHECKPOINT
+
+VERSION = 1
+MAXIMUM, LAPLACE, LABEL, CHEAP = "MAP", "VL", "VL, drawn labels", "VL, default steps"
+VARIATIONAL, NATURAL = "VI", "IVON"
+LIKELIHOOD = Categorical()
+#: Bins of the calibration error, networks drawn for a prediction, and images that pass a network at once.
+BINS, DRAWS, ROWS = 15, 10, 1_000
+SMOOTH = {"activation": "shifted_softplus"}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How networks are trained: Adam with a learning rate that falls by a cosine, the same for all methods but IVON.
+
+    Args:
+        epochs: passes over the training images.
+        batch_size: images in a batch.
+        lr: learning rate at its highest.
+        natural_lr: that of IVON.
+    """
+
+    epochs: int = 40
+    batch_size: int = 100
+    lr: float = 1e-3
+    natural_lr: float = 0.2
+
+
+@dataclass(frozen=True)
+class Task:
+    """Images and a network.
+
+    Args:
+        data: name of the data set.
+        network: name of the network.
+        options: of the network.
+        train_size: images to train on.
+        validation_size: held-out images, which choose the temperature and the epoch.
+        test_size: test images; None for all.
+    """
+
+    data: str = "fashion_mnist"
+    network: str = "lenet"
+    options: Mapping[str, Any] = field(default_factory=lambda: dict(SMOOTH))
+    train_size: int = 12_000
+    validation_size: int = 2_000
+    test_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training.
+
+    Args:
+        task: images and network.
+        fit: how it is trained.
+        method: by name.
+        temperature: the weight β of the divergence; of the same prior for MAP.
+        seed: of the held-out images, initial weights, and batches.
+        options: of the method.
+    """
+
+    task: Task
+    fit: Fit
+    method: str
+    temperature: float
+    seed: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def cell(run: Run, keep: Keep) -> dict[str, Any]:
+    """What a training gives (see :func:`measured`), from a file where there is one."""
+    where = (run.task.data, run.method.replace(", ", "-").replace(" ", "-"), f"{run.temperature:g}", run.seed)
+    about = [asdict(run.task), asdict(run.fit), dict(run.options)]
+    return keep("vl", where, about, partial(measured, run))
+
+
+def measured(run: Run) -> dict[str, Any]:
+    """Train, and score the network of the best validation epoch and that of the end.
+
+    Returns:
+        "best" and "end", each with scores on validation and test images; "epoch", the best; the course of the loss, the
+        validation NLL and log σ/s over the epochs.
+    """
+    data = load(run.task.data, train_size=run.task.train_size, validation_size=run.task.validation_size, seed=run.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        done = trained(run, data, Path(folder))
+        state = torch.load(Path(folder) / CHECKPOINT, weights_only=True)["state_dict"]
+    found = {"best": _scores(done, run, data)}
+    prefix = "method.model."
+    done.model.load_state_dict(
+        {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    )
+    found["end"] = _scores(done, run, data, sampled=False)
+    rows = done.history
+    courses = {"loss": "train_loss", "validation": "validation_nll", "ratio": "log_sigma_over_prior"}
+    found |= {name: [row[key] for row in rows if key in row] for name, key in courses.items()}
+    best = min(rows, key=lambda row: row["validation_nll"])
+    return {**found, "epoch": best["epoch"], "steps": len(rows) * -(-len(data.train[0]) // run.fit.batch_size)}
+
+
+def trained(run: Run, data: Dataset, folder: Path) -> Training:
+    """The training, with the weights of the best validation epoch."""
+    with seeded(run.seed):
+        model = build(run.task.network, data.input_shape, data.outputs, **run.task.options)
+    method = METHODS[run.method](model, run.temperature, **run.options)
+    fit = run.fit
+    return train(
+        method,
+        data.train,
+        validation=data.validation,
+        folder=folder,
+        progress=False,
+        device="auto",
+        epochs=fit.epochs,
+        batch_size=fit.batch_size,
+        lr=fit.natural_lr if isinstance(method, IVON) else fit.lr,
+        patience=fit.epochs,
+        seed=run.seed,
+    )
+
+
+def _maximum(model: nn.Module, temperature: float) -> Method:
+    prior = fan_in(model)
+    return MAP(model, LIKELIHOOD, prior.with_precision(prior.precision * temperature))
+
+
+def _laplace(model: nn.Module, temperature: float, **options: Any) -> Method:
+    settings = options.pop("settings", EXACT)
+    return VariationalLaplace(model, LIKELIHOOD, temperature=temperature, settings=settings, **options)
+
+
+def _learned(model: nn.Module, temperature: float, multiplier: float = 10.0) -> MeanField:
+    settings = VariationalUpdates(every=1, rows=1.0, multiplier=multiplier)
+    return VariationalLaplace(model, LIKELIHOOD, temperature=temperature, sigma="learned", settings=settings)
+
+
+def _sampled(model: nn.Module, temperature: float, **options: Any) -> MeanField:
+    return MeanFieldVI(model, LIKELIHOOD, temperature=temperature, **options)
+
+
+def _natural(model: nn.Module, temperature: float, **options: Any) -> MeanField:
+    return IVON(model, LIKELIHOOD, temperature=temperature, settings=NaturalSteps(**options))
+
+
+LEARNED = "VL, learned variances"
+#: Each makes a method of a network and a temperature.
+METHODS: Mapping[str, Callable[..., Method]] = {
+    MAXIMUM: _maximum,
+    LAPLACE: _laplace,
+    LABEL: partial(_laplace, fisher="label"),
+    CHEAP: partial(_laplace, settings=VariationalUpdates()),
+    LEARNED: _learned,
+    VARIATIONAL: _sampled,
+    NATURAL: _natural,
+}
+
+
+def _scores(done: Training, run: Run, data: Dataset, sampled: bool = True) -> dict[str, dict[str, float]]:
+    """Of the network of the mean, and of networks that are drawn where there is a posterior to draw from."""
+    parts = {"validation": data.validation, "test": data.test}
+    size = run.task.test_size
+    found = {}
+    for name, (x, y) in parts.items():
+        x, y = (x, y) if name == "validation" else (x[:size], y[:size])
+        found[name] = scores(_at_mean(done.model, x), y)
+        if sampled and isinstance(done.posterior, Gaussian):
+            found[f"{name}, drawn"] = scores(_drawn(done.posterior, x), y)
+    return found
+
+
+@torch.no_grad()
+def _at_mean(model: nn.Module, x: Tensor) -> Float[Tensor, "N C"]:
+    model.eval()
+    device = next(model.parameters()).device
+    return torch.cat([model(part.to(device)).softmax(-1).cpu() for part in x.split(ROWS)])
+
+
+def _drawn(q: Gaussian, x: Tensor) -> Float[Tensor, "N C"]:
+    generator = torch.Generator().manual_seed(0)
+    return predict(q, x, via="sampled", samples=DRAWS, generator=generator).probs.cpu()  # type: ignore[attr-defined]
+
+
+def scores(probs: Float[Tensor, "N C"], y: Tensor) -> dict[str, float]:
+    """NLL in nats, accuracy, ECE."""
+    return {
+        "nll": metrics.nll(logs(probs), y),
+        "accuracy": metrics.accuracy(probs, y),
+        "ece": metrics.ece(probs, y, BINS),
+    }
+
+
+def chosen(cells: Sequence[Mapping[str, Any]], part: str = "best", kind: str = "validation") -> int:
+    """The number of the cell with the lowest validation NLL."""
+    return min(range(len(cells)), key=lambda n: cells[n][part][kind]["nll"])
