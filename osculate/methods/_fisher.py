@@ -50,7 +50,7 @@ class RunningFisher(nn.Module):
 
     def start(self, values: Float[Tensor, " P"] | float) -> None:
         """Begin with an average, which counts as all that was seen so far."""
-        self.values.copy_(torch.as_tensor(values).to(self.values))
+        self.values.copy_(torch.as_tensor(values, dtype=self.values.dtype))
         self.weight.fill_(1)
         self.forget()
 

@@ -25,6 +25,8 @@ from osculate.registry import choose, lookup
 #: What gives the variances.
 SIGMAS = ("closed_form", "learned")
 DEFAULT = VariationalUpdates()
+#: What a step leaves of the head start of the precisions, with which closed-form variances begin small.
+WARM_UP = 0.99
 
 
 class VariationalLaplace(MeanField):
@@ -118,7 +120,8 @@ class VariationalLaplace(MeanField):
     def deviations(self) -> Float[Tensor, " P"]:
         if self.sigma == "learned":
             return self.log_deviation.exp()
-        return self.running.deviations(int(self.num_data) / self.temperature, self.delta)
+        head = 1 + (self.settings.start**-2 - 1) * WARM_UP ** int(self.steps)
+        return self.running.deviations(int(self.num_data) / self.temperature, head * self.delta)
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """−L/N of one batch, in nats per datum.
@@ -178,18 +181,11 @@ class VariationalLaplace(MeanField):
         if self.sigma == "learned":
             variance = (2 * self.log_deviation).exp()
         else:
-            self._follow({name: g.detach() for name, g in named.items()}, size)
+            self.running.take_batch({name: g.detach() for name, g in named.items()}, size)
+            self._entropy = None
             variance = self.deviations().square()
         parts = self.space.unflatten(variance)
         return 0.5 * size * torch.stack([(parts[name].to(g) * g.square()).sum() for name, g in named.items()]).sum()
-
-    def _follow(self, gradients: Mapping[str, Tensor], size: int) -> None:
-        """F̄, which starts where σ is the given share of the prior's deviation."""
-        if not float(self.running.weight):
-            signal = self.delta * (self.settings.start**-2 - 1)
-            self.running.start(signal.clamp(min=0) * self.temperature / int(self.num_data))
-        self.running.take_batch(gradients, size)
-        self._entropy = None
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """The posterior at the final mean: with the curvature of all data there, or with the running one."""

@@ -114,7 +114,7 @@ def measured(run: Run) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         done = trained(run, data, Path(folder))
         state = torch.load(Path(folder) / CHECKPOINT, weights_only=True)["state_dict"]
-    found = {"best": _scores(done, run, data)}
+    found: dict[str, Any] = {"best": _scores(done, run, data)}
     prefix = "method.model."
     done.model.load_state_dict(
         {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
