@@ -1,6 +1,7 @@
 """Elementwise activations by name, and the layer that pools in a smooth network."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import log
 
 from torch import Tensor, nn
@@ -10,19 +11,26 @@ from osculate.registry import lookup
 
 
 class ShiftedSoftplus(nn.Module):
-    """log(1 + eˣ) − log 2: smooth as softplus, and zero at zero, so that signals keep their mean over many layers.
+    r"""(log(1 + e^{βx}) − log 2)/β: smooth as softplus, and zero at zero, so that signals keep their mean over layers.
+
+    Args:
+        sharpness: β; the larger, the nearer to ReLU.
 
     >>> ShiftedSoftplus()(torch.zeros(1))
     tensor([0.])
     """
 
+    def __init__(self, sharpness: float = 1.0) -> None:
+        super().__init__()
+        self.sharpness = sharpness
+
     def forward(self, x: Tensor) -> Tensor:
         """Elementwise."""
-        return softplus(x) - log(2)
+        return softplus(x, beta=self.sharpness) - log(2) / self.sharpness
 
 
 #: Activations by name.
-ACTIVATIONS: Mapping[str, type[nn.Module]] = {
+ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
     "relu": nn.ReLU,
     "gelu": nn.GELU,
@@ -30,6 +38,7 @@ ACTIVATIONS: Mapping[str, type[nn.Module]] = {
     "elu": nn.ELU,
     "softplus": nn.Softplus,
     "shifted_softplus": ShiftedSoftplus,
+    "sharp_softplus": partial(ShiftedSoftplus, 5.0),
 }
 
 

@@ -19,6 +19,7 @@ from osculate.methods._base import Method
 from osculate.methods._mean_field import MeanField
 from osculate.methods.variational_updates import EXACT
 from osculate.networks import build
+from osculate.parameters import ParameterSpace
 from osculate.posteriors import Gaussian
 from osculate.predictive import predict
 from osculate.priors import fan_in
@@ -34,7 +35,7 @@ VARIATIONAL, NATURAL = "VI", "IVON"
 LIKELIHOOD = Categorical()
 #: Bins of the calibration error, networks drawn for a prediction, and images that pass a network at once.
 BINS, DRAWS, ROWS = 15, 10, 1_000
-SMOOTH = {"activation": "shifted_softplus"}
+SMOOTH = {"activation": "sharp_softplus"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Fit:
 
     epochs: int = 40
     batch_size: int = 100
-    lr: float = 1e-3
+    lr: float = 3e-3
     natural_lr: float = 0.2
 
 
@@ -130,7 +131,7 @@ def measured(run: Run) -> dict[str, Any]:
 def trained(run: Run, data: Dataset, folder: Path) -> Training:
     """The training, with the weights of the best validation epoch."""
     with seeded(run.seed):
-        model = build(run.task.network, data.input_shape, data.outputs, **run.task.options)
+        model = from_prior(build(run.task.network, data.input_shape, data.outputs, **run.task.options))
     method = METHODS[run.method](model, run.temperature, **run.options)
     fit = run.fit
     return train(
@@ -146,6 +147,18 @@ def trained(run: Run, data: Dataset, folder: Path) -> Training:
         patience=fit.epochs,
         seed=run.seed,
     )
+
+
+@torch.no_grad()
+def from_prior(model: nn.Module) -> nn.Module:
+    """Weights drawn from the prior of the variational methods, biases at zero: where the posterior's mean starts."""
+    space = ParameterSpace.of(dict(model.named_parameters()))
+    for (name, p), precision in zip(model.named_parameters(), fan_in(model).per_tensor(space), strict=True):
+        if p.ndim > 1:
+            p.normal_(std=float(precision) ** -0.5)
+        elif name.endswith("bias"):
+            p.zero_()
+    return model
 
 
 def _maximum(model: nn.Module, temperature: float) -> Method:

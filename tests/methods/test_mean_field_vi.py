@@ -94,8 +94,8 @@ def test_the_divergence_from_a_mixture_is_that_of_a_normal_where_both_parts_are_
     mixture = ScaleMixture(0.3, 0.7, 0.7)
     method = MeanFieldVI(network(), CLASSES, prior=mixture)
     known = MeanFieldVI(network(), CLASSES, prior=0.7**-2)
-    draws = torch.stack([method._sampled_divergence(mixture).detach() for _ in range(2000)])
-    expected = known.divergence_at_mean(1) + known.divergence_of_deviations(known.log_deviation, 1)
+    draws = torch.stack([method._sampled_divergence(mixture).detach() for _ in range(500)])
+    expected = (known.divergence_at_mean(1) + known.divergence_of_deviations(known.log_deviation, 1)).detach()
     assert abs(float(draws.mean() - expected)) < 4 * float(draws.std()) / len(draws) ** 0.5
 
 
@@ -103,7 +103,7 @@ def test_a_mixture_gives_sparser_weights() -> None:
     x, y = data(200)
     sizes = {}
     for name, prior in {"one": 1.0, "two": ScaleMixture(0.1, 1.0, 0.01)}.items():
-        q = descend(MeanFieldVI(network(), CLASSES, prior=prior, local=False), (x, y), 1500, 0.02)
+        q = descend(MeanFieldVI(network(), CLASSES, prior=prior, local=False), (x, y), 500, 0.03)
         sizes[name] = float((q.mean.abs() < 0.05).double().mean())
     assert sizes["two"] > sizes["one"]
 
@@ -111,8 +111,8 @@ def test_a_mixture_gives_sparser_weights() -> None:
 @pytest.mark.parametrize("local", [True, False])
 def test_it_ends_at_the_optimum_of_linear_regression(local: bool) -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0
-    method = MeanFieldVI(linear_model(), osc.likelihoods.Gaussian(scale), delta, samples=4, local=local, multiplier=1.0)
-    q = descend(method, (x, y), 2500, 0.03)
+    method = MeanFieldVI(linear_model(), osc.likelihoods.Gaussian(scale), delta, samples=4, local=local, multiplier=3.0)
+    q = descend(method, (x, y), 1000, 0.03)
     mean, variance = mean_field_optimum(x, y, scale, delta)
     assert_close(q.mean, mean, 0.02)
     assert_close(q.variance(), variance, 0.1)

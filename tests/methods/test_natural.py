@@ -106,7 +106,7 @@ def test_points_move_by_plain_steps() -> None:
 def test_it_learns() -> None:
     x, y = data(200)
     for method in (IVON(network(), CLASSES), VOGN(network(), CLASSES)):
-        done = run(method, (x, y), epochs=60, lr=1.0)
+        done = run(method, (x, y), epochs=120, lr=1.0)
         assert float((osc.predict(done, x, via="mode").probs.argmax(1) == y).double().mean()) > 0.9
 
 
