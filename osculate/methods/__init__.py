@@ -11,5 +11,6 @@ from osculate.methods.marginal_likelihood import (
 )
 from osculate.methods.online_laplace import OnlineLaplace as OnlineLaplace
 from osculate.methods.online_updates import OnlineUpdates as OnlineUpdates
+from osculate.methods.randomized_priors import RandomizedPriors as RandomizedPriors
 from osculate.methods.subnetwork import Subnetwork as Subnetwork
 from osculate.methods.swag import SWAG as SWAG
