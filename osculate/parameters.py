@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -109,8 +109,9 @@ class Network:
         return self.space.flatten(self.parameters).to(self.state_dtype)
 
     @cached_property
-    def _first(self) -> nn.Parameter:
-        return next(self.module.parameters())
+    def _first(self) -> Tensor:
+        of = chain(self.module.parameters(), filter(torch.is_floating_point, self.module.buffers()))
+        return next(of, torch.empty(0))  # a module that computes without numbers of its own
 
     @cached_property
     def _dtypes(self) -> dict[str, torch.dtype]:

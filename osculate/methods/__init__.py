@@ -14,3 +14,4 @@ from osculate.methods.online_updates import OnlineUpdates as OnlineUpdates
 from osculate.methods.randomized_priors import RandomizedPriors as RandomizedPriors
 from osculate.methods.subnetwork import Subnetwork as Subnetwork
 from osculate.methods.swag import SWAG as SWAG
+from osculate.methods.temperature_scaling import TemperatureScaling as TemperatureScaling
