@@ -312,10 +312,11 @@ def test_what_is_done_to_one_gaussian_is_done_to_each_member() -> None:
     assert osc.predict(tuned, x).probs.shape == (6, 4)
 
 
-def test_sampled_members_far_worse_than_their_modes_are_warned_of() -> None:
+@pytest.mark.parametrize("ask", [osc.predict, osc.sample_functions])
+def test_sampled_members_far_worse_than_their_modes_are_warned_of(ask: Callable) -> None:
     members = [fitted(Gaussian(0.5), seed, prior=1e-6) for seed in range(2)]
     with pytest.warns(UserWarning, match="far worse than its mode"):
-        osc.predict(Mixture(members), inputs(), via="sampled", samples=4)
+        ask(Mixture(members), inputs(), via="sampled", samples=4)
 
 
 # ---- the tasks -------------------------------------------------------------------------------------------------
