@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -92,7 +92,7 @@ class Network:
 
     def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
         with torch.inference_mode(False):  # or the copies could never have a gradient
-            self.module = _frozen_copy(model)
+            self.module = frozen_copy(model)
         chosen = set(names)
         tracked = {name: p for name, p in self.module.named_parameters() if name in chosen}
         self.space = ParameterSpace.of(tracked)
@@ -109,8 +109,9 @@ class Network:
         return self.space.flatten(self.parameters).to(self.state_dtype)
 
     @cached_property
-    def _first(self) -> nn.Parameter:
-        return next(self.module.parameters())
+    def _first(self) -> Tensor:
+        of = chain(self.module.parameters(), filter(torch.is_floating_point, self.module.buffers()))
+        return next(of, torch.empty(0))  # a module that computes without numbers of its own
 
     @cached_property
     def _dtypes(self) -> dict[str, torch.dtype]:
@@ -180,7 +181,12 @@ class Network:
         return moved
 
 
-def _frozen_copy(model: nn.Module) -> nn.Module:
+def frozen_copy(model: nn.Module) -> nn.Module:
+    """A deep copy of a module, without gradients.
+
+    Raises:
+        ValueError: it keeps an activation with its gradient graph, which cannot be copied.
+    """
     attributes = [value for layer in model.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
     # a tensor with a gradient graph, such as the weight that weight normalisation keeps, has no deep copy of its own
     memo = {id(value): value.detach().clone() for value in attributes if value.grad_fn is not None}

@@ -14,7 +14,7 @@ from osculate import likelihoods, priors, structures
 from osculate.curvature.plan import BlockSpec, Example, Plan
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
-from osculate.posteriors import Dropout, Ensemble, Fit, Gaussian, Posterior, Snapshots, as_posterior
+from osculate.posteriors import Dropout, Ensemble, Fit, Gaussian, Mixture, Point, Posterior, Snapshots, as_posterior
 from osculate.priors import Prior
 from osculate.registry import choose, lookup
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
@@ -26,9 +26,11 @@ HEADER = "osculate"
 #: The posteriors that files can hold, by name.
 KINDS: dict[str, type[Posterior]] = {
     "gaussian": Gaussian,
+    "point": Point,
     "ensemble": Ensemble,
     "dropout": Dropout,
     "snapshots": Snapshots,
+    "mixture": Mixture,
 }
 #: What a plan says of memory.
 SIZES = ("floats", "factored", "inputs", "outputs")
@@ -39,36 +41,47 @@ def save(q: Any, path: str | os.PathLike) -> None:
 
     The file holds the mode (all parameters and buffers of the network; of every member for an ensemble), the curvature
     and the prior or the snapshots, and the likelihood, but not the network's code: :func:`load` needs a module of the
-    same architecture. It is written under a temporary name and renamed, so that an interruption leaves no half file.
+    same architecture. A mixture holds all of this for each of its members. The file is written under a temporary name
+    and renamed, so that an interruption leaves no half of one.
 
     Args:
-        q: the posterior: a Gaussian, an ensemble, of dropout or of snapshots; or what ``osc.train`` returned.
+        q: the posterior: a Gaussian, a point, an ensemble, of dropout or of snapshots, or a mixture of such; or what
+            ``osc.train`` returned.
         path: where to, by custom ending in ``.safetensors``.
 
     Raises:
-        TypeError: a point or no posterior at all, or a likelihood, prior or structure that osculate does not know by
-            name.
+        TypeError: no posterior, one of a class of your own, or a likelihood, prior or structure that osculate does not
+            know by name.
         FileNotFoundError: the folder does not exist.
     """
     posterior = as_posterior(q)
-    kind = next((name for name, known in KINDS.items() if type(posterior) is known), None)
-    if kind is None:
-        raise TypeError(
-            f"save writes posteriors of the kinds {', '.join(KINDS)}, got {type(posterior).__name__}. Save a plain "
-            "network with safetensors."
-        )
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist: make it first.")
-    tensors, header = _gaussian_parts(posterior) if isinstance(posterior, Gaussian) else _sample_parts(posterior)
+    tensors, header = _parts(posterior)
+    write_tensors(path, tensors, HEADER, {"format": FORMAT, **header})
+
+
+def _parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and header of a posterior; those of each member of a mixture, under a prefix and in a list."""
+    kind = next((name for name, known in KINDS.items() if type(q) is known), None)
+    if kind is None:
+        raise TypeError(
+            f"save writes posteriors of the kinds {', '.join(KINDS)}, got {type(q).__name__}. Save its network with "
+            "osc.save(osc.posteriors.Point(model, likelihood), path)."
+        )
+    if isinstance(q, Mixture):
+        each = [_parts(member) for member in q.members]
+        tensors = {f"mixture.{n}.{name}": value for n, (part, _) in enumerate(each) for name, value in part.items()}
+        return tensors, {"posterior": kind, "mixture": [header for _, header in each]}
+    tensors, header = _gaussian_parts(q) if isinstance(q, Gaussian) else _network_parts(q)
     header |= {
-        "format": FORMAT,
         "posterior": kind,
-        "names": posterior.network.space.names,
-        "architecture": repr(posterior.network.module),
-        "likelihood": _describe(posterior.likelihood, likelihoods.REGISTRY, "likelihood", tensors),
+        "names": q.network.space.names,
+        "architecture": repr(q.network.module),
+        "likelihood": _describe(q.likelihood, likelihoods.REGISTRY, "likelihood", tensors),
     }
-    write_tensors(path, tensors, HEADER, header)
+    return tensors, header
 
 
 def _gaussian_parts(q: Gaussian) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -95,8 +108,8 @@ def _gaussian_parts(q: Gaussian) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, header
 
 
-def _sample_parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The networks of a posterior made of samples, and its own tensors."""
+def _network_parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The networks of a posterior made of networks, and its own tensors."""
     if isinstance(q, Ensemble):
         tensors = {
             f"members.{n}.{name}": value
@@ -115,8 +128,8 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
 
     Args:
         path: the file.
-        model: a module of the same architecture (one for all members of an ensemble); its parameters are ignored, and
-            it is left as it is.
+        model: a module of the same architecture (one for all members of an ensemble or a mixture); its parameters are
+            ignored, and it is left as it is.
 
     Returns:
         The posterior, on the CPU.
@@ -129,9 +142,7 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
     path = Path(path)
     header, tensors = _read(path)
     try:
-        kind = choose("kind of posterior", header.get("posterior", "gaussian"), KINDS)
-        rebuild = _rebuild if kind == "gaussian" else _rebuild_samples
-        return rebuild(path, header, tensors, model)
+        return _rebuild(path, header, tensors, model)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{str(path)!r} is damaged: its header lacks or misnames {error}. Fit it again.") from error
 
@@ -143,25 +154,36 @@ def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], m
         warnings.warn(
             f"the network given to load prints differently from the one in {str(path)!r} (same parameters, perhaps "
             "another activation or setting): make sure that both compute the same function.",
-            stacklevel=4,
+            stacklevel=5,
         )
     network.module.to(dtype=next(value.dtype for value in stored.values() if value.is_floating_point()))
     fill(network.module.eval(), stored, path)
     return network
 
 
-def _rebuild_samples(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Posterior:
+def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Posterior:
+    """A posterior of any kind."""
+    kind = choose("kind of posterior", header.get("posterior", "gaussian"), KINDS)
+    if kind == "mixture":
+        parts = enumerate(header["mixture"])
+        return Mixture([_rebuild(path, part, _part(tensors, f"mixture.{n}"), model) for n, part in parts])
+    return (_rebuild_gaussian if kind == "gaussian" else _rebuild_networks)(path, header, tensors, model)
+
+
+def _rebuild_networks(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Posterior:
     likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     if header["posterior"] == "ensemble":
         parts = [_part(tensors, f"members.{n}") for n in range(header["members"])]
         return Ensemble([_network(path, header, part, model).module for part in parts], likelihood)
     network = _network(path, header, _part(tensors, "network"), model)
+    if header["posterior"] == "point":
+        return Point(network.module, likelihood)
     if header["posterior"] == "dropout":
         return Dropout(network.module, likelihood)
     return Snapshots(network, likelihood, tensors["samples.diagonal"], tensors["samples.deviations"])
 
 
-def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Gaussian:
+def _rebuild_gaussian(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Gaussian:
     network = _network(path, header, _part(tensors, "network"), model)
     plan = Plan(
         tuple(_block(b, n, tensors) for n, b in enumerate(header["blocks"])),

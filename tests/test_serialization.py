@@ -126,12 +126,19 @@ def test_only_what_has_a_name_is_saved(tmp_path: Path) -> None:
     _, _, q = fitted(likelihood=Mine())
     with pytest.raises(TypeError, match="Mine is not one of"):
         osc.save(q, tmp_path / "q.safetensors")
-    with pytest.raises(TypeError, match="Point"):
-        osc.save(osc.posteriors.Point(q.model, q.likelihood), tmp_path / "q.safetensors")
+
+    class Own(osc.posteriors.Point):
+        """A posterior of somebody's own."""
+
+    for thing, name in ((Own(q.model, CLASSES), "got Own"), (q.model, "got Sequential")):
+        with pytest.raises(TypeError, match=name):
+            osc.save(thing, tmp_path / "q.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 CLASSES = osc.likelihoods.Categorical()
 SAMPLES = {
+    "point": lambda models: osc.posteriors.Point(models[0], CLASSES),
     "ensemble": lambda models: osc.posteriors.Ensemble(models, CLASSES),
     "dropout": lambda models: osc.posteriors.Dropout(models[0], CLASSES),
     "snapshots": lambda models: snapshots(models[0]),

@@ -21,6 +21,7 @@ from osculate.networks.preact_resnet import PreActResNet as PreActResNet
 from osculate.networks.resnet import ResNet as ResNet
 from osculate.networks.unet import UNet as UNet
 from osculate.networks.vit import ViT as ViT
+from osculate.networks.wrapped import Tempered as Tempered, WithPrior as WithPrior
 from osculate.registry import lookup
 
 #: Networks by name: each builds from the shape of one input and the number of outputs.

@@ -24,6 +24,8 @@ class Posterior(ABC):
     network: Network
     likelihood: Likelihood
     ways: ClassVar[tuple[str, ...]]
+    #: What to do where a Gaussian is needed, for errors.
+    gaussian_instead: ClassVar[str] = "Make one with osc.laplace(model, likelihood, data)."
 
     @property
     def model(self) -> nn.Module:

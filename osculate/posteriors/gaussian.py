@@ -240,7 +240,6 @@ def as_gaussian(q: object, what: str) -> Gaussian:
     posterior = as_posterior(q)
     if not isinstance(posterior, Gaussian):
         raise TypeError(
-            f"{what} needs a Gaussian posterior, got {type(posterior).__name__}. "
-            "Make one with osc.laplace(model, likelihood, data)."
+            f"{what} needs a Gaussian posterior, got {type(posterior).__name__}. {posterior.gaussian_instead}"
         )
     return posterior

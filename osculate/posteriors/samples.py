@@ -1,6 +1,6 @@
 """Posteriors made of networks: the members of an ensemble, passes with dropout, the snapshots of a training run."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
@@ -69,20 +69,34 @@ def require_members(models: list[nn.Module]) -> None:
     """
     if len(models) < 2:
         raise ValueError(f"an ensemble needs at least two members, got {len(models)}. For one network use methods.MAP.")
+    require_one_architecture(models, "ensemble")
     states = [dict(model.named_parameters()) for model in models]
-    shapes = [{name: tuple(p.shape) for name, p in state.items()} for state in states]
     for n, state in enumerate(states):
-        if name := first_difference(shapes[0], shapes[n]):
-            raise ValueError(
-                f"member {n} of the ensemble has another architecture than the first: {name!r} has shape "
-                f"{shapes[n].get(name)}, not {shapes[0].get(name)}. Use members of one architecture."
-            )
         for m, other in enumerate(states[:n]):
             if not first_difference(other, state):
                 raise ValueError(
                     f"members {m} and {n} of the ensemble have equal weights, and training would keep them equal. "
                     "Build each network anew, or from another seed."
                 )
+
+
+def require_one_architecture(models: Sequence[nn.Module], what: str) -> None:
+    """Refuse networks whose parameters have other names or shapes than those of the first.
+
+    Args:
+        models: the networks.
+        what: what they are members of, for the error.
+
+    Raises:
+        ValueError: the message names the first parameter that differs.
+    """
+    shapes = [{name: tuple(p.shape) for name, p in model.named_parameters()} for model in models]
+    for n, mine in enumerate(shapes):
+        if name := first_difference(shapes[0], mine):
+            raise ValueError(
+                f"member {n} of the {what} has another architecture than the first: {name!r} has shape "
+                f"{mine.get(name)}, not {shapes[0].get(name)}. Use members of one architecture."
+            )
 
 
 class Dropout(Sampled):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from osculate.inputs import Inputs, apply
-from osculate.posteriors import Gaussian, Posterior
+from osculate.posteriors import Gaussian, Mixture, Posterior
 from osculate.predictive.losses import negative_log_likelihood
 
 #: Networks that are drawn for the comparison.
@@ -29,6 +29,9 @@ def warn_if_far_worse(q: Posterior) -> None:
 
     Cost: :data:`DRAWS` draws of the weights, and as many forward passes of at most 64 data.
     """
+    if isinstance(q, Mixture):
+        for member in q.members:
+            warn_if_far_worse(member)
     if not isinstance(q, Gaussian) or q.first_data is None or q in _compared:
         return
     _compared.add(q)

@@ -10,7 +10,7 @@ from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import portions
 from osculate.inputs import Inputs, count, moved, take
 from osculate.memory import budget
-from osculate.posteriors import Gaussian
+from osculate.posteriors import Gaussian, Mixture, Posterior, as_gaussian
 
 
 def deviations(
@@ -38,3 +38,14 @@ def linear_functions(
     """f(x; θ*) + J(x)(θ_s − θ*), some draws at a time."""
     for f, tangents in deviations(q, x, samples, generator, memory):
         yield f + tangents
+
+
+def drawn_functions(
+    q: Posterior, x: Inputs, samples: int, generator: torch.Generator | None, memory: str | int | None = None
+) -> Float[Tensor, "S N *C"]:
+    """All draws of the linearised function of a Gaussian, or of the members of a mixture in turn."""
+    if not isinstance(q, Mixture):
+        return torch.cat(list(linear_functions(as_gaussian(q, "linearised"), x, samples, generator, memory)))
+    shares = zip(q.members, q.shares(samples), strict=True)
+    each = [drawn_functions(member, x, share, generator, memory) for member, share in shares if share]
+    return torch.stack([part[turn] for turn in range(len(each[0])) for part in each if turn < len(part)])

@@ -10,10 +10,10 @@ from torch.distributions import Distribution
 from osculate.batches import require_finite
 from osculate.inputs import Inputs, count, take, tensors
 from osculate.likelihoods import Likelihood, Link
-from osculate.posteriors import Gaussian, Posterior, Sampled, as_gaussian, as_posterior
+from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
 from osculate.predictive import link as links
 from osculate.predictive.drawn import warn_if_far_worse
-from osculate.predictive.functions import linear_functions
+from osculate.predictive.functions import drawn_functions, linear_functions
 from osculate.predictive.linearised import (
     all_outputs,
     fits,
@@ -23,6 +23,7 @@ from osculate.predictive.linearised import (
     require_room,
     single_outputs,
 )
+from osculate.predictive.mixed import mixed
 from osculate.predictive.sampled import network_at_mode, sampled_networks
 from osculate.registry import choose, lookup
 
@@ -59,13 +60,14 @@ def predict(
         joint: for real-valued targets, "outputs" for the joint over the outputs of each input, or "batch" for the
             joint over all inputs and outputs.
         samples: draws for ``via="sampled"`` and ``link="functions"``, each of which serves all inputs, and passes with
-            dropout; an ensemble predicts with its members, however many.
+            dropout; an ensemble predicts with its members, however many, and those of a mixture share them.
         memory: what temporaries may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
         generator: for the draws.
 
     Returns:
         A ``torch.distributions`` object: ``Categorical`` or ``Bernoulli`` with probabilities, ``Normal`` of shape
-        (N, C) for a Gaussian likelihood, ``MultivariateNormal`` for a joint, a mixture of normals for sampled networks.
+        (N, C) for a Gaussian likelihood, ``MultivariateNormal`` for a joint, a mixture of normals for sampled networks,
+        and of the members' distributions for a :class:`osculate.posteriors.Mixture`.
 
     Raises:
         ValueError: an unknown ``via``, ``link`` or ``joint``, one that does not fit the likelihood, an empty or
@@ -85,6 +87,10 @@ def predict(
     posterior = as_posterior(q)
     _check_inputs(x)
     via = _way(posterior, via, noise, joint, samples)
+    if isinstance(posterior, Mixture):
+        same = partial(predict, x=x, via=via, link=link, noise=noise, joint=joint, memory=memory, generator=generator)
+        shares = zip(posterior.members, posterior.shares(samples), strict=True)
+        return mixed([same(member, samples=max(1, share)) for member, share in shares])
     if link == FUNCTIONS:
         _require_linearised(via, joint)
         functions = linear_functions(as_gaussian(posterior, "linearised"), x, samples, generator, memory)
@@ -145,7 +151,7 @@ def sample_functions(
     Args:
         q: a posterior that is not a point, or what ``osc.train`` returned.
         x: inputs (N, …).
-        samples: S; an ensemble gives each of its members once instead.
+        samples: S; an ensemble gives each of its members once instead, a mixture draws from its members in turn.
         via: "linearised" (the default for a Gaussian posterior) or "sampled", "members", "dropout", as in
             :func:`predict`.
         memory: what temporaries may take, as in :func:`predict`; the draws themselves come on top.
@@ -177,7 +183,7 @@ def sample_functions(
     via = choose("way to sample functions", via or ways[0], ways)
     _require_samples(samples)
     if via == "linearised":
-        return torch.cat(list(linear_functions(as_gaussian(posterior, via), x, samples, generator, memory)))
+        return drawn_functions(posterior, x, samples, generator, memory)
     warn_if_far_worse(posterior)
     return torch.stack(list(sampled_networks(posterior, x, samples, generator, memory)))
 

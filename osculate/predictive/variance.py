@@ -1,5 +1,7 @@
 """The variance of function values: exact, or as a map from random vectors where there are very many outputs."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,9 +14,10 @@ from osculate.inputs import Inputs, count, moved, take
 from osculate.likelihoods import drawn_on
 from osculate.linalg import eigh
 from osculate.memory import budget
-from osculate.posteriors import Gaussian, as_gaussian
+from osculate.posteriors import Gaussian, Mixture, as_gaussian, as_posterior
 from osculate.predictive.functions import deviations
 from osculate.predictive.linearised import all_outputs, moments, require_room, single_outputs
+from osculate.predictive.sampled import network_at_mode
 from osculate.registry import choose
 
 
@@ -44,13 +47,15 @@ def functional_variance(
       where the rank of K is at most S/2, and more than that of "samples" where the eigenvalues of K are alike.
       [persson2022; baston2022]
 
+    Of a mixture of Gaussians, the mean of the members' covariances and the covariance of their means f(x; θ*_m).
+
     Args:
-        q: a Gaussian posterior, or what ``osc.train`` returned.
+        q: a Gaussian posterior, a mixture of them, or what ``osc.train`` returned.
         x: inputs (N, …).
         diagonal: only the variance of each output.
         memory: what temporaries may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
         via: "columns" (exact), "samples" or "sketch".
-        samples: S, for the last two.
+        samples: S, for the last two; the members of a mixture share them, with two at least.
         generator: for the draws.
 
     Returns:
@@ -76,10 +81,15 @@ def functional_variance(
     >>> functional_variance(q, X[:5]).shape, functional_variance(q, X[:5], diagonal=True).shape
     (torch.Size([5, 3, 3]), torch.Size([5, 3]))
     """
-    q = as_gaussian(q, "functional_variance")
+    posterior = as_posterior(q)
     choose("way to functional variances", via, ("columns", "samples", "sketch"))
     if via != "columns":
         _check_estimate(via, diagonal, samples)
+    if isinstance(posterior, Mixture):
+        within = partial(functional_variance, x=x, diagonal=diagonal, memory=memory, via=via, generator=generator)
+        return _total_variance(posterior, within, x, diagonal, samples, memory)
+    q = as_gaussian(posterior, "functional_variance")
+    if via != "columns":
         estimate = sampled_variance if via == "samples" else sketched_variance
         return estimate(q, moved(x, q.network.device), samples, generator, memory)
     if diagonal:
@@ -93,6 +103,20 @@ def functional_variance(
         "Ask for the variances alone (diagonal=True), or for fewer inputs.",
     )
     return moments(q, x, all_outputs, memory)[1].squeeze(1)
+
+
+def _total_variance(
+    q: Mixture, within: Callable[..., Tensor], x: Inputs, diagonal: bool, samples: int, memory: str | int | None
+) -> Tensor:
+    """The mean of the members' covariances, and the covariance of their means f(x; θ*_m)."""
+    shares = (max(2, share) for share in q.shares(samples))  # a sketch needs two
+    total = torch.stack([within(member, samples=share) for member, share in zip(q.members, shares, strict=True)])
+    means = torch.stack([network_at_mode(member.network, x, memory) for member in q.members])
+    apart = means - means.mean(0)
+    if diagonal:
+        return total.mean(0) + apart.square().mean(0)
+    apart = apart.flatten(2)
+    return total.mean(0) + torch.einsum("mnc,mnd->ncd", apart, apart) / len(apart)
 
 
 def _check_estimate(via: str, diagonal: bool, samples: int) -> None:

@@ -1,10 +1,8 @@
 """One training by variational Laplace or a rival, scored: what the experiments of [unlu2021] are made of."""
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +25,6 @@ from osculate.reproduce._base import seeded
 from osculate.reproduce.evaluation import logs
 from osculate.reproduce.keep import Keep
 from osculate.training import Training, train
-from osculate.training.loop import CHECKPOINT
 
 VERSION = 1
 MAXIMUM, LAPLACE, LABEL, CHEAP = "MAP", "VL", "VL, drawn labels", "VL, default steps"
@@ -112,14 +109,9 @@ def measured(run: Run) -> dict[str, Any]:
         validation NLL and log σ/s over the epochs.
     """
     data = load(run.task.data, train_size=run.task.train_size, validation_size=run.task.validation_size, seed=run.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        done = trained(run, data, Path(folder))
-        state = torch.load(Path(folder) / CHECKPOINT, weights_only=True)["state_dict"]
+    done, last = trained(run, data)
     found: dict[str, Any] = {"best": _scores(done, run, data)}
-    prefix = "method.model."
-    done.model.load_state_dict(
-        {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-    )
+    done.model.load_state_dict(last)
     found["end"] = _scores(done, run, data, sampled=False)
     rows = done.history
     courses = {"loss": "train_loss", "validation": "validation_nll", "ratio": "log_sigma_over_prior"}
@@ -128,17 +120,22 @@ def measured(run: Run) -> dict[str, Any]:
     return {**found, "epoch": best["epoch"], "steps": len(rows) * -(-len(data.train[0]) // run.fit.batch_size)}
 
 
-def trained(run: Run, data: Dataset, folder: Path) -> Training:
-    """The training, with the weights of the best validation epoch."""
+def trained(run: Run, data: Dataset) -> tuple[Training, dict[str, Tensor]]:
+    """The training, with the weights of the best validation epoch, and those of the last."""
     with seeded(run.seed):
         model = from_prior(build(run.task.network, data.input_shape, data.outputs, **run.task.options))
     method = METHODS[run.method](model, run.temperature, **run.options)
-    fit = run.fit
-    return train(
+    fit, last, end_epoch = run.fit, {}, method.end_epoch
+
+    def noted(*args: Any) -> Mapping[str, float]:
+        last.update({name: value.clone() for name, value in model.state_dict().items()})
+        return end_epoch(*args)
+
+    method.end_epoch = noted  # type: ignore[assignment,method-assign]
+    done = train(
         method,
         data.train,
         validation=data.validation,
-        folder=folder,
         progress=False,
         device="auto",
         epochs=fit.epochs,
@@ -147,6 +144,7 @@ def trained(run: Run, data: Dataset, folder: Path) -> Training:
         patience=fit.epochs,
         seed=run.seed,
     )
+    return done, last
 
 
 @torch.no_grad()

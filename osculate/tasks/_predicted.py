@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution
 
-from osculate.posteriors import Gaussian, as_posterior
+from osculate.posteriors import as_posterior
 from osculate.predictive import functional_variance
 from osculate.tasks._predictions import in_closed_form, predictions
 from osculate.tasks._scored import Score, Views, mean_pixel
@@ -106,7 +106,7 @@ class Predictives(Views):
         found = {
             "entropy": in_closed_form(predictive.entropy) is not None,
             "max_probability": isinstance(predictive, Categorical | Bernoulli),
-            "functional_variance": isinstance(as_posterior(self.q), Gaussian),
+            "functional_variance": "linearised" in as_posterior(self.q).ways,
         }
         if not any(found.values()):
             raise ValueError(

@@ -32,8 +32,9 @@ def train(
     renamed; an interruption loses the running epoch and nothing else. ``resume=True`` goes on from ``last.ckpt``
     (from the start where there is none) and ends where the uninterrupted run would have ended.
 
-    ``LevenbergMarquardt`` takes all data at once: one epoch is one step, the checkpoint is ``last.safetensors``, and
-    of the settings only ``epochs`` means anything. With ``device="auto"`` it works where the network is.
+    ``LevenbergMarquardt`` and ``TemperatureScaling`` take all data at once: one epoch is one step, the checkpoint is
+    ``last.safetensors``, and of the settings only ``epochs`` means anything. With ``device="auto"`` they work where the
+    network is.
 
     Args:
         method: what to train, for example ``osculate.methods.MAP(model, likelihood)``.

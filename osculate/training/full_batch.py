@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from osculate.batches import Data
 from osculate.files import write_text
 from osculate.inputs import moved
-from osculate.methods import LevenbergMarquardt
+from osculate.methods import LevenbergMarquardt, TemperatureScaling
 from osculate.progress import track
 from osculate.settings import described
 from osculate.tensorfiles import fill, read_tensors, write_tensors
@@ -28,11 +28,14 @@ HEADER = "osculate.training"
 #: Settings of training in batches, which mean nothing here.
 OF_BATCHES = ("batch_size", "lr", "optimizer", "schedule", "patience")
 
+#: Methods that take steps of their own on all data.
+FullBatch: TypeAlias = LevenbergMarquardt | TemperatureScaling
+
 History = list[dict[str, int | float]]
 
 
 def fit(
-    method: LevenbergMarquardt,
+    method: FullBatch,
     data: Data,
     validation: Data | None,
     settings: Settings,
@@ -43,7 +46,7 @@ def fit(
     progress: bool,
 ) -> History:
     """Run the steps and return the history; see :func:`osculate.training.train`."""
-    _require_meaning(settings)
+    _require_meaning(settings, type(method).__name__)
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
     state = None if folder is None else folder / CHECKPOINT
     history: History = []
@@ -63,16 +66,16 @@ def fit(
     return history
 
 
-def _require_meaning(settings: Settings) -> None:
+def _require_meaning(settings: Settings, name: str) -> None:
     usual = Settings()
-    if changed := [name for name in OF_BATCHES if getattr(settings, name) != getattr(usual, name)]:
+    if changed := [each for each in OF_BATCHES if getattr(settings, each) != getattr(usual, each)]:
         raise ValueError(
-            f"LevenbergMarquardt takes steps on all data, so that {', '.join(changed)} mean nothing. Leave them out: "
+            f"{name} takes steps on all data, so that {', '.join(changed)} mean nothing. Leave them out: "
             "epochs is the number of steps."
         )
 
 
-def _steps(method: LevenbergMarquardt, done: int, wanted: int) -> Iterator[int]:
+def _steps(method: FullBatch, done: int, wanted: int) -> Iterator[int]:
     """The numbers of the steps to come, until the method has converged."""
     for epoch in range(done + 1, wanted + 1):
         if bool(method.converged):
@@ -81,7 +84,7 @@ def _steps(method: LevenbergMarquardt, done: int, wanted: int) -> Iterator[int]:
 
 
 @contextmanager
-def _on(method: LevenbergMarquardt, device: str) -> Iterator[None]:
+def _on(method: FullBatch, device: str) -> Iterator[None]:
     """Move the method to a device, and back to its own."""
     own = method.theta.device
     try:
@@ -92,19 +95,19 @@ def _on(method: LevenbergMarquardt, device: str) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _nll(method: LevenbergMarquardt, held_out: Fixed) -> float:
+def _nll(method: FullBatch, held_out: Fixed) -> float:
     """Mean NLL of the held-out data, in nats per datum."""
     where = method.theta.device
     parts: list[Tensor] = [method.log_prob(moved(x, where), y.to(where)).sum() for x, y in held_out]
     return -float(sum(parts)) / held_out.num_data
 
 
-def _about(method: LevenbergMarquardt, num_data: int) -> dict[str, Any]:
+def _about(method: FullBatch, num_data: int) -> dict[str, Any]:
     """What a checkpoint must agree on with the run that goes on from it."""
     return {"num_data": num_data, **described(method.choices())}
 
 
-def _write(path: Path, method: LevenbergMarquardt, history: History, num_data: int) -> None:
+def _write(path: Path, method: FullBatch, history: History, num_data: int) -> None:
     """The state of the run and its log, each aside first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_tensors(path, method.state_dict(), HEADER, {"history": history, "about": _about(method, num_data)})
@@ -115,7 +118,7 @@ def _write(path: Path, method: LevenbergMarquardt, history: History, num_data: i
     write_text(path.parent / LOG, text.getvalue())
 
 
-def _read(path: Path, method: LevenbergMarquardt) -> dict[str, Any]:
+def _read(path: Path, method: FullBatch) -> dict[str, Any]:
     """Put the tensors of a checkpoint into the method, and give back the rest."""
     metadata, tensors = read_tensors(path)
     if HEADER not in metadata:
@@ -124,7 +127,7 @@ def _read(path: Path, method: LevenbergMarquardt) -> dict[str, Any]:
     return json.loads(metadata[HEADER])
 
 
-def _history(found: dict[str, Any], method: LevenbergMarquardt, num_data: int, folder: Path | None) -> History:
+def _history(found: dict[str, Any], method: FullBatch, num_data: int, folder: Path | None) -> History:
     """The rows of a checkpoint, refused where it belongs to another run."""
     for name, here in _about(method, num_data).items():
         if found["about"].get(name) != here:

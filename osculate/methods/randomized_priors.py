@@ -1,0 +1,109 @@
+"""An ensemble whose members each carry a fixed random function, so that they differ where there are no data."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from osculate.likelihoods import Likelihood
+from osculate.methods._base import require_network
+from osculate.methods.ensemble import DeepEnsemble
+from osculate.networks import WithPrior
+from osculate.parameters import frozen_copy
+from osculate.priors import Prior
+
+
+class RandomizedPriors(DeepEnsemble):
+    r"""M members f_m = g_m + β p_m, with p_m a network of random weights that stays as it is. [osband2018]
+
+    .. math:: \theta_m = \arg\max_\theta \; \log p(D \mid g_\theta + \beta p_m) + \log p(\theta)
+
+    The members of a plain ensemble may agree far from the data, where nothing asks them to differ. Here g_m learns to
+    cancel p_m at the data alone, and elsewhere the p_m remain: their spread is the prior of the function. p(θ) pulls
+    g_m to zero, as in the paper, and not to where it started.
+
+    All members see the same data. For a linear model with p_m of weights drawn from p(θ) and β = 1, the members then
+    have the mean of the posterior, and the covariance Σ Λ₀ Σ in place of Σ (Λ₀ the prior precision): right where the
+    data say nothing, too small where the noise of the targets matters. The paper's noise on the data (a bootstrap, or
+    targets with noise added, which gives Σ) must be the same at every visit of a datum, and batches do not say which
+    datum is which: it is left out. To have it, train ``MAP(WithPrior(network, prior_network), likelihood)`` for each
+    member on its own data, and collect the networks in ``osc.posteriors.Ensemble``.
+
+    The result is that of an ensemble, over networks ``osc.networks.WithPrior(g_m, p_m, β)``: to load it from a file,
+    pass ``osc.networks.WithPrior(network, another_network)``.
+
+    Args:
+        models: the networks g_m, of one architecture and with weights of their own; training changes them in place.
+        likelihood: p(y|f).
+        prior: p(θ) of each g_m: a precision, or an object of ``osculate.priors``.
+        scale: β, the size of the prior functions in units of f: of a network as it is initialised, where
+            ``prior_networks`` are not given.
+        prior_networks: the p_m, one for each member; they are copied. By default copies of the models with weights
+            drawn anew by the layers' ``reset_parameters()``.
+        seed: for these weights.
+
+    Raises:
+        TypeError: one of the networks is no module, or ``prior`` neither a number nor a prior.
+        ValueError: as for :class:`DeepEnsemble`; β negative or not finite; another number of prior networks than of
+            members; a parameter that no ``reset_parameters()`` draws anew.
+
+    Cost: that of an ensemble, and M forward passes of the prior networks.
+
+    >>> import osculate as osc
+    >>> method = RandomizedPriors([nn.Linear(2, 1) for _ in range(5)], osc.likelihoods.Gaussian(), scale=2.0)
+    >>> data = torch.randn(20, 2), torch.randn(20, 1)
+    >>> done = osc.train(method, data, epochs=2, progress=False)
+    >>> done.posterior, osc.predict(done, data[0]).mean.shape
+    (Ensemble(members=5, likelihood=Gaussian), torch.Size([20, 1]))
+    """
+
+    def __init__(
+        self,
+        models: Iterable[nn.Module],
+        likelihood: Likelihood,
+        prior: float | Prior = 1.0,
+        scale: float = 1.0,
+        prior_networks: Iterable[nn.Module] | None = None,
+        seed: int = 0,
+    ) -> None:
+        networks = list(models)
+        for network in networks:
+            require_network(network, likelihood)
+        priors = _redrawn(networks, seed) if prior_networks is None else list(prior_networks)
+        if len(priors) != len(networks):
+            raise ValueError(f"{len(networks)} members need as many prior networks, got {len(priors)}: one for each.")
+        super().__init__([WithPrior(*both, scale) for both in zip(networks, priors, strict=True)], likelihood, prior)
+        self.scale = scale
+
+    def choices(self) -> Mapping[str, Any]:
+        """Those of each member, and β."""
+        return {**super().choices(), "scale": self.scale}
+
+
+@torch.no_grad()
+def _redrawn(models: list[nn.Module], seed: int) -> list[nn.Module]:
+    """Copies with other random weights, the same on every device."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return [_redraw(frozen_copy(model).cpu()).to(_device(model)) for model in models]
+
+
+def _redraw(network: nn.Module) -> nn.Module:
+    floating = {name: p for name, p in network.named_parameters() if p.is_floating_point()}
+    for parameter in floating.values():
+        parameter.fill_(torch.nan)  # so that what is not drawn shows
+    for layer in reversed(list(network.modules())):  # a network's own initialisation has the last word
+        if callable(reset := getattr(layer, "reset_parameters", None)):
+            reset()
+    for name, parameter in floating.items():
+        if bool(parameter.isnan().any()):
+            raise ValueError(
+                f"no reset_parameters() draws the parameter {name!r} anew, so that there is no default prior network: "
+                "pass prior_networks, one freshly built network for each member."
+            )
+    return network
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters()), torch.device("cpu"))

@@ -1,0 +1,111 @@
+"""Networks around a network: with a fixed random function beside it, or with a temperature under its logits."""
+
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from osculate.parameters import frozen_copy
+
+
+class WithPrior(nn.Module):
+    r"""f(x) = g(x) + β p(x): a network that is trained, and a fixed one that is not. [osband2018]
+
+    Args:
+        network: g, the network itself; not copied.
+        prior_network: p, with outputs of the same shape; a frozen copy is taken, always in evaluation mode, that gets
+            no gradient and belongs to no prior p(θ).
+        scale: β, at least 0; a buffer, so that files hold it.
+
+    Raises:
+        TypeError: one of them is no module.
+        ValueError: β is negative or not finite.
+
+    Cost: two forward passes, and one backward.
+
+    >>> network = WithPrior(nn.Linear(2, 3), nn.Linear(2, 3), scale=0.5)
+    >>> [name for name, p in network.named_parameters() if p.requires_grad]
+    ['network.weight', 'network.bias']
+    >>> network(torch.zeros(4, 2)).shape
+    torch.Size([4, 3])
+    """
+
+    scale: Tensor
+
+    def __init__(self, network: nn.Module, prior_network: nn.Module, scale: float = 1.0) -> None:
+        super().__init__()
+        _require_modules(network=network, prior_network=prior_network)
+        if not (isfinite(scale) and scale >= 0):
+            raise ValueError(f"scale is the factor on the prior network, at least 0 and finite, got {scale!r}.")
+        self.network = network
+        self.prior_network = frozen_copy(prior_network).eval()
+        self.register_buffer("scale", _number(scale, network))
+
+    def train(self, mode: bool = True) -> "WithPrior":
+        """Set the mode of the network; the prior network stays in evaluation mode."""
+        super().train(mode)
+        self.prior_network.eval()
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """g(x) + β p(x), for whatever the network takes.
+
+        Raises:
+            ValueError: outputs of different shapes.
+        """
+        f, p = (_outputs(module(*args, **kwargs)) for module in (self.network, self.prior_network))
+        if f.shape != p.shape:
+            raise ValueError(
+                f"the network returned {tuple(f.shape)} and the prior network {tuple(p.shape)}: give the prior network "
+                "outputs of the same shape."
+            )
+        return f + self.scale * p
+
+
+class Tempered(nn.Module):
+    r"""f(x)/T: a network with its logits divided by a temperature. [guo2017]
+
+    Above 1 it is less sure, below 1 surer; the most probable class stays.
+
+    Args:
+        network: f, the network itself; not copied.
+        temperature: T, positive; a buffer, so that files hold it and no posterior is over it.
+
+    Raises:
+        TypeError: ``network`` is no module.
+        ValueError: T is not positive and finite.
+
+    >>> float(Tempered(nn.Identity(), 2.0)(torch.tensor([[3.0]])))
+    1.5
+    """
+
+    temperature: Tensor
+
+    def __init__(self, network: nn.Module, temperature: float = 1.0) -> None:
+        super().__init__()
+        _require_modules(network=network)
+        if not (isfinite(temperature) and temperature > 0):
+            raise ValueError(f"the temperature must be positive and finite, got {temperature!r}.")
+        self.network = network
+        self.register_buffer("temperature", _number(temperature, network))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """f(x)/T, for whatever the network takes."""
+        return _outputs(self.network(*args, **kwargs)) / self.temperature
+
+
+def _require_modules(**modules: object) -> None:
+    for name, module in modules.items():
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"{name} must be a torch.nn.Module, got {type(module).__name__}.")
+
+
+def _number(value: float, network: nn.Module) -> Tensor:
+    """A scalar where the network lives, in its floating type."""
+    like = next((p for p in network.parameters() if p.is_floating_point()), torch.empty(0))
+    return torch.tensor(float(value), dtype=like.dtype, device=like.device)
+
+
+def _outputs(f: Any) -> Tensor:
+    return getattr(f, "logits", f)  # of a Hugging Face model
