@@ -1,15 +1,15 @@
 """The Gaussian posterior of a curvature that training has kept, with one pass over the data for what else it needs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.batches import Data, as_batches
 from osculate.curvature.columns import GGN
 from osculate.curvature.plan import Plan
-from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._pass import observe, some
 from osculate.parameters import Network
@@ -33,7 +33,7 @@ def kept_gaussian(
     network: Network,
     likelihood: Likelihood,
     prior: Prior,
-    data: Iterable[tuple[Inputs, Tensor]],
+    data: Data,
     curvature: Callable[[int, Plan], Curvature],
     num_data: int | None = None,
 ) -> Gaussian:
@@ -49,7 +49,7 @@ def kept_gaussian(
     """
     statistics: dict[str, Tensor] = {}
     size, first = 0, None
-    for x, y in data:
+    for x, y in as_batches(data):
         first = first or some(x, y)
         y = y.to(network.device)
         f = network(x)
@@ -57,8 +57,7 @@ def kept_gaussian(
         for name, value in likelihood.statistics(f, y).items():
             statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
         size += len(y)
-    if first is None:
-        raise ValueError("the data hold no batch: give at least one (x, y).")
+    assert first is not None
     total = num_data or size
     statistics = {name: value * (total / size) for name, value in statistics.items()}
     plan = observe(network, likelihood, GGN(), first, None).plan

@@ -1,0 +1,185 @@
+"""The second moment of gradients that adaptive optimisers keep."""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from osculate.registry import choose
+
+#: Where optimisers keep the average squared gradient, and how its memory is called in their groups.
+KEYS = frozenset({"exp_avg_sq", "square_avg"})
+#: Steps behind an average below which its noise, 2 over their number in the variance, is told.
+SHORT = 100
+#: How the batches of an optimiser can have been made.
+SAMPLINGS = ("shuffled", "replacement")
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoments:
+    """What an optimiser knows of the gradients of its loss, in the order of ``named_parameters()``.
+
+    Attributes:
+        names: of the parameters that have been stepped; the others are constants.
+        raw: v as it is stored.
+        values: v̂, without the bias of its start at zero.
+        mean: the average gradient, of RMSprop with ``centered=True`` only.
+        decay: the weight decay of each parameter.
+        decoupled: whether decay acts on the weights, and not through the gradient.
+        eps: of the optimiser.
+        memory: β₂, of which v has the window 1/(1 − β₂).
+        steps: that it has made.
+    """
+
+    names: tuple[str, ...]
+    raw: Float[Tensor, " P"]
+    values: Float[Tensor, " P"]
+    mean: Float[Tensor, " P"] | None
+    decay: Float[Tensor, " P"]
+    decoupled: bool
+    eps: float
+    memory: float
+    steps: int
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: Optimizer) -> "SecondMoments":
+        """Read the state of an optimiser.
+
+        Raises:
+            ValueError: an optimiser without such a state, one that has made no step, or one of other parameters.
+        """
+        require_second_moment(optimizer)
+        groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        known = [(name, p) for name, p in model.named_parameters() if id(p) in groups]
+        found = [(name, p, _Entry.of(optimizer.state[p], groups[id(p)])) for name, p in known if optimizer.state.get(p)]
+        if not found:
+            why = "made no step yet" if known else "other parameters than the model"
+            raise ValueError(f"the optimiser has {why}: pass the one that has trained this model, after training.")
+        entries = [entry for _, _, entry in found]
+
+        def flat(tensors: Iterable[Tensor]) -> Tensor:
+            return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+        return cls(
+            tuple(name for name, _, _ in found),
+            flat(entry.raw for entry in entries),
+            flat(entry.raw / entry.bias for entry in entries),
+            flat(e.mean / e.bias for e in entries if e.mean is not None) if entries[0].mean is not None else None,
+            flat(torch.full_like(entry.raw, entry.decay) for entry in entries),
+            entries[0].decoupled,
+            entries[0].eps,
+            entries[0].memory,
+            min(entry.steps for entry in entries),
+        )
+
+    def warn_of_noise(self) -> None:
+        """Warn of an average over so few steps that its noise shows."""
+        window = min(self.steps, round((1 + self.memory) / (1 - self.memory)))
+        if window < SHORT:
+            warnings.warn(
+                f"the second moment is an average over about {window} steps, so that single precisions are off by some "
+                f"{100 * (2 / window) ** 0.5:.0f} %: train on with a higher memory (betas, alpha, rho), or call "
+                "refresh(steps).",
+                stacklevel=3,
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """The same of one parameter tensor."""
+
+    raw: Tensor
+    mean: Tensor | None
+    steps: int
+    memory: float
+    decay: float
+    decoupled: bool
+    eps: float
+
+    @property
+    def bias(self) -> float:
+        """1 − β₂ᵗ, the sum of the weights of an average that starts at zero."""
+        return 1 - self.memory**self.steps
+
+    @classmethod
+    def of(cls, state: dict[str, Any], group: dict[str, Any]) -> "_Entry":
+        memory = group["betas"][1] if "exp_avg_sq" in state else group["alpha" if "alpha" in group else "rho"]
+        values = state["exp_avg_sq"] if "exp_avg_sq" in state else state["square_avg"]
+        if values.dtype in (torch.float16, torch.bfloat16):
+            values = values.float()
+        decoupled = bool(group.get("decoupled_weight_decay", False))
+        steps, decay = int(float(state["step"])), float(group["weight_decay"])
+        return cls(values, state.get("grad_avg"), steps, float(memory), decay, decoupled, float(group["eps"]))
+
+
+def require_second_moment(optimizer: Optimizer) -> None:
+    """Refuse optimisers that keep no average of squared gradients.
+
+    Raises:
+        ValueError: such an optimiser; the message says which ones do.
+    """
+    name = type(optimizer).__name__
+    states = [state for state in optimizer.state.values() if state]
+    groups = optimizer.param_groups
+    remembers = all("betas" in g or "alpha" in g or "rho" in g for g in groups) and name not in ("Adamax", "ASGD")
+    if not remembers or any(not state.keys() & KEYS for state in states):
+        raise ValueError(
+            f"{name} keeps no average of squared gradients at the mode: use Adam, AdamW, NAdam, RAdam, RMSprop or "
+            "Adadelta, or take the squared gradients of single data in a pass of their own, osc.laplace(..., "
+            "structure='diag', curvature='empirical_fisher')."
+        )
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the batches were made that the optimiser has seen.
+
+    Args:
+        num_data: N, of the training data.
+        batch_size: M, of one step; with accumulated gradients that of all its parts together.
+        how: "shuffled" (epochs without replacement) or "replacement".
+
+    Raises:
+        ValueError: a size out of its range, an unknown name, or batches of all data.
+    """
+
+    num_data: int
+    batch_size: int
+    how: str = "shuffled"
+
+    def __post_init__(self) -> None:
+        choose("sampling", self.how, SAMPLINGS)
+        if self.num_data < 2 or not 1 <= self.batch_size <= self.num_data:
+            raise ValueError(
+                f"batch_size={self.batch_size} of num_data={self.num_data}: a batch has at least one datum, and at "
+                "most all of at least two."
+            )
+
+    def require_noise(self) -> None:
+        """Refuse batches of all data.
+
+        Raises:
+            ValueError: such batches.
+        """
+        if self.batch_size == self.num_data and self.how == "shuffled":
+            raise ValueError(
+                f"each batch was all of the {self.num_data} data: at the mode its gradient is zero, and the second "
+                "moment holds nothing of the curvature. Use osc.laplace(..., structure='diag', "
+                "curvature='empirical_fisher'), a pass with the squared gradients of single data."
+            )
+
+    def fisher(self, spread: Float[Tensor, " P"], mean: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """Σ_i l_i² of single data.
+
+        Args:
+            spread: variance of the gradients of batches.
+            mean: their mean.
+        """
+        n, m = self.num_data, self.batch_size
+        finite = (n - 1) / (n - m) if self.how == "shuffled" else 1.0
+        return n * m * finite * spread.clamp(min=0) + n * mean.square()
