@@ -14,7 +14,7 @@ from osculate import likelihoods, priors, structures
 from osculate.curvature.plan import BlockSpec, Example, Plan
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
-from osculate.posteriors import Dropout, Ensemble, Fit, Gaussian, Posterior, Snapshots, as_posterior
+from osculate.posteriors import Chains, Dropout, Ensemble, Fit, Gaussian, Posterior, Snapshots, as_posterior
 from osculate.priors import Prior
 from osculate.registry import choose, lookup
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
@@ -29,6 +29,7 @@ KINDS: dict[str, type[Posterior]] = {
     "ensemble": Ensemble,
     "dropout": Dropout,
     "snapshots": Snapshots,
+    "chains": Chains,
 }
 #: What a plan says of memory.
 SIZES = ("floats", "factored", "inputs", "outputs")
@@ -38,11 +39,11 @@ def save(q: Any, path: str | os.PathLike) -> None:
     """Write a posterior to one safetensors file.
 
     The file holds the mode (all parameters and buffers of the network; of every member for an ensemble), the curvature
-    and the prior or the snapshots, and the likelihood, but not the network's code: :func:`load` needs a module of the
+    and the prior, the snapshots or the draws, and the likelihood, but not the network's code: :func:`load` needs a module of the
     same architecture. It is written under a temporary name and renamed, so that an interruption leaves no half file.
 
     Args:
-        q: the posterior: a Gaussian, an ensemble, of dropout or of snapshots; or what ``osc.train`` returned.
+        q: the posterior: a Gaussian, an ensemble, of dropout, of snapshots or of chains; or what ``osc.train`` returned.
         path: where to, by custom ending in ``.safetensors``.
 
     Raises:
@@ -107,6 +108,8 @@ def _sample_parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
     if isinstance(q, Snapshots):
         tensors |= {"samples.diagonal": q.diagonal, "samples.deviations": q.deviations}
+    if isinstance(q, Chains):
+        tensors["samples.thetas"] = q.thetas
     return tensors, {}
 
 
@@ -158,6 +161,8 @@ def _rebuild_samples(path: Path, header: dict[str, Any], tensors: Mapping[str, T
     network = _network(path, header, _part(tensors, "network"), model)
     if header["posterior"] == "dropout":
         return Dropout(network.module, likelihood)
+    if header["posterior"] == "chains":
+        return Chains(network, likelihood, tensors["samples.thetas"])
     return Snapshots(network, likelihood, tensors["samples.diagonal"], tensors["samples.deviations"])
 
 

@@ -2,14 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from osculate.batches import Data
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.posteriors import Posterior
+from osculate.tensorfiles import fill
 
 
 class Method(nn.Module, ABC):
@@ -86,6 +90,53 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def result(self) -> Posterior:
         """The posterior it has reached, as a frozen value."""
+
+
+class FullBatch(Method):
+    """A method that takes steps of its own on all data; one epoch is one step.
+
+    What a resumed run needs is in buffers. The random numbers of a step follow from the seed and the step's number.
+
+    Attributes:
+        converged: whether more steps would change nothing.
+    """
+
+    full_batch: ClassVar[bool] = True
+    converged: bool | Tensor = False
+
+    @abstractmethod
+    def begin(self, data: Data, epochs: int, seed: int) -> int:
+        """Take the data; :meth:`step` goes on from where the buffers say.
+
+        Args:
+            data: pairs of tensors or batches, read once.
+            epochs: how many steps there will be at most, those of an interrupted run counted.
+            seed: for what is drawn.
+
+        Returns:
+            N.
+        """
+
+    @abstractmethod
+    def step(self) -> dict[str, int | float]:
+        """One step; returns a row of the history, with the same names each time."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it works: where its network is."""
+        return next(self.model.parameters()).device
+
+    def checkpoint(self) -> dict[str, Tensor]:
+        """The tensors that a resumed run needs."""
+        return self.state_dict()
+
+    def restore(self, tensors: Mapping[str, Tensor], path: Path) -> None:
+        """Take over the tensors of a checkpoint, before :meth:`begin`.
+
+        Raises:
+            ValueError: they belong to another network.
+        """
+        fill(self, tensors, path)
 
 
 def require_network(model: object, likelihood: object) -> None:
