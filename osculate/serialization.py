@@ -39,11 +39,13 @@ def save(q: Any, path: str | os.PathLike) -> None:
     """Write a posterior to one safetensors file.
 
     The file holds the mode (all parameters and buffers of the network; of every member for an ensemble), the curvature
-    and the prior, the snapshots or the draws, and the likelihood, but not the network's code: :func:`load` needs a module of the
-    same architecture. It is written under a temporary name and renamed, so that an interruption leaves no half file.
+    and the prior, the snapshots or the draws, and the likelihood, but not the network's code: :func:`load` needs a
+    module of the same architecture. It is written under a temporary name and renamed, so that an interruption leaves no
+    half file.
 
     Args:
-        q: the posterior: a Gaussian, an ensemble, of dropout, of snapshots or of chains; or what ``osc.train`` returned.
+        q: the posterior: a Gaussian, an ensemble, of dropout, of snapshots or of chains; or what ``osc.train``
+            returned.
         path: where to, by custom ending in ``.safetensors``.
 
     Raises:

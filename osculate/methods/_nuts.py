@@ -11,8 +11,6 @@ from torch import Tensor
 #: U(θ) = −log p(θ) + constant of each chain, (K,), with its gradient, (K, P).
 Potential: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 
-#: Doublings of a trajectory: at most 2**MAX_DEPTH leapfrog steps a draw.
-MAX_DEPTH = 10
 #: Error of the energy, in nats, above which a trajectory has diverged.
 DIVERGENCE = 1000.0
 #: Acceptance at which the search for a first step size turns, and how many times it doubles or halves at most.
@@ -68,8 +66,8 @@ class NUTS:
     r"""Hamiltonian dynamics with kinetic energy ½ rᵀ M⁻¹ r, run until it turns back; a draw is one of its points.
 
     The trajectory doubles forwards or backwards at random until its ends approach each other or the error of the energy
-    passes :data:`DIVERGENCE`; points are drawn with weights exp(−H), the newer half favoured, and turns are looked for in
-    every balanced subtree, with O(log) momenta in memory. [hoffman2014; betancourt2017; phan2019]
+    passes :data:`DIVERGENCE`. Points are drawn with weights exp(−H), the newer half favoured; turns are looked for in
+    every balanced subtree, with as many momenta in memory as there are doublings. [hoffman2014; betancourt2017; phan2019]
 
     All chains are at the same doubling and leaf, so that one call of the potential serves them all; one that has
     stopped is computed on in vain. A draw costs what its longest trajectory does.
@@ -79,18 +77,24 @@ class NUTS:
         step_size: ε.
         inverse_mass: the diagonal of M⁻¹, in units of θ².
         generator: for momenta, directions and choices.
+        max_depth: doublings at most.
     """
 
     def __init__(
-        self, potential: Potential, step_size: float, inverse_mass: Float[Tensor, " P"], generator: torch.Generator
+        self,
+        potential: Potential,
+        step_size: float,
+        inverse_mass: Float[Tensor, " P"],
+        generator: torch.Generator,
+        max_depth: int = 10,
     ) -> None:
         self.potential, self.step_size, self.inverse_mass = potential, step_size, inverse_mass
-        self.generator = generator
+        self.generator, self.max_depth = generator, max_depth
 
     def draw(self, state: State) -> Transition:
-        """One transition of every chain. Cost: at most 2**:data:`MAX_DEPTH` calls of the potential."""
+        """One transition of every chain. Cost: at most 2**max_depth − 1 calls of the potential."""
         tree = _Tree(self, state)
-        for depth in range(MAX_DEPTH):
+        for depth in range(self.max_depth):
             tree.double(depth)
             if not bool(tree.active.any()):
                 break

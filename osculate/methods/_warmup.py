@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-#: Constants of dual averaging: pull towards μ, steps by which the first ones are damped, decay of the average's weights.
+#: Dual averaging: pull towards μ, steps by which the first ones are damped, decay of the weights of the average.
 PULL, DAMPED, DECAY = 0.05, 10.0, 0.75
 #: Draws before the first window, in the first window, and after the last one; their shares of a short warm-up.
 BEFORE, WINDOW, AFTER = 75, 25, 50

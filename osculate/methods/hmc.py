@@ -37,14 +37,14 @@ class HMC(FullBatch):
     .. math:: U(\theta) = -\sum_n \log p(y_n \mid f_n) - \log p(\theta)
 
     Each chain starts at a draw of the prior, halved until its density is finite. In ``osc.train(method, data,
-    epochs=2000)`` one epoch is one transition of every chain, warm-up included: with ``warmup=500`` and ``thin=3`` there
-    are 500 draws of each chain. Warm-up sets one step size and one diagonal metric for all chains, the first by dual
+    epochs=2000)`` one epoch is one transition of every chain, warm-up included: with ``warmup=500`` it leaves 1500 draws
+    of each chain. Warm-up sets one step size and one diagonal metric for all chains, the first by dual
     averaging, the second in windows of growing length, as Stan does. More epochs of the same run add draws; another
     seed gives other draws. [neal2011; hoffman2014; betancourt2017]
 
     It is computed in double precision, whatever the type of the network, with the network run once for all chains
-    (``torch.func.vmap``). The network itself is left as it was found. The result has the weights of all draws, and their
-    R-hat and effective sample size at any inputs.
+    (``torch.func.vmap``). The network itself is left as it was found. The result has all draws, and their R-hat
+    and effective sample size at any inputs.
 
     Args:
         model: the network f_θ, of at most 20,000 trained parameters.
@@ -52,18 +52,20 @@ class HMC(FullBatch):
         prior: p(θ): a number is the precision of an isotropic Gaussian, or an object of ``osc.priors``.
         chains: K; more of them cost little on a small network.
         warmup: transitions of each chain before its first draw.
-        thin: transitions from one draw that is kept to the next.
         acceptance: the mean acceptance that the step size is set for, between 0 and 1: a larger one means smaller steps
             and fewer divergences.
+        max_depth: a trajectory has at most 2**max_depth − 1 leapfrog steps. Where ``leapfrog_steps`` in the history are
+            mostly that many, a smaller one may give more effective draws in the same time.
 
     Raises:
         TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
-        ValueError: a value out of its range, nothing to train, too many parameters, active dropout or batch normalisation
-            in training mode.
+        ValueError: a value out of its range, nothing to train, too many parameters, active dropout or batch
+            normalisation in training mode.
 
-    Warns: at the end, where outputs at training inputs have an R-hat above 1.05, or trajectories diverged after warm-up.
+    Warns: at the end, where outputs at training inputs have an R-hat above 1.05, or trajectories diverged after the
+    warm-up.
 
-    Cost: a transition takes up to 1,023 passes over all data, forward and backward, for all chains together.
+    Cost: a transition takes up to 2**max_depth − 1 passes over all data, forward and backward, for all chains together.
 
     >>> x = torch.linspace(-1, 1, 20)[:, None]
     >>> method = osc.methods.HMC(nn.Linear(1, 1), osc.likelihoods.Gaussian(0.1), prior=1.0, warmup=50)
@@ -88,17 +90,17 @@ class HMC(FullBatch):
         prior: float | Prior = 1.0,
         chains: int = 4,
         warmup: int = 500,
-        thin: int = 1,
         acceptance: float = 0.8,
+        max_depth: int = 10,
     ) -> None:
         super().__init__()
         prior = MAP(model, likelihood, prior).prior  # which checks them
-        _require_sense(chains, warmup, thin, acceptance)
+        _require_sense(chains, warmup, acceptance, max_depth)
         require_deterministic_layers(model)
         network = Network(model, trainable(model))
         _require_size(network.space.size)
         self.model, self.likelihood, self.prior = model, likelihood, prior.bind(network.space)
-        self.chains, self.warmup, self.thin, self.acceptance = chains, warmup, thin, acceptance
+        self.chains, self.warmup, self.acceptance, self.max_depth = chains, warmup, acceptance, max_depth
         self.seed = 0
         variance = 1 / self.prior.vector(network.space).detach().double()
         self.step_size, self.metric = StepSize(acceptance), Metric(variance, chains)
@@ -116,7 +118,7 @@ class HMC(FullBatch):
 
     def choices(self) -> Mapping[str, Any]:
         """Likelihood, prior, and everything that decides the draws."""
-        names = ("likelihood", "prior", "chains", "warmup", "thin", "acceptance", "seed")
+        names = ("likelihood", "prior", "chains", "warmup", "acceptance", "max_depth", "seed")
         return {name: getattr(self, name) for name in names}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
@@ -143,16 +145,15 @@ class HMC(FullBatch):
             ValueError: empty or non-finite data, targets that do not fit, a network that cannot run for several chains
                 at once, or fewer epochs than one draw takes.
         """
-        if epochs < self.warmup + self.thin:
+        if epochs <= self.warmup:
             raise ValueError(
-                f"epochs={epochs} leaves no draw: the first {self.warmup} transitions of each chain are warm-up, and one "
-                f"in {self.thin} is kept after them. Train for {self.warmup + 1000 * self.thin} epochs, say, or choose a "
-                "smaller warmup."
+                f"epochs={epochs} leaves no draw: the first {self.warmup} transitions of each chain are warm-up. Train "
+                f"for {self.warmup + 1000} epochs, say, or choose a smaller warmup."
             )
         self.seed = seed
         network = Network(self.model, trainable(self.model)).to(self.position.device, torch.double)
         self._joint = NegativeLogJoint(network, self.likelihood, self.prior, data, self.chains)
-        self._make_room((epochs - self.warmup) // self.thin)
+        self._make_room(epochs - self.warmup)
         if int(self.count) == 0:
             self._start()
         return self._joint.num_data
@@ -176,8 +177,8 @@ class HMC(FullBatch):
             position = torch.where(finite[:, None], position, position / 2)
         else:
             raise FloatingPointError(
-                f"the log joint is not finite at draws of the prior {self.prior!r}, however much they are shrunk: look for "
-                "outputs that overflow at small weights, or scale inputs and targets."
+                f"the log joint is not finite at draws of the prior {self.prior!r}, however small they are made: scale "
+                "inputs and targets, or look for what overflows in the network."
             )
         self._move(State(position, potential, gradient))
         self._find_step_size(1.0, generator)
@@ -197,7 +198,7 @@ class HMC(FullBatch):
         self.gradient.copy_(state.gradient)
 
     def _nuts(self, step_size: float, generator: torch.Generator) -> NUTS:
-        return NUTS(self._required, step_size, self.metric.inverse_mass, generator)
+        return NUTS(self._required, step_size, self.metric.inverse_mass, generator, self.max_depth)
 
     def _find_step_size(self, guess: float, generator: torch.Generator) -> None:
         self.step_size.restart(first_step_size(self._nuts(guess, generator), self._state))
@@ -221,7 +222,7 @@ class HMC(FullBatch):
             self._adapt(accepted, generator)
         else:
             self.divergences += divergences
-            self._keep()
+            self.draws[self.kept - 1] = self.position
         return {
             "train_loss": float(done.state.potential.mean()) / self._required.num_data,
             "acceptance": accepted,
@@ -244,11 +245,7 @@ class HMC(FullBatch):
     @property
     def kept(self) -> int:
         """S, the draws of each chain so far."""
-        return max(int(self.count) - self.warmup, 0) // self.thin
-
-    def _keep(self) -> None:
-        if (int(self.count) - self.warmup) % self.thin == 0:
-            self.draws[self.kept - 1] = self.position
+        return max(int(self.count) - self.warmup, 0)
 
     def _make_room(self, draws: int) -> None:
         room = max(draws - len(self.draws), 0)
@@ -301,13 +298,13 @@ class HMC(FullBatch):
         if found:
             warnings.warn(
                 f"{found}Train for more epochs with a longer warmup (now {self.warmup}); against divergences raise "
-                f"acceptance (now {self.acceptance:g}) or the noise and prior precision; standardise inputs and targets.",
+                f"acceptance (now {self.acceptance:g}), and standardise inputs and targets.",
                 stacklevel=3,
             )
 
 
-def _require_sense(chains: int, warmup: int, thin: int, acceptance: float) -> None:
-    for name, value, least in (("chains", chains, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
+def _require_sense(chains: int, warmup: int, acceptance: float, max_depth: int) -> None:
+    for name, value, least in (("chains", chains, 1), ("warmup", warmup, 0), ("max_depth", max_depth, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     if not 0 < acceptance < 1:
@@ -319,6 +316,5 @@ def _require_sense(chains: int, warmup: int, thin: int, acceptance: float) -> No
 def _require_size(parameters: int) -> None:
     if parameters > LIMIT:
         raise ValueError(
-            f"HMC draws all {parameters:,} trained parameters with all data at each of its thousands of steps, and accepts "
-            f"{LIMIT:,}. Use osc.laplace, methods.SWAG or methods.DeepEnsemble, or freeze layers with requires_grad=False."
+            f"HMC takes thousands of steps in all {parameters:,} trained parameters, and accepts {LIMIT:,}. Use osc.laplace, methods.SWAG or methods.DeepEnsemble, or freeze layers with requires_grad=False."
         )

@@ -18,9 +18,9 @@ def r_hat(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "*C"]:
 
     .. math:: \hat R = \sqrt{\frac{S' - 1}{S'} + \frac{B}{S' W}}
 
-    with W the mean variance within the 2 K half chains of S' draws and B / S' that of their means, of normal scores of the
-    ranks; the larger one of that of the draws (bulk) and of their distances from the median (tails). 1 where all draws
-    are equal.
+    with W the mean variance within the 2 K half chains of S' draws and B / S' that of their means, all of normal scores
+    of the ranks; the larger of those of the draws (bulk) and of their distances from the median (tails). 1 where all
+    draws are equal.
 
     Args:
         draws: K chains of S draws.

@@ -70,8 +70,8 @@ def _require_meaning(method: FullBatch, settings: Settings) -> None:
     usual = Settings()
     if changed := [name for name in OF_BATCHES if getattr(settings, name) != getattr(usual, name)]:
         raise ValueError(
-            f"{type(method).__name__} takes steps on all data, so that {', '.join(changed)} mean nothing. Leave them out: "
-            "epochs is the number of steps."
+            f"{type(method).__name__} takes steps on all data, so that {', '.join(changed)} mean nothing. Leave them "
+            "out: epochs is the number of steps."
         )
 
 
