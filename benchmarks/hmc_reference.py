@@ -3,9 +3,9 @@
     python benchmarks/hmc_reference.py reference    # in an environment with numpyro; writes the JSON file of the tests
     python benchmarks/hmc_reference.py compare      # in one with osculate: the same posteriors by HMC, minutes each
 
-The toy is y = x³ + ε, ε ~ N(0, 9), with 20 inputs uniform in [-4, 4], both standardised; the network is 1-H-1 with tanh,
-its weights in the order of ``nn.Sequential(nn.Linear(1, H), nn.Tanh(), nn.Linear(H, 1))``, with prior N(0, 1). The case
-"quick" assumes a noise of three times what the data have, and takes seconds.
+The toy is y = x³ + ε, ε ~ N(0, 9), with 20 inputs uniform in [-4, 4], both standardised; the network is 1-H-1 with
+tanh, its weights in the order of ``nn.Sequential(nn.Linear(1, H), nn.Tanh(), nn.Linear(H, 1))``, with prior N(0, 1).
+The case "quick" assumes a noise of three times what the data have, and takes seconds.
 """
 
 import json
@@ -113,7 +113,9 @@ def compare(case: str, expected: dict[str, Any], seed: int = 0, **changes: int) 
     ess = q.effective_sample_size(grid).squeeze(1).numpy()
     ess_squares = _diagnostics.effective_sample_size(squares).numpy()
     m, s, n, n2 = (np.array(expected[name]) for name in ("mean", "sd", "ess", "ess_squares"))
-    spread = squares.flatten(0, 1).std(0).numpy() / sd  # the error of a standard deviation is that of its square, halved
+    spread = (
+        squares.flatten(0, 1).std(0).numpy() / sd
+    )  # the error of a standard deviation is that of its square, halved
     rows = done.history[settings["warmup"] :]
     return {
         "z_mean": (mean - m) / np.sqrt(sd**2 / ess + s**2 / n),

@@ -67,7 +67,8 @@ class NUTS:
 
     The trajectory doubles forwards or backwards at random until its ends approach each other or the error of the energy
     passes :data:`DIVERGENCE`. Points are drawn with weights exp(−H), the newer half favoured; turns are looked for in
-    every balanced subtree, with as many momenta in memory as there are doublings. [hoffman2014; betancourt2017; phan2019]
+    every balanced subtree, with as many momenta in memory as there are doublings. [hoffman2014; betancourt2017;
+    phan2019]
 
     All chains are at the same doubling and leaf, so that one call of the potential serves them all; one that has
     stopped is computed on in vain. A draw costs what its longest trajectory does.

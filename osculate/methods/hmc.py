@@ -37,14 +37,14 @@ class HMC(FullBatch):
     .. math:: U(\theta) = -\sum_n \log p(y_n \mid f_n) - \log p(\theta)
 
     Each chain starts at a draw of the prior, halved until its density is finite. In ``osc.train(method, data,
-    epochs=2000)`` one epoch is one transition of every chain, warm-up included: with ``warmup=500`` it leaves 1500 draws
-    of each chain. Warm-up sets one step size and one diagonal metric for all chains, the first by dual
-    averaging, the second in windows of growing length, as Stan does. More epochs of the same run add draws; another
-    seed gives other draws. [neal2011; hoffman2014; betancourt2017]
+    epochs=1500)`` one epoch is one transition of every chain, warm-up included: with ``warmup=500`` it leaves 1000
+    draws of each chain. Warm-up sets one step size and one diagonal metric for all chains, the first by dual averaging,
+    the second in windows of growing length, as Stan does. The same run resumed with more epochs adds draws.
+    [neal2011; hoffman2014; betancourt2017]
 
     It is computed in double precision, whatever the type of the network, with the network run once for all chains
-    (``torch.func.vmap``). The network itself is left as it was found. The result has all draws, and their R-hat
-    and effective sample size at any inputs.
+    (``torch.func.vmap``). The network itself is left as it was found. The result has all draws, and their R-hat and
+    effective sample size at any inputs.
 
     Args:
         model: the network f_θ, of at most 20,000 trained parameters.
@@ -161,7 +161,7 @@ class HMC(FullBatch):
     @property
     def _required(self) -> NegativeLogJoint:
         if self._joint is None:
-            raise RuntimeError("HMC has not seen data yet: use osc.train(method, data, epochs=2000).")
+            raise RuntimeError("HMC has not seen data yet: use osc.train(method, data, epochs=1500).")
         return self._joint
 
     def _start(self) -> None:
@@ -261,11 +261,18 @@ class HMC(FullBatch):
         Raises:
             ValueError: it belongs to another network, or to another number of chains.
         """
+        chains = len(tensors.get("position", self.position))
+        if chains != self.chains:
+            raise ValueError(
+                f"{str(path)!r} holds chains={chains}, and this run has chains={self.chains}: give as many."
+            )
         self.draws = self.draws.new_zeros(len(tensors.get("draws", ())), *self.draws.shape[1:])
         fill(self, tensors, path)
 
     def result(self) -> Chains:
         """The draws so far, with a warning where the chains do not agree about the function or have diverged.
+
+        Its ``model`` is the network at the last draw of the first chain.
 
         Raises:
             RuntimeError: there is none yet.
@@ -299,7 +306,7 @@ class HMC(FullBatch):
             warnings.warn(
                 f"{found}Train for more epochs with a longer warmup (now {self.warmup}); against divergences raise "
                 f"acceptance (now {self.acceptance:g}), and standardise inputs and targets.",
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
@@ -316,5 +323,6 @@ def _require_sense(chains: int, warmup: int, acceptance: float, max_depth: int) 
 def _require_size(parameters: int) -> None:
     if parameters > LIMIT:
         raise ValueError(
-            f"HMC takes thousands of steps in all {parameters:,} trained parameters, and accepts {LIMIT:,}. Use osc.laplace, methods.SWAG or methods.DeepEnsemble, or freeze layers with requires_grad=False."
+            f"HMC takes thousands of steps in all {parameters:,} trained parameters, and accepts {LIMIT:,}. Use "
+            "osc.laplace, methods.SWAG or methods.DeepEnsemble, or freeze layers with requires_grad=False."
         )

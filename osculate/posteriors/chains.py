@@ -20,8 +20,8 @@ class Chains(Sampled):
     r"""q(θ) = (1/KS) Σ_k Σ_s δ(θ − θ_ks): the S draws of each of K Markov chains, with equal weight.
 
     Weights of a network are not identified (hidden units may be exchanged, and their signs), so that chains which
-    disagree about them may well agree about the function: :meth:`r_hat` and :meth:`effective_sample_size` judge outputs.
-    [vehtari2021]
+    disagree about them may well agree about the function: :meth:`r_hat` and :meth:`effective_sample_size` judge the
+    outputs. [vehtari2021]
 
     Predictives mix as many draws as ``samples`` asks for, evenly spaced along all chains, or each once where there are
     no more; random numbers are not needed.
