@@ -21,9 +21,9 @@ FILE = Path(__file__).resolve().parent.parent / "tests" / "methods" / "hmc_refer
 CASES = {"quick": (10, 3.0, 5000), "tanh10": (10, 1.0, 2000), "tanh40": (40, 1.0, 2000)}
 #: Settings of HMC for the comparison.
 SETTINGS: dict[str, dict[str, int]] = {
-    "quick": {"chains": 12, "warmup": 120, "draws": 80},
-    "tanh10": {"chains": 8, "warmup": 300, "draws": 300},
-    "tanh40": {"chains": 8, "warmup": 300, "draws": 300},
+    "quick": {"chains": 16, "warmup": 100, "draws": 60},
+    "tanh10": {"chains": 16, "warmup": 200, "draws": 200, "max_depth": 8},
+    "tanh40": {"chains": 16, "warmup": 200, "draws": 200, "max_depth": 9},
 }
 GRID = np.linspace(-2.5, 2.5, 11)
 
@@ -118,13 +118,13 @@ def compare(case: str, expected: dict[str, Any], seed: int = 0, **changes: int) 
     )  # the error of a standard deviation is that of its square, halved
     rows = done.history[settings["warmup"] :]
     return {
-        "z_mean": (mean - m) / np.sqrt(sd**2 / ess + s**2 / n),
-        "z_sd": (sd - s) / (0.5 * spread * np.sqrt(1 / ess_squares + 1 / n2)),
-        "ess": ess,
+        "z_mean": np.round((mean - m) / np.sqrt(sd**2 / ess + s**2 / n), 2).tolist(),
+        "z_sd": np.round((sd - s) / (0.5 * spread * np.sqrt(1 / ess_squares + 1 / n2)), 2).tolist(),
+        "ess": ess.round().tolist(),
         "r_hat": float(q.r_hat(grid).max()),
         "draws": len(f),
-        "seconds": seconds,
-        "leapfrog_steps": np.mean([row["leapfrog_steps"] for row in rows]),
+        "seconds": round(seconds, 1),
+        "leapfrog_steps": sum(row["leapfrog_steps"] for row in rows) / len(rows),
         "divergences": sum(row["divergences"] for row in rows),
         "step_size": rows[-1]["step_size"],
     }
@@ -139,8 +139,7 @@ def main(what: str, *cases: str) -> None:
             numbers = {name: known[case][name] for name in ("r_hat", "divergences", "leapfrog_steps", "seconds")}
             print(case, numbers, "ESS at least", round(min(known[case]["ess"])), flush=True)
         else:
-            found = compare(case, known[case])
-            print(case, {k: np.round(v, 3) for k, v in found.items()}, flush=True)
+            print(json.dumps({"case": case, **compare(case, known[case])}), flush=True)
 
 
 if __name__ == "__main__":

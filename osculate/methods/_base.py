@@ -102,7 +102,7 @@ class FullBatch(Method):
     """
 
     full_batch: ClassVar[bool] = True
-    converged: bool | Tensor = False
+    converged: bool | Tensor
 
     @abstractmethod
     def begin(self, data: Data, epochs: int, seed: int) -> int:

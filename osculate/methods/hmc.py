@@ -76,6 +76,7 @@ class HMC(FullBatch):
     tensor(True)
     """
 
+    converged = False
     count: Tensor
     position: Tensor
     potential: Tensor

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 import osculate as osc
-from benchmarks.hmc_reference import FILE, compare
 from osculate.methods import HMC
 from osculate.methods._nuts import NUTS, State, first_step_size, subtrees
 from osculate.methods._potential import NegativeLogJoint
@@ -20,6 +21,9 @@ from osculate.methods._warmup import Metric, StepSize, windows
 from osculate.parameters import Network
 from osculate.posteriors._diagnostics import effective_sample_size
 from osculate.training import Training, full_batch
+
+REFERENCE = Path(__file__).with_name("hmc_reference.json")
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "hmc_reference.py"  # which wrote it
 
 X = torch.linspace(-1, 1, 25, dtype=torch.double)[:, None]
 Y = torch.sin(2 * X) + 0.3 * torch.randn(25, 1, dtype=torch.double, generator=torch.Generator().manual_seed(1))
@@ -78,7 +82,7 @@ def adapted_draws(covariance: Tensor, chains: int, warmup: int, draws: int) -> t
 def test_draws_of_a_correlated_normal_have_its_moments() -> None:
     root = torch.randn(4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.double)
     covariance = root @ root.T + torch.diag(torch.tensor([0.1, 0.1, 1.0, 30.0], dtype=torch.double))
-    draws, inverse_mass = adapted_draws(covariance, 8, 250, 400)
+    draws, inverse_mass = adapted_draws(covariance, 8, 160, 250)
     assert float(z_scores(draws, torch.zeros(4)).abs().max()) < ERRORS
     products = draws.unsqueeze(-1) * draws.unsqueeze(-2)
     assert float(z_scores(products, covariance).abs().max()) < ERRORS
@@ -145,7 +149,7 @@ def test_a_linear_model_has_its_closed_form(float64: None) -> None:
     x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
     y = x @ torch.tensor([[1.0], [-2.0]]) + 0.7 + 0.5 * torch.randn(30, 1, generator=torch.Generator().manual_seed(1))
     prior = osc.priors.Layerwise({"weight": 1.0, "bias": 4.0})
-    q = run(HMC(nn.Linear(2, 1), osc.likelihoods.Gaussian(0.5), prior, chains=8, warmup=150), (x, y), 250).posterior
+    q = run(HMC(nn.Linear(2, 1), osc.likelihoods.Gaussian(0.5), prior, chains=8, warmup=100), (x, y), 150).posterior
     design = torch.cat([x, torch.ones(30, 1)], 1)
     covariance = torch.linalg.inv(design.T @ design / 0.25 + torch.diag(torch.tensor([1.0, 1.0, 4.0])))
     mean = (covariance @ design.T @ y / 0.25).squeeze(1)
@@ -158,7 +162,9 @@ def test_a_linear_model_has_its_closed_form(float64: None) -> None:
 def test_classes_have_the_predictive_of_a_quadrature(float64: None) -> None:
     x = torch.linspace(-2, 2, 12)[:, None]
     y = (x.squeeze(1) > 0.3).long()
-    q = run(HMC(nn.Linear(1, 2, bias=False), osc.likelihoods.Categorical(), 0.5, warmup=100), (x, y), 300).posterior
+    q = run(
+        HMC(nn.Linear(1, 2, bias=False), osc.likelihoods.Categorical(), 0.5, chains=8, warmup=100), (x, y), 150
+    ).posterior
     axis = torch.linspace(-8, 8, 201)
     weights = torch.cartesian_prod(axis, axis)
     logits = weights[:, None, :] * x
@@ -189,7 +195,7 @@ def test_the_potential_is_the_negative_log_joint() -> None:
 
 
 def test_the_function_agrees_with_another_sampler() -> None:
-    expected = json.loads(FILE.read_text())["quick"]
+    expected = json.loads(REFERENCE.read_text())["quick"]
     model = nn.Sequential(nn.Linear(1, expected["hidden"]), nn.Tanh(), nn.Linear(expected["hidden"], 1)).double()
     net = Network(model, [name for name, _ in model.named_parameters()])
     data = tuple(torch.tensor(expected[name], dtype=torch.double)[:, None] for name in ("x", "y"))
@@ -197,11 +203,17 @@ def test_the_function_agrees_with_another_sampler() -> None:
     assert float(joint(torch.tensor([expected["theta"]], dtype=torch.double))[0]) == pytest.approx(
         expected["potential"]
     )
-    found = compare("quick", expected)
-    assert abs(found["z_mean"]).max() < 4
-    assert abs(found["z_sd"]).max() < 4
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "compare",
+        "quick",
+    ]  # by itself, without checks of shapes, a third of the time
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert max(map(abs, found["z_mean"])) < 4
+    assert max(map(abs, found["z_sd"])) < 4
     assert found["r_hat"] < 1.05
-    assert found["ess"].min() > 0.4 * found["draws"]
+    assert min(found["ess"]) > 0.4 * found["draws"]
 
 
 # ---- networks of any kind ----------------------------------------------------------------------------------------
@@ -224,7 +236,7 @@ def test_a_module_of_the_user_is_sampled_and_left_as_it_was() -> None:
     model = Mine().train()
     before, random = {n: v.clone() for n, v in model.state_dict().items()}, torch.random.get_rng_state()
     x, y = (X.float(), torch.ones(25, 1)), Y.float()
-    q = run(HMC(model, NOISE, warmup=30), (x, y)).posterior
+    q = run(HMC(model, NOISE, warmup=30, max_depth=4), (x, y)).posterior
     assert q.network.space.names == ("first.weight", "first.bias", "last.weight")
     assert osc.predict(q, x).mean.shape == (25, 1)
     assert q.r_hat(x).shape == (25, 1)
@@ -236,15 +248,16 @@ def test_a_module_of_the_user_is_sampled_and_left_as_it_was() -> None:
 
 
 def test_single_precision_is_sampled_in_double() -> None:
-    double = run(HMC(network(), NOISE, warmup=20), draws=5).posterior
-    single = run(HMC(network().float(), NOISE, warmup=20), (X.float(), Y.float()), draws=5).posterior
+    x, y = X.float(), Y.float()
+    double = run(HMC(network(), NOISE, warmup=20, max_depth=4), (x.double(), y.double()), draws=5).posterior
+    single = run(HMC(network().float(), NOISE, warmup=20, max_depth=4), (x, y), draws=5).posterior
     assert single.thetas.dtype == torch.float32
-    torch.testing.assert_close(single.thetas[:, 0], double.thetas[:, 0].float(), rtol=0.2, atol=0.2)
-    assert osc.predict(single, X.float()).stddev.dtype == torch.float32
+    assert torch.equal(single.thetas, double.thetas.float())
+    assert osc.predict(single, x).stddev.dtype == torch.float32
 
 
 def test_held_out_data_are_watched_by_the_mixture_of_the_chains() -> None:
-    method = HMC(network(), NOISE, warmup=20)
+    method = HMC(network(), NOISE, warmup=20, max_depth=4)
     rows = run(method, draws=3, validation=(X, Y)).history
     each = method._required.log_likelihoods(method.position, X, Y)
     assert rows[-1]["validation_nll"] == pytest.approx(-float(each.exp().mean(0).log().mean()))
@@ -278,12 +291,14 @@ def test_a_resumed_run_ends_where_the_whole_one_does(
     after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(full_batch, "PAUSE", 0.0)  # a checkpoint after each step
-    whole = run(HMC(network().float(), NOISE, warmup=35), (X.float(), Y.float()), 20)
-    broken = Breaks(network().float(), NOISE, warmup=35)
+    whole = run(HMC(network().float(), NOISE, warmup=35, max_depth=4), (X.float(), Y.float()), 20)
+    broken = Breaks(network().float(), NOISE, warmup=35, max_depth=4)
     broken.after = after
     with pytest.raises(KeyboardInterrupt):
         run(broken, (X.float(), Y.float()), 20, folder=tmp_path)
-    again = run(HMC(network().float(), NOISE, warmup=35), (X.float(), Y.float()), 20, folder=tmp_path, resume=True)
+    again = run(
+        HMC(network().float(), NOISE, warmup=35, max_depth=4), (X.float(), Y.float()), 20, folder=tmp_path, resume=True
+    )
     assert torch.equal(whole.posterior.thetas, again.posterior.thetas)
     rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in done.history] for done in (whole, again)]
     assert rows[0] == rows[1]
@@ -292,15 +307,17 @@ def test_a_resumed_run_ends_where_the_whole_one_does(
 
 
 def test_more_epochs_add_draws(tmp_path: Path) -> None:
-    whole = run(HMC(network(), NOISE, warmup=25), draws=20).posterior
-    run(HMC(network(), NOISE, warmup=25), draws=12, folder=tmp_path)
-    more = run(HMC(network(), NOISE, warmup=25), draws=20, folder=tmp_path, resume=True).posterior
+    whole = run(HMC(network(), NOISE, warmup=25, max_depth=4), draws=20).posterior
+    run(HMC(network(), NOISE, warmup=25, max_depth=4), draws=12, folder=tmp_path)
+    more = run(HMC(network(), NOISE, warmup=25, max_depth=4), draws=20, folder=tmp_path, resume=True).posterior
     assert torch.equal(whole.thetas, more.thetas)
     assert more.thetas.shape == (4, 20, 10)
 
 
 def test_the_seed_decides() -> None:
-    one, other, third = (run(HMC(network(), NOISE, warmup=20), draws=5, seed=seed).posterior for seed in (1, 1, 2))
+    one, other, third = (
+        run(HMC(network(), NOISE, warmup=20, max_depth=4), draws=5, seed=seed).posterior for seed in (1, 1, 2)
+    )
     assert torch.equal(one.thetas, other.thetas)
     assert not torch.equal(one.thetas, third.thetas)
 
@@ -309,7 +326,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch:
     written: list[Path] = []
     monkeypatch.setattr(full_batch, "PAUSE", 1e6)
     monkeypatch.setattr(full_batch, "write_text", lambda path, text: written.append(path))
-    run(HMC(network(), NOISE, warmup=20), draws=5, folder=tmp_path)
+    run(HMC(network(), NOISE, warmup=20, max_depth=4), draws=5, folder=tmp_path)
     assert len(written) == 2  # after the first step and after the last
 
 
@@ -318,7 +335,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch:
     [
         ({"acceptance": 0.9}, {}, "acceptance=0.8.*acceptance=0.9"),
         ({"warmup": 21}, {}, "warmup=20.*warmup=21"),
-        ({"max_depth": 5}, {}, "max_depth=10.*max_depth=5"),
+        ({"max_depth": 5}, {}, "max_depth=4.*max_depth=5"),
         ({"prior": 2.0}, {}, "prior=.*1.0.*prior=.*2.0"),
         ({"likelihood": osc.likelihoods.Gaussian(0.4)}, {}, "likelihood=.*0.3.*likelihood=.*0.4"),
         ({"chains": 5}, {}, "chains=4.*chains=5"),
@@ -329,7 +346,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch:
 def test_another_run_is_not_resumed(
     changes: dict[str, Any], settings: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    chosen: dict[str, Any] = {"likelihood": NOISE, "warmup": 20}
+    chosen: dict[str, Any] = {"likelihood": NOISE, "warmup": 20, "max_depth": 4}
     run(HMC(network(), **chosen), draws=2, folder=tmp_path)
     with pytest.raises(ValueError, match=words):
         run(HMC(network(), **{**chosen, **changes}), draws=2, folder=tmp_path, resume=True, **settings)
@@ -346,7 +363,7 @@ def test_another_run_is_not_resumed(
         (nn.Linear(1, 1).requires_grad_(False), {}, "no trainable parameter"),
         (nn.Linear(20_200, 1), {}, "20,201 trained parameters, and accepts 20,000"),
         (nn.Linear(1, 1), {"chains": 0}, "chains must be a whole number of at least 1, got 0"),
-        (nn.Linear(1, 1), {"warmup": 1.5}, "warmup must be a whole number.*got 1.5"),
+        (nn.Linear(1, 1), {"warmup": -1}, "warmup must be a whole number of at least 0, got -1"),
         (nn.Linear(1, 1), {"max_depth": True}, "max_depth must be a whole number.*got True"),
         (nn.Linear(1, 1), {"acceptance": 1.0}, "between 0 and 1, got 1.0"),
         (nn.Linear(1, 1), {"prior": -1.0}, "must be positive"),
@@ -370,12 +387,10 @@ def test_bad_data_and_networks_are_refused_before_the_first_step() -> None:
     with pytest.raises(ValueError, match="epochs=20 leaves no draw: the first 500 .* Train for 1500 epochs"):
         osc.train(HMC(network(), NOISE), (X, Y), progress=False)
     with pytest.raises(ValueError, match="several chains at once: torch.func.vmap says .*torch.where"):
-        run(HMC(Branches(1, 1), NOISE, warmup=20), (X.float(), Y.float()))
+        run(HMC(Branches(1, 1), NOISE, warmup=20, max_depth=4), (X.float(), Y.float()))
     with pytest.raises(ValueError, match="lr mean nothing"):
-        run(HMC(network(), NOISE, warmup=20), lr=0.1)
+        run(HMC(network(), NOISE, warmup=20, max_depth=4), lr=0.1)
     with pytest.raises(RuntimeError, match="no draw yet"):
         HMC(network(), NOISE).result()
     with pytest.raises(RuntimeError, match="has not seen data"):
         HMC(network(), NOISE).step()
-    with pytest.raises(TypeError, match="object of osc.likelihoods"):
-        HMC(network(), "gaussian")  # type: ignore[arg-type]

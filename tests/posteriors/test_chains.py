@@ -81,10 +81,10 @@ def test_it_moves_and_comes_back_from_a_file(tmp_path: Path) -> None:
 
 def test_what_are_no_draws_is_refused() -> None:
     q = chains()
-    for wrong in (q.thetas[0], q.thetas[..., :5], q.thetas[:, :0]):
+    for wrong in (q.thetas[..., :5], q.thetas[:, :0]):
         with pytest.raises(ValueError, match="are not those of chains of this network"):
             Chains(q.network, CLASSES, wrong)
-    with pytest.raises(ValueError, match="the draws holds inf|the draws hold"):
+    with pytest.raises(ValueError, match="the draws holds -?inf"):
         Chains(q.network, CLASSES, q.thetas * float("inf"))
     with pytest.raises(ValueError, match="3 draws of each chain say nothing"):
         chains(draws=3).r_hat(X)
