@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -25,12 +25,10 @@ class Method(nn.Module, ABC):
     Attributes:
         model: the network f_θ; training changes it in place.
         likelihood: p(y|f).
-        full_batch: whether it takes steps of its own on all data, in place of an optimiser's on batches.
     """
 
     model: nn.Module
     likelihood: Likelihood
-    full_batch: ClassVar[bool] = False
 
     @abstractmethod
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
@@ -93,7 +91,7 @@ class Method(nn.Module, ABC):
 
 
 class FullBatch(Method):
-    """A method that takes steps of its own on all data; one epoch is one step.
+    """A method that takes steps of its own on all data, in place of an optimiser's on batches; one epoch is one step.
 
     What a resumed run needs is in buffers. The random numbers of a step follow from the seed and the step's number.
 
@@ -101,7 +99,6 @@ class FullBatch(Method):
         converged: whether more steps would change nothing.
     """
 
-    full_batch: ClassVar[bool] = True
     converged: bool | Tensor
 
     @abstractmethod
