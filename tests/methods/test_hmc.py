@@ -109,6 +109,30 @@ def test_a_leapfrog_step_goes_back_the_way_it_came() -> None:
     assert bool((errors[1] < 0.3 * errors[0]).all())
 
 
+@pytest.mark.parametrize(("step", "least", "most"), [(0.9, 0.5, 0.8), (0.25, 0.9, 1.0)])
+def test_the_distribution_is_kept_with_steps_so_coarse_that_the_energy_is_not(
+    step: float, least: float, most: float
+) -> None:
+    """Many chains on x⁴/4 − x that start at exact draws."""
+
+    def quartic(t: Tensor) -> tuple[Tensor, Tensor]:
+        return (0.25 * t.pow(4) - t).sum(1), t.pow(3) - 1
+
+    axis = torch.linspace(-6, 6, 4001, dtype=torch.double)
+    weights = (-quartic(axis[:, None])[0]).softmax(0)
+    generator = torch.Generator().manual_seed(0)
+    nuts = NUTS(quartic, step, torch.ones(1, dtype=torch.double), generator)
+    state = State.at(axis[torch.multinomial(weights, 40_000, True, generator=generator)][:, None], quartic)
+    for _ in range(12):
+        done = nuts.draw(state)
+        state = done.state
+    assert least < float(done.acceptance.mean()) < most
+    for power in (1, 2, 3, 4):
+        drawn = state.position.squeeze(1).pow(power)
+        error = float(drawn.mean() - weights @ axis.pow(power)) / float(drawn.std() / len(drawn) ** 0.5)
+        assert abs(error) < ERRORS
+
+
 def test_every_balanced_subtree_is_looked_at_once() -> None:
     """The momenta at the left ends are where an explicit recursion would look for them."""
     marks: dict[int, int] = {}
