@@ -14,7 +14,18 @@ from osculate import likelihoods, priors, structures
 from osculate.curvature.plan import BlockSpec, Example, Plan
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
-from osculate.posteriors import Dropout, Ensemble, Fit, Gaussian, Mixture, Point, Posterior, Snapshots, as_posterior
+from osculate.posteriors import (
+    Chains,
+    Dropout,
+    Ensemble,
+    Fit,
+    Gaussian,
+    Mixture,
+    Point,
+    Posterior,
+    Snapshots,
+    as_posterior,
+)
 from osculate.priors import Prior
 from osculate.registry import choose, lookup
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
@@ -31,6 +42,7 @@ KINDS: dict[str, type[Posterior]] = {
     "dropout": Dropout,
     "snapshots": Snapshots,
     "mixture": Mixture,
+    "chains": Chains,
 }
 #: What a plan says of memory.
 SIZES = ("floats", "factored", "inputs", "outputs")
@@ -40,13 +52,13 @@ def save(q: Any, path: str | os.PathLike) -> None:
     """Write a posterior to one safetensors file.
 
     The file holds the mode (all parameters and buffers of the network; of every member for an ensemble), the curvature
-    and the prior or the snapshots, and the likelihood, but not the network's code: :func:`load` needs a module of the
-    same architecture. A mixture holds all of this for each of its members. The file is written under a temporary name
-    and renamed, so that an interruption leaves no half of one.
+    and the prior, the snapshots or the draws, and the likelihood, but not the network's code: :func:`load` needs a
+    module of the same architecture. A mixture holds all of this for each of its members. The file is written under a
+    temporary name and renamed, so that an interruption leaves no half of one.
 
     Args:
-        q: the posterior: a Gaussian, a point, an ensemble, of dropout or of snapshots, or a mixture of such; or what
-            ``osc.train`` returned.
+        q: the posterior: a Gaussian, a point, an ensemble, of dropout, of snapshots, of chains, or a mixture; or
+            what ``osc.train`` returned.
         path: where to, by custom ending in ``.safetensors``.
 
     Raises:
@@ -120,6 +132,8 @@ def _network_parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
     if isinstance(q, Snapshots):
         tensors |= {"samples.diagonal": q.diagonal, "samples.deviations": q.deviations}
+    if isinstance(q, Chains):
+        tensors["samples.thetas"] = q.thetas
     return tensors, {}
 
 
@@ -180,6 +194,8 @@ def _rebuild_networks(path: Path, header: dict[str, Any], tensors: Mapping[str, 
         return Point(network.module, likelihood)
     if header["posterior"] == "dropout":
         return Dropout(network.module, likelihood)
+    if header["posterior"] == "chains":
+        return Chains(network, likelihood, tensors["samples.thetas"])
     return Snapshots(network, likelihood, tensors["samples.diagonal"], tensors["samples.deviations"])
 
 

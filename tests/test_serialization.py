@@ -142,6 +142,7 @@ SAMPLES = {
     "ensemble": lambda models: osc.posteriors.Ensemble(models, CLASSES),
     "dropout": lambda models: osc.posteriors.Dropout(models[0], CLASSES),
     "snapshots": lambda models: snapshots(models[0]),
+    "chains": lambda models: osc.posteriors.Chains(snapshots(models[0]).network, CLASSES, torch.randn(2, 5, 27)),
 }
 
 

@@ -2,15 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from osculate.batches import Data
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.posteriors import Posterior
+from osculate.tensorfiles import fill
 
 
 class Method(nn.Module, ABC):
@@ -22,12 +26,10 @@ class Method(nn.Module, ABC):
     Attributes:
         model: the network f_θ; training changes it in place.
         likelihood: p(y|f).
-        full_batch: whether it takes steps of its own on all data, in place of an optimiser's on batches.
     """
 
     model: nn.Module
     likelihood: Likelihood
-    full_batch: ClassVar[bool] = False
 
     @abstractmethod
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
@@ -98,6 +100,52 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def result(self) -> Posterior:
         """The posterior it has reached, as a frozen value."""
+
+
+class FullBatch(Method):
+    """A method that takes steps of its own on all data, in place of an optimiser's on batches; one epoch is one step.
+
+    What a resumed run needs is in buffers. The random numbers of a step follow from the seed and the step's number.
+
+    Attributes:
+        converged: whether more steps would change nothing.
+    """
+
+    converged: bool | Tensor
+
+    @abstractmethod
+    def begin(self, data: Data, epochs: int, seed: int) -> int:
+        """Take the data; :meth:`step` goes on from where the buffers say.
+
+        Args:
+            data: pairs of tensors or batches, read once.
+            epochs: how many steps there will be at most, those of an interrupted run counted.
+            seed: for what is drawn.
+
+        Returns:
+            N.
+        """
+
+    @abstractmethod
+    def step(self) -> dict[str, int | float]:
+        """One step; returns a row of the history, with the same names each time."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it works: where its network is."""
+        return next(self.model.parameters()).device
+
+    def checkpoint(self) -> dict[str, Tensor]:
+        """The tensors that a resumed run needs."""
+        return self.state_dict()
+
+    def restore(self, tensors: Mapping[str, Tensor], path: Path) -> None:
+        """Take over the tensors of a checkpoint, before :meth:`begin`.
+
+        Raises:
+            ValueError: they belong to another network.
+        """
+        fill(self, tensors, path)
 
 
 def require_network(model: object, likelihood: object) -> None:

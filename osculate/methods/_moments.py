@@ -20,6 +20,28 @@ SHORT = 100
 SAMPLINGS = ("shuffled", "replacement")
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What an optimiser does with its second moment.
+
+    Attributes:
+        memory: β₂, of which v has the window 1/(1 − β₂).
+        steps: that it has made.
+        decoupled: whether weight decay acts on the weights, and not through the gradient.
+        eps: that is added to √v̂.
+    """
+
+    memory: float
+    steps: int
+    decoupled: bool
+    eps: float
+
+    @property
+    def bias(self) -> float:
+        """1 − β₂ᵗ, the sum of the weights of an average that starts at zero."""
+        return 1 - self.memory**self.steps
+
+
 @dataclass(frozen=True, eq=False)
 class SecondMoments:
     """What an optimiser knows of the gradients of its loss, in the order of ``named_parameters()``.
@@ -30,10 +52,7 @@ class SecondMoments:
         values: v̂, without the bias of its start at zero.
         mean: the average gradient, of RMSprop with ``centered=True`` only.
         decay: the weight decay of each parameter.
-        decoupled: whether decay acts on the weights, and not through the gradient.
-        eps: of the optimiser.
-        memory: β₂, of which v has the window 1/(1 − β₂).
-        steps: that it has made.
+        rule: of the parameter that was stepped least.
     """
 
     names: tuple[str, ...]
@@ -41,10 +60,7 @@ class SecondMoments:
     values: Float[Tensor, " P"]
     mean: Float[Tensor, " P"] | None
     decay: Float[Tensor, " P"]
-    decoupled: bool
-    eps: float
-    memory: float
-    steps: int
+    rule: Rule
 
     @classmethod
     def of(cls, model: nn.Module, optimizer: Optimizer) -> "SecondMoments":
@@ -56,30 +72,51 @@ class SecondMoments:
         require_second_moment(optimizer)
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         known = [(name, p) for name, p in model.named_parameters() if id(p) in groups]
-        found = [(name, p, _Entry.of(optimizer.state[p], groups[id(p)])) for name, p in known if optimizer.state.get(p)]
+        found = [(name, _Entry.of(optimizer.state[p], groups[id(p)])) for name, p in known if optimizer.state.get(p)]
         if not found:
             why = "made no step yet" if known else "other parameters than the model"
             raise ValueError(f"the optimiser has {why}: pass the one that has trained this model, after training.")
-        entries = [entry for _, _, entry in found]
+        entries = [entry for _, entry in found]
 
         def flat(tensors: Iterable[Tensor]) -> Tensor:
             return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
         return cls(
-            tuple(name for name, _, _ in found),
-            flat(entry.raw for entry in entries),
-            flat(entry.raw / entry.bias for entry in entries),
-            flat(e.mean / e.bias for e in entries if e.mean is not None) if entries[0].mean is not None else None,
-            flat(torch.full_like(entry.raw, entry.decay) for entry in entries),
-            entries[0].decoupled,
-            entries[0].eps,
-            entries[0].memory,
-            min(entry.steps for entry in entries),
+            tuple(name for name, _ in found),
+            flat(e.raw for e in entries),
+            flat(e.raw / e.rule.bias for e in entries),
+            flat(e.mean / e.rule.bias for e in entries if e.mean is not None) if entries[0].mean is not None else None,
+            flat(torch.full_like(e.raw, e.decay) for e in entries),
+            min((e.rule for e in entries), key=lambda rule: rule.steps),
         )
+
+    @property
+    def pull(self) -> Float[Tensor, " P"]:
+        """√v̂ + ε, by which a decoupled weight decay is stronger or weaker than one in the gradient."""
+        return self.values.sqrt() + self.rule.eps
+
+    def fisher(
+        self, theta: Float[Tensor, " P"], sampling: "Sampling", decay: Float[Tensor, " P"] | None = None
+    ) -> Float[Tensor, " P"]:
+        """Σ_i l_i² of single data, at a mode of loss and weight decay together, in units of the loss.
+
+        Args:
+            theta: the mode.
+            sampling: how batches were made.
+            decay: what acts through the gradient as a weight decay does; by default that of the optimiser.
+        """
+        decay = self.decay if decay is None else decay
+        if self.mean is not None:
+            return sampling.fisher(self.values - self.mean.square(), self.mean - decay * theta)
+        if self.rule.decoupled:
+            mean = -decay * self.pull * theta
+            return sampling.fisher(self.values - mean.square(), mean)
+        return sampling.fisher(self.values, -decay * theta)
 
     def warn_of_noise(self) -> None:
         """Warn of an average over so few steps that its noise shows."""
-        window = min(self.steps, round((1 + self.memory) / (1 - self.memory)))
+        memory = self.rule.memory
+        window = min(self.rule.steps, round((1 + memory) / (1 - memory)))
         if window < SHORT:
             warnings.warn(
                 f"the second moment is an average over about {window} steps, so that single precisions are off by some "
@@ -95,16 +132,8 @@ class _Entry:
 
     raw: Tensor
     mean: Tensor | None
-    steps: int
-    memory: float
     decay: float
-    decoupled: bool
-    eps: float
-
-    @property
-    def bias(self) -> float:
-        """1 − β₂ᵗ, the sum of the weights of an average that starts at zero."""
-        return 1 - self.memory**self.steps
+    rule: Rule
 
     @classmethod
     def of(cls, state: dict[str, Any], group: dict[str, Any]) -> "_Entry":
@@ -113,8 +142,8 @@ class _Entry:
         if values.dtype in (torch.float16, torch.bfloat16):
             values = values.float()
         decoupled = bool(group.get("decoupled_weight_decay", False))
-        steps, decay = int(float(state["step"])), float(group["weight_decay"])
-        return cls(values, state.get("grad_avg"), steps, float(memory), decay, decoupled, float(group["eps"]))
+        rule = Rule(float(memory), int(float(state["step"])), decoupled, float(group["eps"]))
+        return cls(values, state.get("grad_avg"), float(group["weight_decay"]), rule)
 
 
 def require_second_moment(optimizer: Optimizer) -> None:

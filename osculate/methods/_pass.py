@@ -31,13 +31,18 @@ def observe(
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
     f = network(x)
     likelihood.check(f, y)
-    _check_density(likelihood, f, y)
+    check_density(likelihood, f, y)
     plan = make_plan(network, x)
     wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
     return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))
 
 
-def _check_density(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
+def check_density(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
+    """Refuse a likelihood whose density is not one number for each datum.
+
+    Raises:
+        ValueError: it has another shape.
+    """
     shape = tuple(likelihood.log_prob(f, y).shape)
     if shape != (len(f),):
         raise ValueError(

@@ -62,7 +62,8 @@ class L2M(MAP):
     Cost: that of MAP, and one pass over the data for the statistics of the likelihood.
 
     >>> x, y = torch.randn(60, 4), torch.randint(3, (60,))
-    >>> done = osc.train(L2M(nn.Linear(4, 3), osc.likelihoods.Categorical()), (x, y), epochs=2, batch_size=10, progress=False)
+    >>> method = L2M(nn.Linear(4, 3), osc.likelihoods.Categorical())
+    >>> done = osc.train(method, (x, y), epochs=20, batch_size=10, progress=False)
     >>> done.posterior
     Gaussian(structure='diag', P=15, N=60, likelihood=Categorical, prior=Isotropic)
     """
@@ -130,7 +131,8 @@ class L2M(MAP):
             return
         self._moments.warn_of_noise()
         space = self._network().space  # the prior acts through the gradient, as a coupled weight decay does
-        self._make(self._fisher(given.bind(space).vector(space).to(self._mean) / self._sampling.num_data))
+        decay = given.bind(space).vector(space).to(self._mean) / self._sampling.num_data
+        self._make(self._moments.fisher(self._mean, self._sampling, decay))
 
     @classmethod
     def from_optimizer(
@@ -196,7 +198,7 @@ class L2M(MAP):
         found.require_noise()
         moments.warn_of_noise()
         method.prior, method._finish = _chosen(prior_precision, moments, factor * num_data, validation)
-        method._make(factor**2 * method._fisher())
+        method._make(factor**2 * moments.fisher(method._mean, found))
         return method
 
     @property
@@ -290,17 +292,6 @@ class L2M(MAP):
     def _mean(self) -> Float[Tensor, " P"]:
         return torch.cat([self.model.get_parameter(name).detach().reshape(-1) for name in self._seen()[0].names])
 
-    def _fisher(self, decay: Float[Tensor, " P"] | None = None) -> Float[Tensor, " P"]:
-        """F in units of the loss, at a mode of loss and weight decay together."""
-        moments, sampling = self._seen()
-        theta, decay = self._mean, moments.decay if decay is None else decay
-        if moments.mean is not None:
-            return sampling.fisher(moments.values - moments.mean.square(), moments.mean - decay * theta)
-        if moments.decoupled:
-            mean = -decay * (moments.values.sqrt() + moments.eps) * theta
-            return sampling.fisher(moments.values - mean.square(), mean)
-        return sampling.fisher(moments.values, -decay * theta)
-
     def _nll_over(self, loss_scale: str | float) -> float:
         """c."""
         if not isinstance(loss_scale, str):
@@ -335,13 +326,13 @@ def _chosen(
         if validation is None:
             raise ValueError("prior_precision='validation' needs held-out data: pass validation=(X, Y).")
         return Isotropic(1.0), lambda q: tune(q, validation)
-    if (prior == "adamw") != moments.decoupled or not bool((moments.decay > 0).all()):
+    if (prior == "adamw") != moments.rule.decoupled or not bool((moments.decay > 0).all()):
         kind = "a decoupled weight decay, as AdamW has," if prior == "adamw" else "a weight decay in the gradient"
         raise ValueError(
             f"prior_precision={prior!r} is for an optimiser with {kind} on all parameters, and this one has none: give "
             "a number, 'evidence' or 'validation'."
         )
-    pull = moments.values.sqrt() + moments.eps if prior == "adamw" else torch.ones_like(moments.decay)
+    pull = moments.pull if prior == "adamw" else 1.0
     return Diagonal(scale * moments.decay * pull), _unchanged
 
 
@@ -362,4 +353,4 @@ def _printed(prior: str | float | Prior, moments: SecondMoments) -> Prior:
             f"scaling='paper' needs the weight decay λ as a number, got prior_precision={prior!r}: give it, or 'adamw' "
             "or 'l2' for that of the optimiser."
         )
-    return Isotropic(1 / decay + moments.eps)
+    return Isotropic(1 / decay + moments.rule.eps)

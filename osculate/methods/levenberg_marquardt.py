@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from osculate.batches import Data
 from osculate.evidence import log_evidence
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import Method
+from osculate.methods._base import FullBatch
 from osculate.methods._objective import Balance, Objective
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, require_deterministic_layers, trainable
@@ -34,7 +34,7 @@ DECREASE, LENGTH = 1e-6, 1e-4
 VIOLATION = 1e-4
 
 
-class LevenbergMarquardt(Method):
+class LevenbergMarquardt(FullBatch):
     r"""The mode, the prior precisions and the noise scale together, by damped Gauss–Newton steps on all data.
 
     .. math:: \theta \leftarrow \theta - \Big(\sum_n J_n^\top \Lambda_n J_n + \operatorname{diag}(\delta) + \mu I
@@ -82,7 +82,6 @@ class LevenbergMarquardt(Method):
     True
     """
 
-    full_batch: ClassVar[bool] = True
     theta: Tensor
     precision: Tensor
     noise: Tensor
@@ -135,11 +134,13 @@ class LevenbergMarquardt(Method):
         """Negative log joint per datum at the present prior and noise, in nats, as that of ``MAP``."""
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)
 
-    def begin(self, data: Data) -> int:
+    def begin(self, data: Data, epochs: int = 1, seed: int = 0) -> int:
         """Take the data, and look at the network where it is; :meth:`step` goes on from there.
 
         Args:
             data: read once, and kept in double precision.
+            epochs: means nothing here.
+            seed: nothing either: no random numbers are drawn.
 
         Returns:
             N.

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 from hashlib import sha256
 from math import exp, log
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Bernoulli, Categorical, Likelihood
-from osculate.methods._base import Method, require_network
+from osculate.methods._base import FullBatch, require_network
 from osculate.networks import Tempered
 from osculate.parameters import Network, undisturbed
 from osculate.posteriors import Point
@@ -26,7 +26,7 @@ COLDEST, HOTTEST = 0.01, 100.0
 TOLERANCE = 1e-10
 
 
-class TemperatureScaling(Method):
+class TemperatureScaling(FullBatch):
     r"""p(y|x) = p(y | f(x)/T), the temperature T by the NLL of held-out data and the network as it is. [guo2017]
 
     .. math:: \hat T = \arg\min_T \; - \sum_n \log p(y_n \mid f(x_n)/T), \qquad
@@ -64,7 +64,6 @@ class TemperatureScaling(Method):
     (2.8854, tensor([0.6667, 0.3333]))
     """
 
-    full_batch: ClassVar[bool] = True
     converged: Tensor
 
     def __init__(self, model: nn.Module, likelihood: Likelihood) -> None:
@@ -90,9 +89,9 @@ class TemperatureScaling(Method):
         return self._tempered[0]
 
     @property
-    def theta(self) -> Tensor:
-        """What is learned: log T."""
-        return self.log_temperature
+    def device(self) -> torch.device:
+        """Where log T is; the network follows in a copy."""
+        return self.log_temperature.device
 
     def choices(self) -> Mapping[str, Any]:
         """The likelihood, and a digest of the network."""
@@ -112,11 +111,13 @@ class TemperatureScaling(Method):
         self.likelihood.check(f, y)
         return self.likelihood.log_prob(f / self.log_temperature.exp().to(f.dtype), y)
 
-    def begin(self, data: Data) -> int:
+    def begin(self, data: Data, epochs: int = 1, seed: int = 0) -> int:
         """Compute the logits of the data, where log T is.
 
         Args:
             data: read once.
+            epochs: how many steps there may be; one is enough.
+            seed: nothing is drawn.
 
         Returns:
             N.
@@ -162,8 +163,8 @@ class TemperatureScaling(Method):
 
     def _copy(self) -> Network:
         """The network, where log T is, in evaluation mode."""
-        if self._network is None or self._network.device != self.theta.device:
-            self._network = Network(self.model.network, ()).to(self.theta.device)
+        if self._network is None or self._network.device != self.device:
+            self._network = Network(self.model.network, ()).to(self.device)
             self._network.module.eval()
         return self._network
 

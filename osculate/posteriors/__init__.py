@@ -1,6 +1,7 @@
 """q(θ): frozen values that predictives and tasks work on. One file a posterior."""
 
 from osculate.posteriors._base import Posterior as Posterior, Sampled as Sampled, as_posterior as as_posterior
+from osculate.posteriors.chains import Chains as Chains
 from osculate.posteriors.gaussian import Fit as Fit, Gaussian as Gaussian, as_gaussian as as_gaussian
 from osculate.posteriors.mixture import Mixture as Mixture
 from osculate.posteriors.point import Point as Point

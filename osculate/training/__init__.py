@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from osculate.batches import Data
-from osculate.methods._base import Method
+from osculate.methods._base import FullBatch, Method
 from osculate.training import full_batch
 from osculate.training.full_batch import History
 from osculate.training.settings import Settings, Training
@@ -32,9 +32,10 @@ def train(
     renamed; an interruption loses the running epoch and nothing else. ``resume=True`` goes on from ``last.ckpt``
     (from the start where there is none) and ends where the uninterrupted run would have ended.
 
-    ``LevenbergMarquardt`` and ``TemperatureScaling`` take all data at once: one epoch is one step, the checkpoint is
-    ``last.safetensors``, and of the settings only ``epochs`` means anything. With ``device="auto"`` they work where the
-    network is.
+    ``LevenbergMarquardt``, ``HMC`` and ``TemperatureScaling`` take all data at once: one epoch is one step, and of the
+    settings only ``epochs`` and ``seed`` mean anything. The checkpoint is ``last.safetensors``, written so often that
+    this takes a tenth of the time at most: an interruption loses the steps since then. With ``device="auto"`` they work
+    where the network is.
 
     Args:
         method: what to train, for example ``osculate.methods.MAP(model, likelihood)``.
@@ -69,7 +70,7 @@ def train(
     settings = (settings or Settings()).changed(**changes)
     _require_sense(method, settings, validation, folder, resume)
     where = None if folder is None else Path(folder)
-    if method.full_batch:
+    if isinstance(method, FullBatch):
         run: Callable[..., History] = full_batch.fit
     else:
         # Lightning takes seconds to import, and most uses of the library never train.

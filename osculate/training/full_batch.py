@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,21 +15,21 @@ from torch import Tensor
 from osculate.batches import Data
 from osculate.files import write_text
 from osculate.inputs import moved
-from osculate.methods import LevenbergMarquardt, TemperatureScaling
+from osculate.methods._base import FullBatch
 from osculate.progress import track
 from osculate.settings import described
-from osculate.tensorfiles import fill, read_tensors, write_tensors
+from osculate.tensorfiles import read_tensors, write_tensors
 from osculate.training.epochs import Fixed
 from osculate.training.settings import Settings
 
 CHECKPOINT = "last.safetensors"
 LOG = "training.csv"
 HEADER = "osculate.training"
+#: Time from one checkpoint to the next, relative to what writing one takes.
+PAUSE = 9.0
 #: Settings of training in batches, which mean nothing here.
 OF_BATCHES = ("batch_size", "lr", "optimizer", "schedule", "patience")
 
-#: Methods that take steps of their own on all data.
-FullBatch: TypeAlias = LevenbergMarquardt | TemperatureScaling
 
 History = list[dict[str, int | float]]
 
@@ -46,32 +46,33 @@ def fit(
     progress: bool,
 ) -> History:
     """Run the steps and return the history; see :func:`osculate.training.train`."""
-    _require_meaning(settings, type(method).__name__)
+    _require_meaning(method, settings)
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
     state = None if folder is None else folder / CHECKPOINT
     history: History = []
     with _on(method, device):
         found = _read(state, method) if state is not None and resume and state.exists() else None
-        size = method.begin(data)
+        size = method.begin(data, settings.epochs, settings.seed)
         if found is not None:
             history = _history(found, method, size, folder)
+        log = None if state is None else _Log(state, method, history, size)
         for epoch in track(_steps(method, len(history), settings.epochs), "training", settings.epochs, progress):
             started = time.perf_counter()
             row: dict[str, int | float] = {"epoch": epoch, **method.step()}
             if held_out is not None:
                 row["validation_nll"] = _nll(method, held_out)
             history.append({**row, "seconds": round(time.perf_counter() - started, 3)})
-            if state is not None:
-                _write(state, method, history, size)
+            if log is not None:
+                log.write(last=epoch == settings.epochs or bool(method.converged))
     return history
 
 
-def _require_meaning(settings: Settings, name: str) -> None:
+def _require_meaning(method: FullBatch, settings: Settings) -> None:
     usual = Settings()
     if changed := [each for each in OF_BATCHES if getattr(settings, each) != getattr(usual, each)]:
         raise ValueError(
-            f"{name} takes steps on all data, so that {', '.join(changed)} mean nothing. Leave them out: "
-            "epochs is the number of steps."
+            f"{type(method).__name__} takes steps on all data, so that {', '.join(changed)} mean nothing. Leave them "
+            "out: epochs is the number of steps."
         )
 
 
@@ -86,7 +87,7 @@ def _steps(method: FullBatch, done: int, wanted: int) -> Iterator[int]:
 @contextmanager
 def _on(method: FullBatch, device: str) -> Iterator[None]:
     """Move the method to a device, and back to its own."""
-    own = method.theta.device
+    own = method.device
     try:
         method.to(own if device == "auto" else torch.device(device))
         yield
@@ -97,7 +98,7 @@ def _on(method: FullBatch, device: str) -> Iterator[None]:
 @torch.no_grad()
 def _nll(method: FullBatch, held_out: Fixed) -> float:
     """Mean NLL of the held-out data, in nats per datum."""
-    where = method.theta.device
+    where = method.device
     parts: list[Tensor] = [method.log_prob(moved(x, where), y.to(where)).sum() for x, y in held_out]
     return -float(sum(parts)) / held_out.num_data
 
@@ -107,15 +108,35 @@ def _about(method: FullBatch, num_data: int) -> dict[str, Any]:
     return {"num_data": num_data, **described(method.choices())}
 
 
-def _write(path: Path, method: FullBatch, history: History, num_data: int) -> None:
-    """The state of the run and its log, each aside first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_tensors(path, method.state_dict(), HEADER, {"history": history, "about": _about(method, num_data)})
-    text = StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(history[0]))
-    writer.writeheader()
-    writer.writerows(history)
-    write_text(path.parent / LOG, text.getvalue())
+class _Log:
+    """The checkpoint and the log of a run, written so often that writing takes a tenth of the time at most.
+
+    Args:
+        path: of the checkpoint.
+        method: what is trained.
+        history: its rows, which grow.
+        num_data: N.
+    """
+
+    def __init__(self, path: Path, method: FullBatch, history: History, num_data: int) -> None:
+        self._path, self._method, self._history, self._num_data = path, method, history, num_data
+        self._due = 0.0
+
+    def write(self, last: bool) -> None:
+        """The state of the run and its log, each aside first, where they are due or the run has ended."""
+        began = time.perf_counter()
+        if began < self._due and not last:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        about = _about(self._method, self._num_data)
+        write_tensors(self._path, self._method.checkpoint(), HEADER, {"history": self._history, "about": about})
+        text = StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(self._history[0]))
+        writer.writeheader()
+        writer.writerows(self._history)
+        write_text(self._path.parent / LOG, text.getvalue())
+        ended = time.perf_counter()
+        self._due = ended + PAUSE * (ended - began)
 
 
 def _read(path: Path, method: FullBatch) -> dict[str, Any]:
@@ -123,7 +144,7 @@ def _read(path: Path, method: FullBatch) -> dict[str, Any]:
     metadata, tensors = read_tensors(path)
     if HEADER not in metadata:
         raise ValueError(f"{str(path)!r} is no checkpoint of this kind of training. Use another folder.")
-    fill(method, tensors, path)
+    method.restore(tensors, path)
     return json.loads(metadata[HEADER])
 
 

@@ -1,0 +1,237 @@
+"""The no-U-turn sampler for several chains at once: it knows a potential and its gradient, and nothing of networks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+#: U(θ) = −log p(θ) + constant of each chain, (K,), with its gradient, (K, P).
+Potential: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+#: Error of the energy, in nats, above which a trajectory has diverged.
+DIVERGENCE = 1000.0
+#: Acceptance at which the search for a first step size turns, and how many times it doubles or halves at most.
+CROSSING, HALVINGS = 0.8, 60
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the chains are.
+
+    Attributes:
+        position: θ of each chain.
+        potential: U(θ).
+        gradient: ∇U(θ).
+    """
+
+    position: Float[Tensor, "K P"]
+    potential: Float[Tensor, " K"]
+    gradient: Float[Tensor, "K P"]
+
+    @classmethod
+    def at(cls, position: Float[Tensor, "K P"], potential: Potential) -> "State":
+        """The state at a position."""
+        return cls(position, *potential(position))
+
+    def where(self, chosen: Bool[Tensor, " K"], other: "State") -> "State":
+        """This state for the chains that are chosen, the other for the rest."""
+        return State(
+            torch.where(chosen[:, None], self.position, other.position),
+            torch.where(chosen, self.potential, other.potential),
+            torch.where(chosen[:, None], self.gradient, other.gradient),
+        )
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One draw of each chain.
+
+    Attributes:
+        state: where the chains are now.
+        acceptance: mean of min(1, exp(−ΔH)) along the trajectory.
+        divergent: whether the trajectory ended by a divergence.
+        leapfrogs: how many steps each trajectory took.
+    """
+
+    state: State
+    acceptance: Float[Tensor, " K"]
+    divergent: Bool[Tensor, " K"]
+    leapfrogs: Int[Tensor, " K"]
+
+
+class NUTS:
+    r"""Hamiltonian dynamics with kinetic energy ½ rᵀ M⁻¹ r, run until it turns back; a draw is one of its points.
+
+    The trajectory doubles forwards or backwards at random until its ends approach each other or the error of the energy
+    passes :data:`DIVERGENCE`. Points are drawn with weights exp(−H), the newer half favoured; turns are looked for in
+    every balanced subtree, with as many momenta in memory as there are doublings. [hoffman2014; betancourt2017;
+    phan2019]
+
+    All chains are at the same doubling and leaf, so that one call of the potential serves them all; one that has
+    stopped is computed on in vain. A draw costs what its longest trajectory does.
+
+    Args:
+        potential: U and its gradient.
+        step_size: ε.
+        inverse_mass: the diagonal of M⁻¹, in units of θ².
+        generator: for momenta, directions and choices.
+        max_depth: doublings at most.
+    """
+
+    def __init__(
+        self,
+        potential: Potential,
+        step_size: float,
+        inverse_mass: Float[Tensor, " P"],
+        generator: torch.Generator,
+        max_depth: int = 10,
+    ) -> None:
+        self.potential, self.step_size, self.inverse_mass = potential, step_size, inverse_mass
+        self.generator, self.max_depth = generator, max_depth
+
+    def draw(self, state: State) -> Transition:
+        """One transition of every chain. Cost: at most 2**max_depth − 1 calls of the potential."""
+        tree = _Tree(self, state)
+        for depth in range(self.max_depth):
+            tree.double(depth)
+            if not bool(tree.active.any()):
+                break
+        return Transition(tree.proposal, tree.accepted / tree.leapfrogs, tree.divergent, tree.leapfrogs)
+
+    def momentum(self, state: State) -> Float[Tensor, "K P"]:
+        """r ~ N(0, M)."""
+        noise = torch.randn(state.position.shape, generator=self.generator, dtype=state.position.dtype)
+        return noise.to(state.position.device) * self.inverse_mass.rsqrt()
+
+    def energy(self, potential: Float[Tensor, " K"], momentum: Float[Tensor, "K P"]) -> Float[Tensor, " K"]:
+        """H = U + ½ rᵀ M⁻¹ r; infinite where it is not a number."""
+        total = potential + 0.5 * (momentum.square() @ self.inverse_mass)
+        return torch.where(total.isnan(), torch.inf, total)
+
+    def leapfrog(
+        self, state: State, momentum: Float[Tensor, "K P"], step: Float[Tensor, "K 1"] | float
+    ) -> tuple[State, Float[Tensor, "K P"]]:
+        """Half a step of the momentum, one of the position, and half a step of the momentum."""
+        half = momentum - 0.5 * step * state.gradient
+        new = State.at(state.position + step * self.inverse_mass * half, self.potential)
+        return new, half - 0.5 * step * new.gradient
+
+    def turning(
+        self, one: Float[Tensor, "*D K P"], other: Float[Tensor, "K P"], total: Float[Tensor, "*D K P"]
+    ) -> Bool[Tensor, "*D K"]:
+        """Whether a stretch turns back, from the momenta at its ends and their sum: vᵀ(Σr − (r₁ + r₂)/2) ≤ 0 at one."""
+        between = self.inverse_mass * (total - 0.5 * (one + other))
+        return ((one * between).sum(-1) <= 0) | ((other * between).sum(-1) <= 0)
+
+    def uniform(self, state: State) -> Float[Tensor, " K"]:
+        """A number in [0, 1) for each chain."""
+        drawn = torch.rand(len(state.position), generator=self.generator, dtype=state.position.dtype)
+        return drawn.to(state.position.device)
+
+
+class _Tree:
+    """The trajectory of one transition, as it grows.
+
+    Attributes:
+        proposal: the draw, for now.
+        active: chains of which the trajectory may still grow.
+        divergent, leapfrogs, accepted: for the statistics of the transition.
+    """
+
+    def __init__(self, nuts: NUTS, state: State) -> None:
+        self.nuts, self.proposal = nuts, state
+        momentum = nuts.momentum(state)
+        self.start = nuts.energy(state.potential, momentum)
+        chains = len(state.position)
+        self.log_weight = torch.zeros_like(self.start)
+        self.total = momentum
+        # both ends of the trajectory: (position, gradient, momentum) of each chain
+        self.ends = torch.stack([state.position, state.gradient, momentum], 1).repeat(2, 1, 1, 1)
+        self.chain = torch.arange(chains, device=self.start.device)
+        self.active = torch.ones_like(self.start, dtype=torch.bool)
+        self.divergent = torch.zeros_like(self.active)
+        self.leapfrogs = torch.zeros_like(self.chain)
+        self.accepted = torch.zeros_like(self.start)
+
+    def double(self, depth: int) -> None:
+        """Grow a subtree of 2**depth leaves at one end, and take it in unless it turns or diverges."""
+        nuts = self.nuts
+        side = (nuts.uniform(self.proposal) < 0.5).long()
+        proposal, log_weight, total = self._grow(depth, side)
+        taken = self.active & (nuts.uniform(self.proposal).log() < log_weight - self.log_weight)
+        self.proposal = proposal.where(taken, self.proposal)
+        self.log_weight = self.log_weight.logaddexp(log_weight)
+        self.total = self.total + total
+        backward, forward = self.ends[0, :, 2], self.ends[1, :, 2]
+        self.active = self.active & ~nuts.turning(backward, forward, self.total)
+
+    def _grow(self, depth: int, side: Int[Tensor, " K"]) -> tuple[State, Float[Tensor, " K"], Float[Tensor, "K P"]]:
+        """The subtree's own draw, the log of its weight and the sum of its momenta.
+
+        ``active`` is left to chains whose subtree neither turns nor diverges.
+        """
+        nuts, start = self.nuts, self.ends[side, self.chain]
+        state, momentum = State(start[:, 0], self.proposal.potential, start[:, 1]), start[:, 2]
+        step = (nuts.step_size * (2 * side - 1)).to(momentum).unsqueeze(1)
+        proposal, log_weight = state, torch.full_like(self.start, -torch.inf)
+        total = torch.zeros_like(momentum)
+        marks = momentum.new_empty(2, max(depth, 1), *momentum.shape)  # momenta and sums at the left of open subtrees
+        for leaf in range(2**depth):
+            state, momentum = nuts.leapfrog(state, momentum, step)
+            error = nuts.energy(state.potential, momentum) - self.start
+            self._count(error)
+            log_weight = log_weight.logaddexp(-error)
+            proposal = state.where(nuts.uniform(state).log() < -error - log_weight, proposal)
+            total = total + momentum
+            first, last = subtrees(leaf)
+            if leaf % 2 == 0:
+                marks[:, last] = torch.stack([momentum, total])
+            else:
+                one, before = marks[:, first : last + 1]
+                self.active = self.active & ~nuts.turning(one, momentum, total - before + one).any(0)
+            if not bool(self.active.any()):
+                break
+        self.ends[side, self.chain] = torch.stack([state.position, state.gradient, momentum], 1)
+        return proposal, log_weight, total
+
+    def _count(self, error: Float[Tensor, " K"]) -> None:
+        """Note one leapfrog step of the chains that are active, and stop those that diverge."""
+        self.leapfrogs += self.active
+        self.accepted += torch.where(self.active, (-error).exp().clamp(max=1), 0)
+        diverges = self.active & ~(error <= DIVERGENCE)
+        self.divergent |= diverges
+        self.active = self.active & ~diverges
+
+
+def subtrees(leaf: int) -> tuple[int, int]:
+    """Where the momenta at the left of the balanced subtrees that end with a leaf are kept: the first and last place.
+
+    An even leaf ends none, and is itself kept at the last.
+
+    >>> subtrees(3), subtrees(6), subtrees(7)
+    ((0, 1), (2, 2), (0, 2))
+    """
+    last = (leaf >> 1).bit_count()
+    ended = (leaf ^ (leaf + 1)).bit_length() - 1
+    return (last - ended + 1, last) if ended else (last, last)
+
+
+def first_step_size(nuts: NUTS, state: State) -> float:
+    """The power of two times ``nuts.step_size`` at which the mean acceptance of one leapfrog step crosses 0.8."""
+    momentum = nuts.momentum(state)
+    start = nuts.energy(state.potential, momentum)
+
+    def accepted(step: float) -> float:
+        new, after = nuts.leapfrog(state, momentum, step)
+        return float((start - nuts.energy(new.potential, after)).exp().clamp(max=1).mean())
+
+    step = nuts.step_size
+    larger = accepted(step) > CROSSING
+    for _ in range(HALVINGS):
+        step *= 2.0 if larger else 0.5
+        if (accepted(step) > CROSSING) != larger:
+            break
+    return step

@@ -1,0 +1,329 @@
+"""Hamiltonian Monte Carlo: draws of all weights from the posterior itself, for networks of up to a few thousand."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.batches import Data
+from osculate.inputs import Inputs, floating, moved, take
+from osculate.likelihoods import Likelihood
+from osculate.methods._base import FullBatch
+from osculate.methods._nuts import NUTS, State, first_step_size
+from osculate.methods._potential import NegativeLogJoint
+from osculate.methods._warmup import Metric, StepSize, windows
+from osculate.methods.map import MAP, negative_log_joint
+from osculate.parameters import Network, require_deterministic_layers, trainable
+from osculate.posteriors import Chains
+from osculate.posteriors._diagnostics import FEWEST
+from osculate.priors import Prior
+from osculate.tensorfiles import fill
+
+#: Parameters above which a network is refused.
+LIMIT = 20_000
+#: Halvings of a draw of the prior until its density is finite.
+HALVINGS = 30
+#: Training inputs at which the chains are compared at the end, and the R-hat above which a warning comes.
+LOOKED_AT, MIXED = 64, 1.05
+
+
+class HMC(FullBatch):
+    r"""Draws θ ~ p(θ|D) by the no-U-turn sampler, several chains side by side.
+
+    .. math:: U(\theta) = -\sum_n \log p(y_n \mid f_n) - \log p(\theta)
+
+    Each chain starts at a draw of the prior, halved until its density is finite. In ``osc.train(method, data,
+    epochs=1500)`` one epoch is one transition of every chain, warm-up included: with ``warmup=500`` it leaves 1000
+    draws of each chain. Warm-up sets one step size and one diagonal metric for all chains, the first by dual averaging,
+    the second in windows of growing length, as Stan does. The same run resumed with more epochs adds draws.
+    [neal2011; hoffman2014; betancourt2017]
+
+    It is computed in double precision, whatever the type of the network, with the network run once for all chains
+    (``torch.func.vmap``). The network itself is left as it was found. The result has all draws, and their R-hat and
+    effective sample size at any inputs.
+
+    Args:
+        model: the network f_θ, of at most 20,000 trained parameters.
+        likelihood: p(y|f).
+        prior: p(θ): a number is the precision of an isotropic Gaussian, or an object of ``osc.priors``.
+        chains: K; more of them cost little on a small network.
+        warmup: transitions of each chain before its first draw.
+        acceptance: the mean acceptance that the step size is set for, between 0 and 1: a larger one means smaller steps
+            and fewer divergences.
+        max_depth: a trajectory has at most 2**max_depth − 1 leapfrog steps. Where ``leapfrog_steps`` in the history are
+            mostly that many, a smaller one may give more effective draws in the same time.
+
+    Raises:
+        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
+        ValueError: a value out of its range, nothing to train, too many parameters, active dropout or batch
+            normalisation in training mode.
+
+    Warns: at the end, where outputs at training inputs have an R-hat above 1.05, or trajectories diverged after the
+    warm-up.
+
+    Cost: a transition takes up to 2**max_depth − 1 passes over all data, forward and backward, for all chains together.
+
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> method = osc.methods.HMC(nn.Linear(1, 1), osc.likelihoods.Gaussian(0.1), prior=1.0, warmup=50)
+    >>> done = osc.train(method, (x, 2 * x), epochs=100, progress=False)
+    >>> done.posterior
+    Chains(chains=4, draws=50, P=2, likelihood=Gaussian)
+    >>> abs(done.posterior.mean[0] - 2) < 0.1
+    tensor(True)
+    """
+
+    converged = False
+    count: Tensor
+    position: Tensor
+    potential: Tensor
+    gradient: Tensor
+    draws: Tensor
+    divergences: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        prior: float | Prior = 1.0,
+        chains: int = 4,
+        warmup: int = 500,
+        acceptance: float = 0.8,
+        max_depth: int = 10,
+    ) -> None:
+        super().__init__()
+        prior = MAP(model, likelihood, prior).prior  # which checks them
+        _require_sense(chains, warmup, acceptance, max_depth)
+        require_deterministic_layers(model)
+        network = Network(model, trainable(model))
+        _require_size(network.space.size)
+        self.model, self.likelihood, self.prior = model, likelihood, prior.bind(network.space)
+        self.chains, self.warmup, self.acceptance, self.max_depth = chains, warmup, acceptance, max_depth
+        self.seed = 0
+        variance = 1 / self.prior.vector(network.space).detach().double()
+        self.step_size, self.metric = StepSize(acceptance), Metric(variance, chains)
+        state = {  # what a resumed run needs, beside that of step size and metric
+            "count": torch.zeros((), dtype=torch.long),
+            "position": variance.new_zeros(chains, len(variance)),
+            "potential": variance.new_zeros(chains),
+            "gradient": variance.new_zeros(chains, len(variance)),
+            "draws": torch.zeros(0, chains, len(variance), dtype=network.state_dtype),
+            "divergences": torch.zeros((), dtype=torch.long),  # after warm-up
+        }
+        for name, value in state.items():
+            self.register_buffer(name, value)
+        self._joint: NegativeLogJoint | None = None
+
+    def choices(self) -> Mapping[str, Any]:
+        """Likelihood, prior, and everything that decides the draws."""
+        names = ("likelihood", "prior", "chains", "warmup", "acceptance", "max_depth", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
+        """Negative log joint per datum of the network as it is, in nats, as that of ``MAP``."""
+        return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)
+
+    def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
+        """log p(y|x) of each held-out datum under the mixture of the chains where they are."""
+        each = self._required.log_likelihoods(self.position, x, y)
+        return each.logsumexp(0) - np.log(self.chains)
+
+    def begin(self, data: Data, epochs: int, seed: int) -> int:
+        """Take the data and, at the start of a run, draw where the chains start.
+
+        Args:
+            data: read once, and kept in double precision.
+            epochs: transitions of each chain in all.
+            seed: of all draws.
+
+        Returns:
+            N.
+
+        Raises:
+            ValueError: empty or non-finite data, targets that do not fit, a network that cannot run for several chains
+                at once, or fewer epochs than one draw takes.
+        """
+        if epochs <= self.warmup:
+            raise ValueError(
+                f"epochs={epochs} leaves no draw: the first {self.warmup} transitions of each chain are warm-up. Train "
+                f"for {self.warmup + 1000} epochs, say, or choose a smaller warmup."
+            )
+        self.seed = seed
+        network = Network(self.model, trainable(self.model)).to(self.position.device, torch.double)
+        self._joint = NegativeLogJoint(network, self.likelihood, self.prior, data, self.chains)
+        self._make_room(epochs - self.warmup)
+        if int(self.count) == 0:
+            self._start()
+        return self._joint.num_data
+
+    @property
+    def _required(self) -> NegativeLogJoint:
+        if self._joint is None:
+            raise RuntimeError("HMC has not seen data yet: use osc.train(method, data, epochs=1500).")
+        return self._joint
+
+    def _start(self) -> None:
+        """Draws of the prior, and a step size for them."""
+        generator = self._generator()
+        noise = torch.randn(self.position.shape, generator=generator, dtype=torch.double)
+        position = noise.to(self.position.device) * self.metric.start.sqrt()
+        for _ in range(HALVINGS):
+            potential, gradient = self._required(position)
+            finite = potential.isfinite() & gradient.isfinite().all(1)
+            if bool(finite.all()):
+                break
+            position = torch.where(finite[:, None], position, position / 2)
+        else:
+            raise FloatingPointError(
+                f"the log joint is not finite at draws of the prior {self.prior!r}, however small they are made: scale "
+                "inputs and targets, or look for what overflows in the network."
+            )
+        self._move(State(position, potential, gradient))
+        self._find_step_size(1.0, generator)
+
+    def _generator(self) -> torch.Generator:
+        """The random numbers of the next transition: they follow from the seed and its number alone."""
+        words = np.random.SeedSequence([self.seed, int(self.count)]).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(words[0] >> 1))
+
+    @property
+    def _state(self) -> State:
+        return State(self.position, self.potential, self.gradient)
+
+    def _move(self, state: State) -> None:
+        self.position.copy_(state.position)
+        self.potential.copy_(state.potential)
+        self.gradient.copy_(state.gradient)
+
+    def _nuts(self, step_size: float, generator: torch.Generator) -> NUTS:
+        return NUTS(self._required, step_size, self.metric.inverse_mass, generator, self.max_depth)
+
+    def _find_step_size(self, guess: float, generator: torch.Generator) -> None:
+        self.step_size.restart(first_step_size(self._nuts(guess, generator), self._state))
+
+    def step(self) -> dict[str, int | float]:
+        """One transition of every chain.
+
+        Returns:
+            A row of the history: ``train_loss`` (negative log joint per datum, the mean over the chains, in nats),
+            ``acceptance`` (mean), ``step_size``, ``leapfrog_steps`` (of the longest trajectory, which sets the time),
+            ``divergences`` (how many chains diverged) and ``draws`` (kept so far, of each chain).
+        """
+        generator = self._generator()
+        warming = int(self.count) < self.warmup
+        step_size = self.step_size.now if warming else self.step_size.final
+        done = self._nuts(step_size, generator).draw(self._state)
+        divergences, accepted = int(done.divergent.sum()), float(done.acceptance.mean())
+        self._move(done.state)
+        self.count += 1
+        if warming:
+            self._adapt(accepted, generator)
+        else:
+            self.divergences += divergences
+            self.draws[self.kept - 1] = self.position
+        return {
+            "train_loss": float(done.state.potential.mean()) / self._required.num_data,
+            "acceptance": accepted,
+            "step_size": step_size,
+            "leapfrog_steps": int(done.leapfrogs.max()),
+            "divergences": divergences,
+            "draws": self.kept,
+        }
+
+    def _adapt(self, accepted: float, generator: torch.Generator) -> None:
+        """One step of warm-up."""
+        ends, done = windows(self.warmup), int(self.count)
+        self.step_size.update(accepted)
+        if ends and ends[0] < done <= ends[-1]:
+            self.metric.collect(self.position)
+        if done in ends[1:]:
+            self.metric.close_window()
+            self._find_step_size(self.step_size.now, generator)
+
+    @property
+    def kept(self) -> int:
+        """S, the draws of each chain so far."""
+        return max(int(self.count) - self.warmup, 0)
+
+    def _make_room(self, draws: int) -> None:
+        room = max(draws - len(self.draws), 0)
+        self.draws = torch.cat([self.draws, self.draws.new_zeros(room, *self.draws.shape[1:])])
+
+    def checkpoint(self) -> dict[str, Tensor]:
+        """The state, with the draws so far and without room for more."""
+        return {**self.state_dict(), "draws": self.draws[: self.kept]}
+
+    def restore(self, tensors: Mapping[str, Tensor], path: Any) -> None:
+        """Take over the state of a checkpoint.
+
+        Raises:
+            ValueError: it belongs to another network, or to another number of chains.
+        """
+        chains = len(tensors.get("position", self.position))
+        if chains != self.chains:
+            raise ValueError(
+                f"{str(path)!r} holds chains={chains}, and this run has chains={self.chains}: give as many."
+            )
+        self.draws = self.draws.new_zeros(len(tensors.get("draws", ())), *self.draws.shape[1:])
+        fill(self, tensors, path)
+
+    def result(self) -> Chains:
+        """The draws so far, with a warning where the chains do not agree about the function or have diverged.
+
+        Its ``model`` is the network at the last draw of the first chain.
+
+        Raises:
+            RuntimeError: there is none yet.
+        """
+        if self.kept == 0:
+            raise RuntimeError(f"HMC has {int(self.count)} of {self.warmup} transitions of warm-up, and no draw yet.")
+        network = Network(self.model, trainable(self.model))
+        network.module.eval()
+        thetas = self.draws[: self.kept].transpose(0, 1).contiguous()
+        parts = network.space.unflatten(thetas[0, -1])
+        with torch.no_grad():
+            for name, value in parts.items():
+                network.module.get_parameter(name).copy_(value)
+        q = Chains(network, self.likelihood, thetas)
+        self._judge(q)
+        return q
+
+    def _judge(self, q: Chains) -> None:
+        x, network = self._required.inputs, q.network
+        found = ""
+        if self.kept >= FEWEST:
+            few = moved(floating(take(x, slice(LOOKED_AT)), network.dtype), network.device)
+            worst = float(q.r_hat(few).max())
+            if worst > MIXED:
+                found = (
+                    f"the chains do not agree about the function: R-hat of an output is {worst:.2f}, above {MIXED}. "
+                )
+        if divergences := int(self.divergences):
+            found += f"{divergences} of {int(self.count - self.warmup) * self.chains} trajectories diverged. "
+        if found:
+            warnings.warn(
+                f"{found}Train for more epochs with a longer warmup (now {self.warmup}); against divergences raise "
+                f"acceptance (now {self.acceptance:g}), and standardise inputs and targets.",
+                stacklevel=4,
+            )
+
+
+def _require_sense(chains: int, warmup: int, acceptance: float, max_depth: int) -> None:
+    for name, value, least in (("chains", chains, 1), ("warmup", warmup, 0), ("max_depth", max_depth, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    if not 0 < acceptance < 1:
+        raise ValueError(
+            f"acceptance is a mean of probabilities, between 0 and 1, got {acceptance!r}. Try 0.8 or 0.95."
+        )
+
+
+def _require_size(parameters: int) -> None:
+    if parameters > LIMIT:
+        raise ValueError(
+            f"HMC takes thousands of steps in all {parameters:,} trained parameters, and accepts {LIMIT:,}. Use "
+            "osc.laplace, methods.SWAG or methods.DeepEnsemble, or freeze layers with requires_grad=False."
+        )
