@@ -9,22 +9,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from osculate.batches import Data, as_batches, is_pair
-from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Gaussian as GaussianLikelihood, Likelihood
+from osculate.methods._decay import chosen_prior, printed_prior, unchanged
 from osculate.methods._kept import kept_diagonal, kept_gaussian
 from osculate.methods._moments import Sampling, SecondMoments, require_second_moment
-from osculate.methods.map import MAP, as_prior
+from osculate.methods.map import MAP
 from osculate.parameters import Network, undisturbed
 from osculate.posteriors import Gaussian
-from osculate.predictive import tune
-from osculate.priors import Diagonal, Isotropic, Layerwise, Prior
+from osculate.priors import Prior
 from osculate.registry import choose
 
 #: What the second moment is multiplied with.
 SCALINGS = ("corrected", "paper")
-#: Priors by name.
-PRIORS = ("evidence", "validation", "l2", "adamw")
 #: Labels of the gradients of a refresh.
 LABELS = ("data", "drawn")
 #: The loss ``torch.nn.functional.mse_loss``, whose gradient is not that of the NLL.
@@ -83,7 +80,7 @@ class L2M(MAP):
         self._moments: SecondMoments | None = None
         self._sampling: Sampling | None = None
         self._data: Data | None = None
-        self._finish: Callable[[Gaussian], Gaussian] = _unchanged
+        self._finish: Callable[[Gaussian], Gaussian] = unchanged
         self._posterior: Gaussian | None = None
 
     def choices(self) -> Mapping[str, Any]:
@@ -125,7 +122,7 @@ class L2M(MAP):
             return
         given = self.prior
         if self.scaling == "paper":
-            self.prior = _printed(given, self._moments)
+            self.prior = printed_prior(given, self._moments)
             self._make(self._moments.raw)
             self.prior = given
             return
@@ -192,12 +189,12 @@ class L2M(MAP):
         method._moments, method._sampling, method._data = moments, found, data
         factor = method._nll_over(loss_scale)
         if scaling == "paper":
-            method.prior = _printed(prior_precision, moments)
+            method.prior = printed_prior(prior_precision, moments)
             method._make(moments.raw)
             return method
         found.require_noise()
         moments.warn_of_noise()
-        method.prior, method._finish = _chosen(prior_precision, moments, factor * num_data, validation)
+        method.prior, method._finish = chosen_prior(prior_precision, moments, factor * num_data, validation)
         method._make(factor**2 * moments.fisher(method._mean, found))
         return method
 
@@ -311,46 +308,3 @@ class L2M(MAP):
         curvature = kept_diagonal(network, fisher)
         q = kept_gaussian(network, self.likelihood, self.prior, self._data, curvature, sampling.num_data)
         self._posterior = self._finish(q)
-
-
-def _chosen(
-    prior: str | float | Prior, moments: SecondMoments, scale: float, validation: Data | None
-) -> tuple[Prior, Callable[[Gaussian], Gaussian]]:
-    """The prior, and what is done to the posterior with it; ``scale`` is c N."""
-    if not isinstance(prior, str):
-        return as_prior(prior), _unchanged
-    choose("prior precision", prior, PRIORS)
-    if prior == "evidence":
-        return Layerwise(1.0), maximise_evidence
-    if prior == "validation":
-        if validation is None:
-            raise ValueError("prior_precision='validation' needs held-out data: pass validation=(X, Y).")
-        return Isotropic(1.0), lambda q: tune(q, validation)
-    if (prior == "adamw") != moments.rule.decoupled or not bool((moments.decay > 0).all()):
-        kind = "a decoupled weight decay, as AdamW has," if prior == "adamw" else "a weight decay in the gradient"
-        raise ValueError(
-            f"prior_precision={prior!r} is for an optimiser with {kind} on all parameters, and this one has none: give "
-            "a number, 'evidence' or 'validation'."
-        )
-    pull = moments.pull if prior == "adamw" else 1.0
-    return Diagonal(scale * moments.decay * pull), _unchanged
-
-
-def _unchanged(q: Gaussian) -> Gaussian:
-    return q
-
-
-def _printed(prior: str | float | Prior, moments: SecondMoments) -> Prior:
-    """1/λ + ε, a variance taken for a precision; λ is the weight decay where it is not given. [perone2021, eq. 6]"""
-    if isinstance(prior, str) and prior in ("l2", "adamw"):
-        decay = float(moments.decay[0])
-    elif isinstance(prior, Isotropic) or not isinstance(prior, str | Prior):
-        decay = float(as_prior(prior).precision)
-    else:
-        decay = 0.0
-    if not decay > 0:
-        raise ValueError(
-            f"scaling='paper' needs the weight decay λ as a number, got prior_precision={prior!r}: give it, or 'adamw' "
-            "or 'l2' for that of the optimiser."
-        )
-    return Isotropic(1 / decay + moments.rule.eps)
