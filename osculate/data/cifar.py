@@ -1,4 +1,4 @@
-"""CIFAR-10: 32 × 32 colour photographs in ten classes."""
+"""CIFAR-10 and CIFAR-100: 32 × 32 colour photographs in ten and in a hundred classes."""
 
 import io
 import re
@@ -22,8 +22,9 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 #: The original in its binary version: labels and bytes, and no pickled objects as in the Python version.
 ORIGINAL = Download("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")
 BATCHES = (tuple(f"data_batch_{number}.bin" for number in range(1, 6)), ("test_batch.bin",))
-#: One row of a batch: the label, then the red, green and blue values of 32 × 32 pixels.
-ROW = 1 + 3 * 32 * 32
+ORIGINAL_100 = Download("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")
+#: One row of a batch: labels, then the red, green and blue values of 32 × 32 pixels.
+PIXELS = 3 * 32 * 32
 
 JPEG_FORMAT = (
     "a zip archive of 32 x 32 JPEG files named <index>_<class>.jpg: no public original is known with a checksum, and"
@@ -44,8 +45,17 @@ def cifar10(request: Request) -> Source:
         return Source(train, test, CLASSES)
     describe = "the original archive of CIFAR-10 in its binary version"
     path = find("cifar10/cifar-10-binary.tar.gz", request.folder, ORIGINAL if request.download else None, describe)
-    train, test = (_original(path, batches) for batches in BATCHES)
+    train, test = (_original(path, "cifar-10-batches-bin", batches) for batches in BATCHES)
     return Source(train, test, CLASSES)
+
+
+def cifar100(request: Request) -> Source:
+    """CIFAR-100 with its fine labels, 50,000 and 10,000 images, from ``cifar-100-binary.tar.gz`` (Krizhevsky 2009)."""
+    describe = "the original archive of CIFAR-100 in its binary version"
+    download = ORIGINAL_100 if request.download else None
+    path = find("cifar100/cifar-100-binary.tar.gz", request.folder, download, describe)
+    train, test = (_original(path, "cifar-100-binary", (f"{part}.bin",), labels=2) for part in ("train", "test"))
+    return Source(train, test, tuple(str(number) for number in range(100)))
 
 
 def cifar10_jpeg(request: Request) -> Source:
@@ -100,24 +110,23 @@ def _archive(part: str, request: Request) -> Part:
     return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(y).long()
 
 
-def _original(path: Path, batches: tuple[str, ...]) -> Part:
+def _original(path: Path, folder: str, batches: tuple[str, ...], labels: int = 1) -> Part:
+    """Images and the last of their labels."""
     try:
         with tarfile.open(path) as archive:
-            rows = [_batch(archive, path, name) for name in batches]
+            rows = [_batch(archive, path, f"{folder}/{name}", labels + PIXELS) for name in batches]
     except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} is no complete archive of CIFAR-10 ({error}); delete it and fetch it again"
-        ) from error
+        raise ValueError(f"{path} is no complete archive of CIFAR ({error}); delete it and fetch it again") from error
     both = torch.from_numpy(np.concatenate(rows))
-    return both[:, 1:].reshape(-1, 3, 32, 32), both[:, 0].long()
+    return both[:, labels:].reshape(-1, 3, 32, 32), both[:, labels - 1].long()
 
 
-def _batch(archive: tarfile.TarFile, path: Path, name: str) -> np.ndarray:
-    stream = archive.extractfile(f"cifar-10-batches-bin/{name}")
+def _batch(archive: tarfile.TarFile, path: Path, name: str, row: int) -> np.ndarray:
+    stream = archive.extractfile(name)
     content = stream.read() if stream else b""
-    if not content or len(content) % ROW:
-        raise ValueError(f"{name} in {path} has {len(content)} bytes, not a number of rows of {ROW} bytes")
-    return np.frombuffer(content, np.uint8).reshape(-1, ROW)
+    if not content or len(content) % row:
+        raise ValueError(f"{name} in {path} has {len(content)} bytes, not a number of rows of {row} bytes")
+    return np.frombuffer(content, np.uint8).reshape(-1, row)
 
 
 def _encoded(image: Tensor, quality: int) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from osculate.data import cifar, digits, mnist, toys, uci, uci_classification
+from osculate.data import cifar, digits, mnist, svhn, toys, uci, uci_classification
 from osculate.data.dataset import Dataset, Source, assemble
 from osculate.data.request import Request
 from osculate.registry import lookup
@@ -20,6 +20,8 @@ DATASETS: Mapping[str, Callable[[Request], Source]] = {
     **{name: partial(mnist.mnist_family, name) for name in mnist.FAMILY},
     "cifar10": cifar.cifar10,
     "cifar10_jpeg": cifar.cifar10_jpeg,
+    "cifar100": cifar.cifar100,
+    "svhn": svhn.svhn,
     **{name: partial(uci.uci, name) for name in uci.NAMES},
     **{name: partial(uci_classification.uci_classification, name) for name in uci_classification.FILES},
 }

@@ -37,19 +37,23 @@ SMOOTH = {"activation": "sharp_softplus"}
 
 @dataclass(frozen=True)
 class Fit:
-    """How networks are trained: Adam with a learning rate that falls by a cosine, the same for all methods but IVON.
+    """How networks are trained: by Adam, the same for all methods but IVON.
 
     Args:
         epochs: passes over the training images.
         batch_size: images in a batch.
         lr: learning rate at its highest.
         natural_lr: that of IVON.
+        schedule: course of the learning rate.
+        precision: of passes.
     """
 
     epochs: int = 40
     batch_size: int = 100
     lr: float = 3e-3
     natural_lr: float = 0.2
+    schedule: str = "cosine"
+    precision: str = "32"
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Task:
         data: name of the data set.
         network: name of the network.
         options: of the network.
-        train_size: images to train on.
+        train_size: images to train on; None for all that are left.
         validation_size: held-out images, which choose the temperature and the epoch.
         test_size: test images; None for all.
     """
@@ -68,7 +72,7 @@ class Task:
     data: str = "fashion_mnist"
     network: str = "lenet"
     options: Mapping[str, Any] = field(default_factory=lambda: dict(SMOOTH))
-    train_size: int = 12_000
+    train_size: int | None = 12_000
     validation_size: int = 2_000
     test_size: int | None = None
 
@@ -142,6 +146,8 @@ def trained(run: Run, data: Dataset) -> tuple[Training, dict[str, Tensor]]:
         batch_size=fit.batch_size,
         lr=fit.natural_lr if isinstance(method, IVON) else fit.lr,
         patience=fit.epochs,
+        schedule=fit.schedule,
+        precision=fit.precision,
         seed=run.seed,
     )
     return done, last

@@ -25,7 +25,7 @@ from osculate.methods._base import Method
 from osculate.parameters import undisturbed
 from osculate.settings import described
 from osculate.training.epochs import Epochs, Fixed
-from osculate.training.settings import OPTIMIZERS, Settings
+from osculate.training.settings import OPTIMIZERS, PRECISIONS, Settings
 
 CHECKPOINT = "last.ckpt"
 LOG = "training.csv"
@@ -194,6 +194,7 @@ def fit(
             accelerator=accelerator,
             devices=devices,
             max_epochs=settings.epochs,
+            precision=PRECISIONS[settings.precision],
             callbacks=_callbacks(folder, progress),
             default_root_dir=folder,
             logger=False,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from osculate.registry import lookup
+from osculate.registry import choose, lookup
 
 #: Named optimisers: ``make(parameters, lr)``. None decays weights: the prior in the objective is the only
 #: regulariser, and a second one beside it would move the mode away from the posterior that is fitted there.
@@ -19,11 +19,15 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter], float], Optimizer]] = {
     "sgd": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9),
 }
 
+#: Named precisions, in Lightning's words.
+PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed"}
+
 #: Named schedules: the factor on the learning rate at a fraction t in [0, 1) of the training.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda t: 1.0,
     "cosine": lambda t: 0.5 * (1 + math.cos(math.pi * t)),
     "linear": lambda t: 1 - t,
+    "steps": lambda t: 1.0 if t < 0.5 else 0.1 if t < 0.75 else 0.01,
     "one_cycle": lambda t: t / 0.3 if t < 0.3 else 0.5 * (1 + math.cos(math.pi * (t - 0.3) / 0.7)),
 }
 
@@ -37,9 +41,12 @@ class Settings:
         batch_size: data per step, where the data are tensors or a data set; a loader brings its own.
         lr: learning rate at its highest.
         optimizer: adam, adamw or sgd (momentum 0.9); none decays weights, because the prior is the regulariser.
-        schedule: course of the learning rate: constant, cosine, linear or one_cycle.
+        schedule: course of the learning rate: constant, cosine, linear, steps (a tenth after half of the training, a
+            hundredth after three quarters) or one_cycle.
         patience: stop after so many epochs without a better validation NLL and keep the best weights.
         seed: decides the order of the data and the draws of dropout, epoch by epoch.
+        precision: "32", or "bf16" for forward and backward passes in bfloat16 where that is safe (parameters stay in
+            single precision; for GPUs).
 
     Raises:
         ValueError: a value out of its range, or an unknown optimiser or schedule.
@@ -59,8 +66,10 @@ class Settings:
     schedule: str = "cosine"
     patience: int | None = None
     seed: int = 0
+    precision: str = "32"
 
     def __post_init__(self) -> None:
+        choose("precision", self.precision, tuple(PRECISIONS))
         lookup("optimizer", self.optimizer, OPTIMIZERS)
         lookup("schedule", self.schedule, SCHEDULES)
         for name in ("epochs", "batch_size", "patience"):

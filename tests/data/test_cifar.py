@@ -90,11 +90,26 @@ def test_damaged_archives(tmp_path: Path, options: dict, words: list[str]) -> No
 def test_no_archive_at_all(tmp_path: Path) -> None:
     path = write_original(tmp_path) / "cifar10" / "cifar-10-binary.tar.gz"
     path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(ValueError, match="no complete archive of CIFAR-10"):
+    with pytest.raises(ValueError, match="no complete archive of CIFAR"):
         load("cifar10", folder=tmp_path)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=says("binary version", "OSCULATE_DATA")):
         load("cifar10", folder=tmp_path)
+
+
+def test_the_fine_labels_of_cifar100(tmp_path: Path) -> None:
+    (tmp_path / "cifar100").mkdir()
+    coarse, fine = np.full((14, 1), 7, np.uint8), (LABELS[:, None] * 9).astype(np.uint8)
+    rows = np.concatenate([coarse, fine, PIXELS.transpose(0, 3, 1, 2).reshape(14, -1)], 1)
+    with tarfile.open(tmp_path / "cifar100" / "cifar-100-binary.tar.gz", "w:gz") as archive:
+        for part, some in (("train", rows[:10]), ("test", rows[10:])):
+            entry = tarfile.TarInfo(f"cifar-100-binary/{part}.bin")
+            entry.size = some.size
+            archive.addfile(entry, io.BytesIO(some.tobytes()))
+    data = load("cifar100", folder=tmp_path, validation_size=1)
+    assert data.outputs == 100
+    assert torch.equal(data.test[0], torch.from_numpy(PIXELS[10:]).permute(0, 3, 1, 2) / 255.0)
+    assert data.test[1].tolist() == [0, 9, 18, 27]
 
 
 def test_jpegs_come_in_the_order_of_their_names(tmp_path: Path) -> None:

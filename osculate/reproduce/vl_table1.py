@@ -1,0 +1,208 @@
+"""Test NLL, accuracy and calibration of variational Laplace beside variational inference and MAP."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from statistics import mean, stdev
+from typing import Any
+
+from osculate.progress import track
+from osculate.reproduce._base import Reproduction
+from osculate.reproduce.keep import Keep
+from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.vl_cells import (
+    CHEAP,
+    LABEL,
+    LAPLACE,
+    MAXIMUM,
+    NATURAL,
+    SMOOTH,
+    VARIATIONAL,
+    VERSION,
+    Fit,
+    Run,
+    Task,
+    cell,
+    chosen,
+)
+
+FASHION, CIFAR = "Fashion-MNIST", "CIFAR-10"
+#: As [unlu2021] calls them; VI by the network of its mean, and by ten that are drawn.
+DRAWN = "VI, 10 networks"
+#: NLL, accuracy and ECE that the document prints.
+PRINTED = {
+    ("CIFAR-10", "VL"): (".23", "92.4", ".017"),
+    ("CIFAR-10", "VI"): (".37", "91.1", ".053"),
+    ("CIFAR-10", DRAWN): (".35", "90.2", ".044"),
+    ("CIFAR-10", "MAP"): (".43", "90.8", ".058"),
+    ("CIFAR-100", "VL"): ("1.00", "71.4", ".024"),
+    ("CIFAR-100", "VI"): ("1.29", "68.8", ".100"),
+    ("CIFAR-100", DRAWN): ("1.49", "67.3", ".026"),
+    ("CIFAR-100", "MAP"): ("1.61", "67.5", ".159"),
+    ("SVHN", "VL"): (".14", "97.1", ".009"),
+    ("SVHN", "VI"): (".16", "96.3", ".012"),
+    ("SVHN", DRAWN): (".22", "95.5", ".022"),
+    ("SVHN", "MAP"): (".24", "95.7", ".028"),
+    ("Fashion-MNIST", "VL"): (".16", "94.6", ".010"),
+    ("Fashion-MNIST", "VI"): (".23", "94.0", ".034"),
+    ("Fashion-MNIST", DRAWN): (".29", "93.6", ".016"),
+    ("Fashion-MNIST", "MAP"): (".29", "93.6", ".096"),
+}
+NLL, ACCURACY, ECE = "test NLL, nats", "accuracy, %", "ECE"
+BETA, EPOCH, RATIO, END = "β", "epoch", "mean log σ/s", "NLL at the last epoch"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is trained.
+
+    Args:
+        tasks: images and networks, by the name of the data.
+        fit: how networks are trained.
+        temperatures: β from which held-out images choose, with the epoch.
+        methods: by name.
+        few_seeds: data of which only the first seed is trained.
+        cells: folder where the results of single trainings are kept; empty for none.
+    """
+
+    tasks: Mapping[str, Task]
+    fit: Fit = Fit()
+    temperatures: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
+    methods: tuple[str, ...] = (MAXIMUM, LAPLACE, LABEL, CHEAP, VARIATIONAL, NATURAL)
+    few_seeds: tuple[str, ...] = (CIFAR,)
+    cells: str = field(default="", metadata={"recorded": False})
+
+
+_NARROW: dict[str, Any] = {"width": 8, "blocks": (1, 1, 1), **SMOOTH}
+_RESNET: dict[str, Any] = {"activation": "softplus"}
+PRESETS = {
+    "small": Settings(
+        {FASHION: Task(), CIFAR: Task("cifar10_jpeg", "preact_resnet", _NARROW, train_size=10_000)},
+    ),
+    "paper": Settings(
+        {
+            name: Task(data, "preact_resnet", _RESNET, train_size=None, validation_size=5_000)
+            for name, data in {
+                CIFAR: "cifar10",
+                "CIFAR-100": "cifar100",
+                "SVHN": "svhn",
+                FASHION: "fashion_mnist",
+            }.items()
+        },
+        Fit(epochs=200, batch_size=128, lr=1e-4, schedule="steps", precision="bf16"),
+        temperatures=(0.01, 0.03, 0.1, 0.3, 1.0),
+        few_seeds=(),
+    ),
+}
+
+
+def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+    """Every method at every temperature; held-out images choose temperature and epoch, for each seed anew."""
+    keep = Keep(settings.cells, VERSION)
+    todo = [
+        (name, method, seed)
+        for name in settings.tasks
+        for method in settings.methods
+        for seed in (seeds[:1] if name in settings.few_seeds else seeds)
+    ]
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for name, method, seed in track(todo, "methods and seeds", len(todo), progress):
+        runs = [Run(settings.tasks[name], settings.fit, method, beta, seed) for beta in settings.temperatures]
+        cells = [cell(run, keep) for run in runs]
+        best = chosen(cells)
+        found.setdefault((name, method), []).append({**cells[best], "temperature": settings.temperatures[best]})
+    numbers = [number for key, cells in found.items() for number in _numbers(key, cells)]
+    claims = [claim for name in settings.tasks for claim in _claims(name, found)]
+    return Findings(tuple(numbers), tuple(claims), {"courses": _courses(found)}, keep.seconds)
+
+
+def _numbers(key: tuple[str, str], cells: Sequence[Mapping[str, Any]]) -> Iterable[Number]:
+    name, method = key
+    kinds = {method: "test", **({DRAWN: "test, drawn"} if method == VARIATIONAL else {})}
+    for label, kind in kinds.items():
+        printed = PRINTED.get((name, label), ("", "", ""))
+        row, scores = f"{name}: {label}", [one["best"][kind] for one in cells]
+        yield Number(row, NLL, tuple(s["nll"] for s in scores), printed[0])
+        yield Number(row, ACCURACY, tuple(100 * s["accuracy"] for s in scores), printed[1])
+        yield Number(row, ECE, tuple(s["ece"] for s in scores), printed[2])
+        if label == method:
+            yield Number(row, BETA, tuple(one["temperature"] for one in cells))
+            yield Number(row, EPOCH, tuple(float(one["epoch"]) for one in cells))
+            yield Number(row, RATIO, tuple(one["ratio"][one["epoch"] - 1] for one in cells if one["ratio"]))
+            yield Number(row, END, tuple(one["end"]["test"]["nll"] for one in cells))
+
+
+def difference(
+    found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
+    one: tuple[str, str],
+    other: tuple[str, str],
+    score: str,
+) -> tuple[float, float]:
+    """Mean over seeds of a difference of test scores, and its standard error; nan for one seed."""
+    pairs = zip(found[one], found[other], strict=True)
+    each = [a["best"]["test"][score] - b["best"]["test"][score] for a, b in pairs]
+    return mean(each), stdev(each) / sqrt(len(each)) if len(each) > 1 else float("nan")
+
+
+def _claims(name: str, found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> Iterable[Claim]:
+    methods = [method for data, method in found if data == name]
+    scale = f"β and epoch of each by held-out images, {len(found[name, methods[0]])} seed(s)"
+
+    def told(value: float, error: float) -> str:
+        return f"{value:+.4f} ± {error:.4f}" if error == error else f"{value:+.4f} (one seed)"
+
+    if not {MAXIMUM, LAPLACE} <= set(methods):
+        return
+    for rival in [each for each in (MAXIMUM, VARIATIONAL) if each in methods]:
+        value, error = difference(found, (name, LAPLACE), (name, rival), "nll")
+        clear = value + 2 * error < 0 if error == error else None
+        yield Claim.judged(
+            f"{name}: the test NLL of VL is below that of {rival}, by more than two standard errors",
+            clear if clear is not None or value < 0 else False,
+            f"VL − {rival}: {told(value, error)} nats; {scale}.",
+        )
+        value, error = difference(found, (name, LAPLACE), (name, rival), "accuracy")
+        noise = 2 * error if error == error else 0.0
+        yield Claim.judged(
+            f"{name}: the accuracy of VL is not below that of {rival}",
+            value + noise >= 0,
+            f"VL − {rival}: {told(100 * value, 100 * error)} points; {scale}.",
+        )
+        value, error = difference(found, (name, LAPLACE), (name, rival), "ece")
+        yield Claim.judged(
+            f"{name}: the calibration error of VL is below that of {rival}",
+            value < 0,
+            f"VL − {rival}: {told(value, error)}; {scale}.",
+        )
+    if LABEL in methods:
+        value, error = difference(found, (name, LABEL), (name, LAPLACE), "nll")
+        yield Claim.judged(
+            f"{name}: drawn labels, as in the document, train as well as the unbiased regulariser",
+            abs(value) <= 2 * error if error == error else None,
+            f"test NLL with drawn labels minus that with a differentiated root of Λ: {told(value, error)} nats.",
+        )
+
+
+def _courses(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Validation NLL over the epochs, of the first seed."""
+    return {
+        f"{name}: {method}": {"beta": cells[0]["temperature"], "validation": cells[0]["validation"]}
+        for (name, method), cells in found.items()
+    }
+
+
+def draw(record: Record) -> Any:
+    """Scores by method, one panel a data set and score."""
+    from osculate.plots import method_scores
+
+    return method_scores(record.findings.numbers, (NLL, ACCURACY, ECE), "Variational Laplace beside its rivals")
+
+
+REPRODUCTION = Reproduction(
+    "vl-table1",
+    "Variational Laplace against variational inference and MAP",
+    "Variational Laplace [unlu2021], Table 1",
+    PRESETS,
+    measure,
+    draw,
+)
