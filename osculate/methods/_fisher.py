@@ -36,6 +36,7 @@ class RunningFisher(nn.Module):
         self.register_buffer("values", torch.zeros(space.size, dtype=dtype, device=device))
         #: 1 − γ^t, the sum of the weights so far.
         self.register_buffer("weight", torch.zeros((), dtype=torch.double))
+        self._ridged: Tensor | None = None
         self._deviation: Tensor | None = None
 
     @property
@@ -96,36 +97,44 @@ class RunningFisher(nn.Module):
 
     @torch.no_grad()
     def take_drawn(
-        self, name: str, noise: Tensor, gradient: Tensor, delta: Tensor, factor: float, scale: float = 1.0
+        self, name: str, noise: Tensor, gradient: Tensor, ridged: Tensor, factor: float, scale: float
     ) -> None:
         r"""ĥ = ∇ (θ − μ) / σ² at one drawn network, of one parameter tensor, so that the average stays positive.
 
         .. math:: h \leftarrow \gamma h + (1 - \gamma) \hat h
-                  + \tfrac12 (1 - \gamma)^2 \frac{(h - \hat h)^2}{h + \delta / c}
+                  + \tfrac12 (1 - \gamma)^2 \frac{(h - \hat h)^2}{h + \delta / c}, \qquad
+                  \sigma^{-2} = c (h + \delta / c)
 
         An unbiased estimate of the curvature of one datum, of any sign. The average that it enters is not: the last
         term grows with the variance of ĥ, which is large where the gradient is. The weights must add up to one
-        (:meth:`start`). [shen2024]
+        (:meth:`start`, :meth:`settle`), and :meth:`forget` has the last word. [shen2024]
 
         Args:
             name: of the parameter.
             noise: θ − μ; overwritten.
             gradient: of the mean negative log likelihood at θ.
-            delta: δ.
+            ridged: h + δ/c (:meth:`ridged`).
             factor: c.
             scale: of the curvature that the gradient is of, in units of the average.
         """
         h, step = self.named[name], 1 - self.memory
-        precision = torch.add(delta, h, alpha=factor)
-        miss = torch.addcmul(h, noise.mul_(gradient), precision, value=-1 / scale)
-        h.add_(miss.square().div_(precision), alpha=0.5 * step**2 * factor).add_(miss, alpha=-step)
+        miss = torch.addcmul(h, noise.mul_(gradient), ridged, value=-factor / scale)
+        # h − s miss + s²/2 miss²/(h + δ/c), as a product of two
+        h.addcmul_(miss, torch.addcdiv(miss.new_tensor(-step), miss, ridged, value=0.5 * step**2))
 
     def forget(self) -> None:
         """The average, or what the Gaussian was made from, has changed."""
-        self._deviation = None
+        self._ridged = self._deviation = None
+
+    def ridged(self, factor: float, delta: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """F̄ + δ/c, with c and δ of the first call after :meth:`forget`."""
+        if self._ridged is None:
+            average = self.values if float(self.weight) == 1 else self.average
+            self._ridged = torch.add(average, delta, alpha=1 / factor)
+        return self._ridged
 
     def deviations(self, factor: float, delta: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
-        """σ of each parameter, with c and δ of the last call of :meth:`forget`."""
+        """σ of each parameter, with c and δ of the first call after :meth:`forget`."""
         if self._deviation is None:
-            self._deviation = torch.add(delta, self.values, alpha=factor / float(self.weight)).rsqrt_()
+            self._deviation = self.ridged(factor, delta).rsqrt().mul_(factor**-0.5)
         return self._deviation

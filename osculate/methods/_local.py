@@ -34,12 +34,12 @@ class LocalReparameterisation(TorchFunctionMode):
 
     Args:
         mean: μ, by parameter; the very tensors that the network holds.
-        deviation: σ.
+        variance: σ².
     """
 
-    def __init__(self, mean: Mapping[str, Tensor], deviation: Mapping[str, Tensor]) -> None:
+    def __init__(self, mean: Mapping[str, Tensor], variance: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self._deviation = {id(mean[name]): deviation[name] for name in mean}
+        self._variance = {id(mean[name]): variance[name] for name in mean}
         self._drawn: dict[int, Tensor] = {}
 
     def __torch_function__(
@@ -49,7 +49,7 @@ class LocalReparameterisation(TorchFunctionMode):
         if operation in LINEAR:
             x, weight, *rest = [*args, *(named.pop(key) for key in ("input", "weight") if key in named)]
             bias = rest.pop(0) if rest else named.pop("bias", None)
-            if id(weight) in self._deviation:
+            if id(weight) in self._variance:
                 return self._sum(operation, x, weight, bias, rest, named)
         return operation(*tree_map(self._draw, args), **tree_map(self._draw, kwargs or {}))
 
@@ -57,17 +57,17 @@ class LocalReparameterisation(TorchFunctionMode):
         self, operation: Callable, x: Tensor, weight: Tensor, bias: Tensor | None, rest: list, named: dict[str, Any]
     ) -> Tensor:
         x = self._draw(x)
-        own = None if bias is None else self._deviation.get(id(bias))
+        own = None if bias is None else self._variance.get(id(bias))
         mean = operation(x, weight, bias, *rest, **named)
-        noise = None if own is None else own.to(x).square()
-        variance = operation(x.square(), self._deviation[id(weight)].to(x).square(), noise, *rest, **named)
+        noise = None if own is None else own.to(x)
+        variance = operation(x.square(), self._variance[id(weight)].to(x), noise, *rest, **named)
         return torch.addcmul(mean, (variance + LEAST).sqrt(), torch.randn_like(mean))
 
     def _draw(self, value: Any) -> Any:
         """A draw of a weight; anything else as it is."""
-        deviation = self._deviation.get(id(value))
-        if deviation is None:
+        variance = self._variance.get(id(value))
+        if variance is None:
             return value
         if id(value) not in self._drawn:
-            self._drawn[id(value)] = torch.addcmul(value, deviation.to(value), torch.randn_like(value))
+            self._drawn[id(value)] = torch.addcmul(value, variance.sqrt().to(value), torch.randn_like(value))
         return self._drawn[id(value)]

@@ -94,11 +94,13 @@ class MeanField(Method):
         """The part of T KL/N that depends on μ, as in the loss of ``MAP``: −T log p(μ)/N."""
         return -self.prior.log_prob(self.mean) * self.temperature / num_data
 
-    def divergence_of_deviations(self, log_deviation: Float[Tensor, " P"], num_data: int) -> Float[Tensor, ""]:
-        """The rest of T KL/N: T/N Σ ½ [δσ² − 1 − log 2πσ²]."""
-        delta = self.delta.to(log_deviation)
-        rest = delta * (2 * log_deviation).exp() - 2 * log_deviation
-        return 0.5 * self.temperature / num_data * (rest.sum() - len(rest) * (1 + math.log(2 * math.pi)))
+    def divergence_of_variances(
+        self, log_deviation: Float[Tensor, " P"], variance: Float[Tensor, " P"], num_data: int
+    ) -> Float[Tensor, ""]:
+        """The rest of T KL/N: T/N Σ ½ [δσ² − 1 − log 2πσ²], of both log σ and σ²."""
+        constant = self.space.size * (1 + math.log(2 * math.pi))
+        rest = torch.dot(self.delta, variance) - 2 * log_deviation.sum() - constant
+        return 0.5 * self.temperature / num_data * rest
 
     def with_deviations(
         self, make: Callable[..., Optimizer], lr: float, log_deviation: nn.Parameter, multiplier: float

@@ -39,19 +39,22 @@ class NaturalGradient(Optimizer):
                 loss = closure()
         weights, *points = self.param_groups
         for group in points:
-            torch._foreach_add_(group["params"], self._averaged(group["params"]), alpha=-group["lr"])
+            momenta, debias = self._averages(group["params"])
+            torch._foreach_add_(group["params"], momenta, alpha=-group["lr"] / debias)
         method, means = self._method, weights["params"]
         method.take({name: p.grad for name, p in method.mean.items() if p.grad is not None})
-        ridge = list(method.ridge.values())
+        ridge, scale, ridged = (
+            list(method.space.unflatten(each).values()) for each in (method.ridge, method.scale, method.ridged)
+        )
+        momenta, debias = self._averages(means)
         direction = torch._foreach_mul(ridge, means)
-        torch._foreach_add_(direction, self._averaged(means))
-        torch._foreach_mul_(direction, torch._foreach_add(ridge, method.first))
-        torch._foreach_div_(direction, torch._foreach_add(ridge, list(method.running.named.values())))
-        torch._foreach_add_(means, direction, alpha=-weights["lr"])
+        torch._foreach_add_(direction, momenta, alpha=1 / debias)
+        torch._foreach_mul_(direction, scale)
+        torch._foreach_addcdiv_(means, direction, ridged, value=-weights["lr"])
         return loss
 
-    def _averaged(self, parameters: list[Tensor]) -> list[Tensor]:
-        """ḡ/(1 − β₁ᵗ) of each."""
+    def _averages(self, parameters: list[Tensor]) -> tuple[list[Tensor], float]:
+        """ḡ of each, and 1 − β₁ᵗ."""
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         for p in parameters:
             if not self.state[p]:
@@ -61,4 +64,4 @@ class NaturalGradient(Optimizer):
             state["step"] += 1
         momenta = [state["momentum"] for state in states]
         torch._foreach_lerp_(momenta, gradients, 1 - self._momentum)
-        return list(torch._foreach_div(momenta, 1 - self._momentum ** float(states[0]["step"])))
+        return momenta, 1 - self._momentum ** float(states[0]["step"])

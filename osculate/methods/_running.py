@@ -177,10 +177,12 @@ class RunningDiagonal(Running):
             prior: with the precisions δ.
         """
         self.fisher.settle()
-        offsets, deltas = (self.network.space.unflatten(each) for each in (noise, self._precisions(prior)))
+        ridged = self.fisher.ridged(factor, self._precisions(prior))
+        offsets, sums = (self.network.space.unflatten(each) for each in (noise, ridged))
         for name, tensor in theta.items():
             take = partial(self.fisher.take_drawn, name, offsets[name])
-            tensor.register_hook(lambda g, take=take, delta=deltas[name]: take(g, delta, factor, scale))
+            tensor.register_hook(lambda g, take=take, ridged=sums[name]: take(g, ridged, factor, scale))
+        self.fisher.forget()  # what the backward pass will change
 
     def of(self, num_data: int, plan: Plan) -> Curvature:
         return diagonal_curvature(self._empty(plan), self.fisher.average * num_data)

@@ -104,6 +104,7 @@ class IVON(MeanField):
         self.running.start(settings.curvature)
         self._noise = torch.empty(0)  # θ − m of the network of this step
         self._size = 0  # of its batch
+        self._kept: tuple[float, Tensor, Tensor] | None = None  # what follows from N
 
     def choices(self) -> Mapping[str, Any]:
         """With how the mean moves."""
@@ -114,19 +115,31 @@ class IVON(MeanField):
         return NaturalGradient(self, lr, self.settings.momentum)
 
     @property
-    def first(self) -> float:
-        """h₀."""
-        return self.settings.curvature
-
-    @property
     def factor(self) -> float:
         """c = N/T."""
         return int(self.num_data) / self.temperature
 
     @property
-    def ridge(self) -> dict[str, Tensor]:
-        """δ′ = δ T/N, by parameter."""
-        return self.space.unflatten(self.delta / self.factor)
+    def ridge(self) -> Float[Tensor, " P"]:
+        """δ′ = δ T/N."""
+        return self._constant[1]
+
+    @property
+    def scale(self) -> Float[Tensor, " P"]:
+        """h₀ + δ′, what the steps are in units of."""
+        return self._constant[2]
+
+    @property
+    def _constant(self) -> tuple[float, Tensor, Tensor]:
+        if self._kept is None or self._kept[0] != self.factor:
+            ridge = self.delta / self.factor
+            self._kept = (self.factor, ridge, ridge + self.settings.curvature)
+        return self._kept
+
+    @property
+    def ridged(self) -> Float[Tensor, " P"]:
+        """h + δ′."""
+        return self.running.ridged(self.factor, self.delta)
 
     def deviations(self) -> Float[Tensor, " P"]:
         return self.running.deviations(self.factor, self.delta)
@@ -165,7 +178,7 @@ class IVON(MeanField):
         if self.hessian == "squared":
             self.running.take_batch(gradients, self._size)
             return
-        noise, delta = (self.space.unflatten(each) for each in (self._noise, self.delta))
+        noise, ridged = (self.space.unflatten(each) for each in (self._noise, self.ridged))
         for name, gradient in gradients.items():
-            self.running.take_drawn(name, noise[name], gradient.to(self.delta.dtype), delta[name], self.factor)
+            self.running.take_drawn(name, noise[name], gradient.to(self.delta.dtype), ridged[name], self.factor, 1.0)
         self.running.forget()

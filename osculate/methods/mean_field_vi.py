@@ -101,35 +101,35 @@ class MeanFieldVI(MeanField):
         """
         require_batch(y, num_data)
         self.num_data.fill_(num_data)
-        deviation = self.space.unflatten(self.deviations())
+        variance = (2 * self.log_deviation).exp()
         total = self.log_deviation.new_zeros(())
         for _ in range(self.samples):
-            f = self._outputs(x, deviation)
+            f = self._outputs(x, variance)
             self.likelihood.check(f, y)
             total = total - self.likelihood.log_prob(f, y).sum() / (len(y) * self.samples)
         self.steps.add_(1)
         if self.mixture is not None:
             return total + self._sampled_divergence(self.mixture) * self.temperature / num_data
-        rest = self.divergence_of_deviations(self.log_deviation, num_data)
+        rest = self.divergence_of_variances(self.log_deviation, variance, num_data)
         return total + self.divergence_at_mean(num_data) + rest
 
-    def _outputs(self, x: Inputs, deviation: Mapping[str, Tensor]) -> Tensor:
+    def _outputs(self, x: Inputs, variance: Float[Tensor, " P"]) -> Tensor:
         """f of a network that is drawn."""
         if self.local:
-            with LocalReparameterisation(self.mean, deviation):
+            with LocalReparameterisation(self.mean, self.space.unflatten(variance)):
                 return call(self.model, x)
         positional, named = arguments(x)
-        f = functional_call(self.model, self._drawn(deviation), positional, named)
+        f = functional_call(self.model, self._drawn(), positional, named)
         return getattr(f, "logits", f)
 
-    def _drawn(self, deviation: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _drawn(self) -> dict[str, Tensor]:
         """μ + σε."""
         like = self.log_deviation
-        noise = self.space.unflatten(white((self.space.size,), like.dtype, like.device))
-        return {name: m + (deviation[name] * noise[name]).to(m.dtype) for name, m in self.mean.items()}
+        noise = self.space.unflatten(self.deviations() * white((self.space.size,), like.dtype, like.device))
+        return {name: m + noise[name].to(m.dtype) for name, m in self.mean.items()}
 
     def _sampled_divergence(self, prior: ScaleMixture) -> Float[Tensor, ""]:
         """log q(θ) − log p(θ) at a draw; of log q the part that is random has no gradient, and is left at its mean."""
-        theta = self._drawn(self.space.unflatten(self.deviations()))
+        theta = self._drawn()
         entropy = self.log_deviation.sum() + 0.5 * self.space.size * (1 + math.log(2 * math.pi))
         return -entropy - prior.log_prob(theta)

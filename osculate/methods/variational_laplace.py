@@ -145,13 +145,14 @@ class VariationalLaplace(MeanField):
         if due:
             total = total + self.settings.every * (self.regulariser(f, y) if shared else self._on_rows(x, y))
         self.steps.add_(1)
-        return total + self.divergence_at_mean(num_data) + self._divergence_of_deviations(num_data)
+        return total + self.divergence_at_mean(num_data) + self._divergence_of_variances(num_data)
 
-    def _divergence_of_deviations(self, num_data: int) -> Tensor:
+    def _divergence_of_variances(self, num_data: int) -> Tensor:
         if self.sigma == "learned":
-            return self.divergence_of_deviations(self.log_deviation, num_data)
+            return self.divergence_of_variances(self.log_deviation, (2 * self.log_deviation).exp(), num_data)
         if self._entropy is None:  # as long as the running Fisher information stays as it is
-            self._entropy = self.divergence_of_deviations(self.deviations().log(), num_data)
+            deviation = self.deviations()
+            self._entropy = self.divergence_of_variances(deviation.log(), deviation.square(), num_data)
         return self._entropy
 
     def _on_rows(self, x: Inputs, y: Tensor) -> Float[Tensor, ""]:
