@@ -16,6 +16,7 @@ from osculate.plots.logistic import logistic_planes as logistic_planes
 from osculate.plots.maps import probability_maps as probability_maps
 from osculate.plots.matrices import matrices as matrices
 from osculate.plots.method_scores import method_scores as method_scores
+from osculate.plots.multipliers import multipliers as multipliers
 from osculate.plots.predictives import Predictives as Predictives, predictives as predictives
 from osculate.plots.regression import Band as Band, regression_bands as regression_bands
 from osculate.plots.reliability import reliability_diagram as reliability_diagram

@@ -32,6 +32,9 @@ MODULES = (
     "linlap_adapted",
     "linlap_images",
     "linlap_uci_classification",
+    "vl_table1",
+    "vl_figure1",
+    "vl_figure2",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]

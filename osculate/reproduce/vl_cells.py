@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from osculate import metrics
 from osculate.data import Dataset, load
+from osculate.evidence import elbo
 from osculate.likelihoods import Categorical
 from osculate.methods import IVON, MAP, MeanFieldVI, NaturalSteps, VariationalLaplace, VariationalUpdates
 from osculate.methods._base import Method
@@ -32,6 +33,8 @@ VARIATIONAL, NATURAL = "VI", "IVON"
 LIKELIHOOD = Categorical()
 #: Bins of the calibration error, networks drawn for a prediction, and images that pass a network at once.
 BINS, DRAWS, ROWS = 15, 10, 1_000
+#: Networks drawn for the bound.
+BOUND_DRAWS = 8
 SMOOTH = {"activation": "sharp_softplus"}
 
 
@@ -88,6 +91,8 @@ class Run:
         temperature: the weight β of the divergence; of the same prior for MAP.
         seed: of the held-out images, initial weights, and batches.
         options: of the method.
+        to_end: whether the weights of the last epoch are kept, whatever held-out images say; the bound is then
+            estimated with the network itself.
     """
 
     task: Task
@@ -96,12 +101,13 @@ class Run:
     temperature: float
     seed: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    to_end: bool = False
 
 
 def cell(run: Run, keep: Keep) -> dict[str, Any]:
     """What a training gives (see :func:`measured`), from a file where there is one."""
     where = (run.task.data, run.method.replace(", ", "-").replace(" ", "-"), f"{run.temperature:g}", run.seed)
-    about = [asdict(run.task), asdict(run.fit), dict(run.options)]
+    about = [asdict(run.task), asdict(run.fit), dict(run.options), *([True] if run.to_end else [])]
     return keep("vl", where, about, partial(measured, run))
 
 
@@ -110,11 +116,14 @@ def measured(run: Run) -> dict[str, Any]:
 
     Returns:
         "best" and "end", each with scores on validation and test images; "epoch", the best; the course of the loss, the
-        validation NLL and log σ/s over the epochs.
+        validation NLL and log σ/s over the epochs; "elbo", the bound in nats per datum.
     """
     data = load(run.task.data, train_size=run.task.train_size, validation_size=run.task.validation_size, seed=run.seed)
     done, last = trained(run, data)
     found: dict[str, Any] = {"best": _scores(done, run, data)}
+    if run.to_end and isinstance(done.posterior, Gaussian):
+        bound = elbo(done.posterior, data.train, BOUND_DRAWS, torch.Generator().manual_seed(0))
+        found["elbo"] = bound.value / len(data.train[0])
     done.model.load_state_dict(last)
     found["end"] = _scores(done, run, data, sampled=False)
     rows = done.history
@@ -145,7 +154,7 @@ def trained(run: Run, data: Dataset) -> tuple[Training, dict[str, Tensor]]:
         epochs=fit.epochs,
         batch_size=fit.batch_size,
         lr=fit.natural_lr if isinstance(method, IVON) else fit.lr,
-        patience=fit.epochs,
+        patience=None if run.to_end else fit.epochs,
         schedule=fit.schedule,
         precision=fit.precision,
         seed=run.seed,
