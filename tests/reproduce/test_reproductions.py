@@ -13,6 +13,7 @@ from osculate import plots
 from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_memory, lae_table1, read_record
 from osculate.reproduce.cost import Curve
 from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
+from osculate.reproduce.vl_cells import Task
 
 FEW_DIGITS: Mapping[str, Any] = {"data": "digits", "train_size": 60, "validation_size": 20, "test_size": 10}
 #: Images that are embedded, for a reproduction of subnetworks.
@@ -38,7 +39,12 @@ FACES: Mapping[str, Any] = {
     "network": {"width": 2, "latent": 4},
 }
 TURNED = [["digits", "rotated digits", 100]]
+SMOOTH = Task("digits", "cnn", {"width": 2}, train_size=60, validation_size=20, test_size=20)
+FEW_STEPS: Mapping[str, Any] = {"epochs": 2, "batch_size": 20}
 TINY: Mapping[str, Mapping[str, Any]] = {
+    "vl-table1": {"tasks": (SMOOTH,), "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
+    "vl-figure1": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
+    "vl-figure2": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [1.0], "multipliers": [1.0, 10.0]},
     "lae-table2": {**DIGITS, "samples": 2, "curve_samples": 2, "columns": 20, "outside": "rotated digits"},
     "lae-figure8": {**DIGITS, "samples": 2, "columns": 20},
     "lae-figure1": {**DIGITS, "samples": 2},
