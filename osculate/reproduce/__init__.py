@@ -35,6 +35,7 @@ MODULES = (
     "vl_table1",
     "vl_figure1",
     "vl_figure2",
+    "vl_table2",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]

@@ -44,6 +44,7 @@ FEW_STEPS: Mapping[str, Any] = {"epochs": 2, "batch_size": 20}
 TINY: Mapping[str, Mapping[str, Any]] = {
     "vl-table1": {"tasks": (SMOOTH,), "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
     "vl-figure1": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
+    "vl-table2": {"batch_size": 4, "steps": 1, "repeats": 1},
     "vl-figure2": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [1.0], "multipliers": [1.0, 10.0]},
     "lae-table2": {**DIGITS, "samples": 2, "curve_samples": 2, "columns": 20, "outside": "rotated digits"},
     "lae-figure8": {**DIGITS, "samples": 2, "columns": 20},
