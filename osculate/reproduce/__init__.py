@@ -36,6 +36,7 @@ MODULES = (
     "vl_figure1",
     "vl_figure2",
     "vl_table2",
+    "l2m_classification",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]

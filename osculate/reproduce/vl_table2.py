@@ -105,13 +105,16 @@ def stepping(network: str, method: str, batch_size: int, images: int, lr: float 
     made.prepare([(x, y)])
     optimizer = made.optimizer(lambda groups, rate: torch.optim.Adam(groups, rate), lr)
 
-    def closure() -> torch.Tensor:
+    def closure() -> float:
         optimizer.zero_grad()
         loss = made.loss(x, y, images)
         loss.backward()
-        return loss
+        return loss  # type: ignore[return-value]  # as closures do
 
-    return lambda: optimizer.step(closure)
+    def step() -> None:
+        optimizer.step(closure)
+
+    return step
 
 
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

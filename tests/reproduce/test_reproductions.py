@@ -12,6 +12,7 @@ import torch
 from osculate import plots
 from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_memory, lae_table1, read_record
 from osculate.reproduce.cost import Curve
+from osculate.reproduce.l2m_classification import Task as OnDigits
 from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
 from osculate.reproduce.vl_cells import Task
 
@@ -44,6 +45,13 @@ FEW_STEPS: Mapping[str, Any] = {"epochs": 2, "batch_size": 20}
 TINY: Mapping[str, Mapping[str, Any]] = {
     "vl-table1": {"tasks": (SMOOTH,), "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
     "vl-figure1": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
+    "l2m-classification": {
+        "tasks": (OnDigits("digits", "cnn", {"width": 2}, ("rotated digits",), epochs=1),),
+        "sizes": [60, 20, 20, 10],
+        "batch_size": 20,
+        "members": 2,
+        "refresh": 3,
+    },
     "vl-table2": {"batch_size": 4, "steps": 1, "repeats": 1},
     "vl-figure2": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [1.0], "multipliers": [1.0, 10.0]},
     "lae-table2": {**DIGITS, "samples": 2, "curve_samples": 2, "columns": 20, "outside": "rotated digits"},
