@@ -105,11 +105,11 @@ def stepping(network: str, method: str, batch_size: int, images: int, lr: float 
     made.prepare([(x, y)])
     optimizer = made.optimizer(lambda groups, rate: torch.optim.Adam(groups, rate), lr)
 
-    def closure() -> float:
+    def closure() -> Any:
         optimizer.zero_grad()
         loss = made.loss(x, y, images)
         loss.backward()
-        return loss  # type: ignore[return-value]  # as closures do
+        return loss
 
     def step() -> None:
         optimizer.step(closure)
