@@ -21,6 +21,7 @@ from osculate.plots.reliability import reliability_diagram as reliability_diagra
 from osculate.plots.roc import roc_curves as roc_curves
 from osculate.plots.samples import error_curves as error_curves
 from osculate.plots.scaling import scaling as scaling
+from osculate.plots.shades import Shades as Shades, shades as shades
 from osculate.plots.structures import band_grid as band_grid
 from osculate.plots.style import save as save
 from osculate.plots.temperature import against_temperature as against_temperature

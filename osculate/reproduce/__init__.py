@@ -32,6 +32,7 @@ MODULES = (
     "linlap_adapted",
     "linlap_images",
     "linlap_uci_classification",
+    "l2m_figure1",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]
