@@ -2,6 +2,7 @@
 
 from osculate.plots.adapted import adapted as adapted
 from osculate.plots.against_map import against_map as against_map
+from osculate.plots.curvatures import curvatures_and_scores as curvatures_and_scores
 from osculate.plots.dots import dots as dots
 from osculate.plots.evidence import evidence_of_widths as evidence_of_widths
 from osculate.plots.few_labels import accuracy_against_labels as accuracy_against_labels

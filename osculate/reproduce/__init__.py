@@ -33,6 +33,7 @@ MODULES = (
     "linlap_images",
     "linlap_uci_classification",
     "l2m_figure1",
+    "l2m_uci",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]

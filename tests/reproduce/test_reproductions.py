@@ -139,6 +139,12 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "path": {"epochs": 4},
         "drawn": {"chains": 2, "warmup": 3, "draws": 4, "max_depth": 2},
     },
+    "l2m-uci": {
+        "sets": ["diabetes"],
+        "hidden": 2,
+        "training": {"steps": 120, "members": 2},
+        "scales": [0.5, 1.0],
+    },
 }
 
 
