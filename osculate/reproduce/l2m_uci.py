@@ -77,10 +77,10 @@ def _alike(found: Cells) -> Claim:
         f"correlation above {ALIKE:g} on every set",
         min(ranks.values()) > ALIKE if ranks else None,
         f"{_listed(ranks)}. Of the weights whose curvature is above the prior precision "
-        f"{_listed(_means(found, DETERMINED))}: the data say next to nothing of the others. With the second moment taken "
-        f"again at weights that do not move {_listed(_means(found, RANK_AGAIN))}. The median ratio of the precisions is "
-        f"{_listed(_means(found, RATIO), 2)}; taken again {_listed(_means(found, RATIO_AGAIN), 2)}: what Adam has left "
-        "is an average over its last 1,000 steps, on which the weights still moved.",
+        f"{_listed(_means(found, DETERMINED))}: the data say next to nothing of the others. With the second moment "
+        f"taken again at weights that do not move {_listed(_means(found, RANK_AGAIN))}. The median ratio of the "
+        f"precisions is {_listed(_means(found, RATIO), 2)}; taken again {_listed(_means(found, RATIO_AGAIN), 2)}: what "
+        "Adam has left is an average over its last 1,000 steps, on which the weights still moved.",
     )
 
 
