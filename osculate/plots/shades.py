@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from osculate.plots.style import BLUE, GREY, INK, panels, title
 
 #: Share of the height of the true curve that is left above and below it.
-ROOM = 0.35
+ROOM = 0.12
 
 
 @dataclass(frozen=True)
