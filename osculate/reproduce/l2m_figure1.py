@@ -182,7 +182,8 @@ def _covers(found: Values) -> Claim:
         f"Its 95 % band covers {low:.0%} to {high:.0%} of new targets on [-4, 4]",
         min(shares) >= low and max(shares) <= high if shares else None,
         f"{_list(shares, 3)} of 1,000 test points each, noise included. After the document's training in place of that "
-        f"to the mode {_list(found.get((DECAYED, COVERAGE), ()), 3)}: its weight decay keeps the network off the data.",
+        f"to the mode {_list(found.get((DECAYED, COVERAGE), ()), 3)}: its constant rate and its decay keep the network "
+        "off the data.",
     )
 
 

@@ -21,6 +21,7 @@ from osculate.reproduce.l2m_cells import (
     MOMENTS,
     PASS,
     PRESETS,
+    PRIOR,
     RANK,
     RANK_AGAIN,
     RATIO,
@@ -85,12 +86,16 @@ def _alike(found: Cells) -> Claim:
 
 
 def _close(found: Cells) -> Claim:
+    why = (
+        " Where it is ahead, what Adam remembers of the way to the mode makes good what the residuals at training "
+        "points, smaller than the noise, take from the squared gradients."
+    )
     gaps, exact, again = (_gaps(found, MOMENTS, SINGLE), _gaps(found, MOMENTS, GGN), _gaps(found, AGAIN, SINGLE))
     return Claim.judged(
         f"It predicts as well: test log likelihood within {CLOSE:g} nats per point of that with single gradients",
         max(abs(gap) for gap, _ in gaps.values()) <= CLOSE if gaps else None,
         f"{_differences(gaps)}; taken again {_differences(again)}; against the diagonal of the GGN matrix "
-        f"{_differences(exact)}.",
+        f"{_differences(exact)}." + (why if any(gap > CLOSE for gap, _ in gaps.values()) else ""),
     )
 
 
@@ -101,8 +106,8 @@ def _cheap(found: Cells) -> Claim:
         max(shares[READ].values()) < CHEAP if shares[READ] else None,
         f"reading the state and scaling it takes {_listed(shares[READ], 3)} % of training. The pass over the data that "
         f"the statistics of the likelihood need makes it {_listed(shares[WHOLE], 2)} %, and the evidence adds "
-        f"{_listed(shares[TUNED], 2)} %; the pass with single gradients takes {_listed(shares[PASS], 2)} %, so that "
-        "on data of this size what is saved is small too.",
+        f"{_listed(shares[TUNED], 2)} %; the pass with single gradients takes {_listed(shares[PASS], 2)} %, so that on "
+        "data of this size what is saved is small too.",
     )
 
 
@@ -155,6 +160,7 @@ def draw(record: Record) -> Any:
         scores,
         ("squared gradients of single data", "from the state of Adam"),
         "What Adam has left against a pass of its own: the curvature of each weight, and what predictions are worth",
+        PRIOR,
     )
 
 

@@ -159,13 +159,14 @@ def test_curvatures_taken_again_are_those_of_single_gradients() -> None:
 
 
 def test_a_grid_of_shades_shares_its_axes() -> None:
+    x = [0.0, 1.0, 2.0]
     one = plots.Shades([0.0, 1.0, 2.0], [1.0, 1.0, 1.0], "a note")
-    figure = plots.shades({"a": one, "b": one, "c": one}, [0, 1, 2], ([0.5], [0.5]), [0, 1, 2], "A heading", columns=2)
+    figure = plots.shades(dict.fromkeys("abc", one), x, ([0.5], [0.5]), x, "A heading", columns=2)
     axes = [ax for ax in figure.axes if ax.get_visible()]
     assert [ax.get_title(loc="left") for ax in axes] == ["a\na note", "b\na note", "c\na note"]
     assert len({ax.get_ylim() for ax in axes}) == 1
     with pytest.raises(ValueError, match="no panel"):
-        plots.shades({}, [0, 1], ([], []), [0, 1], "A heading")
+        plots.shades({}, x, ([0.5], [0.5]), x, "A heading")
 
 
 def test_curvatures_that_are_zero_are_left_out_of_the_logarithm() -> None:
