@@ -302,7 +302,8 @@ class L2M(MAP):
                 f"loss_scale={SQUARED_ERROR!r} is for a Gaussian likelihood with one noise scale, got "
                 f"{self.likelihood!r}: give the factor from the loss to the NLL as a number."
             )
-        x, _ = next(self._batches())
+        assert self._data is not None
+        x, _ = next(iter(as_batches(self._data)))
         return self._network()(take(x, slice(1))).numel() / (2 * float(self.likelihood.scale) ** 2)
 
     def _make(self, fisher: Float[Tensor, " P"]) -> None:

@@ -36,6 +36,8 @@ MODULES = (
     "vl_figure1",
     "vl_figure2",
     "vl_table2",
+    "l2m_figure1",
+    "l2m_uci",
     "l2m_classification",
 )
 

@@ -146,6 +146,20 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "rotated": {**SMALL_IMAGES, "source": {**FEW_DIGITS, "levels": [0, 90]}},
         "corrupted": {**SMALL_IMAGES, "source": {**FEW_DIGITS, "levels": [0, 1], "kinds": ["gaussian_noise"]}},
     },
+    "l2m-figure1": {
+        "hidden": 3,
+        "samples": 4,
+        "document": {"epochs": 3},
+        "own": {"epochs": 3, "full": 2, "members": 2},
+        "path": {"epochs": 4},
+        "drawn": {"chains": 2, "warmup": 3, "draws": 4, "max_depth": 2},
+    },
+    "l2m-uci": {
+        "sets": ["diabetes"],
+        "hidden": 2,
+        "training": {"steps": 120, "members": 2},
+        "scales": [0.5, 1.0],
+    },
 }
 
 
