@@ -39,6 +39,7 @@ MODULES = (
     "l2m_figure1",
     "l2m_uci",
     "l2m_classification",
+    "methods",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]

@@ -45,6 +45,7 @@ FEW_STEPS: Mapping[str, Any] = {"epochs": 2, "batch_size": 20}
 TINY: Mapping[str, Mapping[str, Any]] = {
     "vl-table1": {"tasks": (SMOOTH,), "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
     "vl-figure1": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
+    "methods": {"width": 1, "sizes": [60, 20], "epochs": 4, "members": 2, "transitions": [4, 1]},
     "l2m-classification": {
         "tasks": (OnDigits("digits", "cnn", {"width": 2}, ("rotated digits",), epochs=1),),
         "sizes": [60, 20, 20, 10],
