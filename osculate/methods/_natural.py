@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class NaturalGradient(Optimizer):
     r"""m ← m − α (h₀ + δ′) (ḡ/(1 − β₁ᵗ) + δ′ m) / (h + δ′), with ḡ ← β₁ ḡ + (1 − β₁) g and δ′ = δ T/N.
 
-    The factor h₀ + δ′ makes α a learning rate of ordinary gradient steps while h is as it was at the start. What is a
-    point, and no part of the Gaussian, moves by α ḡ.
+    The factor h₀ + δ′, with the mean δ′ of a parameter tensor, makes α a learning rate of ordinary gradient steps while
+    h is as it was at the start. What is a point, and no part of the Gaussian, moves by α ḡ.
 
     Args:
         method: whose mean is trained; it takes the gradient into h before each step.
@@ -43,14 +43,16 @@ class NaturalGradient(Optimizer):
             torch._foreach_add_(group["params"], momenta, alpha=-group["lr"] / debias)
         method, means = self._method, weights["params"]
         method.take({name: p.grad for name, p in method.mean.items() if p.grad is not None})
-        ridge, scale, ridged = (
-            list(method.space.unflatten(each).values()) for each in (method.ridge, method.scale, method.ridged)
-        )
+        ridged = list(method.space.unflatten(method.ridged).values())
+        steps = [-weights["lr"] * scale for scale in method.scales]
         momenta, debias = self._averages(means)
-        direction = torch._foreach_mul(ridge, means)
-        torch._foreach_add_(direction, momenta, alpha=1 / debias)
-        torch._foreach_mul_(direction, scale)
-        torch._foreach_addcdiv_(means, direction, ridged, value=-weights["lr"])
+        if method.decays is None:  # precisions that vary within a tensor
+            ridge = list(method.space.unflatten(method.ridge).values())
+            torch._foreach_addcdiv_(means, torch._foreach_mul(ridge, means), ridged, steps)
+        else:
+            both = [step * decay for step, decay in zip(steps, method.decays, strict=True)]
+            torch._foreach_addcdiv_(means, means, ridged, both)
+        torch._foreach_addcdiv_(means, momenta, ridged, [step / debias for step in steps])
         return loss
 
     def _averages(self, parameters: list[Tensor]) -> tuple[list[Tensor], float]:

@@ -104,7 +104,8 @@ class IVON(MeanField):
         self.running.start(settings.curvature)
         self._noise = torch.empty(0)  # θ − m of the network of this step
         self._size = 0  # of its batch
-        self._kept: tuple[float, Tensor, Tensor] | None = None  # what follows from N
+        sizes = torch.tensor(self.space.sizes)
+        self._means: list[float] = (self.space.totals(self.delta.double().cpu()) / sizes).tolist()  # δ of each tensor
 
     def choices(self) -> Mapping[str, Any]:
         """With how the mean moves."""
@@ -122,19 +123,17 @@ class IVON(MeanField):
     @property
     def ridge(self) -> Float[Tensor, " P"]:
         """δ′ = δ T/N."""
-        return self._constant[1]
+        return self.delta / self.factor
 
     @property
-    def scale(self) -> Float[Tensor, " P"]:
-        """h₀ + δ′, what the steps are in units of."""
-        return self._constant[2]
+    def scales(self) -> list[float]:
+        """h₀ + δ′ of each tensor, what its steps are in units of."""
+        return [self.settings.curvature + delta / self.factor for delta in self._means]
 
     @property
-    def _constant(self) -> tuple[float, Tensor, Tensor]:
-        if self._kept is None or self._kept[0] != self.factor:
-            ridge = self.delta / self.factor
-            self._kept = (self.factor, ridge, ridge + self.settings.curvature)
-        return self._kept
+    def decays(self) -> list[float] | None:
+        """δ′ of each tensor; None where it varies within one."""
+        return None if self.prior.per_tensor(self.space) is None else [delta / self.factor for delta in self._means]
 
     @property
     def ridged(self) -> Float[Tensor, " P"]:

@@ -33,11 +33,12 @@ def step(method: IVON, x: Tensor, y: Tensor, lr: float = 0.1, n: int = 100) -> t
     return gradient, noise, method.running.average.clone(), optimizer
 
 
-def test_the_published_rule() -> None:
+@pytest.mark.parametrize("prior", [3.0, osc.priors.Diagonal(torch.full((51,), 3.0))])
+def test_the_published_rule(prior: Any) -> None:
     """[shen2024, algorithm 1], written again on flat vectors, for three steps."""
     (x, y), n, temperature, lr = data(), 480, 0.5, 0.2
     settings = NaturalSteps(momentum=0.8, memory=0.9, curvature=0.3)
-    method = IVON(network(), CLASSES, 3.0, temperature, settings=settings)
+    method = IVON(network(), CLASSES, prior, temperature, settings=settings)
     optimizer = method.optimizer(lambda p, lr: None, lr)
     m, h = flat(method.model), torch.full((method.space.size,), 0.3, dtype=torch.double)
     effective, decay = n / temperature, 3.0 * temperature / n
