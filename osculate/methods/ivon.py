@@ -158,7 +158,9 @@ class IVON(MeanField):
         self.num_data.fill_(num_data)
         self._size = len(y)
         with torch.no_grad():
-            self._noise = white((self.space.size,), self.delta.dtype, self.delta.device).mul_(self.deviations())
+            room = self._noise if len(self._noise) else None
+            noise = white((self.space.size,), self.delta.dtype, self.delta.device, room)
+            self._noise = noise.mul_(self.deviations())
         parts = self.space.unflatten(self._noise)
         theta = {name: m + parts[name].to(m.dtype) for name, m in self.mean.items()}
         self.look(x, y, theta)

@@ -42,3 +42,13 @@ def test_the_seed_decides_and_other_shapes_and_types_are_those_of_torch() -> Non
         expected = torch.randn(*shape, dtype=dtype)
         torch.manual_seed(3)
         assert torch.equal(white(shape, dtype, "cpu"), expected)
+
+
+def test_draws_can_take_the_room_of_earlier_ones() -> None:
+    torch.manual_seed(0)
+    fresh = white((70_003,), torch.float32, "cpu")
+    room = white((70_003,), torch.float32, "cpu")
+    torch.manual_seed(0)
+    again = white((70_003,), torch.float32, "cpu", room)
+    assert torch.equal(again, fresh)
+    assert again.data_ptr() == room.data_ptr()
