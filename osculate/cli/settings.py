@@ -1,0 +1,85 @@
+"""The settings of training as options: what the user has not named is what the method needs."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from osculate.cli.methods import METHODS, MethodOptions
+from osculate.cli.options import naming
+from osculate.training import Settings
+from osculate.training.settings import OPTIMIZERS, PRECISIONS, SCHEDULES
+
+_USUAL = Settings()
+
+
+def _by_default(setting: str) -> str:
+    """The usual value, and those of methods that need another."""
+    others = [f"{recipe.settings[setting]} ({name})" for name, recipe in METHODS.items() if setting in recipe.settings]
+    return ", ".join([str(getattr(_USUAL, setting)), *others])
+
+
+@naming(
+    optimizers=OPTIMIZERS,
+    schedules=SCHEDULES,
+    precisions=PRECISIONS,
+    **{f"{name}_default": [_by_default(name)] for name in ("epochs", "lr", "optimizer", "schedule")},
+)
+@dataclass(frozen=True)
+class SettingOptions:
+    """How long, and in which steps.
+
+    Args:
+        epochs: passes over the data, at most; of hmc, transitions of each of its chains, of which the first third, at
+            most 500, is warm-up. By default {epochs_default}.
+        batch_size: data per step, by default 128.
+        lr: learning rate at its highest. By default {lr_default}.
+        optimizer: one of {optimizers} (with momentum 0.9); none decays weights. By default {optimizer_default}; ivon,
+            vogn and hmc take steps of their own.
+        schedule: of the learning rate: one of {schedules}. By default {schedule_default}.
+        patience: stop after so many epochs without a better validation NLL, and keep the best weights.
+        precision: one of {precisions}; bf16 is for forward and backward passes on GPUs. By default 32.
+    """
+
+    epochs: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    optimizer: str | None = None
+    schedule: str | None = None
+    patience: int | None = None
+    precision: str | None = None
+
+    def settings(self, how: MethodOptions, seed: int) -> Settings:
+        """The settings, with what the method needs where the user has named nothing.
+
+        Raises:
+            ValueError: a setting that does not go with the method, or a value out of its range.
+        """
+        recipe = how.recipe
+        named = {name: value for name, value in vars(self).items() if value is not None}
+        for name, why in recipe.refuses.items():
+            if name in named and named[name] != recipe.settings.get(name):
+                option = f"--{name.replace('_', '-')} {named[name]}"
+                raise ValueError(f"{option} does not go with --method {how.method}, which {why}: leave it out.")
+        return _USUAL.changed(**{**recipe.settings, **named}, seed=seed)
+
+    @classmethod
+    def of(cls, settings: Settings, how: MethodOptions) -> "SettingOptions":
+        """The options that give these settings again, whatever the defaults are by then."""
+        return cls(**{f.name: getattr(settings, f.name) for f in fields(cls) if _means_something(f.name, how)})
+
+
+def _means_something(name: str, how: MethodOptions) -> bool:
+    return name not in how.recipe.refuses or name in how.recipe.settings
+
+
+def summary(settings: Settings, how: MethodOptions) -> str:
+    """How it will be trained, in a line.
+
+    >>> summary(Settings(epochs=3), MethodOptions("map"))
+    'map: epochs 3, batch size 128, lr 0.001, optimizer adam, schedule cosine'
+    """
+    shown: dict[str, Any] = {
+        name.replace("_", " "): getattr(settings, name)
+        for name in ("epochs", "batch_size", "lr", "optimizer", "schedule")
+        if _means_something(name, how)
+    }
+    return f"{how.method}: " + ", ".join(f"{name} {value}" for name, value in shown.items())
