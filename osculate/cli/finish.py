@@ -11,7 +11,7 @@ from osculate.likelihoods import Likelihood
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Point, Posterior, Snapshots
 
 #: Mean of log σ over the prior's, above which the data have told a variational posterior hardly anything.
-UNTOLD = -0.1
+UNTOLD = -0.25
 
 
 def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -22,6 +22,7 @@ from osculate.methods import (
     DeepEnsemble,
     MCDropout,
     MeanFieldVI,
+    NaturalSteps,
     OnlineLaplace,
     RandomizedPriors,
     VariationalLaplace,
@@ -65,7 +66,7 @@ class Parts:
     epochs: int
 
     @property
-    def model(self) -> nn.Module:
+    def model(self) -> Any:
         """The one network."""
         return self.networks[0]
 
@@ -75,12 +76,12 @@ class Parts:
         return self.card.likelihood
 
     @property
-    def usual(self) -> tuple[nn.Module, Likelihood, float | Prior]:
+    def usual(self) -> tuple[Any, Likelihood, float | Prior]:
         """Network, likelihood and prior, with which most methods begin."""
         return self.model, self.likelihood, self.prior_over(self.model)
 
     @property
-    def bound(self) -> tuple[nn.Module, Likelihood, float | str, float]:
+    def bound(self) -> tuple[Any, Likelihood, float | str, float]:
         """The same with the temperature, of methods that know the prior by its name."""
         return self.model, self.likelihood, self.prior, self.how.temperature or 1.0
 
@@ -96,7 +97,8 @@ class Recipe:
     Args:
         make: makes it of its parts.
         options: the options of :class:`MethodOptions` that mean something to it.
-        settings: settings that it takes in place of the usual ones, where the user has not named others.
+        settings: settings that it takes in place of the usual ones, where the user has not named others. A learning
+            rate among them is one of plain gradient steps, for a likelihood whose curvature is about 1.
         refuses: settings that cannot be chosen, and why.
         networks: how many it takes, of the number of members.
         rows: what the network in model.safetensors is, and the posterior, in tables.
@@ -126,7 +128,14 @@ def _randomized(parts: Parts) -> Method:
     return RandomizedPriors(members, parts.likelihood, prior, prior_networks=fixed)
 
 
+def _natural(parts: Parts) -> NaturalSteps:
+    """The usual steps, with a curvature at the start in units of the likelihood's."""
+    usual = NaturalSteps()
+    return usual if parts.card.noise is None else replace(usual, curvature=usual.curvature / parts.card.noise**2)
+
+
 def _chains(parts: Parts) -> Method:
+    parts.model.eval()  # dropout and the like as the network predicts
     return HMC(*parts.usual, warmup=min(WARMUP, parts.epochs // 3))
 
 
@@ -140,7 +149,7 @@ _ALL_DATA = dict.fromkeys(
     "takes all data at once, with steps of its own",
 )
 _NATURAL: dict[str, Any] = {"lr": 0.1}
-_PATH: dict[str, Any] = {"lr": 0.01, "optimizer": "sgd", "schedule": "constant"}
+_PATH: dict[str, Any] = {"lr": 0.05, "optimizer": "sgd", "schedule": "constant"}
 
 #: The methods by name.
 METHODS: Mapping[str, Recipe] = {
@@ -154,8 +163,20 @@ METHODS: Mapping[str, Recipe] = {
     "mean_field_vi": Recipe(
         lambda parts: MeanFieldVI(*parts.bound), ("temperature",), rows=("its mean", "mean_field_vi")
     ),
-    "ivon": Recipe(lambda parts: IVON(*parts.bound), ("temperature",), _NATURAL, _OWN_STEPS, rows=("its mean", "ivon")),
-    "vogn": Recipe(lambda parts: VOGN(*parts.bound), ("temperature",), _NATURAL, _OWN_STEPS, rows=("its mean", "vogn")),
+    "ivon": Recipe(
+        lambda parts: IVON(*parts.bound, settings=_natural(parts)),
+        ("temperature",),
+        _NATURAL,
+        _OWN_STEPS,
+        rows=("its mean", "ivon"),
+    ),
+    "vogn": Recipe(
+        lambda parts: VOGN(*parts.bound, settings=_natural(parts)),
+        ("temperature",),
+        _NATURAL,
+        _OWN_STEPS,
+        rows=("its mean", "vogn"),
+    ),
     "l2m": Recipe(lambda parts: L2M(*parts.usual), rows=("MAP", "l2m")),
     "swag": Recipe(lambda parts: SWAG(*parts.usual), (), _PATH, _ONE_PATH, rows=("its mean", "swag")),
     "deep_ensemble": Recipe(

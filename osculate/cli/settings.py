@@ -31,7 +31,8 @@ class SettingOptions:
         epochs: passes over the data, at most; of hmc, transitions of each of its chains, of which the first third, at
             most 500, is warm-up. By default {epochs_default}.
         batch_size: data per step, by default 128.
-        lr: learning rate at its highest. By default {lr_default}.
+        lr: learning rate at its highest. By default {lr_default}, of these methods times
+            the squared noise for real-valued targets.
         optimizer: one of {optimizers} (with momentum 0.9); none decays weights. By default {optimizer_default}; ivon,
             vogn and hmc take steps of their own.
         schedule: of the learning rate: one of {schedules}. By default {schedule_default}.
@@ -47,8 +48,13 @@ class SettingOptions:
     patience: int | None = None
     precision: str | None = None
 
-    def settings(self, how: MethodOptions, seed: int) -> Settings:
+    def settings(self, how: MethodOptions, seed: int, noise: float | None = None) -> Settings:
         """The settings, with what the method needs where the user has named nothing.
+
+        Args:
+            how: the method.
+            seed: of the training.
+            noise: scale of a Gaussian likelihood, whose gradients are as many times larger as its square is below 1.
 
         Raises:
             ValueError: a setting that does not go with the method, or a value out of its range.
@@ -59,7 +65,10 @@ class SettingOptions:
             if name in named and named[name] != recipe.settings.get(name):
                 option = f"--{name.replace('_', '-')} {named[name]}"
                 raise ValueError(f"{option} does not go with --method {how.method}, which {why}: leave it out.")
-        return _USUAL.changed(**{**recipe.settings, **named}, seed=seed)
+        needed = dict(recipe.settings)
+        if noise is not None and "lr" in needed:
+            needed["lr"] *= noise**2
+        return _USUAL.changed(**{**needed, **named}, seed=seed)
 
     @classmethod
     def of(cls, settings: Settings, how: MethodOptions) -> "SettingOptions":
@@ -78,7 +87,7 @@ def summary(settings: Settings, how: MethodOptions) -> str:
     'map: epochs 3, batch size 128, lr 0.001, optimizer adam, schedule cosine'
     """
     shown: dict[str, Any] = {
-        name.replace("_", " "): getattr(settings, name)
+        name.replace("_", " "): f"{value:.3g}" if isinstance(value := getattr(settings, name), float) else value
         for name in ("epochs", "batch_size", "lr", "optimizer", "schedule")
         if _means_something(name, how)
     }

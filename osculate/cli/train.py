@@ -75,11 +75,12 @@ def run(
     """Train, measure, save."""
     started = time.perf_counter()
     pick_device(where.device)
-    settings = chosen.settings(how, options.seed)
+    chosen.settings(how, options.seed)  # refused before anything is read
     dataset = data.load()
     folder = where.output or Path("runs/train")
     networks, card = new_networks(dataset, data, options, options.seed, how)
     labelled, dataset = dataset, card.of(dataset)
+    settings = chosen.settings(how, options.seed, card.noise)
     method = method_of(Parts(networks, card, options.prior, how, settings.epochs))
     if options.resume:
         _require_same_method(folder, how)
