@@ -18,7 +18,7 @@ from osculate.autoencoders import Autoencoder
 from osculate.cli import autoencoder_tasks
 from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json, write_section
-from osculate.cli.methods import METHODS
+from osculate.cli.methods import rows
 from osculate.cli.options import DataOptions, RunOptions, naming
 from osculate.cli.predict import PosteriorOptions, how
 from osculate.cli.tables import print_scores
@@ -87,7 +87,7 @@ def _calibrated(
     """The network beside the posterior."""
     wanted = "all" if what.task == "ood" and what.ood is None else what.ood
     partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
-    network, posterior = METHODS[card.method].rows if card.method in METHODS else ("MAP", "Laplace")
+    network, posterior = rows(card.method)
     scores = {network: scores_of(Point(q.model.eval(), card.likelihood), dataset, partners, where.progress)}
     if not isinstance(q, Point):
         scores[_label(posterior, options, q)] = scores_of(q, dataset, partners, where.progress, **how(options, q))

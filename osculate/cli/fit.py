@@ -184,7 +184,7 @@ def _require_mode(card: Card, options: FitOptions, where: RunOptions) -> None:
             f"{str(target / POSTERIOR)!r} is the posterior of --method {card.method}, over which fit would write: name "
             "another folder with --output."
         )
-    if card.method in METHODS and METHODS[card.method].rows[0] == "first member":
+    if card.method in METHODS and METHODS[card.method].network == "first member":
         warnings.warn(
             f"the checkpoint of --method {card.method} holds the first of its members: the posterior will be around "
             "that one alone.",

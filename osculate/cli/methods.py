@@ -43,6 +43,8 @@ STRUCTURES = tuple(name for name, kind in structures.REGISTRY.items() if kind().
 MEMBERS = 5
 #: Transitions of a chain before its first draw, at most: a third of a short run.
 WARMUP = 500
+#: Steps in which weights and variances of variational methods settle, as IVON's curvature remembers so many.
+LONG = 1000
 #: The prior by its name, where a number is a precision.
 FAN_IN = "fan_in"
 
@@ -101,7 +103,8 @@ class Recipe:
             rate among them is one of plain gradient steps, for a likelihood whose curvature is about 1.
         refuses: settings that cannot be chosen, and why.
         networks: how many it takes, of the number of members.
-        rows: what the network in model.safetensors is, and the posterior, in tables.
+        network: what the one in model.safetensors is, in tables.
+        steps: below which the training is too short to say much.
     """
 
     make: Callable[[Parts], Method]
@@ -109,7 +112,8 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     refuses: Mapping[str, str] = field(default_factory=dict)
     networks: Callable[[int], int] = lambda members: 1
-    rows: tuple[str, str] = ("MAP", "Laplace")
+    network: str = "MAP"
+    steps: int = 0
 
 
 def _online(parts: Parts) -> Method:
@@ -148,45 +152,42 @@ _ALL_DATA = dict.fromkeys(
     ("batch_size", "lr", "optimizer", "schedule", "patience", "precision"),
     "takes all data at once, with steps of its own",
 )
-_NATURAL: dict[str, Any] = {"lr": 0.1}
-_PATH: dict[str, Any] = {"lr": 0.05, "optimizer": "sgd", "schedule": "constant"}
+_VARIATIONAL: dict[str, Any] = {"options": ("temperature",), "network": "its mean", "steps": LONG}
+_NATURAL: dict[str, Any] = {**_VARIATIONAL, "settings": {"lr": 0.3}, "refuses": _OWN_STEPS}
+_PATH: dict[str, Any] = {"settings": {"lr": 0.05, "optimizer": "sgd", "schedule": "constant"}, "refuses": _ONE_PATH}
+_MEMBERS: dict[str, Any] = {"options": ("members",), "network": "first member"}
+_CHAINS: dict[str, Any] = {"settings": {"epochs": 1500}, "refuses": _ALL_DATA, "network": "one draw"}
 
 #: The methods by name.
 METHODS: Mapping[str, Recipe] = {
     "map": Recipe(lambda parts: MAP(*parts.usual)),
     "online_laplace": Recipe(_online, ("structure", "temperature")),
     "vae": Recipe(lambda parts: ELBO(*parts.usual)),
-    "mc_dropout": Recipe(lambda parts: MCDropout(*parts.usual), rows=("no unit dropped", "mc_dropout")),
-    "variational_laplace": Recipe(
-        lambda parts: VariationalLaplace(*parts.bound), ("temperature",), rows=("its mean", "variational_laplace")
-    ),
-    "mean_field_vi": Recipe(
-        lambda parts: MeanFieldVI(*parts.bound), ("temperature",), rows=("its mean", "mean_field_vi")
-    ),
-    "ivon": Recipe(
-        lambda parts: IVON(*parts.bound, settings=_natural(parts)),
-        ("temperature",),
-        _NATURAL,
-        _OWN_STEPS,
-        rows=("its mean", "ivon"),
-    ),
-    "vogn": Recipe(
-        lambda parts: VOGN(*parts.bound, settings=_natural(parts)),
-        ("temperature",),
-        _NATURAL,
-        _OWN_STEPS,
-        rows=("its mean", "vogn"),
-    ),
-    "l2m": Recipe(lambda parts: L2M(*parts.usual), rows=("MAP", "l2m")),
-    "swag": Recipe(lambda parts: SWAG(*parts.usual), (), _PATH, _ONE_PATH, rows=("its mean", "swag")),
-    "deep_ensemble": Recipe(
-        _ensemble, ("members",), networks=lambda members: members, rows=("first member", "deep_ensemble")
-    ),
-    "randomized_priors": Recipe(
-        _randomized, ("members",), networks=lambda members: 2 * members, rows=("first member", "randomized_priors")
-    ),
-    "hmc": Recipe(_chains, (), {"epochs": 1500}, _ALL_DATA, rows=("one draw", "hmc")),
+    "mc_dropout": Recipe(lambda parts: MCDropout(*parts.usual), network="no unit dropped"),
+    "variational_laplace": Recipe(lambda parts: VariationalLaplace(*parts.bound), **_VARIATIONAL),
+    "mean_field_vi": Recipe(lambda parts: MeanFieldVI(*parts.bound), **_VARIATIONAL),
+    "ivon": Recipe(lambda parts: IVON(*parts.bound, settings=_natural(parts)), **_NATURAL),
+    "vogn": Recipe(lambda parts: VOGN(*parts.bound, settings=_natural(parts)), **_NATURAL),
+    "l2m": Recipe(lambda parts: L2M(*parts.usual)),
+    "swag": Recipe(lambda parts: SWAG(*parts.usual), **_PATH, network="its mean"),
+    "deep_ensemble": Recipe(_ensemble, **_MEMBERS, networks=lambda members: members),
+    "randomized_priors": Recipe(_randomized, **_MEMBERS, networks=lambda members: 2 * members),
+    "hmc": Recipe(_chains, **_CHAINS),
 }
+
+
+def rows(method: str) -> tuple[str, str]:
+    """What tables call the network in model.safetensors and the posterior beside it.
+
+    Args:
+        method: that of the posterior; "" where fit has made it.
+
+    >>> rows(""), rows("ivon")
+    (('MAP', 'Laplace'), ('its mean', 'ivon'))
+    """
+    if method not in METHODS or method == "online_laplace":
+        return "MAP", "Laplace"
+    return METHODS[method].network, method
 
 
 def taking(option: str) -> tuple[str, ...]:

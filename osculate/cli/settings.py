@@ -1,5 +1,6 @@
 """The settings of training as options: what the user has not named is what the method needs."""
 
+import warnings
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -78,6 +79,18 @@ class SettingOptions:
 
 def _means_something(name: str, how: MethodOptions) -> bool:
     return name not in how.recipe.refuses or name in how.recipe.settings
+
+
+def warn_of_few_steps(settings: Settings, how: MethodOptions, num_data: int) -> None:
+    """Warn of a training that is too short for its method, with a number of epochs that is not."""
+    each = -(-num_data // settings.batch_size)
+    if settings.epochs * each < how.recipe.steps:
+        warnings.warn(
+            f"{settings.epochs * each} steps are few for {how.method}, whose variances take about "
+            f"{how.recipe.steps:,} to settle: with these data --epochs {-(-how.recipe.steps // each)} or more, or a "
+            "smaller --batch-size.",
+            stacklevel=2,
+        )
 
 
 def summary(settings: Settings, how: MethodOptions) -> str:

@@ -24,7 +24,7 @@ from osculate.cli.methods import MethodOptions, Parts, method_of
 from osculate.cli.noise import measured
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.represented import draw_autoencoder, reconstruction_scores
-from osculate.cli.settings import SettingOptions, summary
+from osculate.cli.settings import SettingOptions, summary, warn_of_few_steps
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset
 from osculate.data.shifted import PARTNERS
@@ -87,6 +87,7 @@ def run(
     again = replace(options, model=card.model, model_options=card.options, resume=False)
     write_config(folder / "config.yaml", "train", data, again, how, SettingOptions.of(settings, how), where)
     print(f"{summary(settings, how)}; prior {options.prior}")
+    warn_of_few_steps(settings, how, len(dataset.train[0]))
     trained = train(
         method,
         dataset.train,

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from osculate.cli.architecture import network_options
 from osculate.cli.checkpoint import read_model
-from osculate.cli.methods import METHODS, MethodOptions
+from osculate.cli.methods import METHODS, MethodOptions, rows
 from osculate.cli.noise import likeliest_noise
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.settings import SettingOptions
@@ -87,8 +87,8 @@ def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: st
         assert found["mean"].shape == (600, 10)
         assert ("functional_variance" in found) == (method != "map")
     assert run("evaluate", "--posterior", out, *model, "--samples", 5) == 0
-    rows = set(evaluation(out)) - {"data", "test_data", "versions"}
-    assert rows == set(METHODS[method].rows) - ({"Laplace"} if method == "map" else set())
+    found = set(evaluation(out)) - {"data", "test_data", "versions"}
+    assert found == set(rows(method)[: 1 + (method != "map")])
     other = "l2m" if method == "map" else "map"
     assert run("train", *DIGITS, *few(other), *model, "--output", out, "--resume") == 2
     assert f"--method {method}" in capsys.readouterr().err
@@ -108,7 +108,7 @@ def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: 
     with np.load(out / "predictions.npz") as found:
         assert (found["sd"] > found["sd_function"]).all()
     assert run("evaluate", "--posterior", out, "--samples", 5) == 0
-    assert {"rmse", "log_likelihood"} <= set(evaluation(out)[METHODS[method].rows[method != "map"]])
+    assert {"rmse", "log_likelihood"} <= set(evaluation(out)[rows(method)[method != "map"]])
     assert run("train", "--config", out / "config.yaml", "--output", again) == 0, capsys.readouterr().err
     for name in ("model.safetensors", *(() if method == "map" else ("posterior.safetensors",))):
         first, second = load_file(out / name), load_file(again / name)
@@ -121,8 +121,8 @@ def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: 
 def test_settings_that_the_user_has_not_named_are_what_the_method_needs() -> None:
     nothing = SettingOptions()
     assert nothing.settings(MethodOptions("map"), 3) == Settings(seed=3)
-    assert nothing.settings(MethodOptions("ivon"), 0).lr == 0.1
-    assert nothing.settings(MethodOptions("ivon"), 0, noise=0.5).lr == pytest.approx(0.025)
+    assert nothing.settings(MethodOptions("ivon"), 0).lr == 0.3
+    assert nothing.settings(MethodOptions("ivon"), 0, noise=0.5).lr == pytest.approx(0.075)
     path = nothing.settings(MethodOptions("swag"), 0)
     assert (path.optimizer, path.schedule) == ("sgd", "constant")
     assert nothing.settings(MethodOptions("hmc"), 0).epochs == 1500
@@ -191,6 +191,15 @@ def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_p
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())["model_options"] == {"activation": "shifted_softplus"}
     assert run(*words, "--model", "cnn") == 0
     assert "piecewise linear" in capsys.readouterr().err
+
+
+def test_a_training_too_short_for_its_method_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
+    words = ("train", *DIGITS, "--output", tmp_path, "--batch-size", 30)
+    assert run(*words, *few("ivon"), "--batch-size", 30, "--epochs", 2) == 0
+    assert "6 steps are few for ivon" in (err := capsys.readouterr().err)
+    assert "--epochs 334" in err
+    assert run(*words, *few("deep_ensemble"), "--epochs", 2) == 0
+    assert "steps" not in capsys.readouterr().err
 
 
 def test_a_posterior_that_stayed_at_the_prior_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
