@@ -196,8 +196,8 @@ def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_p
 def test_a_training_too_short_for_its_method_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
     words = ("train", *DIGITS, "--output", tmp_path, "--batch-size", 30)
     assert run(*words, *few("ivon"), "--batch-size", 30, "--epochs", 2) == 0
-    assert "6 steps are few for ivon" in (err := capsys.readouterr().err)
-    assert "--epochs 334" in err
+    assert "8 steps are few for ivon" in (err := capsys.readouterr().err)
+    assert "--epochs 250" in err
     assert run(*words, *few("deep_ensemble"), "--epochs", 2) == 0
     assert "steps" not in capsys.readouterr().err
 
