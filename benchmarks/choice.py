@@ -1,4 +1,4 @@
-"""Fill the tables of docs/how_to_choose.md from the records: ``python -m benchmarks.choice``.
+"""Fill the tables of the pages of docs from the records: ``python -m benchmarks.choice``.
 
 A table stands between two comments, of which the first says where its cells come from::
 
@@ -21,7 +21,8 @@ from osculate.registry import choose, lookup
 from osculate.reproduce.record import SCHEMA, read_record
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, RESULTS = ROOT / "docs" / "how_to_choose.md", ROOT / "results"
+PAGES = (ROOT / "docs" / "how_to_choose.md", ROOT / "docs" / "methods.md")
+RESULTS = ROOT / "results"
 TABLE = re.compile(
     r"(<!-- cells of (?P<file>\S+)\nrows: (?P<rows>[^\n]+)\ncolumns: (?P<columns>[^\n]+)\n-->\n).*?(<!-- end -->)",
     re.DOTALL,
@@ -61,7 +62,7 @@ def _labels(text: str) -> dict[str, str]:
 def read(path: Path) -> Cells:
     """The cells of a record of any kind, as text, by row and column."""
     if not path.is_file():
-        raise FileNotFoundError(f"there is no record at {str(path)!r}, from which a table of {PAGE.name} is made.")
+        raise FileNotFoundError(f"there is no record at {str(path)!r}, from which a table is made.")
     content = json.loads(path.read_text(encoding="utf-8"))
     if content.get("schema") == SCHEMA:
         return {(n.row, n.column): str(n) for n in read_record(path).findings.numbers}
@@ -87,4 +88,5 @@ def _speeds(content: Mapping[str, Any]) -> Cells:
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], Cells]] = {"classification": _demo, "allocator": _speeds}
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

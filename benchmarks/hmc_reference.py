@@ -1,6 +1,6 @@
 """Agreement of ``methods.HMC`` with the no-U-turn sampler of numpyro, on posteriors that both compute alike.
 
-    python benchmarks/hmc_reference.py reference    # in an environment with numpyro; writes the JSON file of the tests
+    python benchmarks/hmc_reference.py reference    # in one with numpyro, too; writes the JSON file of the tests
     python benchmarks/hmc_reference.py compare      # in one with osculate: the same posteriors by HMC, minutes each
 
 The toy is y = x³ + ε, ε ~ N(0, 9), with 20 inputs uniform in [-4, 4], both standardised; the network is 1-H-1 with
@@ -30,10 +30,10 @@ GRID = np.linspace(-2.5, 2.5, 11)
 
 def toy() -> tuple[np.ndarray, np.ndarray, float]:
     """Inputs, targets and the standard deviation of the noise, standardised."""
-    random = np.random.default_rng(0)
-    x = np.sort(random.uniform(-4, 4, 20))
-    y = x**3 + 3 * random.standard_normal(20)
-    return (x - x.mean()) / x.std(), (y - y.mean()) / y.std(), 3 / y.std()
+    from osculate.data.toys import CUBIC_NOISE, cubic_points
+
+    x, y = cubic_points(np.random.default_rng(0))
+    return (x - x.mean()) / x.std(), (y - y.mean()) / y.std(), CUBIC_NOISE / y.std()
 
 
 def reference(case: str) -> dict[str, Any]:

@@ -473,3 +473,16 @@ def twice(net: nn.Module) -> list[nn.Module]:
         for parameter in other.parameters():
             parameter.add_(0.1)
     return [net, other]
+
+
+@pytest.mark.parametrize("make", ["MAP", "VariationalLaplace", "MeanFieldVI"])
+def test_half_precision_passes_leave_parameters_in_single(make: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 8), nn.Softplus(), nn.Linear(8, 3))
+    x = torch.randn(60, 3)
+    method = getattr(osc.methods, make)(net, osc.likelihoods.Categorical())
+    done = osc.train(method, (x, x.argmax(1)), epochs=20, lr=0.02, precision="bf16", device="cpu", progress=False)
+    assert done.history[-1]["train_loss"] < done.history[0]["train_loss"]
+    assert all(p.dtype == torch.float32 for p in done.model.parameters())
+    with pytest.raises(ValueError, match="unknown precision 'bf15'"):
+        osc.train(method, (x, x.argmax(1)), precision="bf15", progress=False)

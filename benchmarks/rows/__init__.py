@@ -8,4 +8,5 @@ from benchmarks.rows import (
     predictives as predictives,
     squared as squared,
     tuning as tuning,
+    variational as variational,
 )

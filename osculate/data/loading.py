@@ -15,6 +15,7 @@ DATASETS: Mapping[str, Callable[[Request], Source]] = {
     "diabetes": digits.diabetes,
     "two_moons": toys.two_moons,
     "sine": toys.sine,
+    "cubic": toys.cubic,
     **{name: partial(toys.published, name) for name in toys.PUBLISHED},
     "cos3": toys.cos3,
     **{name: partial(mnist.mnist_family, name) for name in mnist.FAMILY},
@@ -44,7 +45,8 @@ def load(
 
     Files are looked for in ``folder`` only, if it is given; otherwise in the folder named by the environment
     variable ``OSCULATE_DATA``, then in the user's cache, and last the public original is downloaded into the
-    cache where there is one with a known checksum. "digits", "diabetes", "two_moons" and "sine" need no file.
+    cache where there is one with a known checksum. "digits", "diabetes", "two_moons", "sine" and "cubic" need no
+    file.
 
     Args:
         name: a key of :data:`DATASETS`.

@@ -20,6 +20,8 @@ PUBLISHED = {
 
 SINE_NOISE = 0.1
 SINE_GAP = (-1.0, 1.5)
+CUBIC_NOISE = 3.0
+CUBIC_SIZE, CUBIC_TEST = 20, 1_000
 
 
 def two_moons(request: Request) -> Source:
@@ -49,6 +51,22 @@ def _noisy_sine(x: Tensor, generator: torch.Generator) -> Part:
     return x[:, None], x.sin() + SINE_NOISE * noise
 
 
+def cubic_points(random: np.random.Generator, size: int = CUBIC_SIZE) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs uniform in [-4, 4], in ascending order, and y = x³ + 3 ε (Hernandez-Lobato and Adams 2015)."""
+    x = np.sort(random.uniform(-4, 4, size))
+    return x, x**3 + CUBIC_NOISE * random.standard_normal(size)
+
+
+def cubic(request: Request) -> Source:
+    """y = x³ + 3 ε on [-4, 4]: 20 points to train on, 1,000 to test.
+
+    A good error bar is wide beyond the data, where a cubic may be anything.
+    """
+    random = np.random.default_rng(request.seed)
+    train, test = cubic_points(random), cubic_points(random, CUBIC_TEST)
+    return Source(_line(*train), _line(*test))
+
+
 def published(name: str, request: Request) -> Source:
     """A published toy from ``toy/*.npz``, a fifth of its points (by the seed) for testing.
 
@@ -72,6 +90,10 @@ def cos3(request: Request) -> Source:
 
 def _tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(array.astype(np.float64))
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> Part:
+    return _tensor(x)[:, None], _tensor(y)
 
 
 def _columns(x: Tensor) -> Tensor:

@@ -213,12 +213,13 @@ class L2M(MAP):
             raise RuntimeError("there is no posterior yet: use osc.train(method, data), or L2M.from_optimizer(...).")
         return self._posterior
 
-    def refresh(self, steps: int = 200, labels: str = "data") -> Gaussian:
+    def refresh(self, steps: int = 200, labels: str = "data", generator: torch.Generator | None = None) -> Gaussian:
         r"""The posterior with F taken again, from the gradients of so many batches at weights that do not move.
 
         Args:
             steps: batches; the data are gone through as often as needed, in random order where they are a pair (X, Y).
             labels: "data" for those of the data, "drawn" for labels of the network: the Fisher information proper.
+            generator: for the order of the data and the labels.
 
         Returns:
             The posterior, which is from now on that of this method.
@@ -233,8 +234,8 @@ class L2M(MAP):
             raise ValueError(f"a variance needs at least two batches, got steps={steps}.")
         sampling, network = self._seen()[1], self._network()
         total, squares = torch.zeros_like(self._mean.double()), torch.zeros_like(self._mean.double())
-        for _, (x, y) in zip(range(steps), self._batches(), strict=False):
-            g = self._gradient(network, x, y, labels).double()
+        for _, (x, y) in zip(range(steps), self._batches(generator), strict=False):
+            g = self._gradient(network, x, y, labels, generator).double()
             total += g
             squares += g.square()
         mean, size = total / steps, sampling.batch_size
@@ -246,24 +247,26 @@ class L2M(MAP):
         self._make(fisher.to(self._mean))
         return self.result()
 
-    def _gradient(self, network: Network, x: Inputs, y: Tensor, labels: str) -> Float[Tensor, " P"]:
+    def _gradient(
+        self, network: Network, x: Inputs, y: Tensor, labels: str, generator: torch.Generator | None
+    ) -> Float[Tensor, " P"]:
         """∇ of the mean log likelihood of a batch."""
         theta = {name: value.requires_grad_() for name, value in network.parameters.items()}
         with torch.enable_grad():
             f = network(x, theta)
         y, likelihood = y.to(f.device), self.likelihood
         drawn = labels == "drawn"
-        column = likelihood.sampled_root(f.detach(), y, 1)[0] if drawn else likelihood.score(f.detach(), y)
+        column = likelihood.sampled_root(f.detach(), y, 1, generator)[0] if drawn else likelihood.score(f.detach(), y)
         parts = torch.autograd.grad(f, list(theta.values()), column / len(f), materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 
-    def _batches(self) -> Iterator[tuple[Inputs, Tensor]]:
+    def _batches(self, generator: torch.Generator | None = None) -> Iterator[tuple[Inputs, Tensor]]:
         """Batches of the size of training, over and over."""
         data, size = self._data, self._seen()[1].batch_size
         while True:
             whole = 0
             if data is not None and is_pair(data):
-                order = torch.randperm(count(data[0]))
+                order = torch.randperm(count(data[0]), generator=generator)
                 data = (take(data[0], order), data[1][order])
             assert data is not None
             for x, y in as_batches(data, size):
@@ -299,7 +302,8 @@ class L2M(MAP):
                 f"loss_scale={SQUARED_ERROR!r} is for a Gaussian likelihood with one noise scale, got "
                 f"{self.likelihood!r}: give the factor from the loss to the NLL as a number."
             )
-        x, _ = next(self._batches())
+        assert self._data is not None
+        x, _ = next(iter(as_batches(self._data)))
         return self._network()(take(x, slice(1))).numel() / (2 * float(self.likelihood.scale) ** 2)
 
     def _make(self, fisher: Float[Tensor, " P"]) -> None:

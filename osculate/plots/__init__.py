@@ -2,6 +2,7 @@
 
 from osculate.plots.adapted import adapted as adapted
 from osculate.plots.against_map import against_map as against_map
+from osculate.plots.curvatures import curvatures_and_scores as curvatures_and_scores
 from osculate.plots.dots import dots as dots
 from osculate.plots.evidence import evidence_of_widths as evidence_of_widths
 from osculate.plots.few_labels import accuracy_against_labels as accuracy_against_labels
@@ -23,6 +24,7 @@ from osculate.plots.reliability import reliability_diagram as reliability_diagra
 from osculate.plots.roc import roc_curves as roc_curves
 from osculate.plots.samples import error_curves as error_curves
 from osculate.plots.scaling import scaling as scaling
+from osculate.plots.shades import Shades as Shades, shades as shades
 from osculate.plots.structures import band_grid as band_grid
 from osculate.plots.style import save as save
 from osculate.plots.temperature import against_temperature as against_temperature

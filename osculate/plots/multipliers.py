@@ -17,8 +17,8 @@ def multipliers(arms: Sequence[Mapping[str, Any]], heading: str) -> Figure:
     """One row a weight of the divergence: the course of log σ/s, then bound and scores against the multiplier.
 
     Args:
-        arms: each with "method", "beta", "multiplier" ("" where there is none), "ratio" (by epoch) and, one a seed, "elbo",
-            "nll" and "accuracy".
+        arms: each with "method", "beta", "multiplier" ("" where there is none), "ratio" (by epoch) and, one a seed,
+            "elbo", "nll" and "accuracy".
         heading: the figure's sentence.
 
     Raises:

@@ -35,6 +35,11 @@ MODULES = (
     "vl_table1",
     "vl_figure1",
     "vl_figure2",
+    "vl_table2",
+    "l2m_figure1",
+    "l2m_uci",
+    "l2m_classification",
+    "methods",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]

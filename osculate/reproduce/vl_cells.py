@@ -35,6 +35,9 @@ LIKELIHOOD = Categorical()
 BINS, DRAWS, ROWS = 15, 10, 1_000
 #: Networks drawn for the bound.
 BOUND_DRAWS = 8
+#: Data sets as the document calls them.
+TITLES = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar10_jpeg": "CIFAR-10", "cifar100": "CIFAR-100"}
+TITLES |= {"svhn": "SVHN"}
 SMOOTH = {"activation": "sharp_softplus"}
 
 
@@ -59,6 +62,10 @@ class Fit:
     precision: str = "32"
 
 
+#: As published, but for the precision.
+PUBLISHED = Fit(epochs=200, batch_size=128, lr=1e-4, schedule="steps", precision="bf16")
+
+
 @dataclass(frozen=True)
 class Task:
     """Images and a network.
@@ -78,6 +85,16 @@ class Task:
     train_size: int | None = 12_000
     validation_size: int = 2_000
     test_size: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The data, as the document calls them."""
+        return TITLES.get(self.data, self.data)
+
+
+def published(data: str) -> Task:
+    """PreAct ResNet-18 with softplus on all of a data set, as published."""
+    return Task(data, "preact_resnet", {"activation": "softplus"}, train_size=None, validation_size=5_000)
 
 
 @dataclass(frozen=True)

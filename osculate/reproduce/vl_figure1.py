@@ -9,8 +9,20 @@ from osculate.progress import track
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
-from osculate.reproduce.vl_cells import LAPLACE, MAXIMUM, VARIATIONAL, VERSION, Fit, Run, Task, cell
-from osculate.reproduce.vl_table1 import DRAWN, FASHION
+from osculate.reproduce.vl_cells import (
+    LAPLACE,
+    MAXIMUM,
+    PUBLISHED,
+    TITLES,
+    VARIATIONAL,
+    VERSION,
+    Fit,
+    Run,
+    Task,
+    cell,
+    published,
+)
+from osculate.reproduce.vl_table1 import DRAWN
 
 #: Scores of the record, with their headings.
 SCORES = {"nll": "test NLL, nats", "accuracy": "accuracy", "ece": "ECE"}
@@ -21,7 +33,6 @@ class Settings:
     """What is trained.
 
     Args:
-        name: of the data, for the headings.
         task: images and network.
         fit: how networks are trained.
         temperatures: β.
@@ -29,7 +40,6 @@ class Settings:
         cells: folder where the results of single trainings are kept; empty for none.
     """
 
-    name: str = FASHION
     task: Task = Task()
     fit: Fit = Fit()
     temperatures: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
@@ -40,9 +50,8 @@ class Settings:
 PRESETS = {
     "small": Settings(),
     "paper": Settings(
-        "CIFAR-10",
-        Task("cifar10", "preact_resnet", {"activation": "softplus"}, train_size=None, validation_size=5_000),
-        Fit(epochs=200, batch_size=128, lr=1e-4, schedule="steps", precision="bf16"),
+        published("cifar10"),
+        PUBLISHED,
         temperatures=(0.01, 0.03, 0.1, 0.3, 1.0),
     ),
 }
@@ -91,8 +100,8 @@ def _claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], s
         Claim.judged(
             "For many values of β VL has a lower test NLL than VI and MAP at the same β",
             2 * len(better) > len(curves[LAPLACE]),
-            f"it is so at {len(better)} of {len(curves[LAPLACE])} values. {told}. The epoch of each is chosen by held-out "
-            "images.",
+            f"it is so at {len(better)} of {len(curves[LAPLACE])} values. {told}. Held-out images choose "
+            "the epoch of each.",
         ),
     )
 
@@ -111,7 +120,9 @@ def draw(record: Record) -> Any:
         for name, heading in SCORES.items()
     }
     return against_temperature(
-        settings["temperatures"], panels, f"{settings['name']}: scores against the weight of the divergence, β = T"
+        settings["temperatures"],
+        panels,
+        f"{TITLES.get(settings['task']['data'])}: scores against the weight of the divergence, β = T",
     )
 
 

@@ -16,6 +16,7 @@ from osculate.reproduce.vl_cells import (
     LAPLACE,
     MAXIMUM,
     NATURAL,
+    PUBLISHED,
     SMOOTH,
     VARIATIONAL,
     VERSION,
@@ -24,9 +25,9 @@ from osculate.reproduce.vl_cells import (
     Task,
     cell,
     chosen,
+    published,
 )
 
-FASHION, CIFAR = "Fashion-MNIST", "CIFAR-10"
 #: As [unlu2021] calls them; VI by the network of its mean, and by ten that are drawn.
 DRAWN = "VI, 10 networks"
 #: NLL, accuracy and ECE that the document prints.
@@ -57,7 +58,7 @@ class Settings:
     """What is trained.
 
     Args:
-        tasks: images and networks, by the name of the data.
+        tasks: images and networks.
         fit: how networks are trained.
         temperatures: β from which held-out images choose, with the epoch.
         methods: by name.
@@ -65,31 +66,20 @@ class Settings:
         cells: folder where the results of single trainings are kept; empty for none.
     """
 
-    tasks: Mapping[str, Task]
+    tasks: tuple[Task, ...]
     fit: Fit = Fit()
     temperatures: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
     methods: tuple[str, ...] = (MAXIMUM, LAPLACE, LABEL, CHEAP, VARIATIONAL, NATURAL)
-    few_seeds: tuple[str, ...] = (CIFAR,)
+    few_seeds: tuple[str, ...] = ("cifar10_jpeg",)
     cells: str = field(default="", metadata={"recorded": False})
 
 
 _NARROW: dict[str, Any] = {"width": 8, "blocks": (1, 1, 1), **SMOOTH}
-_RESNET: dict[str, Any] = {"activation": "softplus"}
 PRESETS = {
-    "small": Settings(
-        {FASHION: Task(), CIFAR: Task("cifar10_jpeg", "preact_resnet", _NARROW, train_size=10_000)},
-    ),
+    "small": Settings((Task(), Task("cifar10_jpeg", "preact_resnet", _NARROW, train_size=10_000))),
     "paper": Settings(
-        {
-            name: Task(data, "preact_resnet", _RESNET, train_size=None, validation_size=5_000)
-            for name, data in {
-                CIFAR: "cifar10",
-                "CIFAR-100": "cifar100",
-                "SVHN": "svhn",
-                FASHION: "fashion_mnist",
-            }.items()
-        },
-        Fit(epochs=200, batch_size=128, lr=1e-4, schedule="steps", precision="bf16"),
+        tuple(map(published, ("cifar10", "cifar100", "svhn", "fashion_mnist"))),
+        PUBLISHED,
         temperatures=(0.01, 0.03, 0.1, 0.3, 1.0),
         few_seeds=(),
     ),
@@ -100,19 +90,19 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     """Every method at every temperature; held-out images choose temperature and epoch, for each seed anew."""
     keep = Keep(settings.cells, VERSION)
     todo = [
-        (name, method, seed)
-        for name in settings.tasks
+        (task, method, seed)
+        for task in settings.tasks
         for method in settings.methods
-        for seed in (seeds[:1] if name in settings.few_seeds else seeds)
+        for seed in (seeds[:1] if task.data in settings.few_seeds else seeds)
     ]
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for name, method, seed in track(todo, "methods and seeds", len(todo), progress):
-        runs = [Run(settings.tasks[name], settings.fit, method, beta, seed) for beta in settings.temperatures]
+    for task, method, seed in track(todo, "methods and seeds", len(todo), progress):
+        runs = [Run(task, settings.fit, method, beta, seed) for beta in settings.temperatures]
         cells = [cell(run, keep) for run in runs]
         best = chosen(cells)
-        found.setdefault((name, method), []).append({**cells[best], "temperature": settings.temperatures[best]})
+        found.setdefault((task.title, method), []).append({**cells[best], "temperature": settings.temperatures[best]})
     numbers = [number for key, cells in found.items() for number in _numbers(key, cells)]
-    claims = [claim for name in settings.tasks for claim in _claims(name, found)]
+    claims = [claim for task in settings.tasks for claim in _claims(task.title, found)]
     return Findings(tuple(numbers), tuple(claims), {"courses": _courses(found)}, keep.seconds)
 
 

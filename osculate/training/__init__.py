@@ -1,6 +1,7 @@
 """Training: one Lightning module that trains any method."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ from osculate.batches import Data
 from osculate.methods._base import FullBatch, Method
 from osculate.training import full_batch
 from osculate.training.full_batch import History
-from osculate.training.settings import Settings, Training
+from osculate.registry import choose
+from osculate.training.settings import PRECISIONS, Settings, Training
 
 
 def train(
@@ -20,6 +22,7 @@ def train(
     folder: str | Path | None = None,
     resume: bool = False,
     device: str = "auto",
+    precision: str = "32",
     progress: bool = True,
     **changes: Any,
 ) -> Training:
@@ -47,6 +50,8 @@ def train(
         folder: where to leave checkpoints and the log; nothing is written without.
         resume: go on from the checkpoint in `folder`.
         device: "auto" (an accelerator if there is one), "cpu", "cuda", "cuda:1", "mps".
+        precision: "32", or "bf16" for forward and backward passes in bfloat16 where that is safe; parameters stay in
+            single precision. For accelerators, and methods that take batches.
         progress: show a progress bar.
         **changes: fields of `settings` by name.
 
@@ -68,6 +73,8 @@ def train(
     [1, 2]
     """
     settings = (settings or Settings()).changed(**changes)
+    if choose("precision", precision, tuple(PRECISIONS)) != "32" and isinstance(method, FullBatch):
+        raise ValueError(f"precision={precision!r} is for methods that take batches: {type(method).__name__} is none.")
     _require_sense(method, settings, validation, folder, resume)
     where = None if folder is None else Path(folder)
     if isinstance(method, FullBatch):
@@ -76,7 +83,7 @@ def train(
         # Lightning takes seconds to import, and most uses of the library never train.
         from osculate.training import loop
 
-        run = loop.fit
+        run = partial(loop.fit, precision=precision)
     history = run(method, data, validation, settings, folder=where, resume=resume, device=device, progress=progress)
     return Training(method.result(), method.model, history)
 

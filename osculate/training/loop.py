@@ -179,6 +179,7 @@ def fit(
     folder: Path | None,
     resume: bool,
     device: str,
+    precision: str,
     progress: bool,
 ) -> list[dict[str, int | float]]:
     """Run the loop and return its history; see :func:`osculate.training.train`."""
@@ -194,7 +195,7 @@ def fit(
             accelerator=accelerator,
             devices=devices,
             max_epochs=settings.epochs,
-            precision=PRECISIONS[settings.precision],
+            precision=PRECISIONS[precision],
             callbacks=_callbacks(folder, progress),
             default_root_dir=folder,
             logger=False,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from osculate.registry import choose, lookup
+from osculate.registry import lookup
 
 #: Named optimisers: ``make(parameters, lr)``. None decays weights: the prior in the objective is the only
 #: regulariser, and a second one beside it would move the mode away from the posterior that is fitted there.
@@ -45,8 +45,6 @@ class Settings:
             hundredth after three quarters) or one_cycle.
         patience: stop after so many epochs without a better validation NLL and keep the best weights.
         seed: decides the order of the data and the draws of dropout, epoch by epoch.
-        precision: "32", or "bf16" for forward and backward passes in bfloat16 where that is safe (parameters stay in
-            single precision; for GPUs).
 
     Raises:
         ValueError: a value out of its range, or an unknown optimiser or schedule.
@@ -66,10 +64,8 @@ class Settings:
     schedule: str = "cosine"
     patience: int | None = None
     seed: int = 0
-    precision: str = "32"
 
     def __post_init__(self) -> None:
-        choose("precision", self.precision, tuple(PRECISIONS))
         lookup("optimizer", self.optimizer, OPTIMIZERS)
         lookup("schedule", self.schedule, SCHEDULES)
         for name in ("epochs", "batch_size", "patience"):

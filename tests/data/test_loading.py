@@ -1,5 +1,6 @@
 """Data sets by name: parts that do not overlap, scaling that can be undone, errors with a way out."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,21 @@ def test_the_sine_has_a_gap_in_training_and_none_in_testing() -> None:
     assert train.abs().max() <= 4.001
     y = data.target_scale * data.train[1] + data.target_mean
     assert float((y - train.sin()).std()) == pytest.approx(0.1, rel=0.2)
+
+
+def test_the_cubic_is_that_of_the_reference_of_hmc_and_its_test_points_are_others() -> None:
+    data = load("cubic", validation_size=0)
+    check(data)
+    known = json.loads((Path(__file__).parent.parent / "methods" / "hmc_reference.json").read_text())["tanh40"]
+    order = data.train[0].flatten().argsort()
+    for part, name in zip(data.train, ("x", "y"), strict=True):
+        assert torch.allclose(part.flatten()[order], torch.tensor(known[name]), atol=1e-5)
+    assert data.input_scaling is not None
+    assert data.target_scaling is not None
+    x, y = data.input_scaling.undo(data.test[0]), data.target_scaling.undo(data.test[1])
+    assert (len(x), bool(x.abs().max() <= 4.001)) == (1000, True)
+    assert float((y - x**3).std()) == pytest.approx(3, rel=0.1)
+    assert not torch.equal(load("cubic", seed=1).test[0], data.test[0])
 
 
 def test_scaling_is_undone_exactly_and_constant_columns_are_kept() -> None:

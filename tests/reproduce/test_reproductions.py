@@ -12,7 +12,9 @@ import torch
 from osculate import plots
 from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_memory, lae_table1, read_record
 from osculate.reproduce.cost import Curve
+from osculate.reproduce.l2m_classification import Task as OnDigits
 from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
+from osculate.reproduce.vl_cells import Task
 
 FEW_DIGITS: Mapping[str, Any] = {"data": "digits", "train_size": 60, "validation_size": 20, "test_size": 10}
 #: Images that are embedded, for a reproduction of subnetworks.
@@ -38,7 +40,21 @@ FACES: Mapping[str, Any] = {
     "network": {"width": 2, "latent": 4},
 }
 TURNED = [["digits", "rotated digits", 100]]
+SMOOTH = Task("digits", "cnn", {"width": 2}, train_size=60, validation_size=20, test_size=20)
+FEW_STEPS: Mapping[str, Any] = {"epochs": 2, "batch_size": 20}
 TINY: Mapping[str, Mapping[str, Any]] = {
+    "vl-table1": {"tasks": (SMOOTH,), "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
+    "vl-figure1": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
+    "methods": {"width": 1, "sizes": [60, 20], "epochs": 4, "members": 2, "transitions": [4, 1]},
+    "l2m-classification": {
+        "tasks": (OnDigits("digits", "cnn", {"width": 2}, ("rotated digits",), epochs=1),),
+        "sizes": [60, 20, 20, 10],
+        "batch_size": 20,
+        "members": 2,
+        "refresh": 3,
+    },
+    "vl-table2": {"batch_size": 4, "steps": 1, "repeats": 1},
+    "vl-figure2": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [1.0], "multipliers": [1.0, 10.0]},
     "lae-table2": {**DIGITS, "samples": 2, "curve_samples": 2, "columns": 20, "outside": "rotated digits"},
     "lae-figure8": {**DIGITS, "samples": 2, "columns": 20},
     "lae-figure1": {**DIGITS, "samples": 2},
@@ -130,6 +146,20 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "toy": {"data": "sine", "hidden": [8], "epochs": 3, "fractions": [0.1], "selections": ["swag", "random"]},
         "rotated": {**SMALL_IMAGES, "source": {**FEW_DIGITS, "levels": [0, 90]}},
         "corrupted": {**SMALL_IMAGES, "source": {**FEW_DIGITS, "levels": [0, 1], "kinds": ["gaussian_noise"]}},
+    },
+    "l2m-figure1": {
+        "hidden": 3,
+        "samples": 4,
+        "document": {"epochs": 3},
+        "own": {"epochs": 3, "full": 2, "members": 2},
+        "path": {"epochs": 4},
+        "drawn": {"chains": 2, "warmup": 3, "draws": 4, "max_depth": 2},
+    },
+    "l2m-uci": {
+        "sets": ["diabetes"],
+        "hidden": 2,
+        "training": {"steps": 120, "members": 2},
+        "scales": [0.5, 1.0],
     },
 }
 

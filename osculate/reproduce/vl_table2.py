@@ -1,0 +1,197 @@
+"""What a step costs: variational Laplace and its rivals in steps of MAP."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+from osculate import networks
+from osculate.methods import MAP, VOGN, MeanFieldVI, VariationalLaplace
+from osculate.methods._base import Method
+from osculate.priors import fan_in
+from osculate.progress import track
+from osculate.reproduce._base import Reproduction, seeded
+from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.vl_cells import (
+    CHEAP,
+    LABEL,
+    LAPLACE,
+    LEARNED,
+    LIKELIHOOD,
+    MAXIMUM,
+    METHODS,
+    NATURAL,
+    VARIATIONAL,
+)
+
+PIXELS, CLASSES = (1, 28, 28), 10
+WEIGHTS, EXAMPLES = "VI, drawn weights", "VOGN"
+#: Steps of each kind, of a network. Those of the experiments, and others.
+STEPS: Mapping[str, Callable[[nn.Module], Method]] = {
+    MAXIMUM: lambda model: MAP(model, LIKELIHOOD, fan_in(model)),
+    LAPLACE: lambda model: METHODS[LAPLACE](model, 1.0),
+    LABEL: lambda model: METHODS[LABEL](model, 1.0),
+    LEARNED: lambda model: METHODS[LEARNED](model, 1.0),
+    CHEAP: lambda model: VariationalLaplace(model, LIKELIHOOD),
+    VARIATIONAL: lambda model: MeanFieldVI(model, LIKELIHOOD),
+    WEIGHTS: lambda model: MeanFieldVI(model, LIKELIHOOD, local=False),
+    NATURAL: lambda model: METHODS[NATURAL](model, 1.0),
+    EXAMPLES: lambda model: VOGN(model, LIKELIHOOD),
+}
+
+
+def _three_convolutions() -> nn.Module:
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((1, 16), (16, 32), (32, 32)):
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.Softplus(), nn.AvgPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * 9, CLASSES))
+
+
+#: Networks of the comparison, with second derivatives.
+NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
+    "MLP": lambda: networks.build("mlp", PIXELS, CLASSES, hidden=(500, 500), activation="softplus"),
+    "LeNet": lambda: networks.build("lenet", PIXELS, CLASSES, activation="sharp_softplus"),
+    "three convolutions": _three_convolutions,
+}
+COST, SECONDS = "steps of MAP", "CPU s an epoch"
+#: Seconds an epoch that the document prints.
+PRINTED = {LABEL: "114.9", VARIATIONAL: "43.2", MAXIMUM: "41.8"}
+#: The network of the document is convolutional.
+LIKE_PUBLISHED = "three convolutions"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured: process CPU time of one thread, methods in turn.
+
+    Args:
+        networks: by name.
+        methods: by name.
+        batch_size: images in a step.
+        images: in an epoch.
+        steps: in one measurement.
+        repeats: of all measurements; their median counts.
+    """
+
+    networks: tuple[str, ...] = tuple(NETWORKS)
+    methods: tuple[str, ...] = tuple(STEPS)
+    batch_size: int = 128
+    images: int = 12_000
+    steps: int = 8
+    repeats: int = 9
+
+
+PRESETS = {"small": Settings(), "paper": Settings(images=50_000, repeats=25)}
+
+
+def stepping(network: str, method: str, batch_size: int, images: int, lr: float = 1e-3) -> Callable[[], None]:
+    """One step of training after another, always of the same batch, without what surrounds it.
+
+    Args:
+        network: a key of :data:`NETWORKS`.
+        method: a key of :data:`STEPS`.
+        batch_size: images in a step.
+        images: of all training data.
+        lr: learning rate.
+    """
+    with seeded(0):
+        model, x = NETWORKS[network](), torch.rand(batch_size, *PIXELS)
+        y = torch.randint(CLASSES, (batch_size,))
+    made = STEPS[method](model).train()
+    made.prepare([(x, y)])
+    optimizer = made.optimizer(lambda groups, rate: torch.optim.Adam(groups, rate), lr)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = made.loss(x, y, images)
+        loss.backward()
+        return loss
+
+    def step() -> None:
+        optimizer.step(closure)
+
+    return step
+
+
+def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+    """The cost of every method on every network; seeds are further rounds."""
+    found: dict[tuple[str, str], list[float]] = {}
+    epochs: dict[tuple[str, str], list[float]] = {}
+    for network in track(settings.networks, "networks", len(settings.networks), progress):
+        work = {m: stepping(network, m, settings.batch_size, settings.images) for m in settings.methods}
+        for step in work.values():
+            for _ in range(2 * settings.steps):
+                step()
+        for _ in seeds:
+            cost = _costs(work, settings)
+            for method, seconds in cost.items():
+                found.setdefault((network, method), []).append(seconds / cost[MAXIMUM])
+                epochs.setdefault((network, method), []).append(seconds * settings.images / settings.batch_size)
+    numbers = []
+    for (network, method), values in found.items():
+        printed = PRINTED.get(method, "") if network == LIKE_PUBLISHED else ""
+        numbers.append(Number(f"{network}: {method}", COST, tuple(values)))
+        numbers.append(Number(f"{network}: {method}", SECONDS, tuple(epochs[network, method]), printed))
+    return Findings(tuple(numbers), _claims(found), {})
+
+
+def _costs(work: Mapping[str, Callable[[], None]], settings: Settings) -> dict[str, float]:
+    """CPU seconds of a step of each: medians over repeats in turn."""
+    each: dict[str, list[float]] = {method: [] for method in work}
+    for _ in range(settings.repeats):
+        for method, step in work.items():
+            start = time.process_time()
+            for _ in range(settings.steps):
+                step()
+            each[method].append((time.process_time() - start) / settings.steps)
+    return {method: median(values) for method, values in each.items()}
+
+
+def _claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ...]:
+    def told(method: str) -> str:
+        return ", ".join(f"{network} {median(v):.2f}" for (network, m), v in found.items() if m == method)
+
+    def most(method: str) -> float:
+        return max(median(values) for (_, m), values in found.items() if m == method)
+
+    claims = []
+    if {(LIKE_PUBLISHED, LABEL), (LIKE_PUBLISHED, VARIATIONAL)} <= found.keys():
+        ratio = median(found[LIKE_PUBLISHED, LABEL])
+        claims.append(
+            Claim.judged(
+                "VL is about three times slower than MAP, and VI about as fast as MAP",
+                2.25 <= ratio <= 3.5 and median(found[LIKE_PUBLISHED, VARIATIONAL]) <= 1.25,
+                f"steps of MAP, VL with drawn labels: {told(LABEL)}; VI: {told(VARIATIONAL)} with noise on the outputs "
+                f"of layers, {told(WEIGHTS)} with noise on weights. The document prints 2.75 and 1.03.",
+            )
+        )
+    if any(method == CHEAP for _, method in found):
+        claims.append(
+            Claim.judged(
+                "With the regulariser of a quarter of the batch in every other step, VL costs at most 1.7 steps of MAP",
+                most(CHEAP) <= 1.7,
+                f"{told(CHEAP)}.",
+            )
+        )
+    return tuple(claims)
+
+
+def draw(record: Record) -> Any:
+    """One panel a network, a bar a method."""
+    from osculate.plots import method_scores
+
+    return method_scores(record.findings.numbers, (COST,), "What a step of training costs, in steps of MAP")
+
+
+REPRODUCTION = Reproduction(
+    "vl-table2",
+    "Time of a step of variational Laplace",
+    "Variational Laplace [unlu2021], Table 2",
+    PRESETS,
+    measure,
+    draw,
+)
