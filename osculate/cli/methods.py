@@ -149,7 +149,7 @@ _ONE_PATH = {
     "patience": "takes snapshots up to the end",
 }
 _ALL_DATA = dict.fromkeys(
-    ("batch_size", "lr", "optimizer", "schedule", "patience", "precision"),
+    ("batch_size", "lr", "optimizer", "schedule", "patience"),
     "takes all data at once, with steps of its own",
 )
 _VARIATIONAL: dict[str, Any] = {"options": ("temperature",), "network": "its mean", "steps": LONG}

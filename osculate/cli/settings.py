@@ -7,7 +7,7 @@ from typing import Any
 from osculate.cli.methods import METHODS, MethodOptions
 from osculate.cli.options import naming
 from osculate.training import Settings
-from osculate.training.settings import OPTIMIZERS, PRECISIONS, SCHEDULES
+from osculate.training.settings import OPTIMIZERS, SCHEDULES
 
 _USUAL = Settings()
 
@@ -21,7 +21,6 @@ def _by_default(setting: str) -> str:
 @naming(
     optimizers=OPTIMIZERS,
     schedules=SCHEDULES,
-    precisions=PRECISIONS,
     **{f"{name}_default": [_by_default(name)] for name in ("epochs", "lr", "optimizer", "schedule")},
 )
 @dataclass(frozen=True)
@@ -38,7 +37,6 @@ class SettingOptions:
             vogn and hmc take steps of their own.
         schedule: of the learning rate: one of {schedules}. By default {schedule_default}.
         patience: stop after so many epochs without a better validation NLL, and keep the best weights.
-        precision: one of {precisions}; bf16 is for forward and backward passes on GPUs. By default 32.
     """
 
     epochs: int | None = None
@@ -47,7 +45,6 @@ class SettingOptions:
     optimizer: str | None = None
     schedule: str | None = None
     patience: int | None = None
-    precision: str | None = None
 
     def settings(self, how: MethodOptions, seed: int, noise: float | None = None) -> Settings:
         """The settings, with what the method needs where the user has named nothing.
