@@ -11,7 +11,7 @@ from torch import Tensor
 from osculate.autoencoders import Representation
 from osculate.cli.checkpoint import MODEL, read_model
 from osculate.cli.classification import recipe_of
-from osculate.cli.methods import represented
+from osculate.cli.finish import represented
 from osculate.cli.options import DataOptions
 from osculate.cli.represented import draw_few_labels, draw_histograms, draw_imputations, draw_roc
 from osculate.cli.train import TrainOptions, new_network

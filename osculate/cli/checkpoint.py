@@ -17,7 +17,7 @@ from osculate.autoencoders import AUTOENCODERS, build as build_autoencoder
 from osculate.cli.options import DataOptions, plain
 from osculate.data import Dataset, Scaling
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
-from osculate.networks import NETWORKS, build
+from osculate.networks import NETWORKS, WithPrior, build
 from osculate.registry import choose
 from osculate.tensorfiles import network_tensors, read_tensors, write_tensors
 
@@ -42,7 +42,8 @@ class Card:
         outputs: number of outputs C.
         noise: noise scale of a Gaussian likelihood, in standardised units; None for classes.
         data: the data options of the training.
-        facts: names of the classes, how inputs and targets were standardised, and whether the targets were the inputs.
+        facts: names of the classes, how inputs and targets were standardised, whether the targets were the inputs, and
+            the method of osculate train whose posterior lies beside it.
     """
 
     model: str
@@ -67,6 +68,19 @@ class Card:
     def with_noise(self, noise: float | None) -> "Card":
         """The same with another noise scale."""
         return replace(self, noise=noise)
+
+    def trained_by(self, method: str) -> "Card":
+        """The same after training; a network with a fixed random one beside it is told apart by that."""
+        return replace(self, facts={**self.facts, "method": method, "with_prior": method == "randomized_priors"})
+
+    @property
+    def method(self) -> str:
+        """The method of osculate train whose posterior lies beside the network, or "" where fit has made it."""
+        return str(self.facts.get("method", ""))
+
+    def fitted(self) -> "Card":
+        """The same with a posterior of fit beside it."""
+        return replace(self, facts={name: fact for name, fact in self.facts.items() if name != "method"})
 
     @property
     def reconstructs(self) -> bool:
@@ -126,7 +140,10 @@ class Card:
         name = allowed or self.model
         if allowed is None and ":" in self.model:
             raise ValueError(f"the network is made by {self.model}: pass --model {self.model} to allow that it runs.")
-        return build_network(name, self.input_shape, self.outputs, self.options).eval()
+        network = build_network(name, self.input_shape, self.outputs, self.options)
+        if self.facts.get("with_prior"):
+            network = WithPrior(network, build_network(name, self.input_shape, self.outputs, self.options))
+        return network.eval()
 
 
 def card_of(

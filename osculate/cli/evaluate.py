@@ -18,6 +18,7 @@ from osculate.autoencoders import Autoencoder
 from osculate.cli import autoencoder_tasks
 from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json, write_section
+from osculate.cli.methods import rows
 from osculate.cli.options import DataOptions, RunOptions, naming
 from osculate.cli.predict import PosteriorOptions, how
 from osculate.cli.tables import print_scores
@@ -86,9 +87,10 @@ def _calibrated(
     """The network beside the posterior."""
     wanted = "all" if what.task == "ood" and what.ood is None else what.ood
     partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
-    scores = {"MAP": scores_of(Point(q.model.eval(), card.likelihood), dataset, partners, where.progress)}
+    network, posterior = rows(card.method)
+    scores = {network: scores_of(Point(q.model.eval(), card.likelihood), dataset, partners, where.progress)}
     if not isinstance(q, Point):
-        scores[_label(options)] = scores_of(q, dataset, partners, where.progress, **how(options, q))
+        scores[_label(posterior, options, q)] = scores_of(q, dataset, partners, where.progress, **how(options, q))
     output = where.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_json(output, {**scores, **facts})
@@ -129,9 +131,9 @@ def _numbers(words: str) -> tuple[int, ...]:
         raise ValueError(f"--labels {words!r} are no whole numbers with commas between, such as 1,5,20.") from None
 
 
-def _label(options: PosteriorOptions) -> str:
+def _label(posterior: str, options: PosteriorOptions, q: Posterior) -> str:
     """The row of the posterior: how it predicts, where that is not the default."""
-    return "Laplace" if options.via in (None, "linearised") else f"Laplace, {options.via}"
+    return posterior if options.via in (None, q.ways[0]) else f"{posterior}, {options.via}"
 
 
 def _is_new_file(data: DataOptions, card: Card) -> bool:

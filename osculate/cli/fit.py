@@ -5,6 +5,7 @@ Leaves in --output (the folder of the checkpoint): posterior.safetensors, model.
 """
 
 import time
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from torch import nn
 
 from osculate import curvature as curvatures, structures
 from osculate.autoencoders import VAE, Autoencoder, LaplacianAutoencoder
+from osculate.cli.architecture import require_targets
 from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
-from osculate.cli.methods import require_targets
+from osculate.cli.methods import METHODS
+from osculate.cli.noise import held_out_noise
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
-from osculate.cli.train import NOISE, held_out_noise
+from osculate.cli.train import NOISE
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
 from osculate.methods.laplace import laplace
@@ -68,6 +71,7 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     if options.structure is not None:
         require_storable(options.structure)
     model, card, dataset = _opened(options, data)
+    _require_mode(card, options, where)
     if isinstance(model, VAE) and options.subset == "all":
         raise ValueError(
             "the weights behind the log variances of a VAE's code have no curvature: pass --subset decoder, or fit an "
@@ -88,7 +92,7 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
         q = _tuned(q, card, dataset, where.progress)
     folder = where.output or options.checkpoint.parent
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(folder / MODEL, model, card)
+    save_model(folder / MODEL, model, card.fitted())
     save(q, folder / POSTERIOR)
     summary = {**summary_of(q), "seconds": round(time.perf_counter() - started, 2), "versions": versions()}
     write_section(folder / "metrics.json", "fit", summary)
@@ -165,6 +169,27 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
     card = card_of(dataset, chosen, options.model, {}, noise, reconstructs)
     dataset = card.of(dataset)
     return model, replace(card, noise=held_out_noise(model, dataset, noise)), dataset
+
+
+def _require_mode(card: Card, options: FitOptions, where: RunOptions) -> None:
+    """Refuse a network that is at no mode, and to write over a posterior that took a training."""
+    if card.method == "hmc":
+        raise ValueError(
+            f"the network in {str(options.checkpoint)!r} is a draw of --method hmc, and fit needs one at a mode: train "
+            "it with --method map."
+        )
+    target = where.output or options.checkpoint.parent
+    if card.method and target.resolve() == options.checkpoint.parent.resolve() and (target / POSTERIOR).is_file():
+        raise ValueError(
+            f"{str(target / POSTERIOR)!r} is the posterior of --method {card.method}, over which fit would write: name "
+            "another folder with --output."
+        )
+    if card.method in METHODS and METHODS[card.method].network == "first member":
+        warnings.warn(
+            f"the checkpoint of --method {card.method} holds the first of its members: the posterior will be around "
+            "that one alone.",
+            stacklevel=2,
+        )
 
 
 def _require_fitting(dataset: Dataset, card: Card) -> None:

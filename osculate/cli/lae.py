@@ -19,7 +19,9 @@ from osculate.cli.autoencoder_tasks import (
 )
 from osculate.cli.checkpoint import Card
 from osculate.cli.classification import Clock
-from osculate.cli.methods import MethodOptions, finished, method_of, represented
+from osculate.cli.finish import finished, represented
+from osculate.cli.methods import MethodOptions, Parts, method_of
+from osculate.cli.noise import held_out_noise
 from osculate.cli.options import DataOptions
 from osculate.cli.represented import (
     POINTS,
@@ -30,7 +32,7 @@ from osculate.cli.represented import (
     pictures,
     reconstruction_scores,
 )
-from osculate.cli.train import TrainOptions, held_out_noise, new_network
+from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset, out_of_distribution
 from osculate.posteriors import Posterior
 from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord, ood, semi_supervised
@@ -146,7 +148,11 @@ def _trained(
     model, card = new_network(labelled, data, options, seed, how)
     dataset = card.of(labelled)
     done = train(
-        method_of(model, card, 1.0, how), dataset.train, SETTINGS.changed(seed=seed), device=device, progress=progress
+        method_of(Parts([model], card, 1.0, how, SETTINGS.epochs)),
+        dataset.train,
+        SETTINGS.changed(seed=seed),
+        device=device,
+        progress=progress,
     )
     card = card.with_noise(held_out_noise(model.eval(), dataset, card.noise))
     return represented(finished(done.posterior, card, how, dataset, False).to("cpu"), dataset.train[0]), card

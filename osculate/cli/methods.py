@@ -1,168 +1,262 @@
-"""The methods of ``osculate train --method``: what each makes, and the network that it trains where none is named."""
+"""The methods of ``osculate train --method``: how each is made, and what it needs of settings and options."""
 
 import math
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
 from osculate import structures
-from osculate.autoencoders import AUTOENCODERS, ELBO, LaplacianAutoencoder, Representation
-from osculate.cli.checkpoint import ALIASES, Card
+from osculate.autoencoders import ELBO
+from osculate.cli.checkpoint import Card
 from osculate.cli.options import naming
-from osculate.data import Dataset
 from osculate.likelihoods import Likelihood
-from osculate.methods import MAP, MCDropout, OnlineLaplace
+from osculate.methods import (
+    HMC,
+    IVON,
+    L2M,
+    MAP,
+    SWAG,
+    VOGN,
+    DeepEnsemble,
+    MCDropout,
+    MeanFieldVI,
+    NaturalSteps,
+    OnlineLaplace,
+    RandomizedPriors,
+    VariationalLaplace,
+)
 from osculate.methods._base import Method
-from osculate.posteriors import Dropout, Gaussian, Point, Posterior
+from osculate.networks import WithPrior
+from osculate.priors import Prior, fan_in
 from osculate.registry import choose, lookup
 
 #: Temperature at which networks are drawn while an autoencoder trains. With a noise of 0.2 it puts the networks where
 #: those of the published code are: the squared noise times it is 1/500. [miani2022]
 COLD = 0.05
-#: Share of the hidden units that dropout drops, as published. [miani2022]
-DROPOUT = 0.2
 #: What OnlineLaplace keeps of the curvature, where nothing is said.
 STRUCTURE = "approx_diag"
 #: What it can keep an average of.
 STRUCTURES = tuple(name for name, kind in structures.REGISTRY.items() if kind().averages)
+#: Members of an ensemble, where nothing is said.
+MEMBERS = 5
+#: Transitions of a chain before its first draw, at most: a third of a short run.
+WARMUP = 500
+#: Steps in which weights and variances of variational methods settle, as IVON's curvature remembers so many.
+LONG = 1000
+#: The prior by its name, where a number is a precision.
+FAN_IN = "fan_in"
 
 
-def _online(model: nn.Module, likelihood: Likelihood, prior: float, how: "MethodOptions", cold: bool) -> Method:
-    temperature = how.temperature or (COLD if cold else 1.0)
-    return OnlineLaplace(model, likelihood, prior, structure=how.structure or STRUCTURE, temperature=temperature)
+@dataclass(frozen=True)
+class Parts:
+    """What a method is made of.
+
+    Args:
+        networks: one, or as many as the recipe asks for, each with initial weights of its own.
+        card: with the likelihood.
+        prior: a precision, or "fan_in".
+        how: the options of the method.
+        epochs: of the training.
+    """
+
+    networks: Sequence[nn.Module]
+    card: Card
+    prior: float | str
+    how: "MethodOptions"
+    epochs: int
+
+    @property
+    def model(self) -> Any:
+        """The one network."""
+        return self.networks[0]
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """p(y|f)."""
+        return self.card.likelihood
+
+    @property
+    def usual(self) -> tuple[Any, Likelihood, float | Prior]:
+        """Network, likelihood and prior, with which most methods begin."""
+        return self.model, self.likelihood, self.prior_over(self.model)
+
+    @property
+    def bound(self) -> tuple[Any, Likelihood, float | str, float]:
+        """The same with the temperature, of methods that know the prior by its name."""
+        return self.model, self.likelihood, self.prior, self.how.temperature or 1.0
+
+    def prior_over(self, model: nn.Module) -> float | Prior:
+        """The precision, or the prior over the trained parameters of a network."""
+        return fan_in(model) if isinstance(self.prior, str) else float(self.prior)
 
 
-#: Each makes a method of a network, its likelihood, the precision of the prior, and the options.
-METHODS: Mapping[str, Callable[[Any, Likelihood, float, "MethodOptions", bool], Method]] = {
-    "map": lambda model, likelihood, prior, how, cold: MAP(model, likelihood, prior),
-    "online_laplace": _online,
-    "vae": lambda model, likelihood, prior, how, cold: ELBO(model, likelihood, prior),
-    "mc_dropout": lambda model, likelihood, prior, how, cold: MCDropout(model, likelihood, prior),
+@dataclass(frozen=True)
+class Recipe:
+    """How a method is made, and what it needs.
+
+    Args:
+        make: makes it of its parts.
+        options: the options of :class:`MethodOptions` that mean something to it.
+        settings: settings that it takes in place of the usual ones, where the user has not named others. A learning
+            rate among them is one of plain gradient steps, for a likelihood whose curvature is about 1.
+        refuses: settings that cannot be chosen, and why.
+        networks: how many it takes, of the number of members.
+        network: what the one in model.safetensors is, in tables.
+        steps: below which the training is too short to say much.
+    """
+
+    make: Callable[[Parts], Method]
+    options: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    networks: Callable[[int], int] = lambda members: 1
+    network: str = "MAP"
+    steps: int = 0
+
+
+def _online(parts: Parts) -> Method:
+    temperature = parts.how.temperature or (COLD if parts.card.reconstructs else 1.0)
+    return OnlineLaplace(*parts.usual, structure=parts.how.structure or STRUCTURE, temperature=temperature)
+
+
+def _ensemble(parts: Parts) -> Method:
+    return DeepEnsemble(parts.networks, parts.likelihood, parts.prior_over(parts.model))
+
+
+def _randomized(parts: Parts) -> Method:
+    half = len(parts.networks) // 2
+    members, fixed = parts.networks[:half], parts.networks[half:]
+    prior = parts.prior_over(WithPrior(members[0], fixed[0]))
+    return RandomizedPriors(members, parts.likelihood, prior, prior_networks=fixed)
+
+
+def _natural(parts: Parts) -> NaturalSteps:
+    """The usual steps, with a curvature at the start in units of the likelihood's."""
+    usual = NaturalSteps()
+    return usual if parts.card.noise is None else replace(usual, curvature=usual.curvature / parts.card.noise**2)
+
+
+def _chains(parts: Parts) -> Method:
+    parts.model.eval()  # dropout and the like as the network predicts
+    return HMC(*parts.usual, warmup=min(WARMUP, parts.epochs // 3))
+
+
+_OWN_STEPS = {"optimizer": "takes steps of its own"}
+_ONE_PATH = {
+    "schedule": "takes snapshots along a path whose steps must not shrink",
+    "patience": "takes snapshots up to the end",
+}
+_ALL_DATA = dict.fromkeys(
+    ("batch_size", "lr", "optimizer", "schedule", "patience"),
+    "takes all data at once, with steps of its own",
+)
+_VARIATIONAL: dict[str, Any] = {"options": ("temperature",), "network": "its mean", "steps": LONG}
+_NATURAL: dict[str, Any] = {**_VARIATIONAL, "settings": {"lr": 0.3}, "refuses": _OWN_STEPS}
+_PATH: dict[str, Any] = {"settings": {"lr": 0.05, "optimizer": "sgd", "schedule": "constant"}, "refuses": _ONE_PATH}
+_MEMBERS: dict[str, Any] = {"options": ("members",), "network": "first member"}
+_CHAINS: dict[str, Any] = {"settings": {"epochs": 1500}, "refuses": _ALL_DATA, "network": "one draw"}
+
+#: The methods by name.
+METHODS: Mapping[str, Recipe] = {
+    "map": Recipe(lambda parts: MAP(*parts.usual)),
+    "online_laplace": Recipe(_online, ("structure", "temperature")),
+    "vae": Recipe(lambda parts: ELBO(*parts.usual)),
+    "mc_dropout": Recipe(lambda parts: MCDropout(*parts.usual), network="no unit dropped"),
+    "variational_laplace": Recipe(lambda parts: VariationalLaplace(*parts.bound), **_VARIATIONAL),
+    "mean_field_vi": Recipe(lambda parts: MeanFieldVI(*parts.bound), **_VARIATIONAL),
+    "ivon": Recipe(lambda parts: IVON(*parts.bound, settings=_natural(parts)), **_NATURAL),
+    "vogn": Recipe(lambda parts: VOGN(*parts.bound, settings=_natural(parts)), **_NATURAL),
+    "l2m": Recipe(lambda parts: L2M(*parts.usual)),
+    "swag": Recipe(lambda parts: SWAG(*parts.usual), **_PATH, network="its mean"),
+    "deep_ensemble": Recipe(_ensemble, **_MEMBERS, networks=lambda members: members),
+    "randomized_priors": Recipe(_randomized, **_MEMBERS, networks=lambda members: 2 * members),
+    "hmc": Recipe(_chains, **_CHAINS),
 }
 
 
-@naming(methods=METHODS, structures=STRUCTURES)
+def rows(method: str) -> tuple[str, str]:
+    """What tables call the network in model.safetensors and the posterior beside it.
+
+    Args:
+        method: that of the posterior; "" where fit has made it.
+
+    >>> rows(""), rows("ivon")
+    (('MAP', 'Laplace'), ('its mean', 'ivon'))
+    """
+    if method not in METHODS or method == "online_laplace":
+        return "MAP", "Laplace"
+    return METHODS[method].network, method
+
+
+def taking(option: str) -> tuple[str, ...]:
+    """The methods to which an option means something."""
+    return tuple(name for name, recipe in METHODS.items() if option in recipe.options)
+
+
+@naming(methods=METHODS, structures=STRUCTURES, tempered=taking("temperature"), several=taking("members"))
 @dataclass(frozen=True)
 class MethodOptions:
     """How to train it.
 
     Args:
-        method: one of {methods}. Posteriors of online_laplace and mc_dropout are saved; fit makes one after map.
+        method: one of {methods}. All but map and vae save a posterior; fit makes one after map.
         latent: numbers in the code of a built-in autoencoder, 2 by default.
         structure: of the curvature of online_laplace: one of {structures}; approx_diag by default.
-        temperature: of online_laplace. By default 1, for autoencoders 0.05 while training and chosen on the
-            validation part after it.
+        temperature: of the likelihood, which is the weight of the divergence from the prior: of {tempered}. Below 1 the
+            posterior is narrower. By default 1, for autoencoders with online_laplace 0.05 while training and chosen
+            on the validation part after it.
+        members: networks of {several}, 5 by default, whose initial weights are drawn with seed, seed + 1, ….
     """
 
     method: str = "map"
     latent: int | None = None
     structure: str | None = None
     temperature: float | None = None
+    members: int | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """That of the method.
+
+        Raises:
+            ValueError: an unknown method.
+        """
+        return lookup("method", self.method, METHODS)
+
+    @property
+    def networks(self) -> int:
+        """How many it takes."""
+        return self.recipe.networks(MEMBERS if self.members is None else self.members)
+
+    def check(self) -> None:
+        """Refuse options that do not go together.
+
+        Raises:
+            ValueError: such options.
+        """
+        for option in ("structure", "temperature", "members"):
+            value = getattr(self, option)
+            if value is not None and option not in self.recipe.options:
+                raise ValueError(
+                    f"--{option} {value} is for --method {' or '.join(taking(option))}, and the method is "
+                    f"{self.method}: leave it out."
+                )
+        if self.structure is not None:
+            choose("structure of online_laplace", self.structure, STRUCTURES)
+        if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise ValueError(f"--temperature is {self.temperature}: it must be positive and finite.")
+        if self.members is not None and self.members < 2:
+            raise ValueError(f"--members is {self.members}: an ensemble has at least two; for one take --method map.")
 
 
-def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_targets: bool) -> str:
-    """The network to train: the one that is named, else what fits the method and the data.
+def method_of(parts: Parts) -> Method:
+    """The method, ready to train.
 
     Raises:
-        ValueError: options that the method or the network does not take.
+        ValueError: an unknown prior.
     """
-    lookup("method", how.method, METHODS)
-    name = _fitting(how.method, shape, has_targets) if model == "auto" else model
-    built_in = is_autoencoder(name)
-    if how.method == "vae" and not built_in and ":" not in name:
-        raise ValueError(
-            f"--method vae trains an autoencoder, and --model {name} is none: take {' or '.join(AUTOENCODERS)}, or "
-            "leave --model out."
-        )
-    require_targets(name, has_targets)
-    if how.latent is not None and not built_in:
-        raise ValueError(
-            f"--latent is for the built-in autoencoders, and --model {name} is none: take {' or '.join(AUTOENCODERS)}, "
-            "or leave --latent out."
-        )
-    for option, value in {"--structure": how.structure, "--temperature": how.temperature}.items():
-        if value is not None and how.method != "online_laplace":
-            raise ValueError(
-                f"{option} {value} is for --method online_laplace, and the method is {how.method}: leave it out."
-            )
-    if how.structure is not None:
-        choose("structure of online_laplace", how.structure, STRUCTURES)
-    if how.temperature is not None and not (math.isfinite(how.temperature) and how.temperature > 0):
-        raise ValueError(f"--temperature is {how.temperature}: it must be positive and finite.")
-    return name
-
-
-def require_targets(name: str, has_targets: bool) -> None:
-    """Refuse a built-in network that learns from targets where there are none.
-
-    Raises:
-        ValueError: such a network.
-    """
-    if not has_targets and not is_autoencoder(name) and ":" not in name:
-        raise ValueError(
-            f"--model {name} learns from targets, and the data hold no y: add it to the file, or take "
-            f"{' or '.join(AUTOENCODERS)}, which learn from X alone."
-        )
-
-
-def is_autoencoder(name: str) -> bool:
-    """Whether a built-in network is one."""
-    return ALIASES.get(name, name) in AUTOENCODERS
-
-
-def network_options(name: str, given: Mapping[str, Any], how: MethodOptions) -> dict[str, Any]:
-    """Keyword arguments of the network, with those that follow from the method."""
-    if not is_autoencoder(name):
-        return dict(given)
-    follows: dict[str, Any] = {} if how.latent is None else {"latent": how.latent}
-    if how.method == "vae":
-        follows["variational"] = True
-    if how.method == "mc_dropout":
-        follows["dropout"] = DROPOUT
-    return {**follows, **given}
-
-
-def method_of(model: nn.Module, card: Card, prior: float, how: MethodOptions) -> Method:
-    """The method, ready to train a network."""
-    return METHODS[how.method](model, card.likelihood, prior, how, card.reconstructs)
-
-
-def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:
-    """The posterior with the noise of the card, at the temperature that the options say."""
-    if isinstance(q, Point):
-        return Point(q.model, card.likelihood)
-    if isinstance(q, Dropout):
-        return Dropout(q.model, card.likelihood)
-    assert isinstance(q, Gaussian)
-    q = q.replace(likelihood=card.likelihood)
-    if not card.reconstructs or how.temperature is not None:
-        return q
-    if not len(dataset.validation[0]):
-        warnings.warn(
-            f"no data are held out to choose the temperature, which stays {float(q.temperature):.3g}: give more data, "
-            "--validation-size or --temperature.",
-            stacklevel=2,
-        )
-        return q
-    return LaplacianAutoencoder.tuned(q, dataset.validation[0].to(q.network.device), progress=progress).posterior
-
-
-def represented(q: Posterior, codes: Any = None) -> Representation:
-    """The view of a posterior over an autoencoder that the tasks take.
-
-    Args:
-        q: the posterior.
-        codes: training inputs, by whose codes new images are drawn.
-    """
-    return LaplacianAutoencoder(q, codes) if isinstance(q, Gaussian) else Representation(q, codes)
-
-
-def _fitting(method: str, shape: tuple[int, ...], has_targets: bool) -> str:
-    if method == "vae" or not has_targets or (len(shape) == 3 and method != "map"):
-        return "mlp_autoencoder"
-    if len(shape) == 3 and shape[1] == shape[2]:
-        return "lenet" if shape[1] == 28 else "cnn"
-    return "mlp"
+    if isinstance(parts.prior, str) and parts.prior != FAN_IN:
+        raise ValueError(f"--prior {parts.prior!r} is neither a number, which is a precision, nor {FAN_IN}.")
+    return parts.how.recipe.make(parts)

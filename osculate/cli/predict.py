@@ -22,8 +22,8 @@ from osculate.cli.checkpoint import MODEL, Card, read_model
 from osculate.cli.folder import POSTERIOR, write_text
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.data import read_arrays
-from osculate.posteriors import Gaussian, Point
-from osculate.predictive import functional_variance, link as links, predict
+from osculate.posteriors import Dropout, Ensemble, Gaussian, Mixture, Point
+from osculate.predictive import functional_variance, link as links, predict, sample_functions
 from osculate.predictive.predict import FUNCTIONS
 from osculate.progress import track
 from osculate.serialization import load
@@ -33,7 +33,10 @@ from osculate.tensorfiles import fill
 ROWS = 500
 
 
-@naming(ways=Gaussian.ways, links=(*links.REGISTRY, FUNCTIONS))
+@naming(
+    ways=dict.fromkeys(way for kind in (Gaussian, Ensemble, Dropout) for way in kind.ways),
+    links=(*links.REGISTRY, FUNCTIONS),
+)
 @dataclass(frozen=True)
 class PosteriorOptions:
     """Which posterior, and how it predicts.
@@ -41,7 +44,8 @@ class PosteriorOptions:
     Args:
         posterior: posterior.safetensors of osculate fit or train, with model.safetensors beside it; or their folder.
         model: allows package.module:factory to run, where the network is your own.
-        via: one of {ways}; by default linearised, and for autoencoders sampled.
+        via: one of {ways}, as far as the posterior has it. By default a Gaussian is linearised (of autoencoders
+            sampled), an ensemble predicts with its members, swag and hmc with networks that are drawn.
         link: how class probabilities are integrated: one of {links}.
         samples: networks to draw where any are; by default 100, for imputation 10, for few labels 20.
         seed: of those draws.
@@ -142,17 +146,26 @@ def predictions(
 def _classes(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
     y = predict(q, x, **how(options, q))
     assert isinstance(y, Categorical)
-    with torch.no_grad():
-        logits = q.network(x)
     values = {
         "prediction": y.probs.argmax(-1),
         "probabilities": y.probs,
         "entropy": y.entropy(),
-        "mean": logits,
+        **_logits(q, x, options),
     }
-    if not isinstance(q, Point):
-        values["functional_variance"] = functional_variance(q, x, diagonal=True)
     return {name: value.detach().cpu() for name, value in values.items()}
+
+
+@torch.no_grad()
+def _logits(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
+    """Mean and variance of the function: of the networks themselves, where the posterior is made of networks."""
+    if isinstance(q, Point):
+        return {"mean": q.network(x.to(q.network.device))}
+    if isinstance(q, Gaussian | Mixture):
+        mean = q.network(x.to(q.network.device))
+        return {"mean": mean, "functional_variance": functional_variance(q, x, diagonal=True)}
+    generator = torch.Generator().manual_seed(options.seed)
+    f = sample_functions(q, x, options.samples or 100, generator=generator)
+    return {"mean": f.mean(0), "functional_variance": f.var(0, correction=0)}
 
 
 def _numbers(q: Any, x: Tensor, card: Card, options: PosteriorOptions) -> dict[str, Tensor]:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from osculate.cli.classification import Clock
+from osculate.cli.noise import held_out_noise
 from osculate.cli.options import DataOptions
-from osculate.cli.train import TrainOptions, held_out_noise, new_network
+from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset
 from osculate.data.toys import SINE_GAP
 from osculate.evidence import maximise_evidence

@@ -1,32 +1,37 @@
 """Train a network, built-in or your own, on a named data set or your own arrays.
 
 A network that is an autoencoder learns to give back its inputs. Leaves in --output (runs/train): config.yaml,
-model.safetensors, metrics.json, training.csv, last.ckpt to resume, posterior.safetensors where the method has one, and
-figures of an autoencoder.
+model.safetensors, metrics.json, training.csv, last.ckpt (of hmc last.safetensors) to resume, posterior.safetensors
+where the method has one, and figures of an autoencoder.
 """
 
-import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import nn
 
 from osculate.autoencoders import Autoencoder
+from osculate.cli.architecture import OF_AUTOENCODERS, network_name, network_options
 from osculate.cli.checkpoint import MODEL, MODELS, Card, build_network, card_of, save_model
+from osculate.cli.finish import finished, represented, warn_of_nothing_learned
 from osculate.cli.folder import POSTERIOR, versions, write_config, write_section
-from osculate.cli.methods import MethodOptions, finished, method_of, network_name, network_options, represented
+from osculate.cli.methods import MethodOptions, Parts, method_of
+from osculate.cli.noise import measured
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.represented import draw_autoencoder, reconstruction_scores
+from osculate.cli.settings import SettingOptions, summary, warn_of_few_steps
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset
 from osculate.data.shifted import PARTNERS
-from osculate.posteriors import Gaussian, Point, Posterior
+from osculate.posteriors import Chains, Ensemble, Gaussian, Point, Posterior
 from osculate.serialization import save
 from osculate.tasks import calibration
-from osculate.training import Settings, train
+from osculate.training import train
 
 #: Noise scale while a regression trains, in standard deviations of the targets, and while an autoencoder does.
 NOISE = {False: 0.3, True: 0.2}
@@ -34,44 +39,57 @@ NOISE = {False: 0.3, True: 0.2}
 PLAIN = MethodOptions()
 
 
-@naming(networks=MODELS)
+@naming(networks=MODELS, autoencoding=OF_AUTOENCODERS)
 @dataclass(frozen=True)
 class TrainOptions:
     """What to train.
 
     Args:
-        model: one of {networks}; package.module:factory for your own network; or auto: by the shape of the inputs; for
-            data without targets, and for images and methods other than map, mlp_autoencoder. autoencoder is short for
-            conv_autoencoder.
+        model: one of {networks}; package.module:factory for your own network; or auto: for vectors, and with hmc, mlp;
+            for images cnn or lenet (smooth ones with variational_laplace); for data without targets, and for images
+            with {autoencoding}, mlp_autoencoder. autoencoder is short for conv_autoencoder.
         model_options: keyword arguments of the network, as in --model-options.width 32.
-        prior: precision of the Gaussian prior on the weights.
+        prior: precision of the Gaussian prior on the weights, or fan_in: for each layer the number of its inputs, which
+            is strong for few data.
         noise: for real-valued targets, standard deviation of the noise in units of the standardised targets; by
-            default 0.3 while training (of autoencoders 0.2, in units of the inputs, which of
-            vectors are standardised), and the error on the validation
-            part after it.
-        resume: go on from last.ckpt in the output folder.
+            default 0.3 while training (of autoencoders 0.2, in units of the inputs, which of vectors are standardised),
+            and the error on the validation part after it. What hmc draws keeps the noise that it was drawn with.
+        seed: of the initial weights, the order of the data, and what is drawn while training.
+        resume: go on from the checkpoint in the output folder.
     """
 
     model: str = "auto"
     model_options: dict[str, Any] | None = None
-    prior: float = 1.0
+    prior: float | str = 1.0
     noise: float | None = None
+    seed: int = 0
     resume: bool = False
 
 
-PARTS = (DataOptions, TrainOptions, MethodOptions, Settings, RunOptions)
+PARTS = (DataOptions, TrainOptions, MethodOptions, SettingOptions, RunOptions)
 
 
-def run(data: DataOptions, options: TrainOptions, how: MethodOptions, settings: Settings, where: RunOptions) -> None:
+def run(
+    data: DataOptions, options: TrainOptions, how: MethodOptions, chosen: SettingOptions, where: RunOptions
+) -> None:
     """Train, measure, save."""
     started = time.perf_counter()
     pick_device(where.device)
+    chosen.settings(how, options.seed)  # refused before anything is read
     dataset = data.load()
     folder = where.output or Path("runs/train")
-    model, card = new_network(dataset, data, options, settings.seed, how)
+    networks, card = new_networks(dataset, data, options, options.seed, how)
     labelled, dataset = dataset, card.of(dataset)
+    settings = chosen.settings(how, options.seed, card.noise)
+    method = method_of(Parts(networks, card, options.prior, how, settings.epochs))
+    if options.resume:
+        _require_same_method(folder, how)
+    again = replace(options, model=card.model, model_options=card.options, resume=False)
+    write_config(folder / "config.yaml", "train", data, again, how, SettingOptions.of(settings, how), where)
+    print(f"{summary(settings, how)}; prior {options.prior}")
+    warn_of_few_steps(settings, how, len(dataset.train[0]))
     trained = train(
-        method_of(model, card, options.prior, how),
+        method,
         dataset.train,
         settings,
         validation=dataset.validation if len(dataset.validation[0]) else None,
@@ -80,19 +98,18 @@ def run(data: DataOptions, options: TrainOptions, how: MethodOptions, settings: 
         device=where.device,
         progress=where.progress,
     )
+    warn_of_nothing_learned(trained.history[-1], how)
     if options.noise is None:
-        card = card.with_noise(held_out_noise(model.eval(), dataset, card.noise))
+        card = measured(trained.posterior, card, dataset)
+    card = card.trained_by(how.method)
     q = finished(trained.posterior, card, how, dataset, where.progress)
     scores = scores_of(q, card, dataset, where.progress)
     save_model(folder / MODEL, q.model, card)
     saved = _save(q, folder)
-    write_config(folder / "config.yaml", "train", data, replace(options, model=card.model), how, settings, where)
-    facts: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters()), "epochs": len(trained.history)}
-    if isinstance(q, Gaussian):
-        facts |= {"temperature": float(q.temperature)}
+    facts = {**_facts(q, networks), "epochs": len(trained.history)}
     seconds = round(time.perf_counter() - started, 2)
-    summary = {**scores, **facts, "seconds": seconds, "versions": versions()}
-    write_section(folder / "metrics.json", "train", summary, fresh=True)
+    summed = {**scores, **facts, "seconds": seconds, "versions": versions()}
+    write_section(folder / "metrics.json", "train", summed, fresh=True)
     units = " (in standardised units)" if card.reconstructs and card.scaling("input") is not None else ""
     print_scores(f"{card.model} on {dataset.name}{units}", scores)
     if card.reconstructs and len(card.input_shape) == 3:
@@ -100,19 +117,61 @@ def run(data: DataOptions, options: TrainOptions, how: MethodOptions, settings: 
     print(_next(folder, card, saved))
 
 
+def _facts(q: Posterior, networks: Sequence[nn.Module]) -> dict[str, Any]:
+    """What is worth knowing beside the scores."""
+    facts: dict[str, Any] = {"parameters": sum(p.numel() for p in networks[0].parameters())}
+    if isinstance(q, Gaussian):
+        facts["temperature"] = float(q.temperature)
+    if isinstance(q, Ensemble):
+        facts["members"] = len(q.members)
+    if isinstance(q, Chains):
+        facts["chains"], facts["draws"] = q.thetas.shape[:2]
+    return facts
+
+
+def _require_same_method(folder: Path, how: MethodOptions) -> None:
+    """Refuse to resume what another method has begun; their checkpoints may have different names."""
+    path = folder / "config.yaml"
+    begun = yaml.safe_load(path.read_text(encoding="utf-8")).get("method") if path.is_file() else None
+    if begun not in (None, how.method):
+        raise ValueError(
+            f"the training in {str(folder)!r} was begun with --method {begun}, and cannot be resumed with "
+            f"{how.method}: take the same method, or another --output."
+        )
+
+
 def new_network(
     dataset: Dataset, data: DataOptions, options: TrainOptions, seed: int, how: MethodOptions = PLAIN
 ) -> tuple[nn.Module, Card]:
     """A fresh network for a data set, its initial weights drawn with this seed, and its card."""
+    networks, card = new_networks(dataset, data, options, seed, how)
+    return networks[0], card
+
+
+def new_networks(
+    dataset: Dataset, data: DataOptions, options: TrainOptions, seed: int, how: MethodOptions
+) -> tuple[list[nn.Module], Card]:
+    """As many fresh networks as the method takes, with seed, seed + 1, …, and their card.
+
+    Raises:
+        ValueError: a network or options that do not go with the method or the data.
+    """
     shape = tuple(dataset.input_shape)
     name = network_name(options.model, how, shape, dataset.has_targets)
-    arguments = network_options(name, options.model_options or {}, how)
+    arguments = network_options(name, options.model_options or {}, how, options.model != "auto")
+    networks = []
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = build_network(name, shape, dataset.outputs, arguments)
-    reconstructs = isinstance(model, Autoencoder)
+        for number in range(how.networks):
+            torch.manual_seed(seed + number)
+            networks.append(build_network(name, shape, dataset.outputs, arguments))
+    reconstructs = isinstance(networks[0], Autoencoder)
+    if reconstructs and how.method == "randomized_priors":
+        raise ValueError(
+            "--method randomized_priors adds a fixed network to the outputs, and an autoencoder has codes besides: "
+            "take --method deep_ensemble."
+        )
     noise = None if dataset.classes is not None and not reconstructs else options.noise or NOISE[reconstructs]
-    return model, card_of(dataset, data, name, arguments, noise, reconstructs)
+    return networks, card_of(dataset, data, name, arguments, noise, reconstructs)
 
 
 def _save(q: Posterior, folder: Path) -> bool:
@@ -132,25 +191,6 @@ def _next(folder: Path, card: Card, saved: bool) -> str:
     if saved:
         return f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}"
     return f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}{own}"
-
-
-def held_out_noise(model: nn.Module, dataset: Dataset, noise: float | None) -> float | None:
-    """The root mean square error on the validation part: the noise scale that fits it best; None for classes.
-
-    Args:
-        model: the network.
-        dataset: the data, with the targets that it was trained on.
-        noise: what is returned where there is nothing to measure.
-    """
-    x, y = dataset.validation
-    if noise is None or not len(x):
-        return noise
-    device = next(model.parameters()).device
-    modes = model.training
-    with torch.no_grad():
-        error = (model.eval()(x.to(device)) - y.to(device)).square().mean().sqrt().item()
-    model.train(modes)
-    return error if math.isfinite(error) and error > 0 else noise
 
 
 def scores_of(q: Posterior, card: Card, dataset: Dataset, progress: bool = False) -> dict[str, dict[str, float]]:

@@ -198,7 +198,7 @@ class Sampling:
         if self.batch_size == self.num_data and self.how == "shuffled":
             raise ValueError(
                 f"each batch was all of the {self.num_data} data: at the mode its gradient is zero, and the second "
-                "moment holds nothing of the curvature. Use osc.laplace(..., structure='diag', "
+                "moment holds nothing of the curvature. Take smaller batches, or osc.laplace(..., structure='diag', "
                 "curvature='empirical_fisher'), a pass with the squared gradients of single data."
             )
 

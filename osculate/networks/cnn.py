@@ -14,7 +14,8 @@ class SmallCNN(nn.Sequential):
     With another activation it pools by the average, so that the network has second derivatives everywhere.
 
     With 8 × 8 grey images and ten classes it has 6,090 parameters: enough for the digits, and small enough
-    that every structure can be computed and compared.
+    that every structure can be computed and compared. With another activation it pools by the average, so that it has
+    second derivatives everywhere.
 
     Args:
         outputs: number of outputs C.

@@ -1,0 +1,89 @@
+"""The network that ``osculate train`` trains: the one that is named, else what fits the method and the data."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from osculate.autoencoders import AUTOENCODERS
+from osculate.cli.checkpoint import ALIASES
+from osculate.cli.methods import MethodOptions
+
+#: Share of the hidden units that dropout drops, as published. [miani2022]
+DROPOUT = 0.2
+#: Methods that train an autoencoder of images where no network is named.
+OF_AUTOENCODERS = ("online_laplace", "vae", "mc_dropout")
+#: Networks that have ReLU where nothing is said, and what replaces it for methods that need second derivatives.
+KINKED, SMOOTH = ("lenet", "cnn"), "shifted_softplus"
+#: Hidden units for HMC, which takes thousands of passes over the data.
+FEW = [10]
+
+
+def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_targets: bool) -> str:
+    """The network to train: the one that is named, else what fits the method and the data.
+
+    Raises:
+        ValueError: options that the method or the network does not take.
+    """
+    how.check()
+    name = _fitting(how.method, shape, has_targets) if model == "auto" else model
+    built_in = is_autoencoder(name)
+    if how.method == "vae" and not built_in and ":" not in name:
+        raise ValueError(
+            f"--method vae trains an autoencoder, and --model {name} is none: take {' or '.join(AUTOENCODERS)}, or "
+            "leave --model out."
+        )
+    require_targets(name, has_targets)
+    if how.latent is not None and not built_in:
+        raise ValueError(
+            f"--latent is for the built-in autoencoders, and --model {name} is none: take {' or '.join(AUTOENCODERS)}, "
+            "or leave --latent out."
+        )
+    return name
+
+
+def require_targets(name: str, has_targets: bool) -> None:
+    """Refuse a built-in network that learns from targets where there are none.
+
+    Raises:
+        ValueError: such a network.
+    """
+    if not has_targets and not is_autoencoder(name) and ":" not in name:
+        raise ValueError(
+            f"--model {name} learns from targets, and the data hold no y: add it to the file, or take "
+            f"{' or '.join(AUTOENCODERS)}, which learn from X alone."
+        )
+
+
+def is_autoencoder(name: str) -> bool:
+    """Whether a built-in network is one."""
+    return ALIASES.get(name, name) in AUTOENCODERS
+
+
+def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, chosen: bool = True) -> dict[str, Any]:
+    """Keyword arguments of the network, with those that follow from the method.
+
+    Args:
+        name: the network.
+        given: those that the user has named, which come first.
+        how: the method.
+        chosen: whether the user has named the network; what no one has named is made to fit the method.
+    """
+    follows: dict[str, Any] = {}
+    if is_autoencoder(name):
+        follows = {} if how.latent is None else {"latent": how.latent}
+        if how.method == "vae":
+            follows["variational"] = True
+        if how.method == "mc_dropout":
+            follows["dropout"] = DROPOUT
+    elif not chosen and how.method == "variational_laplace" and name in KINKED:
+        follows["activation"] = SMOOTH
+    elif not chosen and how.method == "hmc":
+        follows["hidden"] = FEW
+    return {**follows, **given}
+
+
+def _fitting(method: str, shape: tuple[int, ...], has_targets: bool) -> str:
+    if method == "vae" or not has_targets or (len(shape) == 3 and method in OF_AUTOENCODERS):
+        return "mlp_autoencoder"
+    if method != "hmc" and len(shape) == 3 and shape[1] == shape[2]:
+        return "lenet" if shape[1] == 28 else "cnn"
+    return "mlp"

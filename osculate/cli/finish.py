@@ -1,0 +1,61 @@
+"""What becomes of a posterior after training: the likelihood with the measured noise, and the temperature."""
+
+import warnings
+from typing import Any
+
+from osculate.autoencoders import LaplacianAutoencoder, Representation
+from osculate.cli.checkpoint import Card
+from osculate.cli.methods import MethodOptions
+from osculate.data import Dataset
+from osculate.likelihoods import Likelihood
+from osculate.posteriors import Dropout, Ensemble, Gaussian, Point, Posterior, Snapshots
+
+#: Mean of log σ over the prior's, above which the data have told a variational posterior hardly anything.
+UNTOLD = -0.25
+
+
+def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:
+    """The posterior with the noise of the card, at the temperature that the options say."""
+    q = _with_likelihood(q, card.likelihood)
+    if how.method != "online_laplace" or not card.reconstructs or how.temperature is not None:
+        return q
+    assert isinstance(q, Gaussian)
+    if not len(dataset.validation[0]):
+        warnings.warn(
+            f"no data are held out to choose the temperature, which stays {float(q.temperature):.3g}: give more data, "
+            "--validation-size or --temperature.",
+            stacklevel=2,
+        )
+        return q
+    return LaplacianAutoencoder.tuned(q, dataset.validation[0].to(q.network.device), progress=progress).posterior
+
+
+def _with_likelihood(q: Posterior, likelihood: Likelihood) -> Posterior:
+    """The same posterior with another noise: the curvature of a Gaussian follows, draws of a chain keep theirs."""
+    if isinstance(q, Gaussian):
+        return q.replace(likelihood=likelihood)
+    if isinstance(q, Ensemble):
+        return Ensemble([member.module for member in q.members], likelihood)
+    if isinstance(q, Snapshots):
+        return Snapshots(q.network, likelihood, q.diagonal, q.deviations)
+    return type(q)(q.model, likelihood) if isinstance(q, Point | Dropout) else q
+
+
+def warn_of_nothing_learned(last: dict[str, int | float], how: MethodOptions) -> None:
+    """Warn of a variational posterior that is still the prior."""
+    if last.get("log_sigma_over_prior", UNTOLD) > UNTOLD:
+        warnings.warn(
+            f"the posterior is hardly narrower than the prior: so few data do not outweigh the divergence of so many "
+            f"weights. Take a lower --temperature (it was {how.temperature or 1:g}) or --prior, or a smaller network.",
+            stacklevel=2,
+        )
+
+
+def represented(q: Posterior, codes: Any = None) -> Representation:
+    """The view of a posterior over an autoencoder that the tasks take.
+
+    Args:
+        q: the posterior.
+        codes: training inputs, by whose codes new images are drawn.
+    """
+    return LaplacianAutoencoder(q, codes) if isinstance(q, Gaussian) else Representation(q, codes)

@@ -1,0 +1,85 @@
+"""The noise of a regression after training, by held-out data."""
+
+import math
+import warnings
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.cli.checkpoint import Card
+from osculate.data import Dataset
+from osculate.posteriors import Chains, Ensemble, Posterior, Snapshots
+from osculate.posteriors._base import Sampled
+
+#: Networks that are drawn, and steps of the fixed point.
+DRAWS, STEPS = 50, 100
+#: How far the noise that was held fixed may be from that of held-out data without a word, as a factor.
+APART = 1.5
+
+
+def held_out_noise(model: nn.Module, dataset: Dataset, noise: float | None) -> float | None:
+    """The root mean square error on the validation part: the noise scale that fits it best; None for classes.
+
+    Args:
+        model: the network.
+        dataset: the data, with the targets that it was trained on.
+        noise: what is returned where there is nothing to measure.
+    """
+    x, y = dataset.validation
+    if noise is None or not len(x):
+        return noise
+    device = next(model.parameters()).device
+    modes = model.training
+    with torch.no_grad():
+        error = (model.eval()(x.to(device)) - y.to(device)).square().mean().sqrt().item()
+    model.train(modes)
+    return error if math.isfinite(error) and error > 0 else noise
+
+
+def measured(q: Posterior, card: Card, dataset: Dataset) -> Card:
+    """The card with the noise that held-out data say.
+
+    Of one network it is its error. A mixture of networks errs less than each of them, and its spread explains a part of
+    the error: its noise is the likeliest one. Markov chains were drawn with one noise, which stays.
+    """
+    if card.noise is None or not len(dataset.validation[0]):
+        return card
+    if isinstance(q, Chains):
+        _warn_of_noise(card.noise, _of_mixture(q, dataset, card.noise))
+        return card
+    if isinstance(q, Ensemble | Snapshots):
+        return card.with_noise(_of_mixture(q, dataset, card.noise))
+    return card.with_noise(held_out_noise(q.model, dataset, card.noise))
+
+
+@torch.no_grad()
+def _of_mixture(q: Sampled, dataset: Dataset, noise: float) -> float:
+    x, y = (part.to(q.network.device) for part in dataset.validation)
+    draws = q.draws(DRAWS, torch.Generator().manual_seed(0))
+    found = likeliest_noise(torch.stack([network(x) for network in draws]), y)
+    return found if math.isfinite(found) and found > 0 else noise
+
+
+def likeliest_noise(f: Float[Tensor, "S N *C"], y: Float[Tensor, "N *C"]) -> float:
+    r"""The σ at which Σ log (1/S) Σ_s N(y; f_s, σ²) is largest, by expectation maximisation.
+
+    >>> round(likeliest_noise(torch.tensor([[0.0], [9.0]]), torch.tensor([0.5])), 3)
+    0.5
+    """
+    squares = (f - y).double().square()
+    variance = squares.mean()
+    for _ in range(STEPS):
+        if not variance > 0:
+            break
+        variance = (torch.softmax(-squares / (2 * variance), 0) * squares).sum(0).mean()
+    return float(variance.sqrt())
+
+
+def _warn_of_noise(fixed: float, found: float) -> None:
+    if max(fixed / found, found / fixed) > APART:
+        warnings.warn(
+            f"the noise is part of what hmc draws from, and was {fixed:.3g} throughout; by held-out data it is about "
+            f"{found:.3g} (both in standardised units): train again with --noise {found:.2g}.",
+            stacklevel=3,
+        )

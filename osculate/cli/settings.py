@@ -1,0 +1,104 @@
+"""The settings of training as options: what the user has not named is what the method needs."""
+
+import warnings
+from dataclasses import dataclass, fields
+from typing import Any
+
+from osculate.cli.methods import METHODS, MethodOptions
+from osculate.cli.options import naming
+from osculate.training import Settings
+from osculate.training.settings import OPTIMIZERS, SCHEDULES
+
+_USUAL = Settings()
+
+
+def _by_default(setting: str) -> str:
+    """The usual value, and those of methods that need another."""
+    others = [f"{recipe.settings[setting]} ({name})" for name, recipe in METHODS.items() if setting in recipe.settings]
+    return ", ".join([str(getattr(_USUAL, setting)), *others])
+
+
+@naming(
+    optimizers=OPTIMIZERS,
+    schedules=SCHEDULES,
+    **{f"{name}_default": [_by_default(name)] for name in ("epochs", "lr", "optimizer", "schedule")},
+)
+@dataclass(frozen=True)
+class SettingOptions:
+    """How long, and in which steps.
+
+    Args:
+        epochs: passes over the data, at most; of hmc, transitions of each of its chains, of which the first third, at
+            most 500, is warm-up. By default {epochs_default}.
+        batch_size: data per step, by default 128.
+        lr: learning rate at its highest. By default {lr_default}, of these methods times
+            the squared noise for real-valued targets.
+        optimizer: one of {optimizers} (with momentum 0.9); none decays weights. By default {optimizer_default}; ivon,
+            vogn and hmc take steps of their own.
+        schedule: of the learning rate: one of {schedules}. By default {schedule_default}.
+        patience: stop after so many epochs without a better validation NLL, and keep the best weights.
+    """
+
+    epochs: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    optimizer: str | None = None
+    schedule: str | None = None
+    patience: int | None = None
+
+    def settings(self, how: MethodOptions, seed: int, noise: float | None = None) -> Settings:
+        """The settings, with what the method needs where the user has named nothing.
+
+        Args:
+            how: the method.
+            seed: of the training.
+            noise: scale of a Gaussian likelihood, whose gradients are as many times larger as its square is below 1.
+
+        Raises:
+            ValueError: a setting that does not go with the method, or a value out of its range.
+        """
+        recipe = how.recipe
+        named = {name: value for name, value in vars(self).items() if value is not None}
+        for name, why in recipe.refuses.items():
+            if name in named and named[name] != recipe.settings.get(name):
+                option = f"--{name.replace('_', '-')} {named[name]}"
+                raise ValueError(f"{option} does not go with --method {how.method}, which {why}: leave it out.")
+        needed = dict(recipe.settings)
+        if noise is not None and "lr" in needed:
+            needed["lr"] *= noise**2
+        return _USUAL.changed(**{**needed, **named}, seed=seed)
+
+    @classmethod
+    def of(cls, settings: Settings, how: MethodOptions) -> "SettingOptions":
+        """The options that give these settings again, whatever the defaults are by then."""
+        return cls(**{f.name: getattr(settings, f.name) for f in fields(cls) if _means_something(f.name, how)})
+
+
+def _means_something(name: str, how: MethodOptions) -> bool:
+    return name not in how.recipe.refuses or name in how.recipe.settings
+
+
+def warn_of_few_steps(settings: Settings, how: MethodOptions, num_data: int) -> None:
+    """Warn of a training that is too short for its method, with a number of epochs that is not."""
+    each = -(-num_data // settings.batch_size)
+    if settings.epochs * each < how.recipe.steps:
+        warnings.warn(
+            f"{settings.epochs * each} steps are few for {how.method}, whose variances take about "
+            f"{how.recipe.steps:,} to settle: with these data --epochs {-(-how.recipe.steps // each)} or more, or a "
+            "smaller --batch-size.",
+            stacklevel=2,
+        )
+
+
+def summary(settings: Settings, how: MethodOptions) -> str:
+    """How it will be trained, in a line.
+
+    >>> summary(Settings(epochs=3), MethodOptions("map"))
+    'map: epochs 3, batch size 128, lr 0.001, optimizer adam, schedule cosine'
+    """
+    shown: dict[str, Any] = {
+        name.replace("_", " "): f"{value:.3g}" if isinstance(value := getattr(settings, name), float) else value
+        for name in ("epochs", "batch_size", "lr", "optimizer", "schedule")
+        if _means_something(name, how)
+    }
+    return f"{how.method}: " + ", ".join(f"{name} {value}" for name, value in shown.items())

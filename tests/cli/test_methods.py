@@ -1,0 +1,295 @@
+"""train --method, of every method: what it leaves predicts and is evaluated; what makes no sense is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from osculate.cli.architecture import network_options
+from osculate.cli.checkpoint import read_model
+from osculate.cli.methods import METHODS, MethodOptions, rows
+from osculate.cli.noise import likeliest_noise
+from osculate.cli.predict import PosteriorOptions
+from osculate.cli.settings import SettingOptions
+from osculate.posteriors import Chains, Dropout, Ensemble, Gaussian, Point, Snapshots
+from osculate.training import Settings
+
+KINDS = {
+    "map": Point,
+    "online_laplace": Gaussian,
+    "mc_dropout": Dropout,
+    "variational_laplace": Gaussian,
+    "mean_field_vi": Gaussian,
+    "ivon": Gaussian,
+    "vogn": Gaussian,
+    "l2m": Gaussian,
+    "swag": Snapshots,
+    "deep_ensemble": Ensemble,
+    "randomized_priors": Ensemble,
+    "hmc": Chains,
+}
+OWN = """
+from torch import nn
+
+def make(input_shape, outputs):
+    inputs = 1
+    for size in input_shape:
+        inputs *= size
+    first = nn.Linear(inputs, 6)
+    return nn.Sequential(nn.Flatten(), first, nn.Tanh(), nn.Dropout(0.1), nn.Linear(6, outputs))
+"""
+DIGITS = ("--data", "digits", "--train-size", 120, "--validation-size", 30)
+MANY = ("deep_ensemble", "randomized_priors")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A network of the user's own, in the current folder."""
+    (tmp_path / "my_factory.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(__import__("sys").modules, "my_factory", raising=False)
+    return "my_factory:make"
+
+
+def few(method: str) -> tuple[Any, ...]:
+    """A short training."""
+    if method == "hmc":
+        return ("--method", method, "--epochs", 9)
+    return ("--method", method, "--epochs", 4, "--batch-size", 16, *(("--members", 2) if method in MANY else ()))
+
+
+def evaluation(folder: Path) -> Any:
+    return json.loads((folder / "evaluation.json").read_text())
+
+
+def test_every_method_but_that_of_autoencoders_is_tested_here() -> None:
+    assert set(KINDS) == set(METHODS) - {"vae"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", KINDS)
+def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: str, capsys: Any) -> None:
+    out, model = tmp_path / "run", ("--model", own)
+    options = (*DIGITS, *few(method), *model, "--output", out)
+    assert run("train", *options) == 0, capsys.readouterr().err
+    q, card = PosteriorOptions(out, own).open("cpu")
+    assert type(q) is KINDS[method]
+    assert card.method == method
+    assert run("predict", "--posterior", out, *model, "--samples", 5) == 0
+    with np.load(out / "predictions.npz") as found:
+        np.testing.assert_allclose(found["probabilities"].sum(1), 1, rtol=1e-4)
+        assert found["mean"].shape == (600, 10)
+        assert ("functional_variance" in found) == (method != "map")
+    assert run("evaluate", "--posterior", out, *model, "--samples", 5) == 0
+    found = set(evaluation(out)) - {"data", "test_data", "versions"}
+    assert found == set(rows(method)[: 1 + (method != "map")])
+    other = "l2m" if method == "map" else "map"
+    assert run("train", *DIGITS, *few(other), *model, "--output", out, "--resume") == 2
+    assert f"--method {method}" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", [name for name in KINDS if name != "mc_dropout"])
+def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: Path, method: str, capsys: Any) -> None:
+    out, again = tmp_path / "run", tmp_path / "again"
+    assert run("train", "--data", arrays, *few(method), "--model-options.hidden", "[4]", "--output", out) == 0
+    q, card = PosteriorOptions(out).open("cpu")
+    assert type(q) is KINDS[method]
+    if q.likelihood is not None:
+        assert float(q.likelihood.scale) == pytest.approx(card.noise)
+    assert (card.noise == 0.3) == (method == "hmc"), "of all others the noise is that of held-out data"
+    assert run("predict", "--posterior", out, "--samples", 5) == 0
+    with np.load(out / "predictions.npz") as found:
+        assert (found["sd"] > found["sd_function"]).all()
+    assert run("evaluate", "--posterior", out, "--samples", 5) == 0
+    assert {"rmse", "log_likelihood"} <= set(evaluation(out)[rows(method)[method != "map"]])
+    assert run("train", "--config", out / "config.yaml", "--output", again) == 0, capsys.readouterr().err
+    for name in ("model.safetensors", *(() if method == "map" else ("posterior.safetensors",))):
+        first, second = load_file(out / name), load_file(again / name)
+        assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+# ---- settings -----------------------------------------------------------------------------------------------------
+
+
+def test_settings_that_the_user_has_not_named_are_what_the_method_needs() -> None:
+    nothing = SettingOptions()
+    assert nothing.settings(MethodOptions("map"), 3) == Settings(seed=3)
+    assert nothing.settings(MethodOptions("ivon"), 0).lr == 0.3
+    assert nothing.settings(MethodOptions("ivon"), 0, noise=0.5).lr == pytest.approx(0.075)
+    path = nothing.settings(MethodOptions("swag"), 0)
+    assert (path.optimizer, path.schedule) == ("sgd", "constant")
+    assert nothing.settings(MethodOptions("hmc"), 0).epochs == 1500
+    named = SettingOptions(lr=1e-3, epochs=20)  # what happens to be the usual value, too
+    assert named.settings(MethodOptions("ivon"), 0, noise=0.5).lr == 1e-3
+    assert named.settings(MethodOptions("swag"), 0).lr == 1e-3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_written_settings_give_themselves_again(method: str) -> None:
+    how = MethodOptions(method)
+    first = SettingOptions(epochs=7).settings(how, 0, noise=0.3)
+    assert SettingOptions.of(first, how).settings(how, 0, noise=0.3) == first
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--method", "ivon", "--optimizer", "adam"), ("--optimizer adam", "ivon", "steps of its own", "leave it out")),
+        (("--method", "hmc", "--batch-size", 128), ("--batch-size 128", "hmc", "all data at once")),
+        (("--method", "swag", "--schedule", "cosine"), ("--schedule cosine", "swag", "shrink")),
+        (("--method", "swag", "--patience", 3), ("--patience 3", "swag")),
+        (("--method", "l2m", "--optimizer", "sgd"), ("SGD", "Adam")),
+        (("--method", "l2m", "--batch-size", 500), ("batch", "all of the")),
+        (("--method", "swag", "--epochs", 2), ("SWAG has 1 snapshot", "more epochs")),
+        (("--method", "hmc", "--model", "mlp", "--model-options.hidden", "[400]"), ("HMC", "20,000")),
+        (("--members", 3), ("--members 3", "deep_ensemble or randomized_priors", "map")),
+        (("--method", "deep_ensemble", "--members", 1), ("--members is 1", "two")),
+        (("--method", "l2m", "--temperature", 0.5), ("--temperature 0.5", "ivon", "l2m")),
+        (("--method", "ivon", "--temperature", 0), ("positive", "0")),
+        (("--prior", "fan-in"), ("'fan-in'", "fan_in", "precision")),
+        (("--prior", -1, "--method", "ivon"), ("positive", "-1")),
+        (("--method", "randomized_priors", "--model", "mlp_autoencoder"), ("randomized_priors", "deep_ensemble")),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    run: Any, tmp_path: Path, words: tuple[Any, ...], parts: tuple[str, ...], capsys: Any
+) -> None:
+    assert run("train", *DIGITS, *words, "--output", tmp_path) == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in parts), err
+    assert err.count("\n") == 1
+
+
+def test_a_prior_by_its_name_for_methods_of_every_kind(run: Any, arrays: Path, tmp_path: Path, capsys: Any) -> None:
+    for method in ("map", "randomized_priors", "ivon", "hmc"):
+        assert run("train", "--data", arrays, *few(method), "--prior", "fan_in", "--output", tmp_path / method) == 0
+        assert "prior fan_in" in capsys.readouterr().out
+
+
+# ---- what is special about some -----------------------------------------------------------------------------------
+
+
+def test_a_network_that_no_one_has_named_is_smooth_for_variational_laplace() -> None:
+    how = MethodOptions("variational_laplace")
+    for name in ("lenet", "cnn"):
+        assert network_options(name, {}, how, chosen=False) == {"activation": "shifted_softplus"}
+        assert network_options(name, {}, how, chosen=True) == {}
+    assert network_options("mlp", {}, how, chosen=False) == {}
+
+
+def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_path: Path, capsys: Any) -> None:
+    words = ("train", *DIGITS, *few("variational_laplace"), "--epochs", 1, "--output", tmp_path)
+    assert run(*words) == 0
+    assert "piecewise linear" not in capsys.readouterr().err
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["model_options"] == {"activation": "shifted_softplus"}
+    assert run(*words, "--model", "cnn") == 0
+    assert "piecewise linear" in capsys.readouterr().err
+
+
+def test_a_training_too_short_for_its_method_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
+    words = ("train", *DIGITS, "--output", tmp_path, "--batch-size", 30)
+    assert run(*words, *few("ivon"), "--batch-size", 30, "--epochs", 2) == 0
+    assert "8 steps are few for ivon" in (err := capsys.readouterr().err)
+    assert "--epochs 250" in err
+    assert run(*words, *few("deep_ensemble"), "--epochs", 2) == 0
+    assert "steps" not in capsys.readouterr().err
+
+
+def test_a_posterior_that_stayed_at_the_prior_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
+    words = ("train", *DIGITS, "--method", "mean_field_vi", "--epochs", 20, "--lr", 0.05, "--batch-size", 16)
+    assert run(*words, "--prior", "fan_in", "--output", tmp_path) == 0
+    err = capsys.readouterr().err
+    assert "hardly narrower than the prior" in err
+    assert "--temperature" in err
+
+
+def test_members_are_the_networks_of_their_seeds(run: Any, arrays: Path, tmp_path: Path) -> None:
+    words = ("train", "--data", arrays, "--epochs", 3, "--batch-size", 16)
+    assert run(*words, "--method", "deep_ensemble", "--members", 3, "--seed", 4, "--output", tmp_path / "all") == 0
+    assert run(*words, "--seed", 4, "--output", tmp_path / "first") == 0
+    alone, first = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "all"))
+    assert all(torch.allclose(alone[name], first[name], atol=1e-6) for name in alone)
+    q, _ = PosteriorOptions(tmp_path / "all").open("cpu")
+    assert len(q.members) == 3
+
+
+def test_fit_takes_the_first_member_and_no_draw_and_writes_over_no_training(
+    run: Any, arrays: Path, tmp_path: Path, capsys: Any
+) -> None:
+    for method in ("randomized_priors", "hmc"):
+        assert run("train", "--data", arrays, *few(method), "--output", tmp_path / method) == 0
+    checkpoint = tmp_path / "randomized_priors" / "model.safetensors"
+    before = (tmp_path / "randomized_priors" / "posterior.safetensors").read_bytes()
+    capsys.readouterr()
+    assert run("fit", "--checkpoint", checkpoint) == 2
+    err = capsys.readouterr().err
+    assert "randomized_priors" in err
+    assert "--output" in err
+    assert (tmp_path / "randomized_priors" / "posterior.safetensors").read_bytes() == before
+    assert run("fit", "--checkpoint", checkpoint, "--output", tmp_path / "fit") == 0
+    assert "first of its members" in capsys.readouterr().err
+    assert run("evaluate", "--posterior", tmp_path / "fit") == 0
+    assert {"MAP", "Laplace"} <= set(evaluation(tmp_path / "fit"))
+    assert run("fit", "--checkpoint", tmp_path / "hmc" / "model.safetensors", "--output", tmp_path / "fit") == 2
+    assert "--method map" in capsys.readouterr().err
+
+
+def test_an_interrupted_ensemble_and_interrupted_chains_resume(
+    run: Any, arrays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from osculate.methods import HMC, DeepEnsemble
+
+    for method, kind, name in (("deep_ensemble", DeepEnsemble, "loss"), ("hmc", HMC, "step")):
+        words = ("train", "--data", arrays, *few(method), "--output", tmp_path / method)
+        assert run(*words, "--output", tmp_path / f"{method}-whole") == 0
+        original, calls = getattr(kind, name), []
+
+        def interrupted(self: Any, *args: Any, original: Any = original, calls: list = calls) -> Any:
+            calls.append(1)
+            if len(calls) == 8:
+                raise KeyboardInterrupt
+            return original(self, *args)
+
+        monkeypatch.setattr(kind, name, interrupted)
+        assert run(*words) == 130
+        monkeypatch.setattr(kind, name, original)
+        assert run(*words, "--resume") == 0
+        whole, resumed = (load_file(tmp_path / f / "posterior.safetensors") for f in (f"{method}-whole", method))
+        assert all(torch.equal(whole[key], resumed[key]) for key in whole)
+
+
+def test_the_likeliest_noise_of_a_mixture() -> None:
+    generator = torch.Generator().manual_seed(0)
+    f = torch.randn(20, 300, 1, generator=generator)
+    y = f[0] + 0.3 * torch.randn(300, 1, generator=generator)
+    scales = torch.linspace(0.1, 2, 400)
+    density = [torch.distributions.Normal(f, s).log_prob(y).logsumexp(0).sum() for s in scales]
+    assert likeliest_noise(f, y) == pytest.approx(float(scales[torch.stack(density).argmax()]), abs=0.01)
+    assert likeliest_noise(f[:1], y) == pytest.approx(float((y - f[0]).square().mean().sqrt()))
+
+
+def test_the_noise_of_chains_is_told_where_held_out_data_say_another(
+    run: Any, arrays: Path, tmp_path: Path, capsys: Any
+) -> None:
+    words = ("train", "--data", arrays, *few("hmc"), "--model-options.hidden", "[]")
+    assert run(*words, "--noise", 5, "--output", tmp_path) == 0
+    assert "by held-out data" not in capsys.readouterr().err, "what the user has named stays without a word"
+    assert run(*words, "--epochs", 90, "--output", tmp_path) == 0
+    assert "train again with --noise 0.0" in capsys.readouterr().err
+    _, card = read_model(tmp_path / "model.safetensors")
+    assert card is not None
+    assert card.noise == 0.3
+
+
+@pytest.mark.parametrize("method", ["mean_field_vi", "deep_ensemble"])
+def test_autoencoders_with_methods_that_are_not_made_for_them(run: Any, tmp_path: Path, method: str) -> None:
+    small = ("--model", "mlp_autoencoder", "--model-options.hidden", "[8]")
+    assert run("train", *DIGITS, *few(method), *small, "--output", tmp_path) == 0
+    assert run("evaluate", "--posterior", tmp_path, "--task", "ood", "--test-size", 20, "--samples", 3) == 0
