@@ -10,9 +10,6 @@ from osculate.data import Dataset
 from osculate.likelihoods import Likelihood
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Point, Posterior, Snapshots
 
-#: Mean of log σ over the prior's, above which the data have told a variational posterior hardly anything.
-UNTOLD = -0.25
-
 
 def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:
     """The posterior with the noise of the card, at the temperature that the options say."""
@@ -39,16 +36,6 @@ def _with_likelihood(q: Posterior, likelihood: Likelihood) -> Posterior:
     if isinstance(q, Snapshots):
         return Snapshots(q.network, likelihood, q.diagonal, q.deviations)
     return type(q)(q.model, likelihood) if isinstance(q, Point | Dropout) else q
-
-
-def warn_of_nothing_learned(last: dict[str, int | float], how: MethodOptions) -> None:
-    """Warn of a variational posterior that is still the prior."""
-    if last.get("log_sigma_over_prior", UNTOLD) > UNTOLD:
-        warnings.warn(
-            f"the posterior is hardly narrower than the prior: so few data do not outweigh the divergence of so many "
-            f"weights. Take a lower --temperature (it was {how.temperature or 1:g}) or --prior, or a smaller network.",
-            stacklevel=2,
-        )
 
 
 def represented(q: Posterior, codes: Any = None) -> Representation:

@@ -18,7 +18,7 @@ from torch import nn
 from osculate.autoencoders import Autoencoder
 from osculate.cli.architecture import OF_AUTOENCODERS, network_name, network_options
 from osculate.cli.checkpoint import MODEL, MODELS, Card, build_network, card_of, save_model
-from osculate.cli.finish import finished, represented, warn_of_nothing_learned
+from osculate.cli.finish import finished, represented
 from osculate.cli.folder import POSTERIOR, versions, write_config, write_section
 from osculate.cli.methods import MethodOptions, Parts, method_of
 from osculate.cli.noise import measured
@@ -98,7 +98,6 @@ def run(
         device=where.device,
         progress=where.progress,
     )
-    warn_of_nothing_learned(trained.history[-1], how)
     if options.noise is None:
         card = measured(trained.posterior, card, dataset)
     card = card.trained_by(how.method)

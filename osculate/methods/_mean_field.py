@@ -1,6 +1,7 @@
 """A Gaussian with independent weights that is trained by a bound: what variational methods share."""
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -24,6 +25,8 @@ from osculate.registry import choose
 FAN_IN = "fan_in"
 #: σ at the start, in units of the prior's standard deviation. [unlu2021]
 START = math.exp(-3)
+#: Nats for each datum of KL(q‖p) below which the data have told the posterior nothing.
+LEAST = 0.02
 #: Layers whose parameters are not weights of sums: a prior around zero would shrink what they pass on.
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
@@ -116,12 +119,31 @@ class MeanField(Method):
 
     @torch.no_grad()
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """Say how far the weights are known: the mean of log σ/s, s the prior's standard deviation."""
+        """Say how far the weights are known: mean log σ/s, s the prior's standard deviation, and KL/N in nats."""
         ratio = self.deviations().log() + 0.5 * self.delta.log()
-        return {"log_sigma_over_prior": float(ratio.mean())}
+        return {"log_sigma_over_prior": float(ratio.mean()), "divergence": self._divergence()}
 
+    def _divergence(self) -> float:
+        """KL(q‖p) in nats for each datum."""
+        deviation, number = self.deviations(), int(self.num_data)
+        rest = self.divergence_of_variances(deviation.log(), deviation.square(), number)
+        return float(self.divergence_at_mean(number) + rest) / self.temperature
+
+    @torch.no_grad()
+    def warn_of_nothing_learned(self) -> None:
+        """Warn of a posterior that is still the prior."""
+        if self._divergence() < LEAST:
+            warnings.warn(
+                "the posterior is hardly another than the prior: so few data do not outweigh the divergence of so many "
+                f"weights. Take a lower temperature (it was {self.temperature:g}), a prior with lower precisions, or a "
+                "smaller network.",
+                stacklevel=2,
+            )
+
+    @torch.no_grad()
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """The posterior with the variances that were trained, and one pass over the data for its statistics."""
+        self.warn_of_nothing_learned()
         with undisturbed(self.model), torch.no_grad():
             self.model.eval()
             curvature = self.temperature * (self.deviations().square().reciprocal() - self.delta)

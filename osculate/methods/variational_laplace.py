@@ -193,6 +193,7 @@ class VariationalLaplace(MeanField):
         if self.sigma == "learned" or not self.settings.recompute:
             super().after_training(data)
             return
+        self.warn_of_nothing_learned()
         with undisturbed(self.model):
             self.model.eval()
             q = laplace(self.model, self.likelihood, data, structure="diag", prior=self.prior, subset=list(self.names))

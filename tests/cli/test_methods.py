@@ -202,14 +202,6 @@ def test_a_training_too_short_for_its_method_is_told(run: Any, tmp_path: Path, c
     assert "steps" not in capsys.readouterr().err
 
 
-def test_a_posterior_that_stayed_at_the_prior_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
-    words = ("train", *DIGITS, "--method", "mean_field_vi", "--epochs", 20, "--lr", 0.05, "--batch-size", 16)
-    assert run(*words, "--prior", "fan_in", "--output", tmp_path) == 0
-    err = capsys.readouterr().err
-    assert "hardly narrower than the prior" in err
-    assert "--temperature" in err
-
-
 def test_members_are_the_networks_of_their_seeds(run: Any, arrays: Path, tmp_path: Path) -> None:
     words = ("train", "--data", arrays, "--epochs", 3, "--batch-size", 16)
     assert run(*words, "--method", "deep_ensemble", "--members", 3, "--seed", 4, "--output", tmp_path / "all") == 0

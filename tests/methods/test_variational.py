@@ -113,3 +113,16 @@ def test_tied_weights(make: Callable) -> None:
     done = run(make(Tied().double(), CLASSES))
     assert_close(torch.tensor(done.posterior.mean.numel()), torch.tensor(16 + 4 + 4 + 15))
     assert bool((done.posterior.variance() > 0).all())
+
+
+@pytest.mark.parametrize("make", [VariationalLaplace, MeanFieldVI])
+def test_a_posterior_that_is_the_prior_is_told(make: Callable) -> None:
+    torch.manual_seed(0)
+    noise = torch.randn(20, 4).double(), torch.randint(3, (20,))
+    wide = nn.Sequential(nn.Linear(4, 60), nn.Softplus(), nn.Linear(60, 3)).double()
+    with torch.no_grad():
+        for p in wide.parameters():
+            p.mul_(0.01)
+    method = make(wide, CLASSES, temperature=30.0)
+    with pytest.warns(UserWarning, match="hardly another than the prior"):
+        run(method, noise, epochs=1500, batch_size=20, lr=0.03)
