@@ -156,16 +156,37 @@ def test_without_variance_it_is_map_bit_for_bit(fisher: str, p: float, rows: flo
     assert torch.equal(flat(run(method).model), flat(alone.model))
 
 
-@pytest.mark.parametrize("sigma", ["closed_form", "learned"])
-def test_it_is_exact_for_linear_regression(sigma: str) -> None:
+def test_it_is_exact_for_linear_regression() -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0
-    settings = EXACT if sigma == "closed_form" else LEARNED
-    likelihood = osc.likelihoods.Gaussian(scale)
-    method = VariationalLaplace(linear_model(), likelihood, delta, sigma=sigma, settings=settings)
-    q = descend(method, (x, y), 1000 if sigma == "closed_form" else 4000, 0.03)
+    method = VariationalLaplace(linear_model(), osc.likelihoods.Gaussian(scale), delta, settings=EXACT)
+    q = descend(method, (x, y), 1000, 0.03)
     mean, variance = mean_field_optimum(x, y, scale, delta)
     assert_close(q.mean, mean, 1e-3)
-    assert_close(q.variance(), variance, 1e-3 if sigma == "closed_form" else 0.06)  # the noise of Adam on log σ
+    assert_close(q.variance(), variance, 1e-3)
+
+
+def test_learned_variances_are_stationary_where_they_are_exact() -> None:
+    (x, y), scale, delta = linear_regression(), 0.5, 2.0
+    model = linear_model()
+    mean, variance = mean_field_optimum(x, y, scale, delta)
+    method = VariationalLaplace(model, osc.likelihoods.Gaussian(scale), delta, sigma="learned", settings=EXACT)
+    with torch.no_grad():
+        model.weight.copy_(mean)
+    found = {}
+    for factor in (1.0, 1.2):
+        with torch.no_grad():
+            method.log_deviation.copy_(0.5 * (factor * variance).log())
+        draws = []
+        for _ in range(1500):
+            method.zero_grad()
+            method.loss(x, y, len(x)).backward()
+            draws.append(torch.cat([model.weight.grad.reshape(-1), method.log_deviation.grad]))
+        gradients = torch.stack(draws)
+        error = (gradients.std(0) / len(draws) ** 0.5).clamp(min=1e-12)
+        found[factor] = (gradients.mean(0) / error).abs()
+    assert float(gradients[:, :5].abs().max()) < 1e-10, "the mean is exact, whatever the draw"
+    assert float(found[1.0][5:].max()) < 4
+    assert float(found[1.2][5:].min()) > 3
 
 
 def test_its_objective_is_the_exact_bound_for_linear_regression() -> None:
