@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 #: What a network is called with: ``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping.
 Inputs: TypeAlias = Tensor | tuple | list | Mapping
@@ -87,10 +88,10 @@ def as_floating(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def call(module: nn.Module, x: Any) -> Any:
-    """The output of a module for these inputs; the logits of a Hugging Face model."""
+def call(module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None) -> Any:
+    """The output of a module for these inputs, at its own parameters or others; the logits of a Hugging Face model."""
     positional, named = arguments(x)
-    f = module(*positional, **named)
+    f = module(*positional, **named) if theta is None else functional_call(module, dict(theta), positional, named)
     return getattr(f, "logits", f)
 
 

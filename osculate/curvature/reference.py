@@ -6,10 +6,10 @@ Nothing here is fast, and nothing here knows a layer. Sizes up to a few thousand
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call, jacrev
+from torch.func import jacrev
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from osculate.inputs import Inputs, arguments, call, count
+from osculate.inputs import Inputs, call, count
 from osculate.likelihoods import Likelihood
 from osculate.parameters import ParameterSpace
 
@@ -21,8 +21,7 @@ def _parts(model: nn.Module) -> tuple[ParameterSpace, Float[Tensor, " P"]]:
 
 
 def _outputs(model: nn.Module, theta: dict[str, Tensor], x: Inputs) -> Tensor:
-    f = functional_call(model, theta, *arguments(x))
-    return getattr(f, "logits", f)
+    return call(model, x, theta)
 
 
 def jacobian(model: nn.Module, x: Inputs) -> Float[Tensor, "N C P"]:

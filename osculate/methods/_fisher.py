@@ -85,7 +85,8 @@ class RunningFisher(nn.Module):
             size: B.
         """
         squares = [g.to(self.values.dtype).square() for g in gradients.values()]
-        kept = [self.named[name] for name in gradients]
+        average = self.named
+        kept = [average[name] for name in gradients]
         torch._foreach_mul_(kept, self.memory)
         torch._foreach_add_(kept, squares, alpha=(1 - self.memory) * size)
         self.gained()
@@ -97,7 +98,7 @@ class RunningFisher(nn.Module):
 
     @torch.no_grad()
     def take_drawn(
-        self, name: str, noise: Tensor, gradient: Tensor, ridged: Tensor, factor: float, scale: float
+        self, h: Tensor, noise: Tensor, gradient: Tensor, ridged: Tensor, factor: float, scale: float = 1.0
     ) -> None:
         r"""ĥ = ∇ (θ − μ) / σ² at one drawn network, of one parameter tensor, so that the average stays positive.
 
@@ -110,14 +111,14 @@ class RunningFisher(nn.Module):
         (:meth:`start`, :meth:`settle`), and :meth:`forget` has the last word. [shen2024]
 
         Args:
-            name: of the parameter.
+            h: the average of this tensor, a view of :attr:`named` that is updated.
             noise: θ − μ; overwritten.
             gradient: of the mean negative log likelihood at θ.
             ridged: h + δ/c (:meth:`ridged`).
             factor: c.
             scale: of the curvature that the gradient is of, in units of the average.
         """
-        h, step = self.named[name], 1 - self.memory
+        step = 1 - self.memory
         miss = torch.addcmul(h, noise.mul_(gradient), ridged, value=-factor / scale)
         # h − s miss + s²/2 miss²/(h + δ/c), as a product of two
         h.addcmul_(miss, torch.addcdiv(miss.new_tensor(-step), miss, ridged, value=0.5 * step**2))

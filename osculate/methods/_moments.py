@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from osculate.registry import choose
 
-#: Where optimisers keep the average squared gradient, and how its memory is called in their groups.
+#: Where optimisers keep the average squared gradient.
 KEYS = frozenset({"exp_avg_sq", "square_avg"})
 #: Steps behind an average below which its noise, 2 over their number in the variance, is told.
 SHORT = 100
@@ -174,7 +174,7 @@ class Sampling:
         how: "shuffled" (epochs without replacement) or "replacement".
 
     Raises:
-        ValueError: a size out of its range, an unknown name, or batches of all data.
+        ValueError: a size out of its range, or an unknown name.
     """
 
     num_data: int

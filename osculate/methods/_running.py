@@ -179,8 +179,9 @@ class RunningDiagonal(Running):
         self.fisher.settle()
         ridged = self.fisher.ridged(factor, self._precisions(prior))
         offsets, sums = (self.network.space.unflatten(each) for each in (noise, ridged))
+        average = self.fisher.named
         for name, tensor in theta.items():
-            take = partial(self.fisher.take_drawn, name, offsets[name])
+            take = partial(self.fisher.take_drawn, average[name], offsets[name])
             tensor.register_hook(lambda g, take=take, ridged=sums[name]: take(g, ridged, factor, scale))
         self.fisher.forget()  # what the backward pass will change
 

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.optim import Optimizer
 
-from osculate.inputs import Inputs, arguments
+from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._fisher import RunningFisher
@@ -80,7 +79,7 @@ class IVON(MeanField):
         TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
         ValueError: a value out of its range, or an unknown name.
 
-    Cost: that of Adam, and the noise: 1.1 to 1.2 plain steps. The loss in the history is the NLL of drawn networks.
+    Cost: that of Adam, and the noise. The loss in the history is the NLL of drawn networks.
 
     >>> x, y = torch.randn(60, 4), torch.randint(3, (60,))
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -163,16 +162,14 @@ class IVON(MeanField):
             self._noise = noise.mul_(self.deviations())
         parts = self.space.unflatten(self._noise)
         theta = {name: m + parts[name].to(m.dtype) for name, m in self.mean.items()}
-        self.look(x, y, theta)
-        positional, named = arguments(x)
-        f = functional_call(self.model, theta, positional, named)
-        f = getattr(f, "logits", f)
+        self.look(x, y)
+        f = call(self.model, x, theta)
         self.likelihood.check(f, y)
         self.steps.add_(1)
         return -self.likelihood.log_prob(f, y).sum() / len(y)
 
-    def look(self, x: Inputs, y: Tensor, theta: Mapping[str, Tensor]) -> None:
-        """What the curvature needs of a batch beside its gradient; nothing."""
+    def look(self, x: Inputs, y: Tensor) -> None:
+        """What the curvature needs of a batch beside its gradient at the drawn network; nothing."""
 
     def take(self, gradients: Mapping[str, Tensor]) -> None:
         """The gradient of this step into the average curvature."""
@@ -180,6 +177,8 @@ class IVON(MeanField):
             self.running.take_batch(gradients, self._size)
             return
         noise, ridged = (self.space.unflatten(each) for each in (self._noise, self.ridged))
-        for name, gradient in gradients.items():
-            self.running.take_drawn(name, noise[name], gradient.to(self.delta.dtype), ridged[name], self.factor, 1.0)
+        for name, h in self.running.named.items():
+            if name in gradients:
+                gradient = gradients[name].to(h.dtype)
+                self.running.take_drawn(h, noise[name], gradient, ridged[name], self.factor)
         self.running.forget()

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from osculate import structures
-from osculate.inputs import Inputs, arguments
+from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._base import Method
@@ -224,12 +224,10 @@ class OnlineLaplace(Method):
 
     def _outputs(self, x: Inputs, y: Tensor, mean: Mapping[str, Tensor]) -> Float[Tensor, "S B *C"]:
         """The outputs of the drawn networks; the average curvature follows where it is its turn."""
-        positional, named = arguments(x)
         noise = self._noise(next(iter(mean.values())))
 
         def at(theta: Mapping[str, Tensor]) -> Tensor:
-            f = functional_call(self.model, dict(theta), positional, named)
-            return getattr(f, "logits", f)
+            return call(self.model, x, theta)
 
         def around(offset: Float[Tensor, " P"]) -> dict[str, Tensor]:
             parts = self._space.unflatten(offset)

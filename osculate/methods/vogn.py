@@ -37,7 +37,7 @@ class VOGN(IVON):
         TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
         ValueError: a value out of its range, or an unknown name.
 
-    Cost: a step about two to three plain ones.
+    Cost: a step about 2.5 plain ones.
 
     >>> import torch
     >>> x, y = torch.randn(60, 4), torch.randint(3, (60,))
@@ -71,7 +71,7 @@ class VOGN(IVON):
         self.examples.see(x, y)
         self.examples.fisher = self.running
 
-    def look(self, x: Inputs, y: Tensor, theta: Mapping[str, Tensor]) -> None:
+    def look(self, x: Inputs, y: Tensor) -> None:
         """The squared gradients of single data at the drawn network."""
         self._see(x, y)
         with undisturbed(self.model):

@@ -189,3 +189,27 @@ def test_nothing_of_the_size_of_a_squared_output_is_built(case: Case) -> None:
         case.likelihood.marginal(f, covariance, link).log_prob(y)
         case.likelihood.mixture(torch.stack([f, f])).log_prob(y)
     assert 2 * count <= watched.numbers < count**2 / 4
+
+
+@every_case
+def test_a_signed_root_has_the_covariance_of_the_output_hessian(case: Case) -> None:
+    """E s sᵀ = Λ within the noise of the draws, which a generator decides."""
+    f, y = case.pair()
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.stack([case.likelihood.signed_root(f, y, generator) for _ in range(4000)]).reshape(4000, len(f), -1)
+    expected = case.likelihood.hessian(f, y)
+    products = torch.einsum("snc,snd->sncd", draws, draws)
+    error = products.std(0) / len(draws) ** 0.5
+    distance = (products.mean(0) - expected).abs()
+    assert bool((distance <= 5 * error + 1e-9 * expected.abs().max()).all())
+    again = case.likelihood.signed_root(f, y, torch.Generator().manual_seed(0))
+    assert torch.equal(again.reshape(len(f), -1), draws[0])
+
+
+@pytest.mark.parametrize("likelihood", [osc.likelihoods.Categorical(), osc.likelihoods.Bernoulli()])
+def test_the_signed_root_of_saturated_outputs_has_a_finite_derivative(likelihood: Likelihood) -> None:
+    f = torch.tensor([[300.0, -300.0, 0.0]], requires_grad=True)
+    y = torch.zeros(1, dtype=torch.long) if likelihood.links[0] == "mc" else torch.zeros(1, 3)
+    likelihood.signed_root(f, y, torch.Generator().manual_seed(0)).square().sum().backward()
+    assert f.grad is not None
+    assert bool(f.grad.isfinite().all())
