@@ -1,7 +1,7 @@
 """One training by variational Laplace or a rival, scored: what the experiments of [unlu2021] are made of."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from osculate import metrics
 from osculate.data import Dataset, load
 from osculate.evidence import elbo
 from osculate.likelihoods import Categorical
-from osculate.methods import IVON, MAP, MeanFieldVI, NaturalSteps, VariationalLaplace, VariationalUpdates
+from osculate.methods import IVON, MAP, MeanFieldVI, NaturalSteps, VariationalLaplace
 from osculate.methods._base import Method
 from osculate.methods._mean_field import MeanField
 from osculate.methods.variational_updates import EXACT
@@ -28,7 +28,7 @@ from osculate.reproduce.keep import Keep
 from osculate.training import Training, train
 
 VERSION = 1
-MAXIMUM, LAPLACE, LABEL, CHEAP = "MAP", "VL", "VL, drawn labels", "VL, default steps"
+MAXIMUM, LAPLACE, LABEL, EVERY = "MAP", "VL", "VL, drawn labels", "VL, every step"
 VARIATIONAL, NATURAL = "VI", "IVON"
 LIKELIHOOD = Categorical()
 #: Bins of the calibration error, networks drawn for a prediction, and images that pass a network at once.
@@ -197,12 +197,11 @@ def _maximum(model: nn.Module, temperature: float) -> Method:
 
 
 def _laplace(model: nn.Module, temperature: float, **options: Any) -> Method:
-    settings = options.pop("settings", EXACT)
-    return VariationalLaplace(model, LIKELIHOOD, temperature=temperature, settings=settings, **options)
+    return VariationalLaplace(model, LIKELIHOOD, temperature=temperature, **options)
 
 
 def _learned(model: nn.Module, temperature: float, multiplier: float = 10.0) -> MeanField:
-    settings = VariationalUpdates(every=1, rows=1.0, multiplier=multiplier)
+    settings = replace(EXACT, multiplier=multiplier)
     return VariationalLaplace(model, LIKELIHOOD, temperature=temperature, sigma="learned", settings=settings)
 
 
@@ -215,12 +214,12 @@ def _natural(model: nn.Module, temperature: float, **options: Any) -> MeanField:
 
 
 LEARNED = "VL, learned variances"
-#: Each makes a method of a network and a temperature.
+#: Each makes a method of a network and a temperature; those of the library with its defaults.
 METHODS: Mapping[str, Callable[..., Method]] = {
     MAXIMUM: _maximum,
     LAPLACE: _laplace,
     LABEL: partial(_laplace, fisher="label"),
-    CHEAP: partial(_laplace, settings=VariationalUpdates()),
+    EVERY: partial(_laplace, settings=EXACT),
     LEARNED: _learned,
     VARIATIONAL: _sampled,
     NATURAL: _natural,

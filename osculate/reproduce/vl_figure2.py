@@ -9,7 +9,7 @@ from osculate.reproduce._base import Reproduction
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
 from osculate.reproduce.vl_cells import (
-    LAPLACE,
+    EVERY,
     LEARNED,
     PUBLISHED,
     VARIATIONAL,
@@ -51,7 +51,7 @@ class Settings:
     """
 
     task: Task = Task()
-    fit: Fit = Fit(epochs=30, lr=5e-4)
+    fit: Fit = Fit(epochs=20, lr=5e-4)
     temperatures: tuple[float, ...] = (1.0, 0.1)
     multipliers: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0)
     cells: str = field(default="", metadata={"recorded": False})
@@ -75,13 +75,13 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for method in (VARIATIONAL, LEARNED)
         for multiplier in settings.multipliers
     ]
-    arms += [(LAPLACE, beta, {}) for beta in settings.temperatures]
+    arms += [(EVERY, beta, {}) for beta in settings.temperatures]
     todo = [(*arm, seed) for arm in arms for seed in seeds]
     found: dict[tuple[str, float, str], list[Mapping[str, Any]]] = {}
     for method, beta, options, seed in track(todo, "trainings", len(todo), progress):
         run = Run(settings.task, settings.fit, method, beta, seed, options, to_end=True)
         multiplier = f"{options['multiplier']:g}" if options else ""
-        found.setdefault((CLOSED if method == LAPLACE else method, beta, multiplier), []).append(cell(run, keep))
+        found.setdefault((CLOSED if method == EVERY else method, beta, multiplier), []).append(cell(run, keep))
     numbers = [number for key, cells in found.items() for number in _numbers(key, cells, settings)]
     return Findings(tuple(numbers), _claims(found, settings), {"arms": _arms(found)}, keep.seconds)
 

@@ -14,7 +14,8 @@ from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_memory, l
 from osculate.reproduce.cost import Curve
 from osculate.reproduce.l2m_classification import Task as OnDigits
 from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
-from osculate.reproduce.vl_cells import Task
+from osculate.reproduce.vl_cells import Fit, Task
+from osculate.reproduce.vl_table1 import Part
 
 FEW_DIGITS: Mapping[str, Any] = {"data": "digits", "train_size": 60, "validation_size": 20, "test_size": 10}
 #: Images that are embedded, for a reproduction of subnetworks.
@@ -43,7 +44,7 @@ TURNED = [["digits", "rotated digits", 100]]
 SMOOTH = Task("digits", "cnn", {"width": 2}, train_size=60, validation_size=20, test_size=20)
 FEW_STEPS: Mapping[str, Any] = {"epochs": 2, "batch_size": 20}
 TINY: Mapping[str, Mapping[str, Any]] = {
-    "vl-table1": {"tasks": (SMOOTH,), "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
+    "vl-table1": {"parts": (Part(SMOOTH, fit=Fit(**FEW_STEPS)),), "temperatures": [0.1, 1.0]},
     "vl-figure1": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
     "methods": {"width": 1, "sizes": [60, 20], "epochs": 4, "members": 2, "transitions": [4, 1]},
     "l2m-classification": {
