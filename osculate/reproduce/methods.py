@@ -68,7 +68,7 @@ class Settings:
     epochs: int = 60
     batch_size: int = 50
     members: int = 5
-    transitions: tuple[int, int] = (400, 6)
+    transitions: tuple[int, int] = (200, 5)
     cells: str = field(default="", metadata={"recorded": False})
 
 
