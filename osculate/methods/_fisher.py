@@ -1,6 +1,7 @@
 """One running diagonal Fisher information, whatever it is made from."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -38,6 +39,7 @@ class RunningFisher(nn.Module):
         self.register_buffer("weight", torch.zeros((), dtype=torch.double))
         self._ridged: Tensor | None = None
         self._deviation: Tensor | None = None
+        self._made_from = (0, 0.0, 0.0)  # state of the average, c, and the scale of δ
 
     @property
     def average(self) -> Float[Tensor, " P"]:
@@ -53,14 +55,12 @@ class RunningFisher(nn.Module):
         """Begin with an average, which counts as all that was seen so far."""
         self.values.copy_(torch.as_tensor(values, dtype=self.values.dtype))
         self.weight.fill_(1)
-        self.forget()
 
     def settle(self) -> None:
         """Let the weights so far add up to one, without a change of the average."""
         if float(self.weight) != 1:
             self.values.div_(float(self.weight))
             self.weight.fill_(1)
-        self.forget()
 
     @torch.no_grad()
     def take(self, diagonal: Float[Tensor, " P"], size: int) -> None:
@@ -94,7 +94,6 @@ class RunningFisher(nn.Module):
     def gained(self) -> None:
         """The weights after one more term."""
         self.weight.mul_(self.memory).add_(1 - self.memory)
-        self.forget()
 
     @torch.no_grad()
     def take_drawn(
@@ -108,7 +107,7 @@ class RunningFisher(nn.Module):
 
         An unbiased estimate of the curvature of one datum, of any sign. The average that it enters is not: the last
         term grows with the variance of ĥ, which is large where the gradient is. The weights must add up to one
-        (:meth:`start`, :meth:`settle`), and :meth:`forget` has the last word. [shen2024]
+        (:meth:`start`, :meth:`settle`). [shen2024]
 
         Args:
             h: the average of this tensor, a view of :attr:`named` that is updated.
@@ -124,18 +123,25 @@ class RunningFisher(nn.Module):
         h.addcmul_(miss, torch.addcdiv(miss.new_tensor(-step), miss, ridged, value=0.5 * step**2))
 
     def forget(self) -> None:
-        """The average, or what the Gaussian was made from, has changed."""
+        """The precisions δ have changed, or the room is wanted for something else."""
         self._ridged = self._deviation = None
 
-    def ridged(self, factor: float, delta: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
-        """F̄ + δ/c, with c and δ of the first call after :meth:`forget`."""
-        if self._ridged is None:
+    def _apply(self, *args: Any, **kwargs: Any) -> "RunningFisher":
+        self.forget()
+        return super()._apply(*args, **kwargs)
+
+    def ridged(self, factor: float, delta: Float[Tensor, " P"], scale: float = 1.0) -> Float[Tensor, " P"]:
+        """F̄ + s δ/c, with δ of the first call after :meth:`forget`."""
+        made_from = (self.values._version, factor, scale)
+        if self._ridged is None or made_from != self._made_from:
             average = self.values if float(self.weight) == 1 else self.average
-            self._ridged = torch.add(average, delta, alpha=1 / factor)
+            self._ridged, self._deviation = torch.add(average, delta, alpha=scale / factor), None
+            self._made_from = made_from
         return self._ridged
 
-    def deviations(self, factor: float, delta: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
-        """σ of each parameter, with c and δ of the first call after :meth:`forget`."""
+    def deviations(self, factor: float, delta: Float[Tensor, " P"], scale: float = 1.0) -> Float[Tensor, " P"]:
+        """σ of each parameter, with precisions s δ of the prior, δ of the first call after :meth:`forget`."""
+        ridged = self.ridged(factor, delta, scale)
         if self._deviation is None:
-            self._deviation = self.ridged(factor, delta).rsqrt().mul_(factor**-0.5)
+            self._deviation = ridged.rsqrt().mul_(factor**-0.5)
         return self._deviation

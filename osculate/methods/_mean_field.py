@@ -112,9 +112,9 @@ class MeanField(Method):
         weights = [p for p in self.model.parameters() if p.requires_grad]
         return make([{"params": weights}, {"params": [log_deviation], "multiplier": multiplier}], lr)
 
-    def generator(self, device: torch.device) -> torch.Generator:
-        """For the draws of this step, apart from all others: a function of the epoch's seed and the step alone."""
-        seed = (torch.initial_seed() + 0x9E3779B97F4A7C15 * (int(self.steps) + 1)) % 2**63
+    def generator(self, device: torch.device, stream: int = 0) -> torch.Generator:
+        """For the draws of this step, apart from all others: a function of the epoch's seed, step and stream alone."""
+        seed = (torch.initial_seed() + 0x9E3779B97F4A7C15 * (int(self.steps) + 1) + 0xD1B54A32D192ED03 * stream) % 2**63
         return torch.Generator(device).manual_seed(seed)
 
     @torch.no_grad()

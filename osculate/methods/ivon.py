@@ -181,4 +181,3 @@ class IVON(MeanField):
             if name in gradients:
                 gradient = gradients[name].to(h.dtype)
                 self.running.take_drawn(h, noise[name], gradient, ridged[name], self.factor)
-        self.running.forget()

@@ -102,7 +102,7 @@ class VariationalLaplace(MeanField):
             self.log_deviation = nn.Parameter(start.log())
         else:
             self.running = RunningFisher(self.space, settings.memory, start.dtype, start.device)
-        self._entropy: Tensor | None = None  # the divergence of the variances as they are
+        self._known: tuple[Tensor, Tensor] | None = None  # deviations, and what the divergence has of them
 
     def choices(self) -> Mapping[str, Any]:
         """With what the variances and their regulariser are made from."""
@@ -121,8 +121,15 @@ class VariationalLaplace(MeanField):
     def deviations(self) -> Float[Tensor, " P"]:
         if self.sigma == "learned":
             return self.log_deviation.exp()
-        head = 1 + (self.settings.start**-2 - 1) * WARM_UP ** int(self.steps)
-        return self.running.deviations(int(self.num_data) / self.temperature, head * self.delta)
+        return self.running.deviations(int(self.num_data) / self.temperature, self.delta)
+
+    def _cautious(self) -> Float[Tensor, " P"]:
+        """σ as it is trained with: in closed form it begins small."""
+        if self.sigma == "learned":
+            return self.deviations()
+        last = int(self.steps) // self.settings.every * self.settings.every
+        head = 1 + (self.settings.start**-2 - 1) * WARM_UP**last
+        return self.running.deviations(int(self.num_data) / self.temperature, self.delta, head)
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """−L/N of one batch, in nats per datum.
@@ -151,15 +158,15 @@ class VariationalLaplace(MeanField):
     def _divergence_of_variances(self, num_data: int) -> Tensor:
         if self.sigma == "learned":
             return self.divergence_of_variances(self.log_deviation, (2 * self.log_deviation).exp(), num_data)
-        if self._entropy is None:  # as long as the running Fisher information stays as it is
-            deviation = self.deviations()
-            self._entropy = self.divergence_of_variances(deviation.log(), deviation.square(), num_data)
-        return self._entropy
+        deviation = self._cautious()
+        if self._known is None or self._known[0] is not deviation:  # they change with the regulariser
+            self._known = deviation, self.divergence_of_variances(deviation.log(), deviation.square(), num_data)
+        return self._known[1]
 
     def _on_rows(self, x: Inputs, y: Tensor) -> Float[Tensor, ""]:
         """The regulariser of some of the data, in evaluation mode."""
         size = max(1, round(self.settings.rows * len(y)))
-        chosen = torch.randperm(len(y), generator=self.generator(torch.device("cpu")))[:size].to(y.device)
+        chosen = torch.randperm(len(y), generator=self.generator(torch.device("cpu"), stream=1))[:size].to(y.device)
         with undisturbed(self.model), _twice_differentiable():
             self.model.eval()
             f = call(self.model, take(x, chosen))
@@ -184,8 +191,7 @@ class VariationalLaplace(MeanField):
             variance = (2 * self.log_deviation).exp()
         else:
             self.running.take_batch({name: g.detach() for name, g in named.items()}, size)
-            self._entropy = None
-            variance = self.deviations().square()
+            variance = self._cautious().square()
         parts = self.space.unflatten(variance)
         return 0.5 * size * torch.stack([(parts[name].to(g) * g.square()).sum() for name, g in named.items()]).sum()
 
