@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, TypeAlias, TypeGuard
 
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -49,6 +50,58 @@ def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:
     if isinstance(data, DataLoader) and isinstance(data.dataset, IterableDataset):
         return None
     return len(data) if isinstance(data, Sized) else None
+
+
+def shuffled(data: Data, batch_size: int, generator: torch.Generator | None = None) -> Iterable:
+    """One pass in random order for :func:`as_batches`; a loader and an iterable keep their own order.
+
+    Args:
+        data: as for :func:`as_batches`.
+        batch_size: rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
+        generator: of the order; torch's own by default.
+    """
+    if is_pair(data):
+        inputs, targets = data
+        order = torch.randperm(count(inputs), generator=generator)
+        return ((take(inputs, rows), targets[rows]) for rows in order.split(batch_size))
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        return DataLoader(data, batch_size=batch_size, shuffle=True, generator=generator)
+    return data
+
+
+class Fixed:
+    """Data in their own order: the same checked batches every time, as far as a loader gives the same.
+
+    Attributes:
+        data: as they were given.
+        num_data: N.
+        num_batches: in a pass.
+    """
+
+    def __init__(self, data: Data, batch_size: int) -> None:
+        self.num_data, self.num_batches = _size(data, batch_size)
+        self.data, self._batch_size = data, batch_size
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
+        return as_batches(self.data, self._batch_size)
+
+
+def _size(data: Data, batch_size: int) -> tuple[int, int]:
+    """Number of data and of batches: known from a loader over a data set, counted in one pass otherwise."""
+    if isinstance(data, Iterator):
+        raise TypeError(
+            f"{type(data).__name__} can be read only once, and training reads the data once an epoch: "
+            "pass a list of batches, a DataLoader or a pair of tensors (X, Y)."
+        )
+    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset):
+        known = data.batch_size is not None and isinstance(data.sampler, Sized) and len(data) > 0
+        if known:
+            return len(data.sampler), len(data)  # type: ignore[arg-type]
+    lengths = [len(y) for _, y in as_batches(data, batch_size)]
+    return sum(lengths), len(lengths)
 
 
 def is_pair(data: object) -> TypeGuard[tuple[Inputs, Tensor]]:

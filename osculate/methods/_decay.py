@@ -28,14 +28,14 @@ def chosen_prior(
         if validation is None:
             raise ValueError("prior_precision='validation' needs held-out data: pass validation=(X, Y).")
         return Isotropic(1.0), lambda q: tune(q, validation)
-    if (prior == "adamw") != moments.rule.decoupled or not bool((moments.decay > 0).all()):
+    if (prior == "adamw") != moments.rule.decoupled or moments.free:
         kind = "a decoupled weight decay, as AdamW has," if prior == "adamw" else "a weight decay in the gradient"
+        why = f"{moments.free[0]!r} has none" if moments.free else "this one has another kind"
         raise ValueError(
-            f"prior_precision={prior!r} is for an optimiser with {kind} on all parameters, and this one has none: give "
-            "a number, 'evidence' or 'validation'."
+            f"prior_precision={prior!r} is for an optimiser with {kind} on all parameters, and {why}: give a number, "
+            "'evidence' or 'validation'."
         )
-    pull = moments.pull if prior == "adamw" else 1.0
-    return Diagonal(scale * moments.decay * pull), unchanged
+    return Diagonal(scale * moments.decay * (moments.pull if prior == "adamw" else 1.0)), unchanged
 
 
 def unchanged(q: Gaussian) -> Gaussian:
@@ -55,4 +55,4 @@ def printed_prior(prior: str | float | Prior, moments: SecondMoments) -> Prior:
             f"scaling='paper' needs the weight decay λ as a number, got prior_precision={prior!r}: give it, or 'adamw' "
             "or 'l2' for that of the optimiser."
         )
-    return Isotropic(1 / decay + moments.rule.eps)
+    return Isotropic(1 / decay + moments.eps)

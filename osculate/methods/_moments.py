@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 
 from osculate.registry import choose
 
@@ -16,6 +16,8 @@ from osculate.registry import choose
 KEYS = frozenset({"exp_avg_sq", "square_avg"})
 #: Steps behind an average below which its noise, 2 over their number in the variance, is told.
 SHORT = 100
+#: Of an average, in units of its memory, what is summed.
+WINDOW = 40
 #: How the batches of an optimiser can have been made.
 SAMPLINGS = ("shuffled", "replacement")
 
@@ -28,13 +30,11 @@ class Rule:
         memory: β₂, of which v has the window 1/(1 − β₂).
         steps: that it has made.
         decoupled: whether weight decay acts on the weights, and not through the gradient.
-        eps: that is added to √v̂.
     """
 
     memory: float
     steps: int
     decoupled: bool
-    eps: float
 
     @property
     def bias(self) -> float:
@@ -51,32 +51,48 @@ class SecondMoments:
         raw: v as it is stored.
         values: v̂, without the bias of its start at zero.
         mean: the average gradient, of RMSprop with ``centered=True`` only.
+        pull: √v̂ + ε, by which a decoupled weight decay is stronger or weaker than one in the gradient.
         decay: the weight decay of each parameter.
+        free: names of parameter tensors without weight decay.
+        eps: ε of the first parameter.
         rule: of the parameter that was stepped least.
+        steps: of the parameter that was stepped most.
     """
 
     names: tuple[str, ...]
     raw: Float[Tensor, " P"]
     values: Float[Tensor, " P"]
     mean: Float[Tensor, " P"] | None
+    pull: Float[Tensor, " P"]
     decay: Float[Tensor, " P"]
+    free: tuple[str, ...]
+    eps: float
     rule: Rule
+    steps: int
 
     @classmethod
     def of(cls, model: nn.Module, optimizer: Optimizer) -> "SecondMoments":
         """Read the state of an optimiser.
 
         Raises:
-            ValueError: an optimiser without such a state, one that has made no step, or one of other parameters.
+            ValueError: an optimiser without such a state, one that has made no step, one of other parameters, or one
+                with weight decay of both kinds.
         """
         require_second_moment(optimizer)
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         known = [(name, p) for name, p in model.named_parameters() if id(p) in groups]
-        found = [(name, _Entry.of(optimizer.state[p], groups[id(p)])) for name, p in known if optimizer.state.get(p)]
+        decoupled = isinstance(optimizer, AdamW)
+        found = [
+            (name, _Entry.of(optimizer.state[p], groups[id(p)], decoupled))
+            for name, p in known
+            if optimizer.state.get(p)
+        ]
         if not found:
             why = "made no step yet" if known else "other parameters than the model"
             raise ValueError(f"the optimiser has {why}: pass the one that has trained this model, after training.")
         entries = [entry for _, entry in found]
+        if len({entry.rule.decoupled for entry in entries}) > 1:
+            raise ValueError("some groups of the optimiser have a decoupled weight decay and others have not: use one.")
 
         def flat(tensors: Iterable[Tensor]) -> Tensor:
             return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
@@ -86,44 +102,27 @@ class SecondMoments:
             flat(e.raw for e in entries),
             flat(e.raw / e.rule.bias for e in entries),
             flat(e.mean / e.rule.bias for e in entries if e.mean is not None) if entries[0].mean is not None else None,
+            flat((e.raw / e.rule.bias).sqrt() + e.eps for e in entries),
             flat(torch.full_like(e.raw, e.decay) for e in entries),
+            tuple(name for name, e in found if not e.decay > 0),
+            entries[0].eps,
             min((e.rule for e in entries), key=lambda rule: rule.steps),
+            max(e.rule.steps for e in entries),
         )
 
-    @property
-    def pull(self) -> Float[Tensor, " P"]:
-        """√v̂ + ε, by which a decoupled weight decay is stronger or weaker than one in the gradient."""
-        return self.values.sqrt() + self.rule.eps
-
-    def fisher(
-        self, theta: Float[Tensor, " P"], sampling: "Sampling", decay: Float[Tensor, " P"] | None = None
-    ) -> Float[Tensor, " P"]:
+    def fisher(self, theta: Float[Tensor, " P"], num_data: int, noise: float) -> Float[Tensor, " P"]:
         """Σ_i l_i² of single data, at a mode of loss and weight decay together, in units of the loss.
 
         Args:
             theta: the mode.
-            sampling: how batches were made.
-            decay: what acts through the gradient as a weight decay does; by default that of the optimiser.
+            num_data: N.
+            noise: the variance of a batch's mean in that of one datum (:meth:`Sampling.average`).
         """
-        decay = self.decay if decay is None else decay
+        mean = -self.decay * (self.pull if self.rule.decoupled else 1.0) * theta  # of the loss alone
+        spread = self.values - mean.square() if self.rule.decoupled else self.values
         if self.mean is not None:
-            return sampling.fisher(self.values - self.mean.square(), self.mean - decay * theta)
-        if self.rule.decoupled:
-            mean = -decay * self.pull * theta
-            return sampling.fisher(self.values - mean.square(), mean)
-        return sampling.fisher(self.values, -decay * theta)
-
-    def warn_of_noise(self) -> None:
-        """Warn of an average over so few steps that its noise shows."""
-        memory = self.rule.memory
-        window = min(self.rule.steps, round((1 + memory) / (1 - memory)))
-        if window < SHORT:
-            warnings.warn(
-                f"the second moment is an average over about {window} steps, so that single precisions are off by some "
-                f"{100 * (2 / window) ** 0.5:.0f} %: train on with a higher memory (betas, alpha, rho), or call "
-                "refresh(steps).",
-                stacklevel=3,
-            )
+            spread, mean = self.values - self.mean.square(), self.mean - self.decay * theta
+        return num_data * (spread.clamp(min=0) / noise + mean.square())
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,17 +132,22 @@ class _Entry:
     raw: Tensor
     mean: Tensor | None
     decay: float
+    eps: float
     rule: Rule
 
     @classmethod
-    def of(cls, state: dict[str, Any], group: dict[str, Any]) -> "_Entry":
-        memory = group["betas"][1] if "exp_avg_sq" in state else group["alpha" if "alpha" in group else "rho"]
+    def of(cls, state: dict[str, Any], group: dict[str, Any], decoupled: bool) -> "_Entry":
         values = state["exp_avg_sq"] if "exp_avg_sq" in state else state["square_avg"]
         if values.dtype in (torch.float16, torch.bfloat16):
             values = values.float()
-        decoupled = bool(group.get("decoupled_weight_decay", False))
-        rule = Rule(float(memory), int(float(state["step"])), decoupled, float(group["eps"]))
-        return cls(values, state.get("grad_avg"), float(group["weight_decay"]), rule)
+        decoupled = decoupled or bool(group.get("decoupled_weight_decay", False))
+        rule = Rule(memory_of(group), int(float(state["step"])), decoupled)
+        return cls(values, state.get("grad_avg"), float(group["weight_decay"]), float(group["eps"]), rule)
+
+
+def memory_of(group: dict[str, Any]) -> float:
+    """β₂ of a group of parameters, by whatever name."""
+    return float(group["betas"][1] if "betas" in group else group["alpha" if "alpha" in group else "rho"])
 
 
 def require_second_moment(optimizer: Optimizer) -> None:
@@ -172,6 +176,7 @@ class Sampling:
         num_data: N, of the training data.
         batch_size: M, of one step; with accumulated gradients that of all its parts together.
         how: "shuffled" (epochs without replacement) or "replacement".
+        drop_last: whether epochs end without the data that do not fill a batch.
 
     Raises:
         ValueError: a size out of its range, or an unknown name.
@@ -180,6 +185,7 @@ class Sampling:
     num_data: int
     batch_size: int
     how: str = "shuffled"
+    drop_last: bool = False
 
     def __post_init__(self) -> None:
         choose("sampling", self.how, SAMPLINGS)
@@ -202,13 +208,33 @@ class Sampling:
                 "curvature='empirical_fisher'), a pass with the squared gradients of single data."
             )
 
-    def fisher(self, spread: Float[Tensor, " P"], mean: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
-        """Σ_i l_i² of single data.
+    def noise(self, size: int) -> float:
+        """The variance of the mean over so many data, in that of one datum."""
+        n = self.num_data
+        return (n - size) / (size * (n - 1)) if self.how == "shuffled" else 1 / size
 
-        Args:
-            spread: variance of the gradients of batches.
-            mean: their mean.
+    def average(self, rule: Rule) -> tuple[float, float]:
+        """The noise of a batch, averaged as the optimiser does, and the number of steps that the average is worth.
+
+        The last batch of an epoch has the data that are left; where these are few it has most of the noise.
         """
-        n, m = self.num_data, self.batch_size
-        finite = (n - 1) / (n - m) if self.how == "shuffled" else 1.0
-        return n * m * finite * spread.clamp(min=0) + n * mean.square()
+        rest = 0 if self.how == "replacement" or self.drop_last else self.num_data % self.batch_size
+        epoch = self.num_data // self.batch_size + bool(rest)
+        length = min(rule.steps, round(WINDOW / (1 - rule.memory)) if rule.memory < 1 else rule.steps)
+        age = torch.arange(length, dtype=torch.double)
+        noise = torch.full_like(age, self.noise(self.batch_size))
+        if rest:
+            noise[(rule.steps - age) % epoch == 0] = self.noise(rest)
+        parts = rule.memory**age * noise
+        return float(parts.sum() / (rule.memory**age).sum()), float(parts.sum() ** 2 / parts.square().sum())
+
+
+def warn_of_noise(steps: float) -> None:
+    """Warn of an average that is worth so few steps that its noise shows."""
+    if steps < SHORT:
+        warnings.warn(
+            f"the second moment is an average worth about {steps:.0f} steps, so that single precisions are off by some "
+            f"{100 * (2 / steps) ** 0.5:.0f} %: train on with a higher memory (betas, alpha, rho), or call "
+            "refresh(steps).",
+            stacklevel=4,
+        )

@@ -1,6 +1,8 @@
 """A Laplace approximation from the second moment that the optimiser has kept."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,12 +10,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from osculate.batches import Data, as_batches, is_pair
+from osculate.batches import Data, Fixed, as_batches, is_pair
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Gaussian as GaussianLikelihood, Likelihood
+from osculate.methods._batch_gradients import BatchGradients
 from osculate.methods._decay import chosen_prior, printed_prior, unchanged
 from osculate.methods._kept import kept_diagonal, kept_gaussian
-from osculate.methods._moments import Sampling, SecondMoments, require_second_moment
+from osculate.methods._moments import Sampling, SecondMoments, memory_of, require_second_moment, warn_of_noise
+from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
 from osculate.parameters import Network, undisturbed
 from osculate.posteriors import Gaussian
@@ -43,8 +47,14 @@ class L2M(MAP):
     second moment of a mean in place of that of a sum, which is about N M times too small.
 
     As a method of ``osc.train`` it is :class:`MAP` with a posterior; from a training of one's own
-    :meth:`from_optimizer` makes it. Where early stopping has put earlier weights back, the second moment is taken again
-    at these, in one pass.
+    :meth:`from_optimizer` makes it. Where early stopping has put earlier weights back, the squared gradients of single
+    data are taken at these, in one pass.
+
+    v̂ is that of the weights on the way to the mode, as far back as its memory reaches: after a training that had not
+    come to rest, or whose learning rate fell only at the very end, precisions are too high, by several times on small
+    data. :meth:`refresh` takes the moment again where the weights are.
+
+    Layers with batch normalisation are as in training while the optimiser learns, and as in evaluation in a refresh.
 
     Args:
         model: the network f_θ; training changes it in place.
@@ -67,6 +77,8 @@ class L2M(MAP):
 
     num_data: Tensor
     batch_size: Tensor
+    steps: Tensor
+    noise: Tensor
 
     def __init__(
         self, model: nn.Module, likelihood: Likelihood, prior: float | Prior = 1.0, scaling: str = "corrected"
@@ -75,8 +87,10 @@ class L2M(MAP):
         self.scaling = choose("scaling", scaling, SCALINGS)
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
         self.register_buffer("batch_size", torch.zeros((), dtype=torch.long))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        #: of batches, averaged as the optimiser averages squared gradients
+        self.register_buffer("noise", torch.zeros((), dtype=torch.double))
         self._optimizer: Optimizer | None = None
-        self._left: list[Tensor] = []  # the weights as the optimiser has left them
         self._moments: SecondMoments | None = None
         self._sampling: Sampling | None = None
         self._data: Data | None = None
@@ -104,32 +118,41 @@ class L2M(MAP):
             self.batch_size.fill_(len(y))
             if self.scaling == "corrected":
                 Sampling(num_data, len(y)).require_noise()
+        if self._optimizer is not None:
+            memory = memory_of(self._optimizer.param_groups[0])
+            self.noise.mul_(memory).add_((1 - memory) * Sampling(num_data, len(y)).noise(len(y)))
+            self.steps.add_(1)
         return super().loss(x, y, num_data)
-
-    def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """Note the weights."""
-        self._left = [p.detach().clone() for p in self.model.parameters()]
-        return {}
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """The posterior, from the state of the optimiser at the weights that it has left."""
         assert self._optimizer is not None
-        self._moments = SecondMoments.of(self.model, self._optimizer)
-        self._sampling, self._data = Sampling(int(self.num_data), int(self.batch_size)), data
-        restored = any(not torch.equal(a, b) for a, b in zip(self._left, self.model.parameters(), strict=False))
-        if restored and self.scaling == "corrected":
-            self.refresh(-(-self._sampling.num_data // self._sampling.batch_size))
-            return
-        given = self.prior
+        moments = self._moments = SecondMoments.of(self.model, self._optimizer)
+        sampling = self._sampling = Sampling(int(self.num_data), int(self.batch_size))
+        self._data = data.data if isinstance(data, Fixed) else data
         if self.scaling == "paper":
-            self.prior = printed_prior(given, self._moments)
-            self._make(self._moments.raw)
+            given, self.prior = self.prior, printed_prior(self.prior, moments)
+            self._make(moments.raw)
             self.prior = given
-            return
-        self._moments.warn_of_noise()
-        space = self._network().space  # the prior acts through the gradient, as a coupled weight decay does
-        decay = given.bind(space).vector(space).to(self._mean) / self._sampling.num_data
-        self._make(self._moments.fisher(self._mean, self._sampling, decay))
+        elif moments.steps != int(self.steps):  # early stopping has put the weights of an earlier step back
+            self._posterior = self._of_single_data(data)
+        else:
+            space = self._network().space  # the prior acts through the gradient, as a coupled weight decay does
+            decay = self.prior.bind(space).vector(space).to(self._mean) / sampling.num_data
+            self._moments = moments = replace(moments, decay=decay, rule=replace(moments.rule, decoupled=False))
+            self._take(float(self.noise) / moments.rule.bias, 1.0)
+
+    def _of_single_data(self, data: Data) -> Gaussian:
+        with undisturbed(self.model):
+            return laplace(
+                self.model.eval(),
+                self.likelihood,
+                data,
+                structure="diag",
+                prior=self.prior,
+                curvature="empirical_fisher",
+                subset=list(self._seen()[0].names),
+            )
 
     @classmethod
     def from_optimizer(
@@ -145,6 +168,7 @@ class L2M(MAP):
         scaling: str = "corrected",
         sampling: str = "shuffled",
         loss_scale: str | float = 1.0,
+        drop_last: bool = False,
         clipped: bool = False,
         validation: Data | None = None,
     ) -> "L2M":
@@ -165,6 +189,8 @@ class L2M(MAP):
             scaling: "corrected" or "paper".
             sampling: "shuffled" for epochs in which each datum comes once, "replacement" for data drawn anew.
             loss_scale: c, the NLL per datum over the loss, or "mse" for ``mse_loss``, the mean over data and outputs.
+            drop_last: whether epochs ended without the data that do not fill a batch. A last batch of few data has much
+                of the noise in the second moment.
             clipped: whether gradients were clipped; they then say nothing of the curvature.
             validation: held-out data, for ``prior_precision="validation"``.
 
@@ -175,16 +201,20 @@ class L2M(MAP):
             ValueError: an optimiser without a second moment or without a step, batches of all data, clipped gradients,
                 a prior that cannot be had.
 
-        Warns: where the window of the second moment is so short that noise is left, and where training was shorter.
+        Warns: where the window of the second moment is so short that noise is left, or training was shorter; and where
+            the second moment is far from that of a few batches at the weights as they are, as it is where training
+            has not come to rest.
 
-        Cost: one pass over ``data``; with "evidence" or "validation" the tuning on top.
+        Cost: one pass over ``data`` and the gradients of 16 batches; with "evidence" or "validation" the tuning on top.
         """
         if clipped:
             raise ValueError(
-                "clipped gradients say how large they were allowed to be, and not how large they were: call "
-                "refresh(steps) of an L2M made with clipped=False, which takes them again, or use osc.laplace."
+                "clipped gradients say how large they were allowed to be, and not how large they were: take those of "
+                "single data in a pass of their own, osc.laplace(..., structure='diag', curvature='empirical_fisher')."
             )
-        moments, found = SecondMoments.of(model, optimizer), Sampling(num_data, batch_size, sampling)
+        moments, found = SecondMoments.of(model, optimizer), Sampling(num_data, batch_size, sampling, drop_last)
+        if is_pair(data) and count(data[0]) > num_data:
+            raise ValueError(f"num_data={num_data}, but {count(data[0])} data were passed: give N, all of the data.")
         method = cls(model, likelihood, 1.0, scaling)
         method._moments, method._sampling, method._data = moments, found, data
         factor = method._nll_over(loss_scale)
@@ -192,10 +222,8 @@ class L2M(MAP):
             method.prior = printed_prior(prior_precision, moments)
             method._make(moments.raw)
             return method
-        found.require_noise()
-        moments.warn_of_noise()
         method.prior, method._finish = chosen_prior(prior_precision, moments, factor * num_data, validation)
-        method._make(factor**2 * moments.fisher(method._mean, found))
+        method._take(found.average(moments.rule)[0], factor)
         return method
 
     @property
@@ -217,67 +245,37 @@ class L2M(MAP):
         r"""The posterior with F taken again, from the gradients of so many batches at weights that do not move.
 
         Args:
-            steps: batches; the data are gone through as often as needed, in random order where they are a pair (X, Y).
+            steps: batches; the data are gone through as often as needed, in random order where they are a pair (X, Y)
+                or a data set. A loader that gives the same batches in every pass is gone through once.
             labels: "data" for those of the data, "drawn" for labels of the network: the Fisher information proper.
             generator: for the order of the data and the labels.
 
         Returns:
-            The posterior, which is from now on that of this method.
+            The posterior, which is from now on that of this method. Each F is off by some √(2/steps), as a fraction.
 
         Raises:
-            ValueError: no batch has the size of those in training.
+            ValueError: no batch has the size of those in training, or all batches are the same.
 
         Cost: ``steps`` forward and backward passes, half a step of training each.
         """
         choose("labels", labels, LABELS)
         if steps < 2:
             raise ValueError(f"a variance needs at least two batches, got steps={steps}.")
-        sampling, network = self._seen()[1], self._network()
-        total, squares = torch.zeros_like(self._mean.double()), torch.zeros_like(self._mean.double())
-        for _, (x, y) in zip(range(steps), self._batches(generator), strict=False):
-            g = self._gradient(network, x, y, labels, generator).double()
-            total += g
-            squares += g.square()
-        mean, size = total / steps, sampling.batch_size
-        if labels == "drawn":  # of mean zero, whatever the batch
-            fisher = sampling.num_data * size * squares / steps
-        else:
-            sampling.require_noise()
-            fisher = sampling.fisher((squares / steps - mean.square()) * steps / (steps - 1), mean)
-        self._make(fisher.to(self._mean))
+        self._make(self._gradients(labels, generator).fisher(steps).to(self._mean))
         return self.result()
 
-    def _gradient(
-        self, network: Network, x: Inputs, y: Tensor, labels: str, generator: torch.Generator | None
-    ) -> Float[Tensor, " P"]:
-        """∇ of the mean log likelihood of a batch."""
-        theta = {name: value.requires_grad_() for name, value in network.parameters.items()}
-        with torch.enable_grad():
-            f = network(x, theta)
-        y, likelihood = y.to(f.device), self.likelihood
-        drawn = labels == "drawn"
-        column = likelihood.sampled_root(f.detach(), y, 1, generator)[0] if drawn else likelihood.score(f.detach(), y)
-        parts = torch.autograd.grad(f, list(theta.values()), column / len(f), materialize_grads=True)
-        return torch.cat([part.reshape(-1) for part in parts])
+    def _gradients(self, labels: str = "data", generator: torch.Generator | None = None) -> BatchGradients:
+        assert self._data is not None
+        return BatchGradients(self._network(), self.likelihood, self._data, self._seen()[1], labels, generator)
 
-    def _batches(self, generator: torch.Generator | None = None) -> Iterator[tuple[Inputs, Tensor]]:
-        """Batches of the size of training, over and over."""
-        data, size = self._data, self._seen()[1].batch_size
-        while True:
-            whole = 0
-            if data is not None and is_pair(data):
-                order = torch.randperm(count(data[0]), generator=generator)
-                data = (take(data[0], order), data[1][order])
-            assert data is not None
-            for x, y in as_batches(data, size):
-                if len(y) == size:
-                    whole += 1
-                    yield x, y
-            if not whole:
-                raise ValueError(
-                    f"no batch of the data holds {size} data, as those in training did: pass them as tensors (X, Y), "
-                    f"or a loader with batch_size={size}."
-                )
+    def _take(self, noise: float, factor: float) -> None:
+        """The posterior from the state of the optimiser; warn where that is not of these weights, or of few steps."""
+        moments, sampling = self._seen()
+        sampling.require_noise()
+        warn_of_noise(sampling.average(moments.rule)[1])
+        fisher = factor**2 * moments.fisher(self._mean, sampling.num_data, noise)
+        self._gradients(generator=torch.Generator().manual_seed(0)).compare(fisher)
+        self._make(fisher)
 
     def _seen(self) -> tuple[SecondMoments, Sampling]:
         if self._moments is None or self._sampling is None:
@@ -295,6 +293,8 @@ class L2M(MAP):
     def _nll_over(self, loss_scale: str | float) -> float:
         """c."""
         if not isinstance(loss_scale, str):
+            if not (math.isfinite(loss_scale) and loss_scale > 0):
+                raise ValueError(f"loss_scale must be positive, the NLL per datum over the loss, got {loss_scale}.")
             return float(loss_scale)
         choose("loss scale", loss_scale, (SQUARED_ERROR,))
         if not isinstance(self.likelihood, GaussianLikelihood) or torch.as_tensor(self.likelihood.scale).ndim:

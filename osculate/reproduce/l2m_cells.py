@@ -178,13 +178,13 @@ class Trained:
         """What L2M adds to a training by itself: the state, read and scaled."""
         moments = SecondMoments.of(self.model, self.optimizer)
         theta = torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
-        return moments.fisher(theta, Sampling(len(self.part[0]), self.batch))
+        sampling = Sampling(len(self.part[0]), self.batch, drop_last=True)
+        return moments.fisher(theta, len(self.part[0]), sampling.average(moments.rule)[0])
 
     def method(self, prior: Any) -> L2M:
         """L2M with a prior of one's own."""
-        return L2M.from_optimizer(
-            self.model, self.optimizer, len(self.part[0]), self.batch, self.likelihood, self.part, prior_precision=prior
-        )
+        size, how = len(self.part[0]), {"prior_precision": prior, "drop_last": True}
+        return L2M.from_optimizer(self.model, self.optimizer, size, self.batch, self.likelihood, self.part, **how)
 
 
 def _trained(settings: Settings, part: Part, likelihood: Gaussian, seed: int) -> Trained:
