@@ -25,7 +25,7 @@ from osculate.registry import choose
 FAN_IN = "fan_in"
 #: σ at the start, in units of the prior's standard deviation. [unlu2021]
 START = math.exp(-3)
-#: Nats for each datum of KL(q‖p) below which the data have told the posterior nothing.
+#: Nats of KL(q‖p) for each datum, and for each weight, below both of which the data have told the posterior nothing.
 LEAST = 0.02
 #: Layers whose parameters are not weights of sums: a prior around zero would shrink what they pass on.
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
@@ -72,6 +72,7 @@ class MeanField(Method):
         self.register_buffer("delta", self.prior.vector(self.space).detach().to(like.device, dtype).clone())
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self._rate = 0.0  # the learning rate of log σ
         self._posterior: Gaussian | None = None
 
     def _chosen(self, prior: str | float | Prior) -> Prior:
@@ -110,6 +111,7 @@ class MeanField(Method):
     ) -> Optimizer:
         """The optimiser of the settings, with log σ in a group with a learning rate of its own."""
         weights = [p for p in self.model.parameters() if p.requires_grad]
+        self._rate = lr * multiplier
         return make([{"params": weights}, {"params": [log_deviation], "multiplier": multiplier}], lr)
 
     def generator(self, device: torch.device, stream: int = 0) -> torch.Generator:
@@ -129,10 +131,22 @@ class MeanField(Method):
         rest = self.divergence_of_variances(deviation.log(), deviation.square(), number)
         return float(self.divergence_at_mean(number) + rest) / self.temperature
 
+    @property
+    def settling(self) -> float:
+        """Steps that variances take from the start to the prior's, at most; 0 where nobody can say."""
+        return -math.log(START) / self._rate if self._rate else 0.0
+
     @torch.no_grad()
     def warn_of_nothing_learned(self) -> None:
-        """Warn of a posterior that is still the prior."""
-        if self._divergence() < LEAST:
+        """Warn of a posterior that is still the prior, or whose variances are still those of the start."""
+        if int(self.steps) < self.settling:
+            warnings.warn(
+                f"{int(self.steps)} steps are few for the variances, which can take about {self.settling:.0f}: train "
+                "for more epochs, with smaller batches, or let the variances move faster.",
+                stacklevel=2,
+            )
+        divergence = self._divergence()
+        if divergence < LEAST and divergence * int(self.num_data) / self.space.size < LEAST:
             warnings.warn(
                 "the posterior is hardly another than the prior: so few data do not outweigh the divergence of so many "
                 f"weights. Take a lower temperature (it was {self.temperature:g}), a prior with lower precisions, or a "

@@ -11,13 +11,13 @@ from torch.overrides import TorchFunctionMode
 from osculate.inputs import Inputs, call, moved, take
 from osculate.parameters import undisturbed
 
-#: Piecewise linear operations by the names under which a mode sees them.
+#: Operations with kinks by the names under which a mode sees them; a maximum of one's own with ``where`` is not seen.
 # fmt: off
 KINKED = frozenset(
     {
-        "abs", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "clamp", "clamp_min",
-        "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "max_pool1d", "max_pool2d",
-        "max_pool3d", "maximum", "prelu", "relu", "relu6", "rrelu", "softshrink", "threshold",
+        "abs", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "amax", "clamp", "clamp_min",
+        "hardshrink", "hardsigmoid", "hardtanh", "leaky_relu", "max", "max_pool1d", "max_pool2d", "max_pool3d",
+        "maximum", "prelu", "relu", "relu6", "rrelu", "selu", "softshrink", "threshold",
     }
 )
 # fmt: on

@@ -139,6 +139,11 @@ class IVON(MeanField):
         """h + δ′."""
         return self.running.ridged(self.factor, self.delta)
 
+    @property
+    def settling(self) -> float:
+        """As many steps as the average curvature remembers, at the start that of the settings."""
+        return 1 / (1 - self.settings.memory)
+
     def deviations(self) -> Float[Tensor, " P"]:
         return self.running.deviations(self.factor, self.delta)
 

@@ -191,9 +191,15 @@ def from_prior(model: nn.Module) -> nn.Module:
     return model
 
 
+#: Prior precision of what has no prior in the variational methods: the parameters of normalisations.
+FREE = 1e-6
+
+
 def _maximum(model: nn.Module, temperature: float) -> Method:
-    prior = fan_in(model)
-    return MAP(model, LIKELIHOOD, prior.with_precision(prior.precision * temperature))
+    """With the prior of the variational methods."""
+    names, prior = VariationalLaplace(model, LIKELIHOOD).names, fan_in(model)
+    has = torch.tensor([name in names for name, p in model.named_parameters() if p.requires_grad])
+    return MAP(model, LIKELIHOOD, prior.with_precision(torch.where(has, prior.precision * temperature, FREE)))
 
 
 def _laplace(model: nn.Module, temperature: float, **options: Any) -> Method:

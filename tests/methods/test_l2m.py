@@ -17,7 +17,7 @@ import osculate as osc
 from osculate.methods import L2M
 from osculate.posteriors import Mixture
 from tests.laws import assert_close
-from tests.methods.variational import CLASSES, convolutional, data, network, run
+from tests.methods.variational import CLASSES, convolutional, data, descend, network, run
 
 YES_OR_NO = osc.likelihoods.Bernoulli()
 N = 1024
@@ -280,20 +280,6 @@ def test_weights_that_early_stopping_puts_back_have_the_gradients_of_single_data
     assert_close(again.posterior.variance(), expected.variance())
 
 
-def looped(method: L2M, pair: tuple[Tensor, Tensor], size: int, steps: int, make: Any, lr: float) -> L2M:
-    """What osc.train does, without what surrounds it."""
-    x, y = pair
-    optimizer = method.train().optimizer(lambda groups, rate: make(groups, rate), lr)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(steps // -(-len(x) // size)):
-        for rows in torch.randperm(len(x), generator=generator).split(size):
-            optimizer.zero_grad()
-            method.loss(x[rows], y[rows], len(x)).backward()
-            optimizer.step()
-    method.eval().after_training(osc.batches.Fixed(pair, size))
-    return method
-
-
 @pytest.mark.parametrize("number", [1000, 130, 515])
 def test_the_few_data_of_a_last_batch_are_counted(number: int) -> None:
     """A batch of 2 has 64 times the noise of one of 128, and as much weight in the second moment."""
@@ -302,7 +288,7 @@ def test_the_few_data_of_a_last_batch_are_counted(number: int) -> None:
     method = L2M(model, YES_OR_NO)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = looped(method, pair, 128, 2000, Adam, 1e-9).posterior
+        found = descend(method, pair, 2000 // -(-number // 128) * -(-number // 128), 1e-9, 128, falls=False)
         single = osc.laplace(model, YES_OR_NO, pair, structure="diag", prior=1.0, curvature="empirical_fisher")
         read = L2M.from_optimizer(model, method._optimizer, number, 128, YES_OR_NO, pair, prior_precision=1.0).posterior
     assert 0.85 < float((single.variance() / found.variance()).median()) < 1.15
@@ -358,7 +344,8 @@ def test_a_prior_in_the_loss_is_taken_off_whatever_the_optimiser() -> None:
     model, x, y = logistic()
     found = []
     for kind in (Adam, partial(AdamW, weight_decay=0.0)):
-        found.append(looped(L2M(deepcopy(model), YES_OR_NO, 50.0), (x, y), 64, 1600, kind, 1e-3).posterior.variance())
+        method = L2M(deepcopy(model), YES_OR_NO, 50.0)
+        found.append(descend(method, (x, y), 1600, 3e-3, 64, make=kind).variance())
     assert_close(found[0], found[1], 0.1)
 
 

@@ -1,5 +1,6 @@
 """Natural-gradient methods: their rule step by step, what they end at, and squares of single data."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -19,7 +20,6 @@ from tests.methods.variational import (
     linear_regression,
     mean_field_optimum,
     network,
-    run,
 )
 
 
@@ -105,16 +105,33 @@ def test_points_move_by_plain_steps() -> None:
 
 
 def test_it_learns_as_well_as_map() -> None:
-    x, y = data(200)
+    pair = x, y = data(200)
+
+    def accuracy(method: Any, lr: float) -> float:
+        descend(method, pair, 600, lr, 25)
+        return float((method.model(x).argmax(1) == y).double().mean())
+
     prior = osc.priors.fan_in(network())
+    mode = accuracy(MAP(network(), CLASSES, prior.with_precision(0.1 * prior.precision)), 0.02)
+    assert mode > 0.9
+    for make in (IVON, VOGN):
+        assert accuracy(make(network(), CLASSES, temperature=0.1), 1.0) > mode - 0.05
 
-    def accuracy(done: Any) -> float:
-        return float((osc.predict(done, x, via="mode").probs.argmax(1) == y).double().mean())
 
-    mode = accuracy(run(MAP(network(), CLASSES, prior), (x, y), epochs=120, lr=0.01))
-    assert mode > 0.85
-    for method in (IVON(network(), CLASSES), VOGN(network(), CLASSES)):
-        assert accuracy(run(method, (x, y), epochs=120, lr=1.0)) > mode - 0.05
+def test_variances_follow_a_state_that_is_loaded() -> None:
+    """Early stopping puts the average curvature of the best epoch back, and another number of data asks for others."""
+    x, y = data()
+    method = IVON(network(), CLASSES)
+    step(method, x, y, n=48)
+    state, before = deepcopy(method.state_dict()), method.deviations().clone()
+    step(method, x, y, n=48)
+    assert not torch.equal(method.deviations(), before)
+    method.load_state_dict(state)
+    assert torch.equal(method.deviations(), before)
+    method.num_data.fill_(480)
+    assert float(method.deviations().max()) < float(before.max())
+    method.to(torch.float32)
+    assert method.deviations().dtype == torch.float32
 
 
 @pytest.mark.parametrize("options", [{"momentum": 1.0}, {"memory": -0.1}, {"curvature": 0.0}])

@@ -1,5 +1,6 @@
 """What every variational method keeps: interruption, files, types of numbers, users' modules, the exact bound."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import osculate as osc
 from osculate.methods import IVON, VOGN, MeanFieldVI, VariationalLaplace, VariationalUpdates
 from osculate.posteriors import Gaussian
 from tests.laws import assert_close
-from tests.methods.variational import CLASSES, convolutional, data, flat, network, run
+from tests.methods.variational import CLASSES, convolutional, data, descend, flat, network, run
 
 HELD_OUT = (data(20)[0] + 0.1, data(20)[1])
 METHODS: dict[str, Callable[..., Any]] = {
@@ -37,6 +38,8 @@ def test_an_interrupted_run_ends_where_the_whole_one_does(make: Callable, net: C
     run(make(net(), CLASSES), schedule="constant", epochs=2, folder=tmp_path)
     again = run(make(net(), CLASSES), schedule="constant", folder=tmp_path, resume=True)
     assert torch.equal(flat(whole.model), flat(again.model))
+    losses = [[row["train_loss"] for row in done.history] for done in (whole, again)]
+    assert losses[0] == losses[1]
     assert torch.equal(whole.posterior.variance(), again.posterior.variance())
 
 
@@ -123,6 +126,32 @@ def test_a_posterior_that_is_the_prior_is_told(make: Callable) -> None:
     with torch.no_grad():
         for p in wide.parameters():
             p.mul_(0.01)
-    method = make(wide, CLASSES, temperature=30.0)
     with pytest.warns(UserWarning, match="hardly another than the prior"):
-        run(method, noise, epochs=1500, batch_size=20, lr=0.03)
+        descend(make(wide, CLASSES, temperature=30.0), noise, 600, 0.05)
+
+
+@pytest.mark.parametrize("make", [VariationalLaplace, MeanFieldVI])
+def test_few_weights_of_many_data_are_no_such_posterior(make: Callable) -> None:
+    x = torch.randn(5000, 8, generator=torch.Generator().manual_seed(0)).double()
+    y = (x[:, 0] > 0).double().unsqueeze(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        descend(make(nn.Linear(8, 1).double(), osc.likelihoods.Bernoulli()), (x, y), 300, 0.05)
+
+
+@pytest.mark.parametrize("make", [IVON, VOGN, MeanFieldVI])
+def test_few_steps_are_told(make: Callable) -> None:
+    with pytest.warns(UserWarning, match="12 steps are few for the variances"):
+        run(make(network(), CLASSES))
+
+
+def test_a_prior_that_would_make_a_variance_negative_is_refused() -> None:
+    q = run(MeanFieldVI(network(), CLASSES)).posterior
+    wider = MeanFieldVI(network(), CLASSES)
+    with torch.no_grad():
+        wider.log_deviation.copy_(0.1 - 0.5 * wider.delta.log())  # more than the prior's
+    wide = run(wider, lr=1e-6).posterior
+    assert bool((wide.replace(prior=osc.priors.Isotropic(20.0)).variance() > 0).all())
+    assert bool((q.replace(prior=osc.priors.Isotropic(0.1)).variance() > 0).all())
+    with pytest.raises(ValueError, match="the precision of a parameter would be -"):
+        wide.replace(prior=osc.priors.Isotropic(0.1)).variance()

@@ -1,11 +1,13 @@
 """Networks, data and runs that the tests of variational methods share."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import osculate as osc
+from osculate.batches import Fixed
 from osculate.training import Training
 
 CLASSES = osc.likelihoods.Categorical()
@@ -44,25 +46,42 @@ def run(method: Any, pair: tuple[Tensor, Tensor] | None = None, **settings: Any)
     return osc.train(method, pair or data(), progress=False, device="cpu", **settings)
 
 
-def descend(method: Any, pair: tuple[Tensor, Tensor], steps: int, lr: float) -> Any:
-    """Steps of Adam on all data, with a rate that falls by a cosine: what training does, without its overhead."""
+def descend(
+    method: Any,
+    pair: tuple[Tensor, Tensor],
+    steps: int,
+    lr: float,
+    size: int | None = None,
+    falls: bool = True,
+    make: Any = torch.optim.Adam,
+) -> Any:
+    """What osc.train does without what surrounds it: steps on batches, or on all data, with a rate that falls."""
     x, y = pair
-    optimizer = method.train().optimizer(lambda groups, rate: torch.optim.Adam(groups, rate), lr)
+    generator = torch.Generator().manual_seed(0)
+    optimizer = method.train().optimizer(lambda groups, rate: make(groups, rate), lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for group in optimizer.param_groups:
         group["lr"] *= group.get("multiplier", 1.0)
     schedule.base_lrs = [group["lr"] for group in optimizer.param_groups]
+    method.prepare([pair])
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = method.loss(x, y, len(y))
-        loss.backward()
-        return loss
+    def batches() -> Iterator[Tensor]:
+        while True:
+            yield from torch.randperm(len(x), generator=generator).split(size or len(x))
 
-    for _ in range(steps):
+    for _, rows in zip(range(steps), batches(), strict=False):
+        batch = pair if size is None else (x[rows], y[rows])
+
+        def closure(batch: tuple[Tensor, Tensor] = batch) -> Tensor:
+            optimizer.zero_grad()
+            loss = method.loss(*batch, len(y))
+            loss.backward()
+            return loss
+
         optimizer.step(closure)
-        schedule.step()
-    method.after_training([(x, y)])
+        if falls:
+            schedule.step()
+    method.eval().after_training(Fixed(pair, size or len(x)))
     return method.result()
 
 

@@ -115,6 +115,15 @@ class DiagonalPrecision(Precision):
     signal: Float[Tensor, " p"]
     delta: Float[Tensor, " p"]
 
+    def __post_init__(self) -> None:
+        least = (self.signal + self.delta).detach().min() if self.signal.numel() else 1.0
+        if not float(least) > 0:
+            raise ValueError(
+                f"with this prior and temperature the precision of a parameter would be {float(least):.3g}: its "
+                "variance was trained to be larger than that of the prior then. Keep the prior and temperature of the "
+                "training, take a prior with higher precisions, or train again."
+            )
+
     @cached_property
     def values(self) -> Float[Tensor, " p"]:
         """The eigenvalues λ."""
