@@ -20,7 +20,7 @@ LINEAR: tuple[Callable, ...] = (
     F.conv_transpose3d,
 )
 #: Added to variances of sums, where inputs of zeros have none and the root no derivative.
-LEAST = 1e-16
+TINY = 1e-16
 
 
 class LocalReparameterisation(TorchFunctionMode):
@@ -61,7 +61,7 @@ class LocalReparameterisation(TorchFunctionMode):
         mean = operation(x, weight, bias, *rest, **named)
         noise = None if own is None else own.to(x)
         variance = operation(x.square(), self._variance[id(weight)].to(x), noise, *rest, **named)
-        return torch.addcmul(mean, (variance + LEAST).sqrt(), torch.randn_like(mean))
+        return torch.addcmul(mean, (variance + TINY).sqrt(), torch.randn_like(mean))
 
     def _draw(self, value: Any) -> Any:
         """A draw of a weight; anything else as it is."""

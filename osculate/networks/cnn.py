@@ -11,8 +11,6 @@ from osculate.networks.lenet import square_image
 class SmallCNN(nn.Sequential):
     """Two 3 × 3 convolutions with ReLU, each followed by max-pooling, then one linear layer.
 
-    With another activation it pools by the average, so that the network has second derivatives everywhere.
-
     With 8 × 8 grey images and ten classes it has 6,090 parameters: enough for the digits, and small enough
     that every structure can be computed and compared. With another activation it pools by the average, so that it has
     second derivatives everywhere.

@@ -38,8 +38,7 @@ class Keep:
             about: everything else that the values depend on.
             measure: gives them.
         """
-        digest = hashlib.sha256(json.dumps([self._version, *about]).encode()).hexdigest()[:8]
-        path = Path(self._folder) / f"{kind}-{'-'.join(map(str, where))}-{digest}.json"
+        path = self._path(kind, where, about)
         if self._folder and path.exists():
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         else:
@@ -51,3 +50,11 @@ class Keep:
                 write_text(path, json.dumps(values))
         self.seconds += values.pop(TOOK, 0.0)
         return values
+
+    def folder(self, kind: str, where: Sequence[str | int], about: Sequence[Any]) -> Path | None:
+        """Where a measurement can keep the checkpoints of its training; None where nothing is kept."""
+        return self._path(kind, where, about).with_suffix("") if self._folder else None
+
+    def _path(self, kind: str, where: Sequence[str | int], about: Sequence[Any]) -> Path:
+        digest = hashlib.sha256(json.dumps([self._version, *about]).encode()).hexdigest()[:8]
+        return Path(self._folder) / f"{kind}-{'-'.join(map(str, where))}-{digest}.json"

@@ -1,8 +1,10 @@
 """One training by variational Laplace or a rival, scored: what the experiments of [unlu2021] are made of."""
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -122,21 +124,29 @@ class Run:
 
 
 def cell(run: Run, keep: Keep) -> dict[str, Any]:
-    """What a training gives (see :func:`measured`), from a file where there is one."""
+    """What a training gives (see :func:`measured`), from a file where there is one; a training goes on as well."""
     where = (run.task.data, run.method.replace(", ", "-").replace(" ", "-"), f"{run.temperature:g}", run.seed)
     about = [asdict(run.task), asdict(run.fit), dict(run.options), *([True] if run.to_end else [])]
-    return keep("vl", where, about, partial(measured, run))
+    folder = keep.folder("vl", where, about)
+    found = keep("vl", where, about, partial(measured, run, folder))
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
 
 
-def measured(run: Run) -> dict[str, Any]:
+def measured(run: Run, folder: Path | None = None) -> dict[str, Any]:
     """Train, and score the network of the best validation epoch and that of the end.
+
+    Args:
+        run: the training.
+        folder: of its checkpoints; None for none.
 
     Returns:
         "best" and "end", each with scores on validation and test images; "epoch", the best; the course of the loss, the
         validation NLL and log σ/s over the epochs; "elbo", the bound in nats per datum.
     """
     data = load(run.task.data, train_size=run.task.train_size, validation_size=run.task.validation_size, seed=run.seed)
-    done, last = trained(run, data)
+    done, last = trained(run, data, folder)
     found: dict[str, Any] = {"best": _scores(done, run, data)}
     if run.to_end and isinstance(done.posterior, Gaussian):
         bound = elbo(done.posterior, data.train, BOUND_DRAWS, torch.Generator().manual_seed(0))
@@ -150,7 +160,7 @@ def measured(run: Run) -> dict[str, Any]:
     return {**found, "epoch": best["epoch"], "steps": len(rows) * -(-len(data.train[0]) // run.fit.batch_size)}
 
 
-def trained(run: Run, data: Dataset) -> tuple[Training, dict[str, Tensor]]:
+def trained(run: Run, data: Dataset, folder: Path | None = None) -> tuple[Training, dict[str, Tensor]]:
     """The training, with the weights of the best validation epoch, and those of the last."""
     with seeded(run.seed):
         model = from_prior(build(run.task.network, data.input_shape, data.outputs, **run.task.options))
@@ -175,7 +185,13 @@ def trained(run: Run, data: Dataset) -> tuple[Training, dict[str, Tensor]]:
         schedule=fit.schedule,
         precision=fit.precision,
         seed=run.seed,
+        folder=folder,
+        resume=folder is not None,
     )
+    if not last:  # it had ended before, and the weights of its last epoch are gone
+        assert folder is not None
+        shutil.rmtree(folder)
+        return trained(run, data, folder)
     return done, last
 
 
