@@ -25,6 +25,7 @@ from osculate.methods._base import Method
 from osculate.parameters import undisturbed
 from osculate.settings import described
 from osculate.training.epochs import Epochs, Fixed
+from osculate.training.identity import identity, require_same_method, require_same_network
 from osculate.training.settings import OPTIMIZERS, PRECISIONS, Settings
 
 CHECKPOINT = "last.ckpt"
@@ -34,12 +35,16 @@ LOG = "training.csv"
 class Loop(pl.LightningModule):
     """One training loop for every method: the method says what to descend, this says how."""
 
-    def __init__(self, method: Method, epochs: Epochs, settings: Settings, folder: Path | None) -> None:
+    def __init__(
+        self, method: Method, epochs: Epochs, settings: Settings, folder: Path | None, precision: str = "32"
+    ) -> None:
         super().__init__()
         self.method: Method = method
         self.epochs = epochs
         self.settings = settings
         self.folder = folder
+        self.passes = precision
+        self.identity = identity(method)
         self.history: list[dict[str, int | float]] = []
         self.best: dict[str, Any] | None = None
         self.read = False  # whether a checkpoint was understood
@@ -109,9 +114,10 @@ class Loop(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put what a resume needs beside Lightning's own state."""
         checkpoint["osculate"] = {
-            "settings": asdict(self.settings),
+            "settings": {**asdict(self.settings), "precision": self.passes},
             "choices": described(self.method.choices()),
             "num_data": self.epochs.num_data,
+            "identity": self.identity,
             "history": self.history,
             "best": self.best,
         }
@@ -119,10 +125,17 @@ class Loop(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back, after making sure that the checkpoint belongs to this run."""
         saved = checkpoint["osculate"]
-        found = {**saved["settings"], **saved["choices"], "num_data": saved["num_data"]}
+        # checkpoints of version 0.1 know neither precisions nor identities
+        found = {"precision": "32", **saved["settings"], **saved["choices"], "num_data": saved["num_data"]}
+        theirs = saved.get("identity", self.identity)
         self.read = True
-        self._require_same_settings(found)
-        self._require_same_parameters(checkpoint["state_dict"])
+        try:
+            self._require_same_settings(found)
+            self._require_same_parameters(checkpoint["state_dict"])
+        except ValueError:
+            require_same_method(theirs, self.identity, self.folder)  # another method explains all other differences
+            raise
+        require_same_network(theirs, self.identity, self.folder)
         self.history, self.best = saved["history"], saved["best"]
 
     def _groups(self) -> list[dict[str, Any]]:
@@ -137,7 +150,8 @@ class Loop(pl.LightningModule):
     def _require_same_settings(self, found: dict[str, Any]) -> None:
         # With a constant rate a longer run begins as the shorter one did; with any other the total shapes every step.
         free = {"epochs", "patience"} if self.settings.schedule == "constant" else {"patience"}
-        here = {**asdict(self.settings), **described(self.method.choices()), "num_data": self.epochs.num_data}
+        choices = described(self.method.choices())
+        here = {**asdict(self.settings), "precision": self.passes, **choices, "num_data": self.epochs.num_data}
         for name in {**here, **found}:
             if name not in free and here.get(name) != found.get(name):
                 theirs, mine = (textwrap.shorten(repr(each.get(name)), 200) for each in (found, here))
@@ -186,7 +200,7 @@ def fit(
     epochs = Epochs(data, settings.batch_size, settings.seed)
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
     accelerator, devices = _accelerator(device)
-    loop = Loop(method, epochs, settings, folder)
+    loop = Loop(method, epochs, settings, folder, precision)
     checkpoint = folder / CHECKPOINT if resume and folder and (folder / CHECKPOINT).exists() else None
     with _quiet(), _given_back(method, accelerator), _interruptible():
         method.train()

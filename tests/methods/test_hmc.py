@@ -412,7 +412,7 @@ def test_bad_data_and_networks_are_refused_before_the_first_step() -> None:
         osc.train(HMC(network(), NOISE), (X, Y), progress=False)
     with pytest.raises(ValueError, match="several chains at once: torch.func.vmap says .*torch.where"):
         run(HMC(Branches(1, 1), NOISE, warmup=20, max_depth=4), (X.float(), Y.float()))
-    with pytest.raises(ValueError, match="lr mean nothing"):
+    with pytest.raises(ValueError, match="lr means nothing"):
         run(HMC(network(), NOISE, warmup=20, max_depth=4), lr=0.1)
     with pytest.raises(RuntimeError, match="no draw yet"):
         HMC(network(), NOISE).result()
