@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo: draws of all weights from the posterior itself, for networks of up to a few thousand."""
+"""Hamiltonian Monte Carlo: draws of all weights from the posterior itself, for small networks."""
 
 import warnings
 from collections.abc import Mapping
