@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs, apply, as_floating, concatenate, floating, moved
 from osculate.likelihoods import Likelihood
-from osculate.methods._pass import check_density
+from osculate.methods._pass import check_density, has_labels, require_labels
 from osculate.parameters import Network
 from osculate.priors import Prior
 
@@ -46,6 +46,7 @@ class NegativeLogJoint:
         batches = list(as_batches(data))
         self.inputs, targets = self._ready(concatenate([x for x, _ in batches]), torch.cat([y for _, y in batches]))
         self.num_data = len(targets)
+        require_labels(has_labels(likelihood, targets))
         self._targets = _repeated(targets, chains)
         self._precision = prior.vector(network.space).detach().to(network.mean)
         self._normaliser = 0.5 * float((math.log(2 * math.pi) - self._precision.log()).sum())

@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from osculate.batches import Data
 from osculate.inputs import Inputs
 from osculate.methods._base import Method
+from osculate.methods._pass import has_labels, require_labels
 from osculate.parameters import undisturbed
 from osculate.settings import described
 from osculate.training.epochs import Epochs, Fixed
@@ -48,6 +49,7 @@ class Loop(pl.LightningModule):
         self.history: list[dict[str, int | float]] = []
         self.best: dict[str, Any] | None = None
         self.read = False  # whether a checkpoint was understood
+        self._labelled = False  # whether there has been a target that counts
         self._loss = self._nll = self._seen = self._held_out = 0.0
 
     def configure_optimizers(self) -> Optimizer:
@@ -82,6 +84,7 @@ class Loop(pl.LightningModule):
                 f"the loss is {value} in epoch {self.current_epoch + 1}, batch {batch_idx + 1} of "
                 f"{self.epochs.num_batches}. Lower the learning rate (it is {self.settings.lr:g}), or scale the data."
             )
+        self._labelled = self._labelled or has_labels(self.method.likelihood, y)
         self._loss += value * len(y)
         self._seen += len(y)
         self.log("loss", value, prog_bar=True, logger=False, batch_size=len(y))
@@ -99,6 +102,7 @@ class Loop(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Close the epoch: the method's own step, a row in the history and the log, the best weights, the stop."""
+        require_labels(self._labelled)
         row: dict[str, int | float] = {"epoch": self.current_epoch + 1, "train_loss": self._loss / self._seen}
         if self._held_out:
             row["validation_nll"] = self._nll / self._held_out
