@@ -89,10 +89,46 @@ def as_floating(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def call(module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None) -> Any:
-    """The output of a module for these inputs, at its own parameters or others; the logits of a Hugging Face model."""
+    """The output of a module for these inputs, at its own parameters or others; the logits of a Hugging Face model.
+
+    Raises:
+        ValueError: the output is no tensor.
+        TypeError: the module cannot work with the floating type of the inputs.
+    """
     positional, named = arguments(x)
-    f = module(*positional, **named) if theta is None else functional_call(module, dict(theta), positional, named)
-    return getattr(f, "logits", f)
+    try:
+        f = module(*positional, **named) if theta is None else functional_call(module, dict(theta), positional, named)
+    except (RuntimeError, ValueError):
+        require_type(x, next((p.dtype for p in module.parameters() if p.is_floating_point()), None))
+        raise
+    f = getattr(f, "logits", f)
+    if not isinstance(f, Tensor):
+        raise ValueError(returned(f, x))
+    return f
+
+
+def returned(f: Any, x: Any) -> str:
+    """What to say of an output that is not one tensor of as many rows as there are inputs."""
+    shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
+    return (
+        f"the network returned {shape} for {count(x)} inputs; it must return one tensor whose first axis is the batch "
+        "(or an object with such a tensor as `logits`). Several outputs of one likelihood can be concatenated with "
+        "torch.cat in a small module around it."
+    )
+
+
+def require_type(x: Any, dtype: torch.dtype | None) -> None:
+    """Refuse inputs of another floating type than the parameters.
+
+    Raises:
+        TypeError: there are some.
+    """
+    for name, tensor in tensors(x).items():
+        if dtype is not None and tensor.is_floating_point() and tensor.dtype != dtype:
+            raise TypeError(
+                f"the inputs {name + ' ' if name else ''}are {tensor.dtype}, the network's parameters {dtype}. Convert "
+                f"one of them, for example with x.to({dtype})."
+            )
 
 
 def arguments(x: Any) -> tuple[tuple, dict[str, Any]]:

@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.parameter import is_lazy
 
-from osculate.inputs import Inputs, apply, arguments, count, moved, tensors
+from osculate.inputs import Inputs, apply, arguments, count, moved, require_type, returned, tensors
 from osculate.registry import choose
 
 
@@ -146,12 +147,7 @@ class Network:
             ValueError: the output is not a tensor with one row for each input.
             TypeError: inputs and parameters are of different floating types.
         """
-        for name, tensor in tensors(x).items():
-            if tensor.is_floating_point() and tensor.dtype != self.dtype:
-                raise TypeError(
-                    f"the inputs {name + ' ' if name else ''}are {tensor.dtype}, the network's parameters "
-                    f"{self.dtype}. Convert one of them, for example with x.to({self.dtype})."
-                )
+        require_type(x, self.dtype)
         values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
         x = moved(x, self.device)
         if self._changes_inputs is not False or any(tensor.is_inference() for tensor in tensors(x).values()):
@@ -160,14 +156,8 @@ class Network:
         if self._changes_inputs is None:
             self._changes_inputs = any(t._version for t in tensors(x).values() if not t.is_inference())
         f = getattr(f, "logits", f)  # the output of a Hugging Face model
-        size = count(x)
-        if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != size:
-            shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
-            raise ValueError(
-                f"the network returned {shape} for {size} inputs; it must return one tensor whose first axis is the "
-                "batch (or an object with such a tensor as `logits`). Several outputs of one likelihood can be "
-                "concatenated with torch.cat in a small module around it."
-            )
+        if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != count(x):
+            raise ValueError(returned(f, x))
         return f
 
     def in_state_precision(self) -> "Network":
@@ -185,8 +175,9 @@ def frozen_copy(model: nn.Module) -> nn.Module:
     """A deep copy of a module, without gradients.
 
     Raises:
-        ValueError: it keeps an activation with its gradient graph, which cannot be copied.
+        ValueError: it keeps an activation with its gradient graph, which cannot be copied, or is not yet initialised.
     """
+    require_shapes(model)
     attributes = [value for layer in model.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
     # a tensor with a gradient graph, such as the weight that weight normalisation keeps, has no deep copy of its own
     memo = {id(value): value.detach().clone() for value in attributes if value.grad_fn is not None}
@@ -201,6 +192,19 @@ def frozen_copy(model: nn.Module) -> nn.Module:
         parameter.requires_grad_(False)
         parameter.grad = None
     return module
+
+
+def require_shapes(model: nn.Module) -> None:
+    """Refuse parameters of lazy layers that no input has given a shape.
+
+    Raises:
+        ValueError: there is one; the message names it.
+    """
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if is_lazy(tensor):
+            raise ValueError(
+                f"{name!r} of a lazy layer has no shape yet: call the network once, model(x[:2]), and then pass it on."
+            )
 
 
 def require_deterministic_layers(model: nn.Module) -> None:
@@ -237,8 +241,9 @@ def trainable(model: nn.Module) -> tuple[str, ...]:
     """The names of the parameters that require gradients.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or a lazy layer has no parameters yet.
     """
+    require_shapes(model)
     names = tuple(name for name, p in model.named_parameters() if p.requires_grad)
     if not names:
         count = sum(1 for _ in model.parameters())

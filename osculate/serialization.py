@@ -150,9 +150,14 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
+        TypeError: ``model`` is no module.
         ValueError: the file is truncated or not a posterior, has another format, or belongs to another network (the
             message names the first parameter that differs).
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be a torch.nn.Module, got {type(model).__name__}: one network, also where the file has many."
+        )
     path = Path(path)
     header, tensors = _read(path)
     try:

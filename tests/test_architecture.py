@@ -15,6 +15,7 @@ PACKAGE = ROOT / "osculate"
 
 #: From first to last; a module may import its own entry and the ones before it.
 ORDER = (
+    "checks",
     "registry",
     "settings",
     "progress",
@@ -49,7 +50,7 @@ ORDER = (
 )
 
 #: Leaves: they import nothing of ours, so anything may import them, wherever they stand on the page.
-LEAVES = frozenset({"registry", "linalg", "metrics"})
+LEAVES = frozenset({"checks", "registry", "linalg", "metrics"})
 
 MODULE_LINES, FUNCTION_LINES, CONSTRUCTOR_ARGUMENTS = 350, 50, 7
 

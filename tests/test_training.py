@@ -24,9 +24,9 @@ X, Y = torch.randn(50, 4, generator=torch.Generator().manual_seed(1)), torch.ara
 HELD_OUT = (X[:20] + 0.1, Y[:20])
 
 
-def network() -> nn.Module:
+def network(activation: nn.Module | None = None) -> nn.Module:
     torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
+    return nn.Sequential(nn.Linear(4, 8), activation or nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
 
 
 def run(method: nn.Module | None = None, data: Any = (X, Y), **settings: Any) -> Training:
@@ -388,7 +388,10 @@ def test_nothing_to_train_is_refused() -> None:
         ({"lr": 0.5}, "lr=0.01, not 0.5"),
         ({"epochs": 9}, "epochs=4, not 9"),
         ({"data": (X[:40], Y[:40])}, "num_data=50, not 40"),
+        ({"precision": "bf16"}, "precision='32', not 'bf16'"),
         ({"method": MAP(nn.Linear(4, 3), Categorical())}, r"another network: model\.0"),
+        ({"method": MAP(network(nn.Tanh()), Categorical())}, r"another network: '\(1\): ReLU\(\)' there is .*Tanh"),
+        ({"method": osc.methods.MeanFieldVI(network(), Categorical()), "lr": 0.5}, "of MAP, not MeanFieldVI"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:

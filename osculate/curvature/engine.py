@@ -26,7 +26,7 @@ from osculate.curvature.plan import BlockSpec, Example, Plan
 from osculate.curvature.pullback import pull
 from osculate.inputs import Inputs, apply, count, take, tensors
 from osculate.memory import even_parts
-from osculate.parameters import Network, ParameterSpace
+from osculate.parameters import Network
 
 
 @dataclass
@@ -198,7 +198,7 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor)
         if g is not None:
             form = in_state_dtype(use.form(g).per_sample(size), network.state_dtype)
             found.setdefault(owner[use.names[0]], []).append((use, form))
-    result = {number: _combine(plan.blocks[number], members, network.space) for number, members in found.items()}
+    result = {number: _combine(plan.blocks[number], members, network) for number, members in found.items()}
     fallback = [number for number, block in enumerate(plan.blocks) if block.kind == "fallback"]
     if fallback:
         names = [plan.blocks[number].names[0] for number in fallback]
@@ -221,16 +221,16 @@ def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:
     return replace(form, inputs=lambda: form.inputs().to(dtype), g=form.g.to(dtype))
 
 
-def _combine(block: BlockSpec, members: list[tuple[Use, Form]], space: ParameterSpace) -> Form:
+def _combine(block: BlockSpec, members: list[tuple[Use, Form]], network: Network) -> Form:
     """The uses of one block as one form: positions concatenated, or rows added."""
     members_forms = [form for _, form in members]
     if block.kind in ("outer", "lookup"):
         outers = [form for form in members_forms if isinstance(form, Outer)]
         return outers[0] if len(outers) == 1 else concatenate(outers)
     first = members_forms[0].rows()
-    total = first.new_zeros(*first.shape[:2], block.size)
-    positions = space.positions()
+    total = first.new_zeros(*first.shape[:2], block.size, dtype=network.state_dtype)
+    positions = network.space.positions()
     for use, form in members:
         local = torch.searchsorted(block.positions.cpu(), use.arrange(positions).reshape(-1))
-        total.index_add_(2, local.to(total.device), form.rows())
+        total.index_add_(2, local.to(total.device), form.rows().to(total))  # autocast makes rows in half precision
     return Dense(total)

@@ -7,15 +7,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data, as_batches
+from osculate.checks import require_whole
 from osculate.inputs import moved
 from osculate.posteriors import Gaussian, as_gaussian
 
 
 class Bound(NamedTuple):
-    """A bound on the log evidence, in nats.
+    """A bound on the log evidence, times the temperature, in nats.
 
     Attributes:
-        value: L.
+        value: L_T.
         standard_error: of its estimate, by the draws.
     """
 
@@ -31,9 +32,15 @@ def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | Non
               \operatorname{KL} = \tfrac12 \big[ \operatorname{tr}(\Delta \Sigma) + \mu^\top \Delta \mu - P
               + \log |\Sigma^{-1}| - \log |\Delta| \big]
 
-    with the expectation over drawn networks. It is a bound on the log evidence for T = 1, and equal to it where the
-    posterior is exact; how far it is from :func:`osculate.log_evidence`, or from the objective of variational Laplace,
-    says how well their expansions hold within the width of q. [unlu2021, eq. 11]
+    with the expectation over drawn networks. It is what variational methods maximise, and L_T/T is a bound on the log
+    evidence of the tempered likelihood,
+
+    .. math:: \tfrac1T \mathcal L_T \le \log \int p(D \mid \theta)^{1/T} \, p(\theta) \, d\theta,
+
+    which :func:`osculate.log_evidence` approximates for a posterior of temperature T. So compare
+    ``elbo(q, data).value`` with ``T * log_evidence(q)``: they are the same number where the tempered posterior is
+    Gaussian and q is that posterior. How far they are apart, or L_T from the objective of variational Laplace, says how
+    well their expansions hold within the width of q. [unlu2021, eq. 11]
 
     Args:
         q: a Gaussian posterior, or what ``osc.train`` returned. Its temperature T weighs the divergence.
@@ -43,7 +50,7 @@ def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | Non
 
     Raises:
         TypeError: the posterior is no Gaussian.
-        ValueError: fewer than two samples.
+        ValueError: fewer than two samples, or no whole number of them.
 
     Cost: ``samples`` forward passes over the data.
 
@@ -57,8 +64,7 @@ def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | Non
     True
     """
     q = as_gaussian(q, "elbo")
-    if samples < 2:
-        raise ValueError(f"the bound needs at least two samples, for its standard error, got samples={samples}.")
+    require_whole("samples (two of which have a standard error)", samples, 2)
     totals = torch.zeros(samples, dtype=torch.double)
     thetas = [q.network.space.unflatten(q.sample(1, generator)[0]) for _ in range(samples)]
     for x, y in as_batches(data):

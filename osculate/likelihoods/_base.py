@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
 
+from osculate.checks import require_generator
 from osculate.settings import differences
 
 #: Columns of a root that are made at once, where all of them are added up.
@@ -308,4 +309,5 @@ def random_signs(f: Tensor, generator: torch.Generator | None, shape: Sequence[i
 
 def drawn_on(f: Tensor, generator: torch.Generator | None) -> torch.device:
     """Where random numbers for these outputs are drawn: a generator draws on its own device only."""
+    require_generator(generator)
     return f.device if generator is None else generator.device

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from osculate.checks import require_positive
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method, require_network
@@ -60,8 +61,7 @@ class MeanField(Method):
     ) -> None:
         super().__init__()
         require_network(model, likelihood)
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise ValueError(f"the temperature must be positive and finite, got {temperature}.")
+        require_positive("the temperature", temperature)
         self.model, self.likelihood, self.temperature = model, likelihood, temperature
         self.names = _weights(model)
         self.space = ParameterSpace.of({name: model.get_parameter(name) for name in self.names})

@@ -13,7 +13,7 @@ from osculate.curvature.observation import Observation
 from osculate.evidence.problem import determined
 from osculate.inputs import Inputs, as_floating, floating, moved
 from osculate.likelihoods import Likelihood
-from osculate.methods._pass import fitted, observe, some
+from osculate.methods._pass import fitted, has_labels, observe, require_labels, some
 from osculate.parameters import Network
 from osculate.posteriors import Gaussian
 from osculate.priors import Prior
@@ -44,6 +44,7 @@ class Objective:
             (floating(moved(x, network.device), torch.double), as_floating(y.to(network.device), torch.double))
             for x, y in as_batches(data, ROWS)
         ]
+        require_labels(any(has_labels(likelihood, y) for _, y in batches))
         return cls(observe(network, likelihood, GGN(), batches[0], memory), batches)
 
     @property

@@ -87,6 +87,25 @@ def some(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
     return apply(torch.clone, take(x, some)), y[some].clone()
 
 
+def has_labels(likelihood: Likelihood, y: Tensor) -> bool:
+    """Whether there is a target that the likelihood does not ignore."""
+    counted = likelihood.counted(y)
+    return counted is None or bool(counted.any())
+
+
+def require_labels(found: bool) -> None:
+    """Refuse data without a target.
+
+    Raises:
+        ValueError: none was found.
+    """
+    if not found:
+        raise ValueError(
+            "every target is one that the likelihood ignores: there is nothing to learn from. Check the targets, and "
+            "the likelihood's ignore_index."
+        )
+
+
 def require_batch(y: Tensor, num_data: int) -> None:
     """Refuse a batch of nothing, or of no data.
 

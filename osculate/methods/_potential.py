@@ -1,18 +1,20 @@
 """The negative log joint of all data as a potential: several settings of the weights in one run of the network."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs, apply, as_floating, concatenate, floating, moved
 from osculate.likelihoods import Likelihood
-from osculate.methods._pass import check_density
+from osculate.methods._pass import check_density, has_labels, require_labels
 from osculate.parameters import Network
 from osculate.priors import Prior
 
@@ -44,6 +46,7 @@ class NegativeLogJoint:
         batches = list(as_batches(data))
         self.inputs, targets = self._ready(concatenate([x for x, _ in batches]), torch.cat([y for _, y in batches]))
         self.num_data = len(targets)
+        require_labels(has_labels(likelihood, targets))
         self._targets = _repeated(targets, chains)
         self._precision = prior.vector(network.space).detach().to(network.mean)
         self._normaliser = 0.5 * float((math.log(2 * math.pi) - self._precision.log()).sum())
@@ -51,7 +54,7 @@ class NegativeLogJoint:
             f = network(self.inputs)
             likelihood.check(f, targets)
             check_density(likelihood, f, targets)
-            self._require_vmap()
+        self._require_vmap()
         start = torch.randn(chains, network.space.size, generator=torch.Generator().manual_seed(0)).to(network.mean)
         self._slope = recorded(self._log_likelihood_and_slope, start)
 
@@ -80,7 +83,8 @@ class NegativeLogJoint:
         return self.likelihood.log_prob(f.flatten(0, 1), y).unflatten(0, f.shape[:2])
 
     def _function(self, theta: Float[Tensor, " P"], x: Inputs) -> Float[Tensor, "N *C"]:
-        return self.network(x, self.network.space.unflatten(theta))
+        with _plain_attention():
+            return self.network(x, self.network.space.unflatten(theta))
 
     def _ready(self, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
         device = self.network.device
@@ -88,15 +92,36 @@ class NegativeLogJoint:
 
     def _require_vmap(self) -> None:
         few = apply(lambda tensor: tensor[:2], self.inputs)
+        theta = self.network.mean.repeat(2, 1).requires_grad_()
         try:
-            vmap(self._function, in_dims=(0, None))(self.network.mean.repeat(2, 1), few)
+            f = vmap(self._function, in_dims=(0, None))(theta, few)
+            torch.autograd.grad(f.sum(), theta)
         except (RuntimeError, NotImplementedError) as error:
             first = str(error).strip().partition("\n")[0]
+            named = self.network.module.named_modules()
+            layers = [f"{type(layer).__name__} {name!r}" for name, layer in named if isinstance(layer, nn.RNNBase)]
+            way_out = (
+                f"The layer {layers[0]} cannot be mapped over several settings of its weights: write it "
+                "out as a loop over time steps, or take another method, such as MeanFieldVI."
+                if layers
+                else "Leave out of its forward random numbers, branches on values (.item(), if tensor > 0: use "
+                "torch.where) and in-place writes into tensors of its own."
+            )
             raise ValueError(
-                f"the network cannot run for several chains at once: torch.func.vmap says {first!r}. Leave out of its "
-                "forward random numbers, branches on values (.item(), if tensor > 0: use torch.where) and in-place "
-                "writes into tensors of its own."
+                f"the network cannot run for several chains at once: torch.func.vmap says {first!r}. {way_out}"
             ) from error
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Attention by operations that can be mapped and have derivatives: those of evaluation mode have none."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def recorded(function: Callable[[Tensor], tuple[Tensor, Tensor]], example: Tensor) -> Callable:

@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo: draws of all weights from the posterior itself, for networks of up to a few thousand."""
+"""Hamiltonian Monte Carlo: draws of all weights from the posterior itself, for small networks."""
 
 import warnings
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.batches import Data
+from osculate.checks import require_whole
 from osculate.inputs import Inputs, floating, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import FullBatch
@@ -313,8 +314,7 @@ class HMC(FullBatch):
 
 def _require_sense(chains: int, warmup: int, acceptance: float, max_depth: int) -> None:
     for name, value, least in (("chains", chains, 1), ("warmup", warmup, 0), ("max_depth", max_depth, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        require_whole(name, value, least)
     if not 0 < acceptance < 1:
         raise ValueError(
             f"acceptance is a mean of probabilities, between 0 and 1, got {acceptance!r}. Try 0.8 or 0.95."

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from osculate.checks import require_object
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
@@ -98,6 +99,7 @@ class IVON(MeanField):
         settings: NaturalSteps = STEPS,
     ) -> None:
         super().__init__(model, likelihood, prior, temperature)
+        require_object("settings", settings, NaturalSteps)
         self.hessian, self.settings = choose("hessian", hessian, HESSIANS), settings
         self.running = RunningFisher(self.space, settings.memory, self.delta.dtype, self.delta.device)
         self.running.start(settings.curvature)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate import curvature as curvatures, structures
+from osculate.checks import require_object, require_positive, require_whole
 from osculate.curvature.columns import Kind
 from osculate.evidence import effective_parameters, log_evidence, maximise_evidence
 from osculate.inputs import Inputs
@@ -56,9 +57,7 @@ class EvidenceUpdates:
     def __post_init__(self) -> None:
         choose("update of the evidence", self.update, UPDATES)
         for name, least in (("burn_in", 0), ("every", 1), ("steps", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+            require_whole(name, getattr(self, name), least)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr must be a positive finite number, got {self.lr!r}.")
 
@@ -177,8 +176,8 @@ class MarginalLikelihood(Method):
     ) -> None:
         super().__init__()
         checked = MAP(model, likelihood, prior)
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise ValueError(f"the temperature must be positive and finite, got {temperature}.")
+        require_positive("the temperature", temperature)
+        require_object("settings", settings, EvidenceUpdates)
         self.model = model
         self.settings, self.temperature = settings, temperature
         self.structure = made("structure", structure, structures.REGISTRY, Structure)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from osculate.checks import require_whole
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
@@ -68,8 +69,7 @@ class MeanFieldVI(MeanField):
         multiplier: float = 10.0,
     ) -> None:
         super().__init__(model, likelihood, prior.gaussian if isinstance(prior, ScaleMixture) else prior, temperature)
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1, got {samples}.")
+        require_whole("samples", samples)
         if not multiplier >= 0:
             raise ValueError(f"multiplier must not be negative, got {multiplier}.")
         self.mixture = prior if isinstance(prior, ScaleMixture) else None

@@ -1,6 +1,5 @@
 """Training with networks drawn from a Laplace posterior whose curvature follows the training."""
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from osculate import structures
+from osculate.checks import require_object, require_positive
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
@@ -95,8 +95,8 @@ class OnlineLaplace(Method):
     ) -> None:
         super().__init__()
         checked = MAP(model, likelihood, prior)
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise ValueError(f"the temperature must be positive and finite, got {temperature}.")
+        require_positive("the temperature", temperature)
+        require_object("settings", settings, OnlineUpdates)
         wanted = (learn,) if isinstance(learn, str) else learn
         self.learn = frozenset(choose("what is learned", name, LEARNED) for name in wanted)
         if "noise" in self.learn and not likelihood.has_noise:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from osculate.checks import require_whole
 from osculate.registry import choose
 
 #: Where a batch's curvature can be taken, and what it can be made from.
@@ -40,8 +41,7 @@ class OnlineUpdates:
         if not 0 <= self.memory < 1:
             raise ValueError(f"memory must be at least 0 and below 1, got {self.memory}.")
         for name in ("every", "samples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
+            require_whole(name, getattr(self, name))
         if self.antithetic and self.samples % 2:
             raise ValueError(f"antithetic samples come in pairs, got samples={self.samples}.")
         if self.source == "gradient" and self.samples > 1:

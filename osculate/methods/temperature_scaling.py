@@ -15,6 +15,7 @@ from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Bernoulli, Categorical, Likelihood
 from osculate.methods._base import FullBatch, require_network
+from osculate.methods._pass import has_labels, require_labels
 from osculate.networks import Tempered
 from osculate.parameters import Network, undisturbed
 from osculate.posteriors import Point
@@ -131,11 +132,9 @@ class TemperatureScaling(FullBatch):
         for x, y in as_batches(data):
             f, y = network_at_mode(network, x), y.to(network.device)
             self.likelihood.check(f, y)
-            counted = self.likelihood.counted(y)
-            labelled = labelled or counted is None or bool(counted.any())
+            labelled = labelled or has_labels(self.likelihood, y)
             self._seen.append((f, y))
-        if not labelled:
-            raise ValueError("every target is one that the likelihood ignores: there is nothing to be scaled by.")
+        require_labels(labelled)
         self._adopt()
         return sum(len(y) for _, y in self._seen)
 

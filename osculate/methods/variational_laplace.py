@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 
+from osculate.checks import require_object
 from osculate.inputs import Inputs, call, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._fisher import RunningFisher
@@ -94,6 +95,7 @@ class VariationalLaplace(MeanField):
         settings: VariationalUpdates = DEFAULT,
     ) -> None:
         super().__init__(model, likelihood, prior, temperature)
+        require_object("settings", settings, VariationalUpdates)
         self._column = lookup("fisher", fisher, COLUMNS)
         self.fisher, self.sigma = fisher, choose("sigma", sigma, SIGMAS)
         self.settings = settings

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from osculate.checks import require_whole
 from osculate.methods._mean_field import START
 
 
@@ -31,8 +32,7 @@ class VariationalUpdates:
     recompute: bool = True
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1 step, got {self.every}.")
+        require_whole("every", self.every)
         if not 0 < self.rows <= 1:
             raise ValueError(f"rows is a share of the batch, above 0 and at most 1, got {self.rows}.")
         if not 0 <= self.memory < 1:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import log, pi
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -131,8 +132,8 @@ class Gaussian(Sampled):
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled", "mode")
 
     def __post_init__(self) -> None:
-        if not bool(torch.as_tensor(self.temperature) > 0):
-            raise ValueError(f"the temperature must be positive, got {self.temperature}.")
+        if not isinstance(self.temperature, Real | Tensor) or not bool(torch.as_tensor(self.temperature) > 0):
+            raise ValueError(f"the temperature must be positive, got {self.temperature!r}.")
         prior = self.prior.bind(self.network.space)
         if prior.precision.device != self.network.device:
             prior = prior.with_precision(prior.precision.to(self.network.device))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood, drawn_on
-from osculate.parameters import Network, require_deterministic_layers
+from osculate.parameters import Network, require_deterministic_layers, require_shapes
 from osculate.posteriors._base import Sampled
 from osculate.settings import first_difference
 
@@ -69,6 +69,8 @@ def require_members(models: list[nn.Module]) -> None:
     """
     if len(models) < 2:
         raise ValueError(f"an ensemble needs at least two members, got {len(models)}. For one network use methods.MAP.")
+    for model in models:
+        require_shapes(model)
     require_one_architecture(models, "ensemble")
     states = [dict(model.named_parameters()) for model in models]
     for n, state in enumerate(states):

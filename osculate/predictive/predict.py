@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from osculate.batches import require_finite
+from osculate.checks import require_generator, require_whole
 from osculate.inputs import Inputs, count, take, tensors
 from osculate.likelihoods import Likelihood, Link
 from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
@@ -71,7 +72,8 @@ def predict(
 
     Raises:
         ValueError: an unknown ``via``, ``link`` or ``joint``, one that does not fit the likelihood, an empty or
-            non-finite input, covariances that do not fit into the free memory.
+            non-finite input, covariances that do not fit into the free memory, or a number of samples that is none.
+        TypeError: ``generator`` is none.
 
     Cost: "linearised": one forward and C backward passes without weight gradients; with ``link="functions"`` S
     Jacobian-vector products, about three forward passes each. "sampled": S forward passes. Class probabilities of
@@ -86,7 +88,8 @@ def predict(
     """
     posterior = as_posterior(q)
     _check_inputs(x)
-    via = _way(posterior, via, noise, joint, samples)
+    via = _way(posterior, via, noise, joint)
+    _require_draws(samples, generator)
     if isinstance(posterior, Mixture):
         same = partial(predict, x=x, via=via, link=link, noise=noise, joint=joint, memory=memory, generator=generator)
         shares = zip(posterior.members, posterior.shares(samples), strict=True)
@@ -103,7 +106,7 @@ def predict(
     return _of_networks(posterior, x, via, samples, generator, noise, memory)
 
 
-def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None, samples: int) -> str:
+def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None) -> str:
     """The way to predict, with what else was asked for refused where it does not fit."""
     via = choose(
         f"way to predict with a {type(posterior).__name__} posterior", via or posterior.ways[0], posterior.ways
@@ -112,7 +115,6 @@ def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None, 
         choose("joint", joint, ("outputs", "batch"))
     if not noise:
         _require_noise(posterior.likelihood)
-    _require_samples(samples)
     if joint is not None and via != "linearised":
         raise ValueError(f"joint predictives are Gaussian: use via='linearised', not {via!r}.")
     return via
@@ -181,7 +183,7 @@ def sample_functions(
         )
     ways = [way for way in posterior.ways if way != "mode"]
     via = choose("way to sample functions", via or ways[0], ways)
-    _require_samples(samples)
+    _require_draws(samples, generator)
     if via == "linearised":
         return drawn_functions(posterior, x, samples, generator, memory)
     warn_if_far_worse(posterior)
@@ -204,9 +206,9 @@ def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
     return chosen
 
 
-def _require_samples(samples: int) -> None:
-    if samples < 1:
-        raise ValueError(f"a sampled predictive needs at least one sample, got samples={samples}.")
+def _require_draws(samples: int, generator: torch.Generator | None) -> None:
+    require_whole("samples", samples)
+    require_generator(generator)
 
 
 def _require_use_of_link(link: str, likelihood: Likelihood, via: str) -> None:

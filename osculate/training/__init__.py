@@ -46,7 +46,8 @@ def train(
         settings: the settings; any of its fields can also be given by name: ``epochs``, ``batch_size``, ``lr``,
             ``optimizer``, ``schedule``, ``patience``, ``seed`` (see :class:`Settings`).
         validation: held-out data; their NLL is recorded each epoch, and with `patience` decides when to stop and
-            which weights to keep.
+            which weights to keep. It is that of the network as it stands: for variational methods that of the mean,
+            so that early stopping does not see the variances.
         folder: where to leave checkpoints and the log; nothing is written without.
         resume: go on from the checkpoint in `folder`.
         device: "auto" (an accelerator if there is one), "cpu", "cuda", "cuda:1", "mps".
@@ -59,8 +60,8 @@ def train(
         The posterior reached, the model, and the history (see :class:`Training`).
 
     Raises:
-        ValueError: empty or non-finite data, `patience` without validation data, nothing to train, or a checkpoint
-            that belongs to other settings or another network.
+        ValueError: empty or non-finite data, no target that the likelihood counts, `patience` without validation data,
+            nothing to train, or a checkpoint that belongs to other settings, another method or another network.
         TypeError: a setting that does not exist, or data that are no (x, y) batches.
         FloatingPointError: the loss is NaN or infinite; the message names epoch and batch.
 

@@ -20,6 +20,7 @@ from osculate.progress import track
 from osculate.settings import described
 from osculate.tensorfiles import read_tensors, write_tensors
 from osculate.training.epochs import Fixed
+from osculate.training.identity import identity, require_same_method, require_same_network
 from osculate.training.settings import Settings
 
 CHECKPOINT = "last.safetensors"
@@ -50,12 +51,13 @@ def fit(
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
     state = None if folder is None else folder / CHECKPOINT
     history: History = []
+    mine = identity(method)
     with _on(method, device):
-        found = _read(state, method) if state is not None and resume and state.exists() else None
+        found = _read(state, method, mine) if state is not None and resume and state.exists() else None
         size = method.begin(data, settings.epochs, settings.seed)
         if found is not None:
             history = _history(found, method, size, folder)
-        log = None if state is None else _Log(state, method, history, size)
+        log = None if state is None else _Log(state, method, history, size, mine)
         for epoch in track(_steps(method, len(history), settings.epochs), "training", settings.epochs, progress):
             started = time.perf_counter()
             row: dict[str, int | float] = {"epoch": epoch, **method.step()}
@@ -70,9 +72,10 @@ def fit(
 def _require_meaning(method: FullBatch, settings: Settings) -> None:
     usual = Settings()
     if changed := [each for each in OF_BATCHES if getattr(settings, each) != getattr(usual, each)]:
+        words = "means nothing. Leave it" if len(changed) == 1 else "mean nothing. Leave them"
         raise ValueError(
-            f"{type(method).__name__} takes steps on all data, so that {', '.join(changed)} mean nothing. Leave them "
-            "out: epochs is the number of steps."
+            f"{type(method).__name__} takes steps on all data, so that {', '.join(changed)} {words} out: epochs is the "
+            "number of steps."
         )
 
 
@@ -116,10 +119,12 @@ class _Log:
         method: what is trained.
         history: its rows, which grow.
         num_data: N.
+        mine: of what method and network it is.
     """
 
-    def __init__(self, path: Path, method: FullBatch, history: History, num_data: int) -> None:
+    def __init__(self, path: Path, method: FullBatch, history: History, num_data: int, mine: dict[str, str]) -> None:
         self._path, self._method, self._history, self._num_data = path, method, history, num_data
+        self._mine = mine
         self._due = 0.0
 
     def write(self, last: bool) -> None:
@@ -129,7 +134,8 @@ class _Log:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         about = _about(self._method, self._num_data)
-        write_tensors(self._path, self._method.checkpoint(), HEADER, {"history": self._history, "about": about})
+        header = {"history": self._history, "about": about, "identity": self._mine}
+        write_tensors(self._path, self._method.checkpoint(), HEADER, header)
         text = StringIO()
         writer = csv.DictWriter(text, fieldnames=list(self._history[0]))
         writer.writeheader()
@@ -139,13 +145,20 @@ class _Log:
         self._due = ended + PAUSE * (ended - began)
 
 
-def _read(path: Path, method: FullBatch) -> dict[str, Any]:
+def _read(path: Path, method: FullBatch, mine: dict[str, str]) -> dict[str, Any]:
     """Put the tensors of a checkpoint into the method, and give back the rest."""
     metadata, tensors = read_tensors(path)
     if HEADER not in metadata:
         raise ValueError(f"{str(path)!r} is no checkpoint of this kind of training. Use another folder.")
-    method.restore(tensors, path)
-    return json.loads(metadata[HEADER])
+    found = json.loads(metadata[HEADER])
+    theirs = found.get("identity", mine)  # those of version 0.1 have none
+    try:
+        method.restore(tensors, path)
+    except ValueError:
+        require_same_method(theirs, mine, path.parent)  # another method explains all other differences
+        raise
+    require_same_network(theirs, mine, path.parent)
+    return found
 
 
 def _history(found: dict[str, Any], method: FullBatch, num_data: int, folder: Path | None) -> History:

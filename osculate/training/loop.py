@@ -22,9 +22,11 @@ from torch.optim import Optimizer
 from osculate.batches import Data
 from osculate.inputs import Inputs
 from osculate.methods._base import Method
+from osculate.methods._pass import has_labels, require_labels
 from osculate.parameters import undisturbed
 from osculate.settings import described
 from osculate.training.epochs import Epochs, Fixed
+from osculate.training.identity import identity, require_same_method, require_same_network
 from osculate.training.settings import OPTIMIZERS, PRECISIONS, Settings
 
 CHECKPOINT = "last.ckpt"
@@ -34,15 +36,20 @@ LOG = "training.csv"
 class Loop(pl.LightningModule):
     """One training loop for every method: the method says what to descend, this says how."""
 
-    def __init__(self, method: Method, epochs: Epochs, settings: Settings, folder: Path | None) -> None:
+    def __init__(
+        self, method: Method, epochs: Epochs, settings: Settings, folder: Path | None, precision: str = "32"
+    ) -> None:
         super().__init__()
         self.method: Method = method
         self.epochs = epochs
         self.settings = settings
         self.folder = folder
+        self.passes = precision
+        self.identity = identity(method)
         self.history: list[dict[str, int | float]] = []
         self.best: dict[str, Any] | None = None
         self.read = False  # whether a checkpoint was understood
+        self._labelled = False  # whether there has been a target that counts
         self._loss = self._nll = self._seen = self._held_out = 0.0
 
     def configure_optimizers(self) -> Optimizer:
@@ -77,6 +84,7 @@ class Loop(pl.LightningModule):
                 f"the loss is {value} in epoch {self.current_epoch + 1}, batch {batch_idx + 1} of "
                 f"{self.epochs.num_batches}. Lower the learning rate (it is {self.settings.lr:g}), or scale the data."
             )
+        self._labelled = self._labelled or has_labels(self.method.likelihood, y)
         self._loss += value * len(y)
         self._seen += len(y)
         self.log("loss", value, prog_bar=True, logger=False, batch_size=len(y))
@@ -94,6 +102,7 @@ class Loop(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Close the epoch: the method's own step, a row in the history and the log, the best weights, the stop."""
+        require_labels(self._labelled)
         row: dict[str, int | float] = {"epoch": self.current_epoch + 1, "train_loss": self._loss / self._seen}
         if self._held_out:
             row["validation_nll"] = self._nll / self._held_out
@@ -109,9 +118,10 @@ class Loop(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put what a resume needs beside Lightning's own state."""
         checkpoint["osculate"] = {
-            "settings": asdict(self.settings),
+            "settings": {**asdict(self.settings), "precision": self.passes},
             "choices": described(self.method.choices()),
             "num_data": self.epochs.num_data,
+            "identity": self.identity,
             "history": self.history,
             "best": self.best,
         }
@@ -119,10 +129,17 @@ class Loop(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back, after making sure that the checkpoint belongs to this run."""
         saved = checkpoint["osculate"]
-        found = {**saved["settings"], **saved["choices"], "num_data": saved["num_data"]}
+        # checkpoints of version 0.1 know neither precisions nor identities
+        found = {"precision": "32", **saved["settings"], **saved["choices"], "num_data": saved["num_data"]}
+        theirs = saved.get("identity", self.identity)
         self.read = True
-        self._require_same_settings(found)
-        self._require_same_parameters(checkpoint["state_dict"])
+        try:
+            self._require_same_settings(found)
+            self._require_same_parameters(checkpoint["state_dict"])
+        except ValueError:
+            require_same_method(theirs, self.identity, self.folder)  # another method explains all other differences
+            raise
+        require_same_network(theirs, self.identity, self.folder)
         self.history, self.best = saved["history"], saved["best"]
 
     def _groups(self) -> list[dict[str, Any]]:
@@ -137,7 +154,8 @@ class Loop(pl.LightningModule):
     def _require_same_settings(self, found: dict[str, Any]) -> None:
         # With a constant rate a longer run begins as the shorter one did; with any other the total shapes every step.
         free = {"epochs", "patience"} if self.settings.schedule == "constant" else {"patience"}
-        here = {**asdict(self.settings), **described(self.method.choices()), "num_data": self.epochs.num_data}
+        choices = described(self.method.choices())
+        here = {**asdict(self.settings), "precision": self.passes, **choices, "num_data": self.epochs.num_data}
         for name in {**here, **found}:
             if name not in free and here.get(name) != found.get(name):
                 theirs, mine = (textwrap.shorten(repr(each.get(name)), 200) for each in (found, here))
@@ -186,7 +204,7 @@ def fit(
     epochs = Epochs(data, settings.batch_size, settings.seed)
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
     accelerator, devices = _accelerator(device)
-    loop = Loop(method, epochs, settings, folder)
+    loop = Loop(method, epochs, settings, folder, precision)
     checkpoint = folder / CHECKPOINT if resume and folder and (folder / CHECKPOINT).exists() else None
     with _quiet(), _given_back(method, accelerator), _interruptible():
         method.train()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from osculate.checks import require_whole
 from osculate.registry import lookup
 
 #: Named optimisers: ``make(parameters, lr)``. None decays weights: the prior in the objective is the only
@@ -43,7 +44,8 @@ class Settings:
         optimizer: adam, adamw or sgd (momentum 0.9); none decays weights, because the prior is the regulariser.
         schedule: course of the learning rate: constant, cosine, linear, steps (a tenth after half of the training, a
             hundredth after three quarters) or one_cycle.
-        patience: stop after so many epochs without a better validation NLL and keep the best weights.
+        patience: stop after so many epochs without a better validation NLL and keep the best weights; of variational
+            methods, the NLL is that of the mean.
         seed: decides the order of the data and the draws of dropout, epoch by epoch.
 
     Raises:
@@ -70,10 +72,8 @@ class Settings:
         lookup("schedule", self.schedule, SCHEDULES)
         for name in ("epochs", "batch_size", "patience"):
             value = getattr(self, name)
-            if value is None and name == "patience":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+            if value is not None or name != "patience":
+                require_whole(name, value)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr must be a positive finite number, got {self.lr!r}.")
 
@@ -103,7 +103,8 @@ class Training:
         model: the user's module, trained in place (the list of them for an ensemble); after ``MAP``, goes into
             ``osculate.laplace``.
         history: one row per epoch: ``epoch`` (from 1), ``train_loss`` (the method's objective, nats per datum),
-            ``validation_nll`` (nats per datum, where validation data were given), ``lr``, what the method adds,
+            ``validation_nll`` (nats per datum, where validation data were given; of variational methods, that of the
+            network of the mean), ``lr``, what the method adds,
             ``seconds``.
     """
 

@@ -300,7 +300,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "0 at a time": (lambda: r.encode(x, 3, batch_size=0), ValueError, "at least one input at a time.*batch_size=0"),
         "0 of imputation": (lambda: impute(r, x, HALF, draws=0), ValueError, "draws is 0.*at least one"),
         "0 of neighbours": (lambda: nearest(x, samples=0), ValueError, "samples must be one or more.*got 0"),
-        "0 of training": (lambda: OnlineUpdates(samples=0), ValueError, "samples must be at least 1, got 0"),
+        "0 of training": (lambda: OnlineUpdates(samples=0), ValueError, "a whole number of at least 1, got 0"),
     }  # fmt: skip
     some: dict[str, Callable[[], object]] = {
         "encode": lambda: r.encode(x, 0),

@@ -116,6 +116,23 @@ def test_kinds_of_blocks() -> None:
         assert type(q.structure.blocks[0]) is kind
 
 
+class Tied(nn.Embedding):
+    """The table embeds the tokens and is the head."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return F.linear(super().forward(tokens).mean(1), self.weight)
+
+
+def test_a_tied_table_adds_up_in_single_precision_under_autocast() -> None:
+    torch.manual_seed(0)
+    model, data = Tied(ROWS, WIDTH), (torch.randint(ROWS, (7, 5)), torch.randint(ROWS, (7,)))
+    exact = osc.laplace(model, osc.likelihoods.Categorical(), data, structure="diag", prior=1.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        q = osc.laplace(model, osc.likelihoods.Categorical(), data, structure="diag", prior=1.0)
+    assert q.variance().dtype == torch.float32
+    torch.testing.assert_close(q.variance(), exact.variance(), rtol=0.02, atol=0.0)
+
+
 def test_a_posterior_over_an_embedding_is_saved_and_loaded(tmp_path) -> None:
     model, data = Tokens().double(), (torch.randint(ROWS, (7, 5)), torch.randn(7, 2, dtype=torch.double))
     q = osc.laplace(model, osc.likelihoods.Gaussian(1.0), data, prior=1.0)

@@ -1,5 +1,7 @@
 """The evidence lower bound: exact where the posterior is, below it elsewhere, and the divergence in closed form."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -29,18 +31,29 @@ def test_the_divergence_is_that_of_normals(structure: str, temperature: float) -
     assert_close(divergence(q), kl_divergence(posterior, prior), 1e-6)
 
 
-def test_it_is_the_evidence_where_the_posterior_is_exact() -> None:
+def at_mode(temperature: float, structure: str) -> Any:
+    """The posterior of a linear model at the mode that belongs to a temperature."""
     x, y = linear_regression()
-    model = linear_model()
+    model, scale = linear_model(), 0.25 * temperature
     with torch.no_grad():
-        model.weight.copy_(torch.linalg.solve(x.T @ x / 0.25 + 2 * torch.eye(5).double(), x.T @ y / 0.25).T)
-    q = osc.laplace(model, osc.likelihoods.Gaussian(0.5), (x, y), structure="full", prior=2.0)
-    found = osc.evidence.elbo(q, (x, y), samples=2000, generator=torch.Generator().manual_seed(0))
-    assert abs(found.value - float(osc.log_evidence(q))) < 4 * found.standard_error
-    diagonal = osc.laplace(model, osc.likelihoods.Gaussian(0.5), (x, y), structure="diag", prior=2.0)
+        model.weight.copy_(torch.linalg.solve(x.T @ x / scale + 2 * torch.eye(5).double(), x.T @ y / scale).T)
+    q = osc.laplace(model, osc.likelihoods.Gaussian(0.5), (x, y), structure=structure, prior=2.0)
+    return q.replace(temperature=temperature)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_it_is_the_temperature_times_the_evidence_where_the_posterior_is_exact(temperature: float) -> None:
+    q = at_mode(temperature, "full")
+    found = osc.evidence.elbo(q, linear_regression(), 2000, torch.Generator().manual_seed(0))
+    assert abs(found.value - temperature * float(osc.log_evidence(q))) < 4 * found.standard_error
+
+
+def test_it_is_below_the_evidence_where_weights_are_taken_for_independent() -> None:
+    x, y = linear_regression()
+    diagonal = at_mode(1.0, "diag")
     below = osc.evidence.elbo(diagonal, (x, y), samples=2000, generator=torch.Generator().manual_seed(0))
-    assert below.value < found.value
-    known = exact_elbo(x, y, 0.5, 2.0, flat(model), diagonal.variance())
+    assert below.value < float(osc.log_evidence(at_mode(1.0, "full")))
+    known = exact_elbo(x, y, 0.5, 2.0, flat(diagonal.model), diagonal.variance())
     assert abs(below.value - known) < 4 * below.standard_error
 
 
@@ -62,7 +75,7 @@ def test_a_subnetwork_has_the_divergence_of_its_own_weights() -> None:
 
 def test_what_it_refuses() -> None:
     q = osc.laplace(network(), CLASSES, data(), structure="diag", prior=1.0)
-    with pytest.raises(ValueError, match="at least two samples"):
+    with pytest.raises(ValueError, match="standard error.* at least 2, got 1"):
         osc.evidence.elbo(q, data(), samples=1)
     with pytest.raises(TypeError, match="elbo needs a Gaussian posterior, got Ensemble"):
         osc.evidence.elbo(osc.posteriors.Ensemble([nn.Linear(4, 3), nn.Linear(4, 3)], CLASSES), data())

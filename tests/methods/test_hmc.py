@@ -398,6 +398,40 @@ def test_what_makes_no_sense_is_refused(model: nn.Module, changes: dict[str, Any
         HMC(model, NOISE, **changes)
 
 
+class Attends(nn.Module):
+    """Attention between the entries of x, each of which is a token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.attend = nn.Linear(1, 4), nn.MultiheadAttention(4, 2, batch_first=True)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x.unsqueeze(-1))
+        return self.head(self.attend(h, h, h, need_weights=False)[0].mean(1))
+
+
+def test_attention_has_its_gradient_in_evaluation_mode_and_the_switch_is_given_back() -> None:
+    torch.manual_seed(0)
+    model, x, y = Attends().double().eval(), torch.randn(6, 3).double(), torch.randn(6, 1).double()
+    net = Network(model, [name for name, _ in model.named_parameters()])
+    prior = osc.priors.Isotropic(1.0).bind(net.space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a mapping of each datum by itself would warn
+        _, gradient = NegativeLogJoint(net, NOISE, prior, (x, y), 2)(net.mean.repeat(2, 1))
+    assert torch.backends.mha.get_fastpath_enabled()
+    (-NOISE.log_prob(model.train()(x), y).sum() - prior.log_prob(dict(model.named_parameters()))).backward()
+    expected = torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None])
+    torch.testing.assert_close(gradient, expected.repeat(2, 1))
+
+
+class Recurrent(nn.GRU):
+    """The last state of a layer that cannot be mapped."""
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x.unsqueeze(1))[0][:, -1]
+
+
 class Branches(nn.Linear):
     """Looks at values."""
 
@@ -412,7 +446,9 @@ def test_bad_data_and_networks_are_refused_before_the_first_step() -> None:
         osc.train(HMC(network(), NOISE), (X, Y), progress=False)
     with pytest.raises(ValueError, match="several chains at once: torch.func.vmap says .*torch.where"):
         run(HMC(Branches(1, 1), NOISE, warmup=20, max_depth=4), (X.float(), Y.float()))
-    with pytest.raises(ValueError, match="lr mean nothing"):
+    with pytest.raises(ValueError, match="layer Recurrent '' cannot be mapped over several settings of its weights"):
+        run(HMC(Recurrent(1, 1, batch_first=True), NOISE, warmup=20, max_depth=4))
+    with pytest.raises(ValueError, match="lr means nothing"):
         run(HMC(network(), NOISE, warmup=20, max_depth=4), lr=0.1)
     with pytest.raises(RuntimeError, match="no draw yet"):
         HMC(network(), NOISE).result()

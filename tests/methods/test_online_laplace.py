@@ -320,8 +320,8 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"every": 0}, "every must be at least 1"),
-        ({"samples": 0}, "samples must be at least 1"),
+        ({"every": 0}, "every must be a whole number of at least 1"),
+        ({"samples": 0}, "samples must be a whole number of at least 1"),
         ({"memory": 1.0}, "memory must be"),
         ({"at": "mode"}, "place of the curvature"),
         ({"source": "fisher"}, "source of the curvature"),

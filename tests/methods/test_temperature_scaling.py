@@ -239,7 +239,7 @@ def test_bad_input_is_refused() -> None:
         run(Categorical(ignore_index=-1), torch.zeros(3, 2), torch.full((3,), -1))
     with pytest.raises(ValueError, match="target 7 in row 0 of the batch is out of range"):
         run(Categorical(), torch.zeros(3, 2), torch.full((3,), 7))
-    with pytest.raises(ValueError, match="TemperatureScaling takes steps on all data, so that lr mean nothing"):
+    with pytest.raises(ValueError, match="TemperatureScaling takes steps on all data, so that lr means nothing"):
         run(Categorical(), torch.zeros(3, 2), torch.zeros(3, dtype=torch.long), lr=0.1)
     with pytest.raises(RuntimeError, match="has not seen data yet"):
         TemperatureScaling(nn.Identity(), Categorical()).step()
