@@ -60,6 +60,7 @@ class Settings:
         batch_size: images in a step.
         members: of the ensembles.
         transitions: of each chain of HMC, half of them warm-up, and how deep its trees may be.
+        methods: by name.
         cells: folder where results are kept; empty for none.
     """
 
@@ -69,6 +70,7 @@ class Settings:
     batch_size: int = 50
     members: int = 5
     transitions: tuple[int, int] = (200, 5)
+    methods: tuple[str, ...] = field(default_factory=lambda: tuple(ARMS))
     cells: str = field(default="", metadata={"recorded": False})
 
 
@@ -200,9 +202,9 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     """Every method; held-out data choose its one number, for each seed anew."""
     keep = Keep(settings.cells, VERSION)
     rows: dict[str, list[dict[str, float]]] = {}
-    todo = [(name, seed) for name in ARMS for seed in seeds]
+    todo = [(name, seed) for name in settings.methods for seed in seeds]
     for name, seed in track(todo, "methods and seeds", len(todo), progress):
-        about = [value for key, value in asdict(settings).items() if key != "cells"]
+        about = [value for key, value in asdict(settings).items() if key not in ("methods", "cells")]
         words = name.replace(", ", "-").replace(" ", "-")
         rows.setdefault(name, []).append(keep("methods", (words, seed), about, partial(scored, settings, name, seed)))
     columns = [NLL, ACCURACY, ECE, AUROC, COST, MEMORY, PREDICTION, CHOSEN]
