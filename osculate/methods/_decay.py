@@ -45,7 +45,7 @@ def unchanged(q: Gaussian) -> Gaussian:
 def printed_prior(prior: str | float | Prior, moments: SecondMoments) -> Prior:
     """1/λ + ε, a variance taken for a precision; λ is the weight decay where it is not given. [perone2021, eq. 6]"""
     if isinstance(prior, str) and prior in ("l2", "adamw"):
-        decay = float(moments.decay[0])
+        decay = next(iter(moments.entries.values())).decay
     elif isinstance(prior, Isotropic) or not isinstance(prior, str | Prior):
         decay = float(as_prior(prior).precision)
     else:
@@ -55,4 +55,4 @@ def printed_prior(prior: str | float | Prior, moments: SecondMoments) -> Prior:
             f"scaling='paper' needs the weight decay λ as a number, got prior_precision={prior!r}: give it, or 'adamw' "
             "or 'l2' for that of the optimiser."
         )
-    return Isotropic(1 / decay + moments.eps)
+    return Isotropic(1 / decay + next(iter(moments.entries.values())).eps)

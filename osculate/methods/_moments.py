@@ -1,7 +1,7 @@
 """The second moment of gradients that adaptive optimisers keep."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,32 +43,43 @@ class Rule:
 
 
 @dataclass(frozen=True, eq=False)
+class Entry:
+    """What an optimiser knows of the gradients of one parameter tensor.
+
+    Attributes:
+        raw: v as it is stored.
+        mean: the average gradient as it is stored, of RMSprop with ``centered=True`` only.
+        decay: weight decay.
+        eps: that is added to √v̂.
+        rule: how the average is made.
+    """
+
+    raw: Tensor
+    mean: Tensor | None
+    decay: float
+    eps: float
+    rule: Rule
+
+    @classmethod
+    def of(cls, state: dict[str, Any], group: dict[str, Any], decoupled: bool) -> "Entry":
+        """Of the state of a parameter, and the group that it is in."""
+        values = state["exp_avg_sq"] if "exp_avg_sq" in state else state["square_avg"]
+        if values.dtype in (torch.float16, torch.bfloat16):
+            values = values.float()
+        decoupled = decoupled or bool(group.get("decoupled_weight_decay", False))
+        rule = Rule(memory_of(group), int(float(state["step"])), decoupled)
+        return cls(values, state.get("grad_avg"), float(group["weight_decay"]), float(group["eps"]), rule)
+
+
+@dataclass(frozen=True, eq=False)
 class SecondMoments:
     """What an optimiser knows of the gradients of its loss, in the order of ``named_parameters()``.
 
     Attributes:
-        names: of the parameters that have been stepped; the others are constants.
-        raw: v as it is stored.
-        values: v̂, without the bias of its start at zero.
-        mean: the average gradient, of RMSprop with ``centered=True`` only.
-        pull: √v̂ + ε, by which a decoupled weight decay is stronger or weaker than one in the gradient.
-        decay: the weight decay of each parameter.
-        free: names of parameter tensors without weight decay.
-        eps: ε of the first parameter.
-        rule: of the parameter that was stepped least.
-        steps: of the parameter that was stepped most.
+        entries: of the parameters that have been stepped, by name; the others are constants.
     """
 
-    names: tuple[str, ...]
-    raw: Float[Tensor, " P"]
-    values: Float[Tensor, " P"]
-    mean: Float[Tensor, " P"] | None
-    pull: Float[Tensor, " P"]
-    decay: Float[Tensor, " P"]
-    free: tuple[str, ...]
-    eps: float
-    rule: Rule
-    steps: int
+    entries: Mapping[str, Entry]
 
     @classmethod
     def of(cls, model: nn.Module, optimizer: Optimizer) -> "SecondMoments":
@@ -80,69 +91,90 @@ class SecondMoments:
         """
         require_second_moment(optimizer)
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-        known = [(name, p) for name, p in model.named_parameters() if id(p) in groups]
+        known = {name: p for name, p in model.named_parameters() if id(p) in groups}
         decoupled = isinstance(optimizer, AdamW)
-        found = [
-            (name, _Entry.of(optimizer.state[p], groups[id(p)], decoupled))
-            for name, p in known
+        entries = {
+            name: Entry.of(optimizer.state[p], groups[id(p)], decoupled)
+            for name, p in known.items()
             if optimizer.state.get(p)
-        ]
-        if not found:
+        }
+        if not entries:
             why = "made no step yet" if known else "other parameters than the model"
             raise ValueError(f"the optimiser has {why}: pass the one that has trained this model, after training.")
-        entries = [entry for _, entry in found]
-        if len({entry.rule.decoupled for entry in entries}) > 1:
+        if len({entry.rule.decoupled for entry in entries.values()}) > 1:
             raise ValueError("some groups of the optimiser have a decoupled weight decay and others have not: use one.")
+        return cls(entries)
 
-        def flat(tensors: Iterable[Tensor]) -> Tensor:
-            return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parameters that have been stepped."""
+        return tuple(self.entries)
 
-        return cls(
-            tuple(name for name, _ in found),
-            flat(e.raw for e in entries),
-            flat(e.raw / e.rule.bias for e in entries),
-            flat(e.mean / e.rule.bias for e in entries if e.mean is not None) if entries[0].mean is not None else None,
-            flat((e.raw / e.rule.bias).sqrt() + e.eps for e in entries),
-            flat(torch.full_like(e.raw, e.decay) for e in entries),
-            tuple(name for name, e in found if not e.decay > 0),
-            entries[0].eps,
-            min((e.rule for e in entries), key=lambda rule: rule.steps),
-            max(e.rule.steps for e in entries),
-        )
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Names of those without weight decay."""
+        return tuple(name for name, entry in self.entries.items() if not entry.decay > 0)
 
-    def fisher(self, theta: Float[Tensor, " P"], num_data: int, noise: float) -> Float[Tensor, " P"]:
+    @property
+    def rule(self) -> Rule:
+        """Of the parameter that was stepped least."""
+        return min((entry.rule for entry in self.entries.values()), key=lambda rule: rule.steps)
+
+    @property
+    def steps(self) -> int:
+        """Of the parameter that was stepped most."""
+        return max(entry.rule.steps for entry in self.entries.values())
+
+    @property
+    def centred(self) -> bool:
+        """Whether the average gradient is known as well."""
+        return all(entry.mean is not None for entry in self.entries.values())
+
+    @property
+    def raw(self) -> Float[Tensor, " P"]:
+        """v as it is stored."""
+        return self._flat(lambda entry: entry.raw)
+
+    @property
+    def values(self) -> Float[Tensor, " P"]:
+        """v̂, without the bias of its start at zero."""
+        return self._flat(lambda entry: entry.raw / entry.rule.bias)
+
+    @property
+    def pull(self) -> Float[Tensor, " P"]:
+        """√v̂ + ε, by which a decoupled weight decay is stronger or weaker than one in the gradient."""
+        return self._flat(lambda entry: (entry.raw / entry.rule.bias).sqrt() + entry.eps)
+
+    @property
+    def decay(self) -> Float[Tensor, " P"]:
+        """The weight decay of each parameter."""
+        return self._flat(lambda entry: torch.full_like(entry.raw, entry.decay))
+
+    def _flat(self, of: Callable[[Entry], Tensor]) -> Float[Tensor, " P"]:
+        return torch.cat([of(entry).detach().reshape(-1) for entry in self.entries.values()])
+
+    def fisher(
+        self, theta: Float[Tensor, " P"], num_data: int, noise: float, prior: Float[Tensor, " P"] | None = None
+    ) -> Float[Tensor, " P"]:
         """Σ_i l_i² of single data, at a mode of loss and weight decay together, in units of the loss.
 
         Args:
             theta: the mode.
             num_data: N.
             noise: the variance of a batch's mean in that of one datum (:meth:`Sampling.average`).
+            prior: δ/N of a prior in the loss, which acts as a weight decay in the gradient does.
         """
-        mean = -self.decay * (self.pull if self.rule.decoupled else 1.0) * theta  # of the loss alone
-        spread = self.values - mean.square() if self.rule.decoupled else self.values
-        if self.mean is not None:
-            spread, mean = self.values - self.mean.square(), self.mean - self.decay * theta
+        values = self.values
+        if prior is None and self.rule.decoupled:
+            mean = -self.decay * self.pull * theta  # of the loss alone
+            spread = values - mean.square()
+        else:
+            decay = self.decay if prior is None else prior
+            mean, spread = -decay * theta, values
+            if self.centred:
+                average = self._flat(lambda entry: torch.as_tensor(entry.mean) / entry.rule.bias)
+                mean, spread = average - decay * theta, values - average.square()
         return num_data * (spread.clamp(min=0) / noise + mean.square())
-
-
-@dataclass(frozen=True, eq=False)
-class _Entry:
-    """The same of one parameter tensor."""
-
-    raw: Tensor
-    mean: Tensor | None
-    decay: float
-    eps: float
-    rule: Rule
-
-    @classmethod
-    def of(cls, state: dict[str, Any], group: dict[str, Any], decoupled: bool) -> "_Entry":
-        values = state["exp_avg_sq"] if "exp_avg_sq" in state else state["square_avg"]
-        if values.dtype in (torch.float16, torch.bfloat16):
-            values = values.float()
-        decoupled = decoupled or bool(group.get("decoupled_weight_decay", False))
-        rule = Rule(memory_of(group), int(float(state["step"])), decoupled)
-        return cls(values, state.get("grad_avg"), float(group["weight_decay"]), float(group["eps"]), rule)
 
 
 def memory_of(group: dict[str, Any]) -> float:

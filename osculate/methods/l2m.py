@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -139,8 +138,8 @@ class L2M(MAP):
         else:
             space = self._network().space  # the prior acts through the gradient, as a coupled weight decay does
             decay = self.prior.bind(space).vector(space).to(self._mean) / sampling.num_data
-            self._moments = moments = replace(moments, decay=decay, rule=replace(moments.rule, decoupled=False))
-            self._take(float(self.noise) / moments.rule.bias, 1.0)
+            noise = float(self.noise) / moments.rule.bias
+            self._take(moments.fisher(self._mean, sampling.num_data, noise, decay))
 
     def _of_single_data(self, data: Data) -> Gaussian:
         with undisturbed(self.model):
@@ -223,7 +222,8 @@ class L2M(MAP):
             method._make(moments.raw)
             return method
         method.prior, method._finish = chosen_prior(prior_precision, moments, factor * num_data, validation)
-        method._take(found.average(moments.rule)[0], factor)
+        noise, _ = found.average(moments.rule)
+        method._take(factor**2 * moments.fisher(method._mean, num_data, noise))
         return method
 
     @property
@@ -268,12 +268,11 @@ class L2M(MAP):
         assert self._data is not None
         return BatchGradients(self._network(), self.likelihood, self._data, self._seen()[1], labels, generator)
 
-    def _take(self, noise: float, factor: float) -> None:
-        """The posterior from the state of the optimiser; warn where that is not of these weights, or of few steps."""
+    def _take(self, fisher: Float[Tensor, " P"]) -> None:
+        """The posterior with F from the optimiser's state; warn where that is not of these weights, or of few steps."""
         moments, sampling = self._seen()
         sampling.require_noise()
         warn_of_noise(sampling.average(moments.rule)[1])
-        fisher = factor**2 * moments.fisher(self._mean, sampling.num_data, noise)
         self._gradients(generator=torch.Generator().manual_seed(0)).compare(fisher)
         self._make(fisher)
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,8 @@ NLL, ACCURACY, ECE, AUROC = "test NLL, nats", "accuracy, %", "ECE", "AUROC, rota
 COST, MEMORY, PREDICTION = "training, CPU s", "peak memory of a step, MB", "prediction, ms an image"
 CHOSEN = "chosen by held-out data"
 BINS = 15
+#: Images in a step.
+BATCH = 50
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,6 @@ class Settings:
         width: channels of the first convolution.
         sizes: images to train on, and to hold out.
         epochs: of every method that takes batches.
-        batch_size: images in a step.
         members: of the ensembles.
         transitions: of each chain of HMC, half of them warm-up, and how deep its trees may be.
         methods: by name.
@@ -67,14 +68,10 @@ class Settings:
     width: int = 4
     sizes: tuple[int, int] = (900, 297)
     epochs: int = 60
-    batch_size: int = 50
     members: int = 5
     transitions: tuple[int, int] = (200, 5)
     methods: tuple[str, ...] = field(default_factory=lambda: tuple(ARMS))
     cells: str = field(default="", metadata={"recorded": False})
-
-
-PRESETS = {"small": Settings(), "paper": Settings(epochs=200, members=10, transitions=(2_000, 9))}
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ class Experiment:
 
     def run(self, method: Any, **changes: Any) -> Training:
         """A training."""
-        options = {"epochs": self.settings.epochs, "batch_size": self.settings.batch_size, "lr": 3e-3} | changes
+        options = {"epochs": self.settings.epochs, "batch_size": BATCH, "lr": 3e-3} | changes
         return train(method, self.data.train, seed=self.seed, progress=False, device="cpu", **options)
 
     def trained(self, method: Any, **changes: Any) -> Posterior:
@@ -197,6 +194,8 @@ ARMS: Mapping[str, Arm] = {
     "HMC": Arm(_hmc, (1.0,), "nothing"),
 }
 
+PRESETS = {"small": Settings(), "paper": Settings(epochs=200, members=10, transitions=(2_000, 9))}
+
 
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Every method; held-out data choose its one number, for each seed anew."""
@@ -204,7 +203,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     rows: dict[str, list[dict[str, float]]] = {}
     todo = [(name, seed) for name in settings.methods for seed in seeds]
     for name, seed in track(todo, "methods and seeds", len(todo), progress):
-        about = [value for key, value in asdict(settings).items() if key not in ("methods", "cells")]
+        about = [settings.width, settings.sizes, settings.epochs, BATCH, settings.members, settings.transitions]
         words = name.replace(", ", "-").replace(" ", "-")
         rows.setdefault(name, []).append(keep("methods", (words, seed), about, partial(scored, settings, name, seed)))
     columns = [NLL, ACCURACY, ECE, AUROC, COST, MEMORY, PREDICTION, CHOSEN]
@@ -251,7 +250,7 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
 
 def _short(settings: Settings) -> Settings:
     """The same with as few steps as there can be, for the memory of one."""
-    return Settings(settings.width, settings.sizes, 4, settings.batch_size, settings.members, (4, 2))
+    return Settings(settings.width, settings.sizes, 4, settings.members, (4, 2))
 
 
 def _probabilities(q: Posterior, x: Tensor, how: Mapping[str, Any]) -> Tensor:
