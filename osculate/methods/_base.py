@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -26,10 +26,12 @@ class Method(nn.Module, ABC):
     Attributes:
         model: the network f_θ; training changes it in place.
         likelihood: p(y|f).
+        usual: settings of training that it takes where none are named.
     """
 
     model: nn.Module
     likelihood: Likelihood
+    usual: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:

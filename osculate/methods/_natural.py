@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 class NaturalGradient(Optimizer):
-    r"""m ← m − α (h₀ + δ′) (ḡ/(1 − β₁ᵗ) + δ′ m) / (h + δ′), with ḡ ← β₁ ḡ + (1 − β₁) g and δ′ = δ T/N.
+    r"""m ← m − α (h₀ + δ′)/u (ḡ/(1 − β₁ᵗ) + δ′ m) / (h + δ′), with ḡ ← β₁ ḡ + (1 − β₁) g and δ′ = δ T/N.
 
     The factor h₀ + δ′, with the mean δ′ of a parameter tensor, makes α a learning rate of ordinary gradient steps while
-    h is as it was at the start. What is a point, and no part of the Gaussian, moves by α ḡ.
+    h is as it was at the start, for a likelihood of curvature 1; u is that of the likelihood. What is a point, and no
+    part of the Gaussian, moves by α ḡ/u.
 
     Args:
         method: whose mean is trained; it takes the gradient into h before each step.
@@ -38,10 +39,11 @@ class NaturalGradient(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         weights, *points = self.param_groups
+        method = self._method
         for group in points:
             momenta, debias = self._averages(group["params"])
-            torch._foreach_add_(group["params"], momenta, alpha=-group["lr"] / debias)
-        method, means = self._method, weights["params"]
+            torch._foreach_add_(group["params"], momenta, alpha=-group["lr"] / method.unit / debias)
+        means = weights["params"]
         method.take({name: p.grad for name, p in method.mean.items() if p.grad is not None})
         ridged = list(method.space.unflatten(method.ridged).values())
         steps = [-weights["lr"] * scale for scale in method.scales]

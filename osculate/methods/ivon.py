@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from osculate.checks import require_object
 from osculate.inputs import Inputs, call
-from osculate.likelihoods import Likelihood
+from osculate.likelihoods import Gaussian, Likelihood
 from osculate.linalg import white
 from osculate.methods._fisher import RunningFisher
 from osculate.methods._mean_field import FAN_IN, MeanField
@@ -31,7 +31,8 @@ class NaturalSteps:
     Args:
         momentum: β₁, what a step leaves of the average gradient.
         memory: γ, what a step leaves of the average curvature. The training should be longer than 1/(1 − γ) steps.
-        curvature: h at the start, of one datum.
+        curvature: h at the start, of one datum, in units of the likelihood's curvature: 1/scale² for a Gaussian
+            likelihood with one noise scale, 1 for others.
 
     Raises:
         ValueError: a number out of its range.
@@ -58,15 +59,16 @@ class IVON(MeanField):
     .. math:: \theta = m + \epsilon \sigma, \quad g = -\nabla \tfrac1B \textstyle\sum_b \log p(y_b \mid f_\theta(x_b)),
               \quad \hat h = g\,\epsilon/\sigma, \\
               h \leftarrow \gamma h + (1 - \gamma) \hat h + \tfrac12 (1 - \gamma)^2 \frac{(h - \hat h)^2}{h + \delta'},
-              \qquad m \leftarrow m - \alpha (h_0 + \delta') \frac{\bar g + \delta' m}{h + \delta'},
+              \qquad m \leftarrow m - \alpha \frac{h_0 + \delta'}u \frac{\bar g + \delta' m}{h + \delta'},
               \qquad \delta' = \frac{T \delta}N
 
-    ḡ is the average gradient. ĥ estimates the curvature without bias ("drawn"); "squared" takes B g² in its place, the
-    empirical Fisher information of a batch, which is never negative and in which gradients that all data share count
-    too much.
+    ḡ is the average gradient, u the curvature of the likelihood. ĥ estimates the curvature without bias ("drawn");
+    "squared" takes B g² in its place, the empirical Fisher information of a batch, which is never negative and in
+    which gradients that all data share count too much.
 
     It brings its own steps: of the settings of training, the optimiser is not used, and the learning rate is one of
-    plain gradient steps with momentum, such as 0.1 to 0.5 (not Adam's 1e-3).
+    plain gradient steps with momentum, such as 0.1 to 0.5 (0.3 by default, not Adam's 1e-3), for a likelihood whose
+    curvature is 1: with a Gaussian noise the steps are in units of its variance, so that the rate need not follow it.
 
     Args:
         model: the network f_θ; training changes it in place: its parameters are m.
@@ -89,6 +91,8 @@ class IVON(MeanField):
     torch.Size([5, 3])
     """
 
+    usual = {"lr": 0.3}
+
     def __init__(
         self,
         model: nn.Module,
@@ -102,7 +106,8 @@ class IVON(MeanField):
         require_object("settings", settings, NaturalSteps)
         self.hessian, self.settings = choose("hessian", hessian, HESSIANS), settings
         self.running = RunningFisher(self.space, settings.memory, self.delta.dtype, self.delta.device)
-        self.running.start(settings.curvature)
+        self.unit = _unit(likelihood)
+        self.running.start(settings.curvature * self.unit)
         self._noise = torch.empty(0)  # θ − m of the network of this step
         self._size = 0  # of its batch
         sizes = torch.tensor(self.space.sizes)
@@ -128,8 +133,8 @@ class IVON(MeanField):
 
     @property
     def scales(self) -> list[float]:
-        """h₀ + δ′ of each tensor, what its steps are in units of."""
-        return [self.settings.curvature + delta / self.factor for delta in self._means]
+        """(h₀ + δ′)/u of each tensor, what its steps are in units of; u is the curvature of the likelihood."""
+        return [self.settings.curvature + delta / self.factor / self.unit for delta in self._means]
 
     @property
     def decays(self) -> list[float] | None:
@@ -188,3 +193,10 @@ class IVON(MeanField):
             if name in gradients:
                 gradient = gradients[name].to(h.dtype)
                 self.running.take_drawn(h, noise[name], gradient, ridged[name], self.factor)
+
+
+def _unit(likelihood: Likelihood) -> float:
+    """The curvature of the likelihood, where it is the same for all outputs: 1/scale²."""
+    if isinstance(likelihood, Gaussian) and torch.as_tensor(likelihood.scale).ndim == 0:
+        return float(likelihood.scale) ** -2
+    return 1.0

@@ -44,7 +44,9 @@ def train(
         method: what to train, for example ``osculate.methods.MAP(model, likelihood)``.
         data: a pair of tensors (X, Y) or a data set (shuffled here, anew each epoch), a loader, or batches (x, y).
         settings: the settings; any of its fields can also be given by name: ``epochs``, ``batch_size``, ``lr``,
-            ``optimizer``, ``schedule``, ``patience``, ``seed`` (see :class:`Settings`).
+            ``optimizer``, ``schedule``, ``patience``, ``seed`` (see :class:`Settings`). By default those of
+            :class:`Settings`, but for a learning rate of 0.3 with ``IVON`` and ``VOGN``, and a constant one with
+            ``SWAG``.
         validation: held-out data; their NLL is recorded each epoch, and with `patience` decides when to stop and
             which weights to keep. It is that of the network as it stands: for variational methods that of the mean,
             so that early stopping does not see the variances.
@@ -73,7 +75,8 @@ def train(
     >>> [row["epoch"] for row in done.history]
     [1, 2]
     """
-    settings = (settings or Settings()).changed(**changes)
+    usual = Settings().changed(**method.usual) if isinstance(method, Method) else Settings()
+    settings = (settings or usual).changed(**changes)
     if choose("precision", precision, tuple(PRECISIONS)) != "32" and isinstance(method, FullBatch):
         raise ValueError(f"precision={precision!r} is for methods that take batches: {type(method).__name__} is none.")
     _require_sense(method, settings, validation, folder, resume)

@@ -85,9 +85,9 @@ def test_squares_are_those_of_single_data_at_the_drawn_network(make: Any) -> Non
 
 def test_it_ends_at_the_optimum_of_linear_regression() -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0
-    settings = NaturalSteps(memory=0.999, curvature=1.0)
+    settings = NaturalSteps(memory=0.999, curvature=0.25)
     method = IVON(linear_model(), osc.likelihoods.Gaussian(scale), delta, settings=settings)
-    q = descend(method, (x, y), 3000, 0.05)
+    q = descend(method, (x, y), 3000, 0.2)
     mean, variance = mean_field_optimum(x, y, scale, delta)
     assert_close(q.mean, mean, 0.02)
     assert_close(q.variance(), variance, 0.2)
@@ -116,6 +116,19 @@ def test_it_learns_as_well_as_map() -> None:
     assert mode > 0.9
     for make in (IVON, VOGN):
         assert accuracy(make(network(), CLASSES, temperature=0.1), 1.0) > mode - 0.05
+
+
+def test_steps_do_not_depend_on_the_unit_of_the_noise() -> None:
+    """Targets and noise a hundredth as large: the same path, a hundredth as large."""
+    (x, y), found = linear_regression(), []
+    for scale in (1.0, 0.01):
+        method = IVON(linear_model(), osc.likelihoods.Gaussian(0.5 * scale), 2.0 / scale**2)
+        with torch.no_grad():
+            method.model.weight.mul_(scale)
+        torch.manual_seed(0)
+        descend(method, (x, y * scale), 50, 0.1)
+        found.append(flat(method.model) / scale)
+    assert_close(found[0], found[1], 1e-6)
 
 
 def test_variances_follow_a_state_that_is_loaded() -> None:
