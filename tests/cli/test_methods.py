@@ -10,7 +10,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from osculate.cli.architecture import network_options
+from osculate.cli.architecture import network_name, network_options
 from osculate.cli.checkpoint import read_model
 from osculate.cli.methods import METHODS, MethodOptions, rows
 from osculate.cli.noise import likeliest_noise
@@ -95,7 +95,7 @@ def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: st
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", [name for name in KINDS if name != "mc_dropout"])
+@pytest.mark.parametrize("method", KINDS)
 def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: Path, method: str, capsys: Any) -> None:
     out, again = tmp_path / "run", tmp_path / "again"
     assert run("train", "--data", arrays, *few(method), "--model-options.hidden", "[4]", "--output", out) == 0
@@ -182,6 +182,17 @@ def test_a_network_that_no_one_has_named_is_smooth_for_variational_laplace() -> 
         assert network_options(name, {}, how, chosen=False) == {"activation": "shifted_softplus"}
         assert network_options(name, {}, how, chosen=True) == {}
     assert network_options("mlp", {}, how, chosen=False) == {}
+
+
+def test_dropout_is_put_into_networks_that_can_have_it() -> None:
+    how = MethodOptions("mc_dropout")
+    assert network_name("auto", how, (1, 8, 8), True) == "cnn", "no autoencoder, where no one has asked for one"
+    for chosen in (False, True):
+        for name in ("mlp", "lenet", "cnn"):
+            assert network_options(name, {}, how, chosen) == {"dropout": 0.1}
+            assert network_options(name, {"dropout": 0.3}, how, chosen) == {"dropout": 0.3}
+        assert network_options("my_factory:make", {}, how, chosen) == {}
+        assert network_options("mlp_autoencoder", {}, how, chosen) == {"dropout": 0.2}
 
 
 def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_path: Path, capsys: Any) -> None:
