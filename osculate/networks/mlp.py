@@ -34,7 +34,7 @@ class MLP(nn.Sequential):
         layers: list[nn.Module] = []
         for width_in, width_out in zip(widths[:-2], widths[1:-1], strict=True):
             layers += [nn.Linear(width_in, width_out), activation_layer(activation), *dropping(dropout)]
-        super().__init__(*layers, nn.Linear(*widths[-2:]))
+        super().__init__(*layers, nn.Linear(widths[-2], widths[-1]))
 
     @classmethod
     def for_inputs(
