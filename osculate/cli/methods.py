@@ -41,6 +41,8 @@ STRUCTURE = "approx_diag"
 STRUCTURES = tuple(name for name, kind in structures.REGISTRY.items() if kind().averages)
 #: Members of an ensemble, where nothing is said.
 MEMBERS = 5
+#: Temperature of variational methods, where nothing is said. Measured on digits, two classes and a regression.
+TEMPERATURE = 0.1
 #: Transitions of a chain before its first draw, at most: a third of a short run.
 WARMUP = 500
 #: Steps in which weights and variances of variational methods settle, as IVON's curvature remembers so many.
@@ -85,7 +87,7 @@ class Parts:
     @property
     def bound(self) -> tuple[Any, Likelihood, float | str, float]:
         """The same with the temperature, of methods that know the prior by its name."""
-        return self.model, self.likelihood, self.prior, self.how.temperature or 1.0
+        return self.model, self.likelihood, self.prior, self.how.temperature or self.how.recipe.temperature or 1.0
 
     def prior_over(self, model: nn.Module) -> float | Prior:
         """The precision, or the prior over the trained parameters of a network."""
@@ -105,6 +107,7 @@ class Recipe:
         networks: how many it takes, of the number of members.
         network: what the one in model.safetensors is, in tables.
         steps: below which the training is too short to say much.
+        temperature: where nothing is said; None for that of the method itself.
     """
 
     make: Callable[[Parts], Method]
@@ -114,6 +117,7 @@ class Recipe:
     networks: Callable[[int], int] = lambda members: 1
     network: str = "MAP"
     steps: int = 0
+    temperature: float | None = None
 
 
 def _online(parts: Parts) -> Method:
@@ -138,9 +142,17 @@ def _natural(parts: Parts) -> NaturalSteps:
     return usual if parts.card.noise is None else replace(usual, curvature=usual.curvature / parts.card.noise**2)
 
 
+def _path(parts: Parts) -> Method:
+    method = SWAG(*parts.usual)
+    method.require_snapshots(parts.epochs)
+    return method
+
+
 def _chains(parts: Parts) -> Method:
     parts.model.eval()  # dropout and the like as the network predicts
-    return HMC(*parts.usual, warmup=min(WARMUP, parts.epochs // 3))
+    warmup = parts.how.resolved(parts.epochs).warmup
+    assert warmup is not None
+    return HMC(*parts.usual, warmup=warmup)
 
 
 _OWN_STEPS = {"optimizer": "takes steps of its own"}
@@ -152,11 +164,21 @@ _ALL_DATA = dict.fromkeys(
     ("batch_size", "lr", "optimizer", "schedule", "patience"),
     "takes all data at once, with steps of its own",
 )
-_VARIATIONAL: dict[str, Any] = {"options": ("temperature",), "network": "its mean", "steps": LONG}
+_VARIATIONAL: dict[str, Any] = {
+    "options": ("temperature",),
+    "network": "its mean",
+    "steps": LONG,
+    "temperature": TEMPERATURE,
+}
 _NATURAL: dict[str, Any] = {**_VARIATIONAL, "settings": {"lr": 0.3}, "refuses": _OWN_STEPS}
 _PATH: dict[str, Any] = {"settings": {"lr": 0.05, "optimizer": "sgd", "schedule": "constant"}, "refuses": _ONE_PATH}
 _MEMBERS: dict[str, Any] = {"options": ("members",), "network": "first member"}
-_CHAINS: dict[str, Any] = {"settings": {"epochs": 1500}, "refuses": _ALL_DATA, "network": "one draw"}
+_CHAINS: dict[str, Any] = {
+    "options": ("warmup",),
+    "settings": {"epochs": 1500},
+    "refuses": _ALL_DATA,
+    "network": "one draw",
+}
 
 #: The methods by name.
 METHODS: Mapping[str, Recipe] = {
@@ -169,7 +191,7 @@ METHODS: Mapping[str, Recipe] = {
     "ivon": Recipe(lambda parts: IVON(*parts.bound, settings=_natural(parts)), **_NATURAL),
     "vogn": Recipe(lambda parts: VOGN(*parts.bound, settings=_natural(parts)), **_NATURAL),
     "l2m": Recipe(lambda parts: L2M(*parts.usual)),
-    "swag": Recipe(lambda parts: SWAG(*parts.usual), **_PATH, network="its mean"),
+    "swag": Recipe(_path, **_PATH, network="its mean"),
     "deep_ensemble": Recipe(_ensemble, **_MEMBERS, networks=lambda members: members),
     "randomized_priors": Recipe(_randomized, **_MEMBERS, networks=lambda members: 2 * members),
     "hmc": Recipe(_chains, **_CHAINS),
@@ -205,9 +227,11 @@ class MethodOptions:
         latent: numbers in the code of a built-in autoencoder, 2 by default.
         structure: of the curvature of online_laplace: one of {structures}; approx_diag by default.
         temperature: of the likelihood, which is the weight of the divergence from the prior: of {tempered}. Below 1 the
-            posterior is narrower. By default 1, for autoencoders with online_laplace 0.05 while training and chosen
-            on the validation part after it.
+            posterior is narrower. By default 0.1; with online_laplace 1, and for autoencoders 0.05 while training and
+            chosen on the validation part after it.
         members: networks of {several}, 5 by default, whose initial weights are drawn with seed, seed + 1, ….
+        warmup: of hmc, transitions of each chain before its first draw; by default a third of the epochs, at most 500.
+            A run that is resumed keeps its own, and more epochs add draws.
     """
 
     method: str = "map"
@@ -215,6 +239,7 @@ class MethodOptions:
     structure: str | None = None
     temperature: float | None = None
     members: int | None = None
+    warmup: int | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -236,7 +261,7 @@ class MethodOptions:
         Raises:
             ValueError: such options.
         """
-        for option in ("structure", "temperature", "members"):
+        for option in ("structure", "temperature", "members", "warmup"):
             value = getattr(self, option)
             if value is not None and option not in self.recipe.options:
                 raise ValueError(
@@ -249,6 +274,20 @@ class MethodOptions:
             raise ValueError(f"--temperature is {self.temperature}: it must be positive and finite.")
         if self.members is not None and self.members < 2:
             raise ValueError(f"--members is {self.members}: an ensemble has at least two; for one take --method map.")
+
+    def resolved(self, epochs: int, before: Mapping[str, Any] | None = None) -> "MethodOptions":
+        """The same with the warm-up of chains and the temperature of variational methods, where they are not named.
+
+        Args:
+            epochs: of the training.
+            before: the options of the run that is resumed, whose warm-up is kept.
+        """
+        before = before or {}
+        found = replace(self, temperature=self.temperature or self.recipe.temperature)
+        if "warmup" not in self.recipe.options or self.warmup is not None:
+            return found
+        kept = before.get("warmup")
+        return replace(found, warmup=min(WARMUP, (before.get("epochs") or epochs) // 3) if kept is None else kept)
 
 
 def method_of(parts: Parts) -> Method:

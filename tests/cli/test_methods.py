@@ -107,8 +107,10 @@ def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: 
     assert run("predict", "--posterior", out, "--samples", 5) == 0
     with np.load(out / "predictions.npz") as found:
         assert (found["sd"] > found["sd_function"]).all()
-    assert run("evaluate", "--posterior", out, "--samples", 5) == 0
-    assert {"rmse", "log_likelihood"} <= set(evaluation(out)[rows(method)[method != "map"]])
+    assert run("evaluate", "--posterior", out) == 0
+    trained, row = json.loads((out / "metrics.json").read_text())["train"], rows(method)[method != "map"]
+    assert evaluation(out)[row] == trained["test"], "evaluate gives the scores that train has reported"
+    assert {"rmse", "log_likelihood"} <= set(evaluation(out)[row])
     assert run("train", "--config", out / "config.yaml", "--output", again) == 0, capsys.readouterr().err
     for name in ("model.safetensors", *(() if method == "map" else ("posterior.safetensors",))):
         first, second = load_file(out / name), load_file(again / name)
@@ -131,6 +133,42 @@ def test_settings_that_the_user_has_not_named_are_what_the_method_needs() -> Non
     assert named.settings(MethodOptions("swag"), 0).lr == 1e-3
 
 
+@pytest.mark.parametrize(
+    ("num_data", "batch_size", "steps"),
+    [(20, 5, 2000), (80, 20, 2000), (1078, 32, 2006), (4999, 32, 3140), (5000, 128, 2000), (60_000, 128, 9380)],
+)
+def test_a_training_of_few_data_has_the_steps_that_it_needs(num_data: int, batch_size: int, steps: int) -> None:
+    found = SettingOptions().settings(MethodOptions("ivon"), 0, num_data=num_data)
+    assert found.batch_size == batch_size
+    assert found.epochs * -(-num_data // batch_size) == steps
+    assert SettingOptions(epochs=3).settings(MethodOptions("map"), 0, num_data=num_data).epochs == 3
+    assert SettingOptions(batch_size=20).settings(MethodOptions(), 0, num_data=20).epochs == 500, "at most so many"
+    chains = SettingOptions().settings(MethodOptions("hmc"), 0, num_data=num_data)
+    assert (chains.epochs, chains.batch_size) == (1500, 128)
+
+
+def test_what_follows_from_the_method_is_written_down() -> None:
+    assert MethodOptions("ivon").resolved(60).temperature == 0.1
+    assert MethodOptions("ivon", temperature=1.0).resolved(60).temperature == 1
+    assert MethodOptions("map").resolved(60) == MethodOptions("map")
+    assert MethodOptions("hmc").resolved(60).warmup == 20
+    assert MethodOptions("hmc").resolved(90, {"epochs": 60}).warmup == 20, "of a run before this was written down"
+    assert MethodOptions("hmc").resolved(90, {"epochs": 60, "warmup": 7}).warmup == 7
+    assert MethodOptions("hmc", warmup=5).resolved(90, {"warmup": 7}).warmup == 5
+
+
+def test_chains_that_are_resumed_with_more_epochs_go_on_and_are_the_longer_run(run: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "line.npz", X=random.normal(size=(30, 1)), y=random.normal(size=(30, 1)))
+    line = ("train", "--data", tmp_path / "line.npz", "--method", "hmc", "--model-options.hidden", "[]")
+    assert run(*line, "--epochs", 9, "--output", tmp_path / "run") == 0
+    assert run(*line, "--epochs", 15, "--output", tmp_path / "run", "--resume") == 0
+    assert run(*line, "--epochs", 15, "--warmup", 3, "--output", tmp_path / "whole") == 0
+    one, other = (load_file(tmp_path / name / "posterior.safetensors") for name in ("run", "whole"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert PosteriorOptions(tmp_path / "run").open("cpu")[0].thetas.shape[1] == 12
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_written_settings_give_themselves_again(method: str) -> None:
     how = MethodOptions(method)
@@ -147,7 +185,8 @@ def test_the_written_settings_give_themselves_again(method: str) -> None:
         (("--method", "swag", "--patience", 3), ("--patience 3", "swag")),
         (("--method", "l2m", "--optimizer", "sgd"), ("SGD", "Adam")),
         (("--method", "l2m", "--batch-size", 500), ("batch", "all of the")),
-        (("--method", "swag", "--epochs", 2), ("SWAG has 1 snapshot", "more epochs")),
+        (("--method", "swag", "--epochs", 2), ("epochs=2 gives 1 snapshot", "more epochs")),
+        (("--method", "map", "--warmup", 3), ("--warmup 3", "hmc", "map")),
         (("--method", "hmc", "--model", "mlp", "--model-options.hidden", "[400]"), ("HMC", "20,000")),
         (("--members", 3), ("--members 3", "deep_ensemble or randomized_priors", "map")),
         (("--method", "deep_ensemble", "--members", 1), ("--members is 1", "two")),
