@@ -41,7 +41,7 @@ STRUCTURE = "approx_diag"
 STRUCTURES = tuple(name for name, kind in structures.REGISTRY.items() if kind().averages)
 #: Members of an ensemble, where nothing is said.
 MEMBERS = 5
-#: Temperature of variational methods, where nothing is said. Measured on digits, two classes and a regression.
+#: Temperature of variational methods and of L2M, where nothing is said. Measured on digits, two classes, a regression.
 TEMPERATURE = 0.1
 #: Transitions of a chain before its first draw, at most: a third of a short run.
 WARMUP = 500
@@ -190,7 +190,7 @@ METHODS: Mapping[str, Recipe] = {
     "mean_field_vi": Recipe(lambda parts: MeanFieldVI(*parts.bound), **_VARIATIONAL),
     "ivon": Recipe(lambda parts: IVON(*parts.bound, settings=_natural(parts)), **_NATURAL),
     "vogn": Recipe(lambda parts: VOGN(*parts.bound, settings=_natural(parts)), **_NATURAL),
-    "l2m": Recipe(lambda parts: L2M(*parts.usual)),
+    "l2m": Recipe(lambda parts: L2M(*parts.usual), ("temperature",), temperature=TEMPERATURE),
     "swag": Recipe(_path, **_PATH, network="its mean"),
     "deep_ensemble": Recipe(_ensemble, **_MEMBERS, networks=lambda members: members),
     "randomized_priors": Recipe(_randomized, **_MEMBERS, networks=lambda members: 2 * members),

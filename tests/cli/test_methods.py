@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from osculate.cli.architecture import network_name, network_options
 from osculate.cli.checkpoint import read_model
-from osculate.cli.methods import METHODS, MethodOptions, rows
+from osculate.cli.methods import METHODS, MethodOptions, rows, taking
 from osculate.cli.noise import likeliest_noise
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.settings import SettingOptions
@@ -103,6 +103,8 @@ def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: 
     assert type(q) is KINDS[method]
     if q.likelihood is not None:
         assert float(q.likelihood.scale) == pytest.approx(card.noise)
+    if method in taking("temperature"):
+        assert float(q.temperature) == (1 if method == "online_laplace" else 0.1)
     assert (card.noise == 0.3) == (method == "hmc"), "of all others the noise is that of held-out data"
     assert run("predict", "--posterior", out, "--samples", 5) == 0
     with np.load(out / "predictions.npz") as found:
@@ -190,7 +192,7 @@ def test_the_written_settings_give_themselves_again(method: str) -> None:
         (("--method", "hmc", "--model", "mlp", "--model-options.hidden", "[400]"), ("HMC", "20,000")),
         (("--members", 3), ("--members 3", "deep_ensemble or randomized_priors", "map")),
         (("--method", "deep_ensemble", "--members", 1), ("--members is 1", "two")),
-        (("--method", "l2m", "--temperature", 0.5), ("--temperature 0.5", "ivon", "l2m")),
+        (("--method", "swag", "--temperature", 0.5), ("--temperature 0.5", "ivon", "swag")),
         (("--method", "ivon", "--temperature", 0), ("positive", "0")),
         (("--prior", "fan-in"), ("'fan-in'", "fan_in", "precision")),
         (("--prior", -1, "--method", "ivon"), ("positive", "-1")),
