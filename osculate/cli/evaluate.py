@@ -88,6 +88,7 @@ def _calibrated(
     wanted = "all" if what.task == "ood" and what.ood is None else what.ood
     partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
     network, posterior = rows(card.method)
+    network = card.fitted_around or network
     scores = {network: scores_of(Point(q.model.eval(), card.likelihood), dataset, partners, where.progress)}
     if not isinstance(q, Point):
         scores[_label(posterior, options, q)] = scores_of(q, dataset, partners, where.progress, **how(options, q))

@@ -87,7 +87,7 @@ class Parts:
     @property
     def bound(self) -> tuple[Any, Likelihood, float | str, float]:
         """The same with the temperature, of methods that know the prior by its name."""
-        return self.model, self.likelihood, self.prior, self.how.temperature or self.how.recipe.temperature or 1.0
+        return self.model, self.likelihood, self.prior, self.how.tempered or 1.0
 
     def prior_over(self, model: nn.Module) -> float | Prior:
         """The precision, or the prior over the trained parameters of a network."""
@@ -100,24 +100,23 @@ class Recipe:
 
     Args:
         make: makes it of its parts.
-        options: the options of :class:`MethodOptions` that mean something to it.
+        options: the options of :class:`MethodOptions` that mean something to it, with what they are by default; None
+            where that follows from the rest.
         settings: settings that it takes in place of the usual ones, where the user has not named others. A learning
             rate among them is one of plain gradient steps, for a likelihood whose curvature is about 1.
         refuses: settings that cannot be chosen, and why.
         networks: how many it takes, of the number of members.
         network: what the one in model.safetensors is, in tables.
         steps: below which the training is too short to say much.
-        temperature: where nothing is said; None for that of the method itself.
     """
 
     make: Callable[[Parts], Method]
-    options: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     refuses: Mapping[str, str] = field(default_factory=dict)
     networks: Callable[[int], int] = lambda members: 1
     network: str = "MAP"
     steps: int = 0
-    temperature: float | None = None
 
 
 def _online(parts: Parts) -> Method:
@@ -165,16 +164,15 @@ _ALL_DATA = dict.fromkeys(
     "takes all data at once, with steps of its own",
 )
 _VARIATIONAL: dict[str, Any] = {
-    "options": ("temperature",),
+    "options": {"temperature": TEMPERATURE},
     "network": "its mean",
     "steps": LONG,
-    "temperature": TEMPERATURE,
 }
 _NATURAL: dict[str, Any] = {**_VARIATIONAL, "settings": {"lr": 0.3}, "refuses": _OWN_STEPS}
 _PATH: dict[str, Any] = {"settings": {"lr": 0.05, "optimizer": "sgd", "schedule": "constant"}, "refuses": _ONE_PATH}
-_MEMBERS: dict[str, Any] = {"options": ("members",), "network": "first member"}
+_MEMBERS: dict[str, Any] = {"options": {"members": MEMBERS}, "network": "first member"}
 _CHAINS: dict[str, Any] = {
-    "options": ("warmup",),
+    "options": {"warmup": None},
     "settings": {"epochs": 1500},
     "refuses": _ALL_DATA,
     "network": "one draw",
@@ -183,14 +181,14 @@ _CHAINS: dict[str, Any] = {
 #: The methods by name.
 METHODS: Mapping[str, Recipe] = {
     "map": Recipe(lambda parts: MAP(*parts.usual)),
-    "online_laplace": Recipe(_online, ("structure", "temperature")),
+    "online_laplace": Recipe(_online, {"structure": STRUCTURE, "temperature": None}),
     "vae": Recipe(lambda parts: ELBO(*parts.usual)),
     "mc_dropout": Recipe(lambda parts: MCDropout(*parts.usual), network="no unit dropped"),
     "variational_laplace": Recipe(lambda parts: VariationalLaplace(*parts.bound), **_VARIATIONAL),
     "mean_field_vi": Recipe(lambda parts: MeanFieldVI(*parts.bound), **_VARIATIONAL),
     "ivon": Recipe(lambda parts: IVON(*parts.bound, settings=_natural(parts)), **_NATURAL),
     "vogn": Recipe(lambda parts: VOGN(*parts.bound, settings=_natural(parts)), **_NATURAL),
-    "l2m": Recipe(lambda parts: L2M(*parts.usual), ("temperature",), temperature=TEMPERATURE),
+    "l2m": Recipe(lambda parts: L2M(*parts.usual), {"temperature": TEMPERATURE}),
     "swag": Recipe(_path, **_PATH, network="its mean"),
     "deep_ensemble": Recipe(_ensemble, **_MEMBERS, networks=lambda members: members),
     "randomized_priors": Recipe(_randomized, **_MEMBERS, networks=lambda members: 2 * members),
@@ -251,6 +249,11 @@ class MethodOptions:
         return lookup("method", self.method, METHODS)
 
     @property
+    def tempered(self) -> float | None:
+        """The temperature, or what the method takes where nothing is said; None where the method knows."""
+        return self.temperature or self.recipe.options.get("temperature")
+
+    @property
     def networks(self) -> int:
         """How many it takes."""
         return self.recipe.networks(MEMBERS if self.members is None else self.members)
@@ -283,7 +286,7 @@ class MethodOptions:
             before: the options of the run that is resumed, whose warm-up is kept.
         """
         before = before or {}
-        found = replace(self, temperature=self.temperature or self.recipe.temperature)
+        found = replace(self, temperature=self.tempered)
         if "warmup" not in self.recipe.options or self.warmup is not None:
             return found
         kept = before.get("warmup")

@@ -267,7 +267,7 @@ def test_members_are_the_networks_of_their_seeds(run: Any, arrays: Path, tmp_pat
 def test_fit_takes_the_first_member_and_no_draw_and_writes_over_no_training(
     run: Any, arrays: Path, tmp_path: Path, capsys: Any
 ) -> None:
-    for method in ("randomized_priors", "hmc"):
+    for method in ("randomized_priors", "hmc", "ivon"):
         assert run("train", "--data", arrays, *few(method), "--output", tmp_path / method) == 0
     checkpoint = tmp_path / "randomized_priors" / "model.safetensors"
     before = (tmp_path / "randomized_priors" / "posterior.safetensors").read_bytes()
@@ -278,9 +278,14 @@ def test_fit_takes_the_first_member_and_no_draw_and_writes_over_no_training(
     assert "--output" in err
     assert (tmp_path / "randomized_priors" / "posterior.safetensors").read_bytes() == before
     assert run("fit", "--checkpoint", checkpoint, "--output", tmp_path / "fit") == 0
-    assert "first of its members" in capsys.readouterr().err
+    assert "first of its members" in capsys.readouterr().out
     assert run("evaluate", "--posterior", tmp_path / "fit") == 0
-    assert {"MAP", "Laplace"} <= set(evaluation(tmp_path / "fit"))
+    assert {"first member", "Laplace"} <= set(evaluation(tmp_path / "fit"))
+    mean = ("--checkpoint", tmp_path / "ivon" / "model.safetensors", "--output", tmp_path / "fit")
+    assert run("fit", *mean) == 0
+    assert "the mean of its posterior" in capsys.readouterr().out
+    assert run("evaluate", "--posterior", tmp_path / "fit") == 0
+    assert {"its mean", "Laplace"} <= set(evaluation(tmp_path / "fit")), "the network is at no mode"
     assert run("fit", "--checkpoint", tmp_path / "hmc" / "model.safetensors", "--output", tmp_path / "fit") == 2
     assert "--method map" in capsys.readouterr().err
 
