@@ -85,7 +85,7 @@ def run(
     settings = chosen.settings(how, options.seed, card.noise, len(dataset.train[0]))
     before = _before(folder) if options.resume else {}
     _require_same_method(before, folder, how)
-    how = how.resolved(settings.epochs, before)
+    how = how.resolved(settings.epochs, card.noise is not None, before)
     method = method_of(Parts(networks, card, options.prior, how, settings.epochs))
     again = replace(options, model=card.model, model_options=card.options, resume=False)
     write_config(folder / "config.yaml", "train", data, again, how, SettingOptions.of(settings, how), where)

@@ -104,7 +104,7 @@ def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: 
     if q.likelihood is not None:
         assert float(q.likelihood.scale) == pytest.approx(card.noise)
     if method in taking("temperature"):
-        assert float(q.temperature) == (1 if method == "online_laplace" else 0.1)
+        assert float(q.temperature) == (1 if method in ("online_laplace", "ivon", "vogn") else 0.1)
     assert (card.noise == 0.3) == (method == "hmc"), "of all others the noise is that of held-out data"
     assert run("predict", "--posterior", out, "--samples", 5) == 0
     with np.load(out / "predictions.npz") as found:
@@ -151,12 +151,14 @@ def test_a_training_of_few_data_has_the_steps_that_it_needs(num_data: int, batch
 
 def test_what_follows_from_the_method_is_written_down() -> None:
     assert MethodOptions("ivon").resolved(60).temperature == 0.1
-    assert MethodOptions("ivon", temperature=1.0).resolved(60).temperature == 1
+    assert MethodOptions("ivon").resolved(60, True).temperature == 1
+    assert MethodOptions("mean_field_vi").resolved(60, True).temperature == 0.1
+    assert MethodOptions("ivon", temperature=0.5).resolved(60).temperature == 0.5
     assert MethodOptions("map").resolved(60) == MethodOptions("map")
     assert MethodOptions("hmc").resolved(60).warmup == 20
-    assert MethodOptions("hmc").resolved(90, {"epochs": 60}).warmup == 20, "of a run before this was written down"
-    assert MethodOptions("hmc").resolved(90, {"epochs": 60, "warmup": 7}).warmup == 7
-    assert MethodOptions("hmc", warmup=5).resolved(90, {"warmup": 7}).warmup == 5
+    assert MethodOptions("hmc").resolved(90, True, {"epochs": 60}).warmup == 20, "of a run before this was written down"
+    assert MethodOptions("hmc").resolved(90, True, {"epochs": 60, "warmup": 7}).warmup == 7
+    assert MethodOptions("hmc", warmup=5).resolved(90, True, {"warmup": 7}).warmup == 5
 
 
 def test_chains_that_are_resumed_with_more_epochs_go_on_and_are_the_longer_run(run: Any, tmp_path: Path) -> None:
@@ -335,6 +337,17 @@ def test_the_noise_of_chains_is_told_where_held_out_data_say_another(
     _, card = read_model(tmp_path / "model.safetensors")
     assert card is not None
     assert card.noise == 0.3
+
+
+def test_a_held_out_error_above_the_noise_of_the_training_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "noise.npz", X=random.normal(size=(60, 3)), y=random.normal(size=(60, 1)))
+    words = ("train", "--data", tmp_path / "noise.npz", "--epochs", 1, "--output", tmp_path / "run")
+    assert run(*words) == 0
+    assert "the error on held-out data is" in (err := capsys.readouterr().err)
+    assert "Train again with --noise" in err
+    assert run(*words, "--noise", 0.9) == 0
+    assert "held-out" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["mean_field_vi", "deep_ensemble"])
