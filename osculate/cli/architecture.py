@@ -7,10 +7,12 @@ from osculate.autoencoders import AUTOENCODERS
 from osculate.cli.checkpoint import ALIASES
 from osculate.cli.methods import MethodOptions
 
-#: Share of the hidden units that dropout drops, as published. [miani2022]
+#: Share of the hidden units of an autoencoder that dropout drops, as published. [miani2022]
 DROPOUT = 0.2
+#: Other networks that take a share, and that share.
+DROPPING, SHARE = ("mlp", "lenet", "cnn"), 0.1
 #: Methods that train an autoencoder of images where no network is named.
-OF_AUTOENCODERS = ("online_laplace", "vae", "mc_dropout")
+OF_AUTOENCODERS = ("online_laplace", "vae")
 #: Networks that have ReLU where nothing is said, and what replaces it for methods that need second derivatives.
 KINKED, SMOOTH = ("lenet", "cnn"), "shifted_softplus"
 #: Hidden units for HMC, which takes thousands of passes over the data.
@@ -66,6 +68,9 @@ def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, cho
         given: those that the user has named, which come first.
         how: the method.
         chosen: whether the user has named the network; what no one has named is made to fit the method.
+
+    Raises:
+        ValueError: a built-in network without dropout for mc_dropout.
     """
     follows: dict[str, Any] = {}
     if is_autoencoder(name):
@@ -74,11 +79,22 @@ def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, cho
             follows["variational"] = True
         if how.method == "mc_dropout":
             follows["dropout"] = DROPOUT
+    elif how.method == "mc_dropout" and ":" not in name:
+        _require_dropout(name)
+        follows["dropout"] = SHARE
     elif not chosen and how.method == "variational_laplace" and name in KINKED:
         follows["activation"] = SMOOTH
     elif not chosen and how.method == "hmc":
         follows["hidden"] = FEW
     return {**follows, **given}
+
+
+def _require_dropout(name: str) -> None:
+    if name not in DROPPING:
+        raise ValueError(
+            f"--method mc_dropout needs dropout, and --model {name} has none: take --model {', '.join(DROPPING)} or an "
+            "autoencoder, or a network of your own with torch.nn.Dropout between its layers."
+        )
 
 
 def _fitting(method: str, shape: tuple[int, ...], has_targets: bool) -> str:

@@ -78,9 +78,19 @@ class Card:
         """The method of osculate train whose posterior lies beside the network, or "" where fit has made it."""
         return str(self.facts.get("method", ""))
 
-    def fitted(self) -> "Card":
-        """The same with a posterior of fit beside it."""
-        return replace(self, facts={name: fact for name, fact in self.facts.items() if name != "method"})
+    def fitted(self, network: str) -> "Card":
+        """The same with a posterior of fit beside it.
+
+        Args:
+            network: what tables call the network.
+        """
+        facts = {name: fact for name, fact in self.facts.items() if name != "method"}
+        return replace(self, facts={**facts, "network": self.facts.get("network", network)})
+
+    @property
+    def fitted_around(self) -> str:
+        """What tables call the network that fit has made a posterior of, or "" where it has not."""
+        return str(self.facts.get("network", ""))
 
     @property
     def reconstructs(self) -> bool:

@@ -20,7 +20,7 @@ from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json, write_section
 from osculate.cli.methods import rows
 from osculate.cli.options import DataOptions, RunOptions, naming
-from osculate.cli.predict import PosteriorOptions, how
+from osculate.cli.predict import PosteriorOptions, drawn, how
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset, out_of_distribution, read_arrays
 from osculate.data.shifted import PARTNERS
@@ -88,13 +88,14 @@ def _calibrated(
     wanted = "all" if what.task == "ood" and what.ood is None else what.ood
     partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
     network, posterior = rows(card.method)
+    network = card.fitted_around or network
     scores = {network: scores_of(Point(q.model.eval(), card.likelihood), dataset, partners, where.progress)}
     if not isinstance(q, Point):
         scores[_label(posterior, options, q)] = scores_of(q, dataset, partners, where.progress, **how(options, q))
     output = where.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_json(output, {**scores, **facts})
-    print_scores(f"{dataset.name}: {len(dataset.test[0]):,} test data", scores)
+    print_scores(f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}", scores)
     print(f"Saved {output}")
 
 

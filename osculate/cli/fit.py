@@ -5,7 +5,6 @@ Leaves in --output (the folder of the checkpoint): posterior.safetensors, model.
 """
 
 import time
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from osculate.autoencoders import VAE, Autoencoder, LaplacianAutoencoder
 from osculate.cli.architecture import require_targets
 from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
-from osculate.cli.methods import METHODS
+from osculate.cli.methods import rows
 from osculate.cli.noise import held_out_noise
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.train import NOISE
@@ -30,6 +29,11 @@ from osculate.registry import lookup
 from osculate.serialization import save
 from osculate.tensorfiles import fill
 
+#: What a checkpoint holds that is no mode of a training, by what tables call it; {} is the method.
+_WORDS = {
+    "first member": "the first of its members: the posterior is around that one alone, and knows nothing of the others",
+    "its mean": "the mean of its posterior: the new posterior is around that, and takes nothing else from {}",
+}
 #: The structures of posteriors that a file can hold.
 STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make().unstorable)
 
@@ -92,7 +96,7 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
         q = _tuned(q, card, dataset, where.progress)
     folder = where.output or options.checkpoint.parent
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(folder / MODEL, model, card.fitted())
+    save_model(folder / MODEL, model, card.fitted(rows(card.method)[0]))
     save(q, folder / POSTERIOR)
     summary = {**summary_of(q), "seconds": round(time.perf_counter() - started, 2), "versions": versions()}
     write_section(folder / "metrics.json", "fit", summary)
@@ -184,12 +188,8 @@ def _require_mode(card: Card, options: FitOptions, where: RunOptions) -> None:
             f"{str(target / POSTERIOR)!r} is the posterior of --method {card.method}, over which fit would write: name "
             "another folder with --output."
         )
-    if card.method in METHODS and METHODS[card.method].network == "first member":
-        warnings.warn(
-            f"the checkpoint of --method {card.method} holds the first of its members: the posterior will be around "
-            "that one alone.",
-            stacklevel=2,
-        )
+    if card.method and (words := _WORDS.get(rows(card.method)[0])):
+        print(f"The checkpoint of --method {card.method} holds {words.format(card.method)}.")
 
 
 def _require_fitting(dataset: Dataset, card: Card) -> None:

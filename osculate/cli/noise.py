@@ -49,8 +49,17 @@ def measured(q: Posterior, card: Card, dataset: Dataset) -> Card:
         _warn_of_noise(card.noise, _of_mixture(q, dataset, card.noise))
         return card
     if isinstance(q, Ensemble | Snapshots):
-        return card.with_noise(_of_mixture(q, dataset, card.noise))
-    return card.with_noise(held_out_noise(q.model, dataset, card.noise))
+        found = _of_mixture(q, dataset, card.noise)
+    else:
+        found = held_out_noise(q.model, dataset, card.noise) or card.noise
+    if found > APART * card.noise and not card.reconstructs:
+        warnings.warn(
+            f"the error on held-out data is {found:.2g}, and the noise while training was {card.noise:.2g} (both in "
+            "standardised units): the network may have learned noise of the training data. Train again with --noise "
+            f"{found:.1g}, unless it has trained too shortly.",
+            stacklevel=3,
+        )
+    return card.with_noise(found)
 
 
 @torch.no_grad()

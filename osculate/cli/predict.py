@@ -187,6 +187,12 @@ def how(options: PosteriorOptions, q: Any) -> dict[str, Any]:
     return {"via": via, "samples": options.samples or 100, "generator": generator}
 
 
+def drawn(options: PosteriorOptions, q: Any) -> str:
+    """How many networks a prediction draws, for a caption; nothing where it draws none."""
+    number = how(options, q).get("samples")
+    return "" if number is None or isinstance(q, Ensemble) else f", {number} networks drawn"
+
+
 def _inputs(path: Path | None, data: DataOptions, card: Card) -> Tensor:
     """Inputs in the units that the network was trained in."""
     if path is not None:

@@ -1,6 +1,5 @@
 """The settings of training as options: what the user has not named is what the method needs."""
 
-import warnings
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -10,6 +9,11 @@ from osculate.training import Settings
 from osculate.training.settings import OPTIMIZERS, SCHEDULES
 
 _USUAL = Settings()
+#: Steps of a training whose length no one has named, and the epochs that they may take. Measured on digits, two classes
+#: and a regression of a few hundred data each: with 200 steps no method is done, with 2,000 all are.
+STEPS, LONGEST = 2000, 500
+#: Data below which a step takes fewer of them, and how many: a quarter of the data at most.
+FEW, SMALL = 5000, 32
 
 
 def _by_default(setting: str) -> str:
@@ -28,10 +32,10 @@ class SettingOptions:
     """How long, and in which steps.
 
     Args:
-        epochs: passes over the data, at most; of hmc, transitions of each of its chains, of which the first third, at
-            most 500, is warm-up. By default {epochs_default}.
-        batch_size: data per step, by default 128.
-        lr: learning rate at its highest. By default {lr_default}, of these methods times
+        epochs: passes over the data, at most; of hmc, transitions of each of its chains. By default {epochs_default},
+            and as many more, up to 500 in all, as it takes to make 2,000 steps (other than with hmc).
+        batch_size: data per step. By default 128; of fewer than 5,000 data 32, and a quarter of them at most.
+        lr: learning rate at its highest. By default {lr_default}; that of swag times
             the squared noise for real-valued targets.
         optimizer: one of {optimizers} (with momentum 0.9); none decays weights. By default {optimizer_default}; ivon,
             vogn and hmc take steps of their own.
@@ -46,13 +50,16 @@ class SettingOptions:
     schedule: str | None = None
     patience: int | None = None
 
-    def settings(self, how: MethodOptions, seed: int, noise: float | None = None) -> Settings:
+    def settings(
+        self, how: MethodOptions, seed: int, noise: float | None = None, num_data: int | None = None
+    ) -> Settings:
         """The settings, with what the method needs where the user has named nothing.
 
         Args:
             how: the method.
             seed: of the training.
             noise: scale of a Gaussian likelihood, whose gradients are as many times larger as its square is below 1.
+            num_data: N, by which a training of few data takes smaller batches and more epochs.
 
         Raises:
             ValueError: a setting that does not go with the method, or a value out of its range.
@@ -64,7 +71,9 @@ class SettingOptions:
                 option = f"--{name.replace('_', '-')} {named[name]}"
                 raise ValueError(f"{option} does not go with --method {how.method}, which {why}: leave it out.")
         needed = dict(recipe.settings)
-        if noise is not None and "lr" in needed:
+        if num_data is not None and "batch_size" not in recipe.refuses:
+            needed = {**_by_size(num_data, self.batch_size), **needed}
+        if noise is not None and needed.get("optimizer") == "sgd":
             needed["lr"] *= noise**2
         return _USUAL.changed(**{**needed, **named}, seed=seed)
 
@@ -74,20 +83,19 @@ class SettingOptions:
         return cls(**{f.name: getattr(settings, f.name) for f in fields(cls) if _means_something(f.name, how)})
 
 
+def _by_size(num_data: int, batch_size: int | None) -> dict[str, int]:
+    """Size of a batch and epochs, of so many data.
+
+    >>> _by_size(1078, None), _by_size(60_000, None)
+    ({'batch_size': 32, 'epochs': 59}, {'batch_size': 128, 'epochs': 20})
+    """
+    usual = _USUAL.batch_size if num_data >= FEW else max(1, min(SMALL, num_data // 4))
+    each = -(-num_data // (usual if batch_size is None else max(1, batch_size)))
+    return {"batch_size": usual, "epochs": max(_USUAL.epochs, min(LONGEST, -(-STEPS // max(1, each))))}
+
+
 def _means_something(name: str, how: MethodOptions) -> bool:
     return name not in how.recipe.refuses or name in how.recipe.settings
-
-
-def warn_of_few_steps(settings: Settings, how: MethodOptions, num_data: int) -> None:
-    """Warn of a training that is too short for its method, with a number of epochs that is not."""
-    each = -(-num_data // settings.batch_size)
-    if settings.epochs * each < how.recipe.steps:
-        warnings.warn(
-            f"{settings.epochs * each} steps are few for {how.method}, whose variances take about "
-            f"{how.recipe.steps:,} to settle: with these data --epochs {-(-how.recipe.steps // each)} or more, or a "
-            "smaller --batch-size.",
-            stacklevel=2,
-        )
 
 
 def summary(settings: Settings, how: MethodOptions) -> str:
@@ -101,4 +109,5 @@ def summary(settings: Settings, how: MethodOptions) -> str:
         for name in ("epochs", "batch_size", "lr", "optimizer", "schedule")
         if _means_something(name, how)
     }
+    shown |= {name: value for name in ("temperature", "warmup") if (value := getattr(how, name)) is not None}
     return f"{how.method}: " + ", ".join(f"{name} {value}" for name, value in shown.items())

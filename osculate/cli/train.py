@@ -6,7 +6,7 @@ where the method has one, and figures of an autoencoder.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from osculate.cli.folder import POSTERIOR, versions, write_config, write_section
 from osculate.cli.methods import MethodOptions, Parts, method_of
 from osculate.cli.noise import measured
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
+from osculate.cli.predict import PosteriorOptions, drawn, how as predicting
 from osculate.cli.represented import draw_autoencoder, reconstruction_scores
-from osculate.cli.settings import SettingOptions, summary, warn_of_few_steps
+from osculate.cli.settings import SettingOptions, summary
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset
 from osculate.data.shifted import PARTNERS
@@ -48,7 +49,8 @@ class TrainOptions:
         model: one of {networks}; package.module:factory for your own network; or auto: for vectors, and with hmc, mlp;
             for images cnn or lenet (smooth ones with variational_laplace); for data without targets, and for images
             with {autoencoding}, mlp_autoencoder. autoencoder is short for conv_autoencoder.
-        model_options: keyword arguments of the network, as in --model-options.width 32.
+        model_options: keyword arguments of the network, as in --model-options.width 32. With mc_dropout mlp, cnn and
+            lenet have dropout 0.1, autoencoders 0.2.
         prior: precision of the Gaussian prior on the weights, or fan_in: for each layer the number of its inputs, which
             is strong for few data.
         noise: for real-valued targets, standard deviation of the noise in units of the standardised targets; by
@@ -80,14 +82,14 @@ def run(
     folder = where.output or Path("runs/train")
     networks, card = new_networks(dataset, data, options, options.seed, how)
     labelled, dataset = dataset, card.of(dataset)
-    settings = chosen.settings(how, options.seed, card.noise)
+    settings = chosen.settings(how, options.seed, card.noise, len(dataset.train[0]))
+    before = _before(folder) if options.resume else {}
+    _require_same_method(before, folder, how)
+    how = how.resolved(settings.epochs, card.noise is not None, before)
     method = method_of(Parts(networks, card, options.prior, how, settings.epochs))
-    if options.resume:
-        _require_same_method(folder, how)
     again = replace(options, model=card.model, model_options=card.options, resume=False)
     write_config(folder / "config.yaml", "train", data, again, how, SettingOptions.of(settings, how), where)
     print(f"{summary(settings, how)}; prior {options.prior}")
-    warn_of_few_steps(settings, how, len(dataset.train[0]))
     trained = train(
         method,
         dataset.train,
@@ -102,15 +104,17 @@ def run(
         card = measured(trained.posterior, card, dataset)
     card = card.trained_by(how.method)
     q = finished(trained.posterior, card, how, dataset, where.progress)
-    scores = scores_of(q, card, dataset, where.progress)
+    as_evaluated = PosteriorOptions(folder)
+    scores = scores_of(q, card, dataset, as_evaluated, where.progress)
     save_model(folder / MODEL, q.model, card)
     saved = _save(q, folder)
     facts = {**_facts(q, networks), "epochs": len(trained.history)}
     seconds = round(time.perf_counter() - started, 2)
     summed = {**scores, **facts, "seconds": seconds, "versions": versions()}
     write_section(folder / "metrics.json", "train", summed, fresh=True)
-    units = " (in standardised units)" if card.reconstructs and card.scaling("input") is not None else ""
-    print_scores(f"{card.model} on {dataset.name}{units}", scores)
+    standardised = card.reconstructs and card.scaling("input") is not None
+    said = " (in standardised units)" if standardised else "" if card.reconstructs else drawn(as_evaluated, q)
+    print_scores(f"{card.model} on {dataset.name}{said}", scores)
     if card.reconstructs and len(card.input_shape) == 3:
         draw_autoencoder(represented(q), labelled, folder)
     print(_next(folder, card, saved))
@@ -128,10 +132,15 @@ def _facts(q: Posterior, networks: Sequence[nn.Module]) -> dict[str, Any]:
     return facts
 
 
-def _require_same_method(folder: Path, how: MethodOptions) -> None:
-    """Refuse to resume what another method has begun; their checkpoints may have different names."""
+def _before(folder: Path) -> dict[str, Any]:
+    """The options of the run in a folder, where there is one."""
     path = folder / "config.yaml"
-    begun = yaml.safe_load(path.read_text(encoding="utf-8")).get("method") if path.is_file() else None
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _require_same_method(before: Mapping[str, Any], folder: Path, how: MethodOptions) -> None:
+    """Refuse to resume what another method has begun; their checkpoints may have different names."""
+    begun = before.get("method")
     if begun not in (None, how.method):
         raise ValueError(
             f"the training in {str(folder)!r} was begun with --method {begun}, and cannot be resumed with "
@@ -192,12 +201,18 @@ def _next(folder: Path, card: Card, saved: bool) -> str:
     return f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}{own}"
 
 
-def scores_of(q: Posterior, card: Card, dataset: Dataset, progress: bool = False) -> dict[str, dict[str, float]]:
-    """The scores of what was trained, on validation and test part."""
+def scores_of(
+    q: Posterior, card: Card, dataset: Dataset, options: PosteriorOptions, progress: bool = False
+) -> dict[str, dict[str, float]]:
+    """The scores of what was trained, on validation and test part; the second as osculate evaluate gives them."""
     parts = {"validation": dataset.validation, "test": dataset.test}
     filled = {name: part for name, part in parts.items() if len(part[0])}
     if card.reconstructs:
         return {
             name: reconstruction_scores(represented(q), part[0], progress=progress) for name, part in filled.items()
         }
-    return {name: calibration(q, part, target_scale=dataset.target_scale).metrics() for name, part in filled.items()}
+    scale = dataset.target_scale
+    return {
+        name: calibration(q, part, target_scale=scale, **predicting(options, q)).metrics()
+        for name, part in filled.items()
+    }

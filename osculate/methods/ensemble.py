@@ -14,7 +14,7 @@ from osculate.methods._base import Method
 from osculate.methods.map import MAP
 from osculate.parameters import undisturbed
 from osculate.posteriors import Ensemble
-from osculate.posteriors.samples import require_members
+from osculate.posteriors.samples import listed, require_members
 from osculate.priors import Prior
 
 
@@ -30,7 +30,8 @@ class DeepEnsemble(Method):
         prior: p(θ) of each member: a precision, or an object of ``osculate.priors``.
 
     Raises:
-        TypeError: one of the models is no module, or ``prior`` neither a number nor a prior.
+        TypeError: one network in place of a list, one of the models is no module, or ``prior`` neither a number nor
+            a prior.
         ValueError: fewer than two members, different architectures, two with equal weights, or a parameter that two
             members share.
 
@@ -45,7 +46,7 @@ class DeepEnsemble(Method):
 
     def __init__(self, models: Iterable[nn.Module], likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
         super().__init__()
-        self._members = tuple(MAP(model, likelihood, prior) for model in models)
+        self._members = tuple(MAP(model, likelihood, prior) for model in listed(models, type(self).__name__))
         self._networks = [member.model for member in self._members]
         require_members(self._networks)
         _require_own_parameters(self._networks)

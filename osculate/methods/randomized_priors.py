@@ -11,6 +11,7 @@ from osculate.methods._base import require_network
 from osculate.methods.ensemble import DeepEnsemble
 from osculate.networks import WithPrior
 from osculate.parameters import frozen_copy
+from osculate.posteriors.samples import listed
 from osculate.priors import Prior
 
 
@@ -67,7 +68,7 @@ class RandomizedPriors(DeepEnsemble):
         prior_networks: Iterable[nn.Module] | None = None,
         seed: int = 0,
     ) -> None:
-        networks = list(models)
+        networks = listed(models, type(self).__name__)
         for network in networks:
             require_network(network, likelihood)
         priors = _redrawn(networks, seed) if prior_networks is None else list(prior_networks)

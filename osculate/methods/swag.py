@@ -1,11 +1,12 @@
 """A Gaussian from the path of stochastic gradient descent."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
@@ -17,6 +18,8 @@ from osculate.priors import Prior
 
 #: The least variance of a parameter: one that never moves has none.
 SMALLEST = 1e-30
+#: Share of the learning rate below which steps have shrunk.
+SHRUNK = 0.9
 
 
 class SWAG(MAP):
@@ -47,7 +50,7 @@ class SWAG(MAP):
         TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
         ValueError: a value out of its range, or no parameter that is trained.
 
-    Warns: where the network has batch normalisation.
+    Warns: where the network has batch normalisation, and where the learning rate falls while snapshots are taken.
 
     Cost: that of training, and (rank + 2) P numbers of memory.
 
@@ -91,12 +94,41 @@ class SWAG(MAP):
         self.register_buffer("mean", torch.zeros_like(theta))
         self.register_buffer("squares", torch.zeros_like(theta))
         self.register_buffer("deviations", theta.new_zeros(rank, len(theta)))
+        self._optimizer: Optimizer | None = None
+        self._rate = 0.0  # at its highest
+        self._taken, self._epoch, self._epochs = 0, 0, 0  # which early stopping does not put back
+        self._warned = False
+
+    def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
+        """That of the settings, whose learning rate is watched."""
+        self._optimizer, self._rate = super().optimizer(make, lr), lr
+        return self._optimizer
+
+    def require_snapshots(self, epochs: int) -> None:
+        """Refuse a training of so many epochs, where it leaves no Gaussian.
+
+        Raises:
+            ValueError: fewer than two snapshots.
+        """
+        count = (epochs - int(self.burn_in * epochs)) // self.every
+        if count < 2:
+            raise ValueError(f"epochs={epochs} gives {_snapshots(count)}{self._remedy}")
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            f", and a variance needs two: train for more epochs (snapshots begin after the share "
+            f"burn_in={self.burn_in:g} of them, every {self.every})."
+        )
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, int | float]:
         """Take a snapshot, where one is due; "snapshots" in the history counts them."""
+        self.require_snapshots(epochs)
+        self._epoch, self._epochs = epoch, epochs
         after = epoch - int(self.burn_in * epochs)
         if after > 0 and after % self.every == 0:
             self._require_same_plan(epochs)
+            self._warn_of_shrunk_steps()
             self._take(self._theta())
         return {"snapshots": int(self.count)}
 
@@ -104,6 +136,7 @@ class SWAG(MAP):
     def _take(self, theta: Float[Tensor, " P"]) -> None:
         """One step of Welford's recursion."""
         self.count += 1
+        self._taken = int(self.count)
         before = theta - self.mean
         self.mean += before / self.count
         after = theta - self.mean
@@ -119,10 +152,12 @@ class SWAG(MAP):
         """
         count = int(self.count)
         if count < 2:
-            raise ValueError(
-                f"SWAG has {count} snapshot{'s' * (count != 1)}, and a variance needs two: train for more epochs (they "
-                f"begin after the share burn_in={self.burn_in:g} of them, every {self.every})."
-            )
+            if self._epoch < self._epochs or self._taken > count:
+                raise ValueError(
+                    f"SWAG has {_snapshots(count)} up to the epoch that early stopping keeps, and a variance needs two "
+                    f"(training ended after epoch {self._epoch} of {self._epochs}): leave patience out."
+                )
+            raise ValueError(f"SWAG has {_snapshots(count)}{self._remedy}")
         network = Network(self.model, self._names)
         network.module.eval()
         with torch.no_grad():
@@ -132,7 +167,21 @@ class SWAG(MAP):
         return Snapshots(network, self.likelihood, diagonal, self.deviations[:count].clone())
 
     def _theta(self) -> Float[Tensor, " P"]:
-        return torch.cat([self.model.get_parameter(name).detach().reshape(-1) for name in self._names])
+        """The weights; in single precision those of a network in half, where averages would lose all digits."""
+        theta = torch.cat([self.model.get_parameter(name).detach().reshape(-1) for name in self._names])
+        return theta.float() if theta.dtype.itemsize < 4 else theta
+
+    def _warn_of_shrunk_steps(self) -> None:
+        """Warn, once, of snapshots that come to lie on each other."""
+        rate = self._rate if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"])
+        if rate < SHRUNK * self._rate and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the learning rate falls (to {rate:.2g} of {self._rate:.2g} at epoch {self._epoch}) while SWAG takes "
+                "snapshots: these come to lie on each other, and predictions are nearly those of MAP. Train with "
+                'schedule="constant" and a rate that is not tiny, such as optimizer="sgd", lr=1e-2.',
+                stacklevel=2,
+            )
 
     def _require_same_plan(self, epochs: int) -> None:
         """A resumed run must take the snapshots that the whole one would have taken."""
@@ -142,3 +191,7 @@ class SWAG(MAP):
                 f"a share of them: resume with epochs={int(self.planned)}, or train anew."
             )
         self.planned.fill_(epochs)
+
+
+def _snapshots(count: int) -> str:
+    return f"{count} snapshot{'s' * (count != 1)}"

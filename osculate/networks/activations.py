@@ -1,4 +1,4 @@
-"""Elementwise activations by name, and the layer that pools in a smooth network."""
+"""Elementwise activations by name, and the layers that pool and drop beside them."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -57,3 +57,14 @@ def pooling(activation: str) -> nn.Module:
     A maximum is piecewise linear and has no second derivative, for the sake of which smooth activations are taken.
     """
     return nn.MaxPool2d(2) if activation == "relu" else nn.AvgPool2d(2)
+
+
+def dropping(share: float) -> list[nn.Module]:
+    """A dropout layer, or nothing at all for a share of zero, so that the names of other layers stay.
+
+    Raises:
+        ValueError: a share that is not from 0 to below 1.
+    """
+    if not 0 <= share < 1:
+        raise ValueError(f"dropout is a share of the units, from 0 to below 1, not {share!r}: take 0.1, say.")
+    return [nn.Dropout(share)] if share else []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from osculate.networks.activations import activation_layer, pooling
+from osculate.networks.activations import activation_layer, dropping, pooling
 from osculate.networks.lenet import square_image
 
 
@@ -21,16 +21,23 @@ class SmallCNN(nn.Sequential):
         size: height and width of the images.
         width: channels of the first convolution; the second has twice as many.
         activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
+        dropout: share of the inputs of the linear layer that is dropped; with 0 there is no such layer.
 
     Raises:
-        ValueError: the images are smaller than 4 × 4 pixels, or the activation is unknown.
+        ValueError: the images are smaller than 4 × 4 pixels, the activation is unknown, or the dropout is no share.
 
     >>> sum(p.numel() for p in SmallCNN().parameters())
     6090
     """
 
     def __init__(
-        self, outputs: int = 10, channels: int = 1, size: int = 8, width: int = 16, activation: str = "relu"
+        self,
+        outputs: int = 10,
+        channels: int = 1,
+        size: int = 8,
+        width: int = 16,
+        activation: str = "relu",
+        dropout: float = 0.0,
     ) -> None:
         side = size // 4
         if side < 1:
@@ -43,13 +50,19 @@ class SmallCNN(nn.Sequential):
             activation_layer(activation),
             pooling(activation),
             nn.Flatten(),
+            *dropping(dropout),
             nn.Linear(2 * width * side * side, outputs),
         )
 
     @classmethod
     def for_inputs(
-        cls, input_shape: Sequence[int], outputs: int, width: int = 16, activation: str = "relu"
+        cls,
+        input_shape: Sequence[int],
+        outputs: int,
+        width: int = 16,
+        activation: str = "relu",
+        dropout: float = 0.0,
     ) -> "SmallCNN":
         """A small CNN for square images of shape ``(channels, size, size)``."""
         channels, size = square_image("cnn", input_shape)
-        return cls(outputs, channels, size, width, activation)
+        return cls(outputs, channels, size, width, activation, dropout)

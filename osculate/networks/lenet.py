@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from osculate.networks.activations import activation_layer, pooling
+from osculate.networks.activations import activation_layer, dropping, pooling
 
 
 class LeNet(nn.Sequential):
@@ -20,15 +20,24 @@ class LeNet(nn.Sequential):
         channels: input channels.
         size: height and width of the images.
         activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
+        dropout: share of the 120 and of the 84 hidden units that is dropped; with 0 there is no such layer.
 
     Raises:
-        ValueError: the images are too small for two convolutions and two poolings, or the activation is unknown.
+        ValueError: the images are too small for two convolutions and two poolings, the activation is unknown, or the
+            dropout is no share.
 
     >>> sum(p.numel() for p in LeNet().parameters())
     61706
     """
 
-    def __init__(self, outputs: int = 10, channels: int = 1, size: int = 28, activation: str = "relu") -> None:
+    def __init__(
+        self,
+        outputs: int = 10,
+        channels: int = 1,
+        size: int = 28,
+        activation: str = "relu",
+        dropout: float = 0.0,
+    ) -> None:
         side = (size // 2 - 4) // 2  # padding keeps the first size; each pooling halves; the second 5x5 takes 4
         if side < 1:
             raise ValueError(f"LeNet needs images of at least 12 x 12 pixels, not {size} x {size}; try 'cnn'")
@@ -42,16 +51,20 @@ class LeNet(nn.Sequential):
             nn.Flatten(),
             nn.Linear(16 * side * side, 120),
             activation_layer(activation),
+            *dropping(dropout),
             nn.Linear(120, 84),
             activation_layer(activation),
+            *dropping(dropout),
             nn.Linear(84, outputs),
         )
 
     @classmethod
-    def for_inputs(cls, input_shape: Sequence[int], outputs: int, activation: str = "relu") -> "LeNet":
+    def for_inputs(
+        cls, input_shape: Sequence[int], outputs: int, activation: str = "relu", dropout: float = 0.0
+    ) -> "LeNet":
         """A LeNet for square images of shape ``(channels, size, size)``."""
         channels, size = square_image("lenet", input_shape)
-        return cls(outputs, channels, size, activation)
+        return cls(outputs, channels, size, activation, dropout)
 
 
 def square_image(network: str, input_shape: Sequence[int]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from osculate.networks.activations import activation_layer
+from osculate.networks.activations import activation_layer, dropping
 
 
 class MLP(nn.Sequential):
@@ -16,22 +16,25 @@ class MLP(nn.Sequential):
         hidden: widths of the hidden layers; empty for a linear model.
         outputs: number of outputs C.
         activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
+        dropout: share of the hidden units that is dropped, behind each activation; with 0 there is no such layer.
 
     Raises:
-        ValueError: a width is not positive, or the activation is unknown.
+        ValueError: a width is not positive, the activation is unknown, or the dropout is no share.
 
     >>> sum(p.numel() for p in MLP(1, (50,), 1).parameters())
     151
     """
 
-    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, activation: str = "tanh") -> None:
+    def __init__(
+        self, inputs: int, hidden: Sequence[int], outputs: int, activation: str = "tanh", dropout: float = 0.0
+    ) -> None:
         widths = [inputs, *hidden, outputs]
         if min(widths) < 1:
             raise ValueError(f"every layer needs at least one unit, but the widths are {widths}")
         layers: list[nn.Module] = []
-        for width_in, width_out in zip(widths[:-1], widths[1:], strict=True):
-            layers += [nn.Linear(width_in, width_out), activation_layer(activation)]
-        super().__init__(*layers[:-1])
+        for width_in, width_out in zip(widths[:-2], widths[1:-1], strict=True):
+            layers += [nn.Linear(width_in, width_out), activation_layer(activation), *dropping(dropout)]
+        super().__init__(*layers, nn.Linear(widths[-2], widths[-1]))
 
     @classmethod
     def for_inputs(
@@ -40,7 +43,8 @@ class MLP(nn.Sequential):
         outputs: int,
         hidden: Sequence[int] = (50, 50),
         activation: str = "tanh",
+        dropout: float = 0.0,
     ) -> nn.Sequential:
         """An MLP for inputs of any shape: images are flattened first."""
-        mlp = cls(math.prod(input_shape), hidden, outputs, activation)
+        mlp = cls(math.prod(input_shape), hidden, outputs, activation, dropout)
         return mlp if len(input_shape) == 1 else nn.Sequential(nn.Flatten(), *mlp)

@@ -30,8 +30,8 @@ class Mixture(Sampled):
         members: posteriors, or what ``osc.train`` returned, over networks of one architecture.
 
     Raises:
-        ValueError: fewer than two members, other architectures, likelihoods that differ in more than their noise
-            scale, members on other devices or in other floating types, or no way to predict that all have.
+        ValueError: fewer than two members, one of them twice, other architectures, likelihoods that differ in more than
+            their noise scale, members on other devices or in other floating types, or no way to predict that all have.
         TypeError: a member that is no posterior, or from which nothing can be drawn.
 
     Cost: that of the members, one after the other.
@@ -97,6 +97,13 @@ def _require_alike(members: tuple[Sampled, ...]) -> None:
     """Refuse members that are no mixture."""
     if len(members) < 2:
         raise ValueError(f"a mixture needs at least two members, got {len(members)}. One posterior predicts by itself.")
+    for number, member in enumerate(members):
+        before = next(n for n, each in enumerate(members) if each is member)
+        if before < number:
+            raise ValueError(
+                f"members {before} and {number} of the mixture are the same posterior: fit one around each of several "
+                "networks, trained from other seeds."
+            )
     require_one_architecture([member.model for member in members], "mixture")
     first = members[0]
     for number, member in enumerate(members):

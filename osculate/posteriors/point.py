@@ -18,6 +18,8 @@ class Point(Posterior):
 
     >>> import osculate as osc
     >>> q = Point(nn.Linear(2, 3), osc.likelihoods.Categorical())
+    >>> q
+    Point(P=9, likelihood=Categorical)
     >>> osc.predict(q, torch.zeros(4, 2)).probs.shape
     torch.Size([4, 3])
     """
@@ -31,3 +33,6 @@ class Point(Posterior):
     def to(self, device: Any = None, dtype: Any = None) -> "Point":
         """The same posterior on another device or in another floating type."""
         return Point(self.network.to(device, dtype).module, self.likelihood)
+
+    def __repr__(self) -> str:
+        return f"Point(P={self.network.space.size:,}, likelihood={type(self.likelihood).__name__})"

@@ -41,7 +41,7 @@ class Ensemble(Sampled):
     ways: ClassVar[tuple[str, ...]] = ("members",)
 
     def __init__(self, models: Iterable[nn.Module], likelihood: Likelihood) -> None:
-        models = list(models)
+        models = listed(models, "Ensemble")
         require_members(models)
         for model in models:
             require_deterministic_layers(model)
@@ -59,6 +59,20 @@ class Ensemble(Sampled):
 
     def __repr__(self) -> str:
         return f"Ensemble(members={len(self.members)}, likelihood={type(self.likelihood).__name__})"
+
+
+def listed(models: Any, what: str) -> list[nn.Module]:
+    """The networks of an ensemble.
+
+    Raises:
+        TypeError: one network, whose layers would be taken for members.
+    """
+    if isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList):
+        raise TypeError(
+            f"{what} takes a list of networks, and got one, of type {type(models).__name__}: "
+            f"{what}([make() for _ in range(5)], likelihood), each with weights of its own."
+        )
+    return list(models)
 
 
 def require_members(models: list[nn.Module]) -> None:

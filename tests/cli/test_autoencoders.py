@@ -83,7 +83,7 @@ def test_the_default_autoencoder_is_the_published_one() -> None:
     ("words", "kind", "network"),
     [
         (("--method", "vae"), Point, VAE),
-        (("--method", "mc_dropout"), Dropout, Autoencoder),
+        (("--method", "mc_dropout", "--model", "mlp_autoencoder"), Dropout, Autoencoder),
         (("--model", "mlp_autoencoder", "--latent", 3), Point, Autoencoder),
         (("--method", "online_laplace", "--temperature", 0.01, "--structure", "diag"), Gaussian, Autoencoder),
     ],
@@ -174,7 +174,7 @@ def test_an_autoencoder_of_ones_own(run: Any, tmp_path: Path, monkeypatch: pytes
         (("--temperature", 0.1), ("--temperature 0.1", "online_laplace", "map")),
         (("--method", "online_laplace", "--temperature", -1), ("-1", "positive")),
         (("--method", "online_laplace", "--structure", "dual"), ("'dual'", "'approx_diag'")),
-        (("--method", "mc_dropout", "--model", "cnn"), ("dropout",)),
+        (("--method", "mc_dropout", "--model", "normalised_cnn"), ("dropout", "--model mlp")),
         (("--model", "mlp_autoencoder", "--latent", 0), ("latent", "0")),
     ],
 )

@@ -10,9 +10,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from osculate.cli.architecture import network_options
+from osculate.cli.architecture import network_name, network_options
 from osculate.cli.checkpoint import read_model
-from osculate.cli.methods import METHODS, MethodOptions, rows
+from osculate.cli.methods import METHODS, MethodOptions, rows, taking
 from osculate.cli.noise import likeliest_noise
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.settings import SettingOptions
@@ -95,7 +95,7 @@ def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: st
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", [name for name in KINDS if name != "mc_dropout"])
+@pytest.mark.parametrize("method", KINDS)
 def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: Path, method: str, capsys: Any) -> None:
     out, again = tmp_path / "run", tmp_path / "again"
     assert run("train", "--data", arrays, *few(method), "--model-options.hidden", "[4]", "--output", out) == 0
@@ -103,12 +103,16 @@ def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: 
     assert type(q) is KINDS[method]
     if q.likelihood is not None:
         assert float(q.likelihood.scale) == pytest.approx(card.noise)
+    if method in taking("temperature"):
+        assert float(q.temperature) == (1 if method in ("online_laplace", "ivon", "vogn") else 0.1)
     assert (card.noise == 0.3) == (method == "hmc"), "of all others the noise is that of held-out data"
     assert run("predict", "--posterior", out, "--samples", 5) == 0
     with np.load(out / "predictions.npz") as found:
         assert (found["sd"] > found["sd_function"]).all()
-    assert run("evaluate", "--posterior", out, "--samples", 5) == 0
-    assert {"rmse", "log_likelihood"} <= set(evaluation(out)[rows(method)[method != "map"]])
+    assert run("evaluate", "--posterior", out) == 0
+    trained, row = json.loads((out / "metrics.json").read_text())["train"], rows(method)[method != "map"]
+    assert evaluation(out)[row] == trained["test"], "evaluate gives the scores that train has reported"
+    assert {"rmse", "log_likelihood"} <= set(evaluation(out)[row])
     assert run("train", "--config", out / "config.yaml", "--output", again) == 0, capsys.readouterr().err
     for name in ("model.safetensors", *(() if method == "map" else ("posterior.safetensors",))):
         first, second = load_file(out / name), load_file(again / name)
@@ -131,6 +135,44 @@ def test_settings_that_the_user_has_not_named_are_what_the_method_needs() -> Non
     assert named.settings(MethodOptions("swag"), 0).lr == 1e-3
 
 
+@pytest.mark.parametrize(
+    ("num_data", "batch_size", "steps"),
+    [(20, 5, 2000), (80, 20, 2000), (1078, 32, 2006), (4999, 32, 3140), (5000, 128, 2000), (60_000, 128, 9380)],
+)
+def test_a_training_of_few_data_has_the_steps_that_it_needs(num_data: int, batch_size: int, steps: int) -> None:
+    found = SettingOptions().settings(MethodOptions("ivon"), 0, num_data=num_data)
+    assert found.batch_size == batch_size
+    assert found.epochs * -(-num_data // batch_size) == steps
+    assert SettingOptions(epochs=3).settings(MethodOptions("map"), 0, num_data=num_data).epochs == 3
+    assert SettingOptions(batch_size=20).settings(MethodOptions(), 0, num_data=20).epochs == 500, "at most so many"
+    chains = SettingOptions().settings(MethodOptions("hmc"), 0, num_data=num_data)
+    assert (chains.epochs, chains.batch_size) == (1500, 128)
+
+
+def test_what_follows_from_the_method_is_written_down() -> None:
+    assert MethodOptions("ivon").resolved(60).temperature == 0.1
+    assert MethodOptions("ivon").resolved(60, True).temperature == 1
+    assert MethodOptions("mean_field_vi").resolved(60, True).temperature == 0.1
+    assert MethodOptions("ivon", temperature=0.5).resolved(60).temperature == 0.5
+    assert MethodOptions("map").resolved(60) == MethodOptions("map")
+    assert MethodOptions("hmc").resolved(60).warmup == 20
+    assert MethodOptions("hmc").resolved(90, True, {"epochs": 60}).warmup == 20, "of a run before this was written down"
+    assert MethodOptions("hmc").resolved(90, True, {"epochs": 60, "warmup": 7}).warmup == 7
+    assert MethodOptions("hmc", warmup=5).resolved(90, True, {"warmup": 7}).warmup == 5
+
+
+def test_chains_that_are_resumed_with_more_epochs_go_on_and_are_the_longer_run(run: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "line.npz", X=random.normal(size=(30, 1)), y=random.normal(size=(30, 1)))
+    line = ("train", "--data", tmp_path / "line.npz", "--method", "hmc", "--model-options.hidden", "[]")
+    assert run(*line, "--epochs", 9, "--output", tmp_path / "run") == 0
+    assert run(*line, "--epochs", 15, "--output", tmp_path / "run", "--resume") == 0
+    assert run(*line, "--epochs", 15, "--warmup", 3, "--output", tmp_path / "whole") == 0
+    one, other = (load_file(tmp_path / name / "posterior.safetensors") for name in ("run", "whole"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert PosteriorOptions(tmp_path / "run").open("cpu")[0].thetas.shape[1] == 12
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_written_settings_give_themselves_again(method: str) -> None:
     how = MethodOptions(method)
@@ -147,11 +189,12 @@ def test_the_written_settings_give_themselves_again(method: str) -> None:
         (("--method", "swag", "--patience", 3), ("--patience 3", "swag")),
         (("--method", "l2m", "--optimizer", "sgd"), ("SGD", "Adam")),
         (("--method", "l2m", "--batch-size", 500), ("batch", "all of the")),
-        (("--method", "swag", "--epochs", 2), ("SWAG has 1 snapshot", "more epochs")),
+        (("--method", "swag", "--epochs", 2), ("epochs=2 gives 1 snapshot", "more epochs")),
+        (("--method", "map", "--warmup", 3), ("--warmup 3", "hmc", "map")),
         (("--method", "hmc", "--model", "mlp", "--model-options.hidden", "[400]"), ("HMC", "20,000")),
         (("--members", 3), ("--members 3", "deep_ensemble or randomized_priors", "map")),
         (("--method", "deep_ensemble", "--members", 1), ("--members is 1", "two")),
-        (("--method", "l2m", "--temperature", 0.5), ("--temperature 0.5", "ivon", "l2m")),
+        (("--method", "swag", "--temperature", 0.5), ("--temperature 0.5", "ivon", "swag")),
         (("--method", "ivon", "--temperature", 0), ("positive", "0")),
         (("--prior", "fan-in"), ("'fan-in'", "fan_in", "precision")),
         (("--prior", -1, "--method", "ivon"), ("positive", "-1")),
@@ -184,6 +227,17 @@ def test_a_network_that_no_one_has_named_is_smooth_for_variational_laplace() -> 
     assert network_options("mlp", {}, how, chosen=False) == {}
 
 
+def test_dropout_is_put_into_networks_that_can_have_it() -> None:
+    how = MethodOptions("mc_dropout")
+    assert network_name("auto", how, (1, 8, 8), True) == "cnn", "no autoencoder, where no one has asked for one"
+    for chosen in (False, True):
+        for name in ("mlp", "lenet", "cnn"):
+            assert network_options(name, {}, how, chosen) == {"dropout": 0.1}
+            assert network_options(name, {"dropout": 0.3}, how, chosen) == {"dropout": 0.3}
+        assert network_options("my_factory:make", {}, how, chosen) == {}
+        assert network_options("mlp_autoencoder", {}, how, chosen) == {"dropout": 0.2}
+
+
 def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_path: Path, capsys: Any) -> None:
     words = ("train", *DIGITS, *few("variational_laplace"), "--epochs", 1, "--output", tmp_path)
     assert run(*words) == 0
@@ -196,8 +250,7 @@ def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_p
 def test_a_training_too_short_for_its_method_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
     words = ("train", *DIGITS, "--output", tmp_path, "--batch-size", 30)
     assert run(*words, *few("ivon"), "--batch-size", 30, "--epochs", 2) == 0
-    assert "8 steps are few for ivon" in (err := capsys.readouterr().err)
-    assert "--epochs 250" in err
+    assert "8 steps are few for the variances" in capsys.readouterr().err
     assert run(*words, *few("deep_ensemble"), "--epochs", 2) == 0
     assert "steps" not in capsys.readouterr().err
 
@@ -215,7 +268,7 @@ def test_members_are_the_networks_of_their_seeds(run: Any, arrays: Path, tmp_pat
 def test_fit_takes_the_first_member_and_no_draw_and_writes_over_no_training(
     run: Any, arrays: Path, tmp_path: Path, capsys: Any
 ) -> None:
-    for method in ("randomized_priors", "hmc"):
+    for method in ("randomized_priors", "hmc", "ivon"):
         assert run("train", "--data", arrays, *few(method), "--output", tmp_path / method) == 0
     checkpoint = tmp_path / "randomized_priors" / "model.safetensors"
     before = (tmp_path / "randomized_priors" / "posterior.safetensors").read_bytes()
@@ -226,9 +279,14 @@ def test_fit_takes_the_first_member_and_no_draw_and_writes_over_no_training(
     assert "--output" in err
     assert (tmp_path / "randomized_priors" / "posterior.safetensors").read_bytes() == before
     assert run("fit", "--checkpoint", checkpoint, "--output", tmp_path / "fit") == 0
-    assert "first of its members" in capsys.readouterr().err
+    assert "first of its members" in capsys.readouterr().out
     assert run("evaluate", "--posterior", tmp_path / "fit") == 0
-    assert {"MAP", "Laplace"} <= set(evaluation(tmp_path / "fit"))
+    assert {"first member", "Laplace"} <= set(evaluation(tmp_path / "fit"))
+    mean = ("--checkpoint", tmp_path / "ivon" / "model.safetensors", "--output", tmp_path / "fit")
+    assert run("fit", *mean) == 0
+    assert "the mean of its posterior" in capsys.readouterr().out
+    assert run("evaluate", "--posterior", tmp_path / "fit") == 0
+    assert {"its mean", "Laplace"} <= set(evaluation(tmp_path / "fit")), "the network is at no mode"
     assert run("fit", "--checkpoint", tmp_path / "hmc" / "model.safetensors", "--output", tmp_path / "fit") == 2
     assert "--method map" in capsys.readouterr().err
 
@@ -278,6 +336,17 @@ def test_the_noise_of_chains_is_told_where_held_out_data_say_another(
     _, card = read_model(tmp_path / "model.safetensors")
     assert card is not None
     assert card.noise == 0.3
+
+
+def test_a_held_out_error_above_the_noise_of_the_training_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "noise.npz", X=random.normal(size=(60, 3)), y=random.normal(size=(60, 1)))
+    words = ("train", "--data", tmp_path / "noise.npz", "--epochs", 1, "--output", tmp_path / "run")
+    assert run(*words) == 0
+    assert "the error on held-out data is" in (err := capsys.readouterr().err)
+    assert "Train again with --noise" in err
+    assert run(*words, "--noise", 0.9) == 0
+    assert "held-out" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["mean_field_vi", "deep_ensemble"])

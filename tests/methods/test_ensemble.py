@@ -61,6 +61,14 @@ def test_it_stops_early_and_resumes(tmp_path: Path) -> None:
     assert len(stopped.history) < 60
 
 
+def test_one_network_is_no_list_of_them() -> None:
+    one = networks(1)[0]
+    for make in (DeepEnsemble, osc.methods.RandomizedPriors, osc.posteriors.Ensemble):
+        with pytest.raises(TypeError, match=rf"{make.__name__} takes a list of networks, and got one, of type Seq"):
+            make(one, CLASSES)
+    assert len(DeepEnsemble(nn.ModuleList(networks(2)), CLASSES).model) == 2
+
+
 def test_members_that_would_not_differ_are_refused() -> None:
     one, two = networks(2)
     with pytest.raises(ValueError, match="members 0 and 1 of the ensemble have equal weights"):

@@ -131,6 +131,38 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
         SWAG(network(), CLASSES, **settings)
 
 
-def test_too_few_snapshots_are_refused() -> None:
-    with pytest.raises(ValueError, match="SWAG has 1 snapshot, and a variance needs two"):
-        run(SWAG(network(), CLASSES, burn_in=0.9), epochs=9, schedule="constant")
+def test_too_few_snapshots_are_refused_after_one_epoch_at_most() -> None:
+    seen.clear()
+    with pytest.raises(ValueError, match="epochs=9 gives 1 snapshot, and a variance needs two"):
+        run(Watched(network(), CLASSES, burn_in=0.9), epochs=9)
+    assert len(seen) == 1
+    with pytest.raises(ValueError, match="SWAG has 0 snapshots, and a variance needs two: train for more epochs"):
+        SWAG(network(), CLASSES).result()
+
+
+@pytest.mark.parametrize("epochs", [6, 60])  # put back after the end, and ended before the first snapshot
+def test_early_stopping_before_the_second_snapshot_is_named(epochs: int) -> None:
+    worse = X[:20], (Y[:20] + 1) % 3
+    with pytest.raises(ValueError, match=rf"SWAG has [01] snapshots?.*early stopping.*of {epochs}.*leave patience out"):
+        run(SWAG(network(), CLASSES), epochs=epochs, patience=5, validation=worse, lr=0.5)
+
+
+def test_snapshots_of_shrinking_steps_are_told_once() -> None:
+    def warned(**settings: Any) -> list[str]:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            run(SWAG(network(), CLASSES), epochs=6, **settings)
+        return [str(each.message) for each in found if "snapshots" in str(each.message)]
+
+    (told,) = warned(schedule="cosine", optimizer="adam")
+    assert 'schedule="constant"' in told
+    assert len(warned(schedule="steps")) == 1
+    assert not warned()
+
+
+def test_a_network_in_half_precision_predicts() -> None:
+    method = SWAG(network().bfloat16(), CLASSES)
+    q = osc.train(method, (X.bfloat16(), Y), epochs=4, lr=0.05, schedule="constant", progress=False).posterior
+    assert q.diagonal.dtype == torch.float32
+    p = osc.predict(q, X.bfloat16(), samples=5).probs
+    assert_close(p.sum(-1), torch.ones(len(X)), 1e-2)

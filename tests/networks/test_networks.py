@@ -188,6 +188,21 @@ def test_what_cannot_be_built_is_explained(call, words: list[str]) -> None:
         call()
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "layers"), [("mlp", (5,), 2), ("lenet", (1, 12, 12), 2), ("cnn", (1, 8, 8), 1)]
+)
+def test_dropout_is_an_option_and_leaves_the_names_of_weights_where_there_is_none(
+    name: str, shape: tuple[int, ...], layers: int
+) -> None:
+    build = networks.build
+    plain, none = build(name, shape, 3), build(name, shape, 3, dropout=0.0)
+    assert list(plain.state_dict()) == list(none.state_dict())
+    found = [layer.p for layer in build(name, shape, 3, dropout=0.2).modules() if isinstance(layer, nn.Dropout)]
+    assert found == [0.2] * layers
+    with pytest.raises(ValueError, match=r"dropout is a share.*1\.5"):
+        build(name, shape, 3, dropout=1.5)
+
+
 def test_dropout_stands_ahead_of_each_tanh_and_nowhere_without() -> None:
     kinds = [[type(layer).__name__ for layer in part] for part in networks.mlp_coders((4,), hidden=(3,), dropout=0.1)]
     assert kinds[0] == ["Flatten", "Linear", "Dropout", "Tanh", "Linear"]

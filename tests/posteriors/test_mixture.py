@@ -115,7 +115,7 @@ def test_equal_members_predict_as_one() -> None:
     for likelihood in LIKELIHOODS:
         one, x, y = fitted(likelihood), inputs(), targets(likelihood, net(), inputs())
         y = y.double() if isinstance(likelihood, Bernoulli) else y
-        twice = osc.predict(Mixture([one, one]), x)
+        twice = osc.predict(Mixture([one, one.to()]), x)
         assert_close(twice.log_prob(y), osc.predict(one, x).log_prob(y), 1e-10)
 
 
@@ -257,6 +257,7 @@ def test_what_is_no_mixture_is_refused() -> None:
     q = fitted(Categorical())
     cases: list[tuple[type[Exception], str, Callable[[], object]]] = [
         (ValueError, "at least two members, got 1", lambda: Mixture([q])),
+        (ValueError, "members 0 and 1 of the mixture are the same posterior", lambda: Mixture([q, q])),
         (TypeError, "Mixture takes a list of posteriors, got Gaussian", lambda: Mixture(q)),
         (TypeError, "expected a posterior or the result of osc.train, got Sequential", lambda: Mixture([net(), net()])),
         (TypeError, "got a Point: .*posteriors.Ensemble", lambda: Mixture([q, Point(net(1), Categorical())])),
