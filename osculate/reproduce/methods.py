@@ -43,7 +43,7 @@ from osculate.training import Training, train
 
 VERSION = 1
 LIKELIHOOD = Categorical()
-NLL, ACCURACY, ECE, AUROC = "test NLL, nats", "accuracy, %", "ECE", "AUROC, rotated digits"
+NLL, ACCURACY, ECE, AUROC = "test NLL, nats", "accuracy, %", "ECE", "AUROC, shuffled pixels"
 COST, MEMORY, PREDICTION = "training, CPU s", "peak memory of a step, MB", "prediction, ms an image"
 CHOSEN = "chosen by held-out data"
 BINS = 15
@@ -67,7 +67,7 @@ class Settings:
 
     width: int = 4
     sizes: tuple[int, int] = (900, 297)
-    epochs: int = 60
+    epochs: int = 100
     members: int = 5
     transitions: tuple[int, int] = (200, 5)
     methods: tuple[str, ...] = field(default_factory=lambda: tuple(ARMS))
@@ -115,7 +115,7 @@ class Experiment:
 
     def run(self, method: Any, **changes: Any) -> Training:
         """A training."""
-        options = {"epochs": self.settings.epochs, "batch_size": BATCH, "lr": 3e-3} | changes
+        options = {"epochs": self.settings.epochs, "batch_size": BATCH, "lr": 0.02} | changes
         return train(method, self.data.train, seed=self.seed, progress=False, device="cpu", **options)
 
     def trained(self, method: Any, **changes: Any) -> Posterior:
@@ -148,9 +148,10 @@ def _hmc(here: Experiment, precision: float) -> Posterior:
 
 
 def _ivon(kind: Any, here: Experiment, beta: float) -> Posterior:
-    return here.trained(kind(here.network(), LIKELIHOOD, temperature=beta, settings=NaturalSteps()), lr=0.2)
+    return here.trained(kind(here.network(), LIKELIHOOD, temperature=beta, settings=NaturalSteps()), lr=2.0)
 
 
+#: Learning rates were chosen on held-out digits of one seed.
 PRECISIONS, BETAS, RATES = (0.1, 1.0, 10.0), (0.03, 0.1, 0.3, 1.0), (0.003, 0.01, 0.03)
 SAMPLED: Mapping[str, Any] = {"via": "sampled", "samples": 30}
 ARMS: Mapping[str, Arm] = {
@@ -232,7 +233,7 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
         start = time.process_time()
         probs = _probabilities(q, x, arm.how)
         taken = 1000 * (time.process_time() - start) / len(x)
-        turned = {"rotated digits": out_of_distribution(here.data)["rotated digits"]}
+        turned = {"shuffled pixels": out_of_distribution(here.data)["shuffled pixels"]}
         told = ood(q, x, turned, scores=["entropy"], batch_size=300, **arm.how)
         short = Experiment(_short(settings), here.data, seed)
         memory = peak_bytes(lambda: arm.make(short, value)) / 2**20
@@ -240,7 +241,7 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
         NLL: metrics.nll(logs(probs), y),
         ACCURACY: 100 * metrics.accuracy(probs, y),
         ECE: metrics.ece(probs, y, BINS),
-        AUROC: told.auroc["rotated digits"]["entropy"],
+        AUROC: told.auroc["shuffled pixels"]["entropy"],
         COST: cost,
         MEMORY: memory,
         PREDICTION: taken,
@@ -274,7 +275,7 @@ def _claims(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[Claim, .
             f"{len(better)} of {len(rows) - 1}. The best: {ordered(NLL, 1)}.",
         ),
         Claim.judged(
-            "Most methods tell rotated digits apart better than the mode alone",
+            "Most methods tell images of shuffled pixels apart better than the mode alone",
             2 * len(surer) > len(rows) - 1,
             f"{len(surer)} of {len(rows) - 1}. The best: {ordered(AUROC, -1)}.",
         ),
