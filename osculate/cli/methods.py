@@ -160,7 +160,7 @@ _VARIATIONAL: dict[str, Any] = {
 _NATURAL: dict[str, Any] = {
     **_VARIATIONAL,
     "options": {"temperature": NATURAL_TEMPERATURES},
-    "settings": {"lr": 0.3},
+    "settings": IVON.usual,
     "refuses": _OWN_STEPS,
 }
 _PATH: dict[str, Any] = {"settings": {"lr": 0.05, "optimizer": "sgd", "schedule": "constant"}, "refuses": _ONE_PATH}

@@ -68,6 +68,8 @@ class SWAG(MAP):
     squares: Tensor
     deviations: Tensor
 
+    usual = {"schedule": "constant"}
+
     def __init__(
         self,
         model: nn.Module,
