@@ -88,7 +88,7 @@ class BatchGradients:
         """
         number, size, passes = self.sampling.num_data, self.sampling.batch_size, [0]
         total = squares = torch.zeros(())
-        for (which, g), _ in zip(self, range(steps), strict=False):
+        for _, (which, g) in zip(range(steps), self, strict=False):
             passes += [0] * (which + 1 - len(passes))
             passes[which] += 1
             total, squares = total + g.double(), squares + g.double().square()
