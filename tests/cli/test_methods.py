@@ -126,7 +126,8 @@ def test_settings_that_the_user_has_not_named_are_what_the_method_needs() -> Non
     nothing = SettingOptions()
     assert nothing.settings(MethodOptions("map"), 3) == Settings(seed=3)
     assert nothing.settings(MethodOptions("ivon"), 0).lr == 0.3
-    assert nothing.settings(MethodOptions("ivon"), 0, noise=0.5).lr == pytest.approx(0.075)
+    assert nothing.settings(MethodOptions("ivon"), 0, noise=0.5).lr == 0.3, "it knows the unit of its steps"
+    assert nothing.settings(MethodOptions("swag"), 0, noise=0.5).lr == pytest.approx(0.0125)
     path = nothing.settings(MethodOptions("swag"), 0)
     assert (path.optimizer, path.schedule) == ("sgd", "constant")
     assert nothing.settings(MethodOptions("hmc"), 0).epochs == 1500
