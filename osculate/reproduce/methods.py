@@ -152,7 +152,7 @@ def _ivon(kind: Any, here: Experiment, beta: float) -> Posterior:
 
 
 #: Learning rates were chosen on held-out digits of one seed.
-PRECISIONS, BETAS, RATES = (0.1, 1.0, 10.0), (0.03, 0.1, 0.3, 1.0), (0.003, 0.01, 0.03)
+PRECISIONS, BETAS, RATES = (0.01, 0.1, 1.0, 10.0), (0.003, 0.01, 0.03, 0.1, 0.3), (0.01, 0.03, 0.1)
 SAMPLED: Mapping[str, Any] = {"via": "sampled", "samples": 30}
 ARMS: Mapping[str, Arm] = {
     "MAP": Arm(lambda here, p: here.trained(MAP(here.network(), LIKELIHOOD, p)), PRECISIONS),
@@ -206,7 +206,9 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     for name, seed in track(todo, "methods and seeds", len(todo), progress):
         about = [settings.width, settings.sizes, settings.epochs, BATCH, settings.members, settings.transitions]
         words = name.replace(", ", "-").replace(" ", "-")
-        rows.setdefault(name, []).append(keep("methods", (words, seed), about, partial(scored, settings, name, seed)))
+        values = ARMS[name].values
+        measured = keep("methods", (words, seed), [*about, values], partial(scored, settings, name, seed))
+        rows.setdefault(name, []).append(measured)
     columns = [NLL, ACCURACY, ECE, AUROC, COST, MEMORY, PREDICTION, CHOSEN]
     numbers = [
         Number(name, column, tuple(row[column] for row in found)) for name, found in rows.items() for column in columns
