@@ -69,7 +69,10 @@ def test_a_network_that_converts_its_inputs_is_left_alone() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x.float())
 
-    run(MAP(Converts(3, 3), CLASSES), X.double())
+    model = Converts(3, 3)
+    before = model.weight.detach().clone()
+    run(MAP(model, CLASSES), X.double())
+    assert not torch.equal(model.weight, before), "it is trained"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +156,10 @@ def test_targets_that_are_all_ignored(method: Any) -> None:
 
 
 def test_batches_of_ignored_targets_are_no_harm_beside_others() -> None:
+    model = network()
+    before = [p.detach().clone() for p in model.parameters()]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run(MAP(network(), CLASSES), y=torch.where(torch.arange(12) < 11, -1, Y), batch_size=2)
+        run(MAP(model, CLASSES), y=torch.where(torch.arange(12) < 11, -1, Y), batch_size=2)
+    assert all(bool(p.isfinite().all()) for p in model.parameters())
+    assert any(not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))

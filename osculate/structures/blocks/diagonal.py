@@ -116,7 +116,7 @@ class DiagonalPrecision(Precision):
     delta: Float[Tensor, " p"]
 
     def __post_init__(self) -> None:
-        least = (self.signal + self.delta).detach().min() if self.signal.numel() else 1.0
+        least = self.values.detach().min() if self.signal.numel() else 1.0
         if not float(least) > 0:
             raise ValueError(
                 f"with this prior and temperature the precision of a parameter would be {float(least):.3g}: its "
