@@ -113,14 +113,14 @@ class RunningFisher(nn.Module):
             h: the average of this tensor, a view of :attr:`named` that is updated.
             noise: θ − μ; overwritten.
             gradient: of the mean negative log likelihood at θ.
-            ridged: h + δ/c (:meth:`ridged`).
+            ridged: h + δ/c (:meth:`ridged`); overwritten.
             factor: c.
             scale: of the curvature that the gradient is of, in units of the average.
         """
         step = 1 - self.memory
-        miss = torch.addcmul(h, noise.mul_(gradient), ridged, value=-factor / scale)
-        # h − s miss + s²/2 miss²/(h + δ/c), as a product of two
-        h.addcmul_(miss, torch.addcdiv(miss.new_tensor(-step), miss, ridged, value=0.5 * step**2))
+        miss = torch.addcmul(h, noise.mul_(gradient), ridged, value=-factor / scale, out=noise)
+        # h − s miss + s²/2 miss²/(h + δ/c), as a product of two; in place, as new memory costs as much as the work
+        h.addcmul_(miss, torch.addcdiv(miss.new_tensor(-step), miss, ridged, value=0.5 * step**2, out=ridged))
 
     def forget(self) -> None:
         """The precisions δ have changed, or the room is wanted for something else."""
