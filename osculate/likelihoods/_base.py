@@ -282,6 +282,11 @@ class Likelihood(ABC):
             )
         return 1.0
 
+    @property
+    def curvature_unit(self) -> float:
+        """The curvature of −log p(y|f) in f where that is one constant, and 1 otherwise."""
+        return 1.0
+
     def times(self, factor: Float[Tensor, ""] | float) -> "Likelihood":
         """The same likelihood with its noise scale multiplied by ``factor``."""
         raise ValueError(f"{type(self).__name__} has no noise scale.")

@@ -132,6 +132,11 @@ class Gaussian(Elementwise):
             )
         return ratio.mean() if ratio.numel() > 1 else ratio.reshape(())
 
+    @property
+    def curvature_unit(self) -> float:
+        """1/scale², where all outputs have one scale."""
+        return float(self.scale) ** -2 if torch.as_tensor(self.scale).ndim == 0 else 1.0
+
     def times(self, factor: Float[Tensor, ""] | float) -> "Gaussian":
         """The same noise with every scale multiplied by ``factor``."""
         return replace(self, scale=self.scale * factor)

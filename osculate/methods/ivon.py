@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from osculate.checks import require_object
 from osculate.inputs import Inputs, call
-from osculate.likelihoods import Gaussian, Likelihood
+from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._fisher import RunningFisher
 from osculate.methods._mean_field import FAN_IN, MeanField
@@ -106,7 +106,7 @@ class IVON(MeanField):
         require_object("settings", settings, NaturalSteps)
         self.hessian, self.settings = choose("hessian", hessian, HESSIANS), settings
         self.running = RunningFisher(self.space, settings.memory, self.delta.dtype, self.delta.device)
-        self.unit = _unit(likelihood)
+        self.unit = likelihood.curvature_unit
         self.running.start(settings.curvature * self.unit)
         self._noise = torch.empty(0)  # θ − m of the network of this step
         self._size = 0  # of its batch
@@ -193,10 +193,3 @@ class IVON(MeanField):
             if name in gradients:
                 gradient = gradients[name].to(h.dtype)
                 self.running.take_drawn(h, noise[name], gradient, ridged[name], self.factor)
-
-
-def _unit(likelihood: Likelihood) -> float:
-    """The curvature of the likelihood, where it is the same for all outputs: 1/scale²."""
-    if isinstance(likelihood, Gaussian) and torch.as_tensor(likelihood.scale).ndim == 0:
-        return float(likelihood.scale) ** -2
-    return 1.0
