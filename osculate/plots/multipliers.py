@@ -48,7 +48,7 @@ def _tint(method: str) -> str:
 
 
 def _courses(ax: Axes, arms: Sequence[Mapping[str, Any]]) -> None:
-    """The darker, the larger the multiplier; the closed form is dashed, the prior the line at zero."""
+    """The darker, the larger the multiplier, told half-way; the closed form is dashed, the prior the line at zero."""
     for arm in arms:
         epochs = np.arange(1, len(arm["ratio"]) + 1)
         if not arm["multiplier"]:
@@ -56,15 +56,12 @@ def _courses(ax: Axes, arms: Sequence[Mapping[str, Any]]) -> None:
             continue
         alpha = 0.3 + 0.7 * np.log(float(arm["multiplier"]) + 1e-9) / np.log(30)
         ax.plot(epochs, arm["ratio"], color=_tint(arm["method"]), linewidth=1.2, alpha=float(np.clip(alpha, 0.3, 1)))
-        ax.annotate(
-            f"× {arm['multiplier']}",
-            (epochs[-1], arm["ratio"][-1]),
-            (3, 0),
-            textcoords="offset points",
-            fontsize=6,
-            color=_tint(arm["method"]),
-            va="center",
-        )
+        if arm["method"] == arms[0]["method"]:
+            course = np.asarray(arm["ratio"])
+            half = int(np.argmax(course >= (course[0] + course[-1]) / 2))  # where the courses are farthest apart
+            ax.annotate(
+                f"× {arm['multiplier']}", (epochs[half], course[half]), (5, -7), textcoords="offset points", fontsize=7
+            )
     ax.axhline(0, color=INK, linewidth=0.8, linestyle=":")
 
 
@@ -78,4 +75,7 @@ def _against(ax: Axes, arms: Sequence[Mapping[str, Any]], name: str) -> None:
         ax.plot(x, [np.mean(arm[name]) for arm in mine], "o-", color=_tint(method), markersize=4, label=method)
         for arm in mine:
             ax.plot([float(arm["multiplier"])] * len(arm[name]), arm[name], ".", color=_tint(method), markersize=3)
+    ticks = sorted({float(arm["multiplier"]) for arm in arms if arm["multiplier"]})
     ax.set_xscale("log")
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
