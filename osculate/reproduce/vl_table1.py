@@ -62,12 +62,14 @@ class Part:
         methods: by name.
         fit: how networks are trained.
         seeds: how many of the seeds; None for all.
+        temperatures: β from which held-out images choose, with the epoch.
     """
 
     task: Task
     methods: tuple[str, ...] = (MAXIMUM, LAPLACE, LABEL, VARIATIONAL, NATURAL)
     fit: Fit = Fit()
     seeds: int | None = None
+    temperatures: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,10 @@ class Settings:
 
     Args:
         parts: methods and images.
-        temperatures: β from which held-out images choose, with the epoch.
         cells: folder where the results of single trainings are kept; empty for none.
     """
 
     parts: tuple[Part, ...]
-    temperatures: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
     cells: str = field(default="", metadata={"recorded": False})
 
 
@@ -93,14 +93,14 @@ PRESETS = {
         (
             Part(Task()),
             Part(Task(), (EVERY,), seeds=1),
-            Part(_CIFAR10, (MAXIMUM, LAPLACE, VARIATIONAL, NATURAL), Fit(epochs=20), seeds=1),
+            Part(_CIFAR10, (MAXIMUM, LAPLACE, VARIATIONAL, NATURAL), Fit(epochs=20), 1, (0.003, 0.01, 0.03, 0.1, 0.3)),
         )
     ),
     "paper": Settings(
         tuple(
-            Part(published(data), _PUBLISHED, PUBLISHED) for data in ("cifar10", "cifar100", "svhn", "fashion_mnist")
-        ),
-        temperatures=(0.01, 0.03, 0.1, 0.3, 1.0),
+            Part(published(data), _PUBLISHED, PUBLISHED, temperatures=(0.01, 0.03, 0.1, 0.3, 1.0))
+            for data in ("cifar10", "cifar100", "svhn", "fashion_mnist")
+        )
     ),
 }
 
@@ -113,10 +113,10 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     ]
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for part, method, seed in track(todo, "methods and seeds", len(todo), progress):
-        runs = [Run(part.task, part.fit, method, beta, seed) for beta in settings.temperatures]
+        runs = [Run(part.task, part.fit, method, beta, seed) for beta in part.temperatures]
         cells = [cell(run, keep) for run in runs]
         best = chosen(cells)
-        kept = {**cells[best], "temperature": settings.temperatures[best]}
+        kept = {**cells[best], "temperature": part.temperatures[best]}
         found.setdefault((part.task.title, method), []).append(kept)
     numbers = [number for key, cells in found.items() for number in _numbers(key, cells)]
     titles = dict.fromkeys(part.task.title for part in settings.parts)

@@ -49,7 +49,7 @@ SLOW = frozenset(
     {"methods", "lae-table4", "lae-figure13", "lae-figure10", "lae-figure1", "lae-table2", "linlap-adapted"}
 )
 TINY: Mapping[str, Mapping[str, Any]] = {
-    "vl-table1": {"parts": (Part(SMOOTH, fit=Fit(**FEW_STEPS)),), "temperatures": [0.1, 1.0]},
+    "vl-table1": {"parts": (Part(SMOOTH, fit=Fit(**FEW_STEPS), temperatures=(0.1, 1.0)),)},
     "vl-figure1": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
     "methods": {"width": 1, "sizes": [60, 20], "epochs": 4, "members": 2, "transitions": [4, 1], "methods": FEW},
     "l2m-classification": {
