@@ -214,18 +214,21 @@ def require_deterministic_layers(model: nn.Module) -> None:
         ValueError: a dropout layer is active, or a batch normalisation is in training mode; the message names it.
     """
     for name, layer in model.named_modules():
-        if not layer.training:
-            continue
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+        if is_active_dropout(layer):
             raise ValueError(
                 f"dropout layer {name!r} is active (p={layer.p}): the curvature of a random function is not "
                 "defined. Call model.eval() first."
             )
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        if layer.training and isinstance(layer, nn.modules.batchnorm._BatchNorm):
             raise ValueError(
                 f"batch normalisation {name!r} is in training mode: each output depends on the whole batch. "
                 "Call model.eval() first, so that the running statistics are used."
             )
+
+
+def is_active_dropout(layer: nn.Module) -> bool:
+    """Whether a layer's output is random."""
+    return layer.training and isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
 
 
 def has_deterministic_layers(model: nn.Module) -> bool:

@@ -1,7 +1,7 @@
 """Variational Laplace: a bound that needs no drawn weights, by the squared gradients of sampled labels."""
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from osculate.methods._pass import require_batch
 from osculate.methods._smooth import warn_of_kinks
 from osculate.methods.laplace import laplace
 from osculate.methods.variational_updates import VariationalUpdates
-from osculate.parameters import has_deterministic_layers, undisturbed
+from osculate.parameters import is_active_dropout, undisturbed
 from osculate.priors import Prior
 from osculate.registry import choose, lookup
 
@@ -54,9 +54,10 @@ class VariationalLaplace(MeanField):
       no early stopping of variances.
     * "learned": log σ is a parameter, with a learning rate of its own.
 
-    Batch normalisation and dropout: the regulariser is that of the network as it predicts, with the running statistics,
-    in a forward pass of its own; with the statistics of the batch its data would not be independent. Parameters of
-    normalisations are points.
+    Batch normalisation: the regulariser sees the statistics of its batch, as the loss does. E S g̃² is the diagonal of
+    the GGN then too, as the labels of a batch are independent given all its outputs; and the bound knows that the scale
+    of the weights before a normalisation does not matter. Parameters of normalisations are points. Dropout is inactive
+    in the regulariser.
 
     Args:
         model: the network f_θ; training changes it in place: its parameters are μ.
@@ -147,7 +148,7 @@ class VariationalLaplace(MeanField):
         require_batch(y, num_data)
         self.num_data.fill_(num_data)
         due = int(self.steps) % self.settings.every == 0
-        shared = due and self.settings.rows == 1 and has_deterministic_layers(self.model)
+        shared = due and self.settings.rows == 1 and not any(map(is_active_dropout, self.model.modules()))
         with _twice_differentiable() if shared else nullcontext():
             f = call(self.model, x)
         self.likelihood.check(f, y)
@@ -166,11 +167,10 @@ class VariationalLaplace(MeanField):
         return self._known[1]
 
     def _on_rows(self, x: Inputs, y: Tensor) -> Float[Tensor, ""]:
-        """The regulariser of some of the data, in evaluation mode."""
-        size = max(1, round(self.settings.rows * len(y)))
+        """The regulariser of some of the data, at least two of them for statistics of the batch."""
+        size = max(2, round(self.settings.rows * len(y)))
         chosen = torch.randperm(len(y), generator=self.generator(torch.device("cpu"), stream=1))[:size].to(y.device)
-        with undisturbed(self.model), _twice_differentiable():
-            self.model.eval()
+        with _by_batch_statistics(self.model), _twice_differentiable():
             f = call(self.model, take(x, chosen))
         return self.regulariser(f, y[chosen])
 
@@ -207,6 +207,22 @@ class VariationalLaplace(MeanField):
             self.model.eval()
             q = laplace(self.model, self.likelihood, data, structure="diag", prior=self.prior, subset=list(self.names))
         self._posterior = q.replace(temperature=self.temperature)
+
+
+@contextmanager
+def _by_batch_statistics(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, but for batch normalisation, which takes the statistics of the batch and does not keep them."""
+    kept = [layer for layer in model.modules() if layer.training and isinstance(layer, nn.modules.batchnorm._NormBase)]
+    tracking = [layer.track_running_stats for layer in kept]
+    with undisturbed(model):
+        model.eval()
+        try:
+            for layer in kept:
+                layer.training, layer.track_running_stats = True, False
+            yield
+        finally:
+            for layer, tracks in zip(kept, tracking, strict=True):
+                layer.track_running_stats = tracks
 
 
 def _twice_differentiable() -> Any:

@@ -1,5 +1,6 @@
 """Variational Laplace: the gradient of its regulariser, its limits, its exact cases, and its variances."""
 
+import math
 import warnings
 from typing import Any
 
@@ -267,6 +268,30 @@ def test_batch_normalisation_keeps_the_statistics_of_its_batches() -> None:
     assert done.posterior.network.space.names == ("0.weight", "0.bias", "3.weight", "3.bias")
     assert not torch.equal(model[1].weight, torch.ones_like(model[1].weight)), "it is trained"
     assert osc.predict(done, data()[0][:5]).probs.shape == (5, 3)
+
+
+@pytest.mark.parametrize("rows", [0.5, 1.0])
+def test_the_scale_of_weights_before_a_batch_normalisation_does_not_matter(rows: float) -> None:
+    """Scaled together with its σ, such a layer leaves the loss and the regulariser as they were."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, eps=1e-14), nn.Softplus(), nn.Linear(6, 3)).double()
+    settings = VariationalUpdates(every=1, rows=rows)
+    method = VariationalLaplace(model, CLASSES, sigma="learned", settings=settings)
+    x, y = data()
+    log_deviation = method.space.unflatten(method.log_deviation.detach())
+
+    def loss() -> float:
+        method.steps.zero_()  # the same rows and signs
+        return method.loss(x, y, 10**12).item()  # so many data that the divergence does not count
+
+    before = loss()
+    with torch.no_grad():
+        model[0].weight.mul_(3)
+        model[0].bias.mul_(3)
+    assert abs(loss() - before) > 1e-5 * abs(before), "the regulariser does not see the σ of this layer"
+    for name in ("0.weight", "0.bias"):
+        log_deviation[name].add_(math.log(3))
+    assert loss() == pytest.approx(before, rel=1e-9)
 
 
 def test_attention_is_differentiated_twice() -> None:
