@@ -112,16 +112,20 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         (part, method, seed) for part in settings.parts for method in part.methods for seed in list(seeds)[: part.seeds]
     ]
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    every: dict[str, dict[str, list[float]]] = {}
     for part, method, seed in track(todo, "methods and seeds", len(todo), progress):
         runs = [Run(part.task, part.fit, method, beta, seed) for beta in part.temperatures]
         cells = [cell(run, keep) for run in runs]
         best = chosen(cells)
         kept = {**cells[best], "temperature": part.temperatures[best]}
         found.setdefault((part.task.title, method), []).append(kept)
+        row = every.setdefault(f"{part.task.title}: {method}", {})
+        for beta, one in zip(part.temperatures, cells, strict=True):
+            row.setdefault(f"{beta:g}", []).append(one["best"]["test"]["nll"])
     numbers = [number for key, cells in found.items() for number in _numbers(key, cells)]
     titles = dict.fromkeys(part.task.title for part in settings.parts)
     claims = [claim for title in titles for claim in _claims(title, found)]
-    return Findings(tuple(numbers), tuple(claims), {"courses": _courses(found)}, keep.seconds)
+    return Findings(tuple(numbers), tuple(claims), {"courses": _courses(found), "test NLL by β": every}, keep.seconds)
 
 
 def _numbers(key: tuple[str, str], cells: Sequence[Mapping[str, Any]]) -> Iterable[Number]:
