@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from osculate import metrics, plots
 from osculate.plots.style import COLOURS
+from osculate.reproduce.record import Number
 from osculate.tasks.calibration import CalibrationRecord, reliability_bins
 
 
@@ -132,6 +133,17 @@ def test_matrices_share_one_symmetric_scale_and_show_their_blocks() -> None:
     np.testing.assert_array_equal(np.diag(images[1].get_array()), [1, 1, 4])
     assert len(figure.axes[0].lines) == 2  # one line between two blocks, each way
     assert {"first", "second", "error 0.5"} <= {t.get_text() for t in figure.findobj(matplotlib.text.Text)}
+
+
+def test_a_score_far_from_all_others_is_told_at_the_edge() -> None:
+    scores = {"MAP": (0.43, 0.42), "L2M": (0.54,), "KFAC": (0.45,), "ensemble": (0.41,), "printed": (7.0,)}
+    figure = plots.method_scores([Number(f"A: {name}", "NLL", each) for name, each in scores.items()], ["NLL"], "All")
+    assert "7 →" in texts(figure)
+    assert figure.axes[0].get_xlim()[1] < 1
+    near = {**scores, "printed": (0.7,)}
+    figure = plots.method_scores([Number(f"A: {name}", "NLL", each) for name, each in near.items()], ["NLL"], "All")
+    assert "→" not in texts(figure)
+    assert figure.axes[0].get_xlim()[1] > 0.7
 
 
 def test_colours_of_methods_differ() -> None:
