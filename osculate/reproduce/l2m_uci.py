@@ -102,12 +102,12 @@ def _close(found: Cells) -> Claim:
 def _cheap(found: Cells) -> Claim:
     shares = {column: _means(found, column) for column in (READ, WHOLE, TUNED, PASS)}
     return Claim.judged(
-        f"It needs no extra computation: below {CHEAP:g} % of the time of training",
+        f"The curvature itself needs no extra computation: below {CHEAP:g} % of the time of training",
         max(shares[READ].values()) < CHEAP if shares[READ] else None,
         f"reading the state and scaling it takes {_listed(shares[READ], 3)} % of training. The pass over the data that "
-        f"the statistics of the likelihood need makes it {_listed(shares[WHOLE], 2)} %, and the evidence adds "
-        f"{_listed(shares[TUNED], 2)} %; the pass with single gradients takes {_listed(shares[PASS], 2)} %, so that on "
-        "data of this size what is saved is small too.",
+        "the statistics of the likelihood need, and the gradients of 16 batches that tell whether training has come to "
+        f"rest, make it {_listed(shares[WHOLE], 2)} %, and the evidence adds {_listed(shares[TUNED], 2)} %; the pass "
+        f"with single gradients takes {_listed(shares[PASS], 2)} %, so that on data of this size nothing is saved.",
     )
 
 
