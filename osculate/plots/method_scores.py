@@ -1,6 +1,7 @@
 """Scores of several methods on several data sets: one panel a data set and score, a dot for each seed."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from statistics import mean, median
 from typing import Any
 
@@ -14,7 +15,7 @@ SHARE = 0.25
 
 
 def method_scores(numbers: Sequence[Any], scores: Sequence[str], heading: str) -> Figure:
-    """One row of panels a data set, one column a score.
+    """One row of panels a data set, one column a score; data sets side by side for a single score.
 
     Args:
         numbers: with ``row`` ("data set: method"), ``column`` (the score) and ``values``, one a seed.
@@ -29,14 +30,18 @@ def method_scores(numbers: Sequence[Any], scores: Sequence[str], heading: str) -
         raise ValueError("no values to draw: pass at least one score of one method.")
     sets = list(dict.fromkeys(number.row.split(": ")[0] for number in shown))
     methods = list(dict.fromkeys(number.row.split(": ", 1)[1] for number in shown))
-    figure, axes = panels(len(sets), len(scores), 3.4, 0.9 + 0.22 * len(methods), sharey=True)
-    for row, name in zip(axes, sets, strict=True):
-        for ax, score in zip(row, scores, strict=True):
-            pairs = [(number.row.split(": ", 1), number) for number in shown if number.column == score]
-            _panel(ax, {method: number.values for (data, method), number in pairs if data == name}, methods)
-            if name == sets[0]:
-                ax.set_title(score, fontsize=10, color=INK)
-        row[0].set_ylabel(name, fontsize=9)
+    beside = len(scores) == 1
+    shape = (1, len(sets)) if beside else (len(sets), len(scores))
+    figure, axes = panels(*shape, 3.4, 0.9 + 0.22 * len(methods), sharey=True)
+    for ax, (name, score) in zip(axes.flat, product(sets, scores), strict=True):
+        pairs = [(number.row.split(": ", 1), number) for number in shown if number.column == score]
+        _panel(ax, {method: number.values for (data, method), number in pairs if data == name}, methods)
+        if beside or name == sets[0]:
+            ax.set_title(name if beside else score, fontsize=10, color=INK)
+        if beside:
+            ax.set_xlabel(score, fontsize=9)
+    for row, name in zip(axes, sets, strict=False):
+        row[0].set_ylabel("" if beside else name, fontsize=9)
         row[0].set_yticks(range(len(methods)), methods, fontsize=8)
         row[0].set_ylim(len(methods) - 0.5, -0.5)
     title(figure, heading)
