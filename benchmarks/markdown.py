@@ -21,7 +21,7 @@ def _line(row: dict[str, Any]) -> str:
     cells = [
         row["name"],
         row["unit"],
-        f"{row['ours']['median']:.2f}",
+        f"{row['ours']['median']:.2f}" if row["ours"]["median"] >= 0.1 else f"{row['ours']['median']:.2g}",
         "" if row["limit"] is None else f"{row['limit']:.2f}",
         ", ".join(bounds),
         verdict,
