@@ -227,7 +227,7 @@ def require_deterministic_layers(model: nn.Module) -> None:
 
 
 def is_active_dropout(layer: nn.Module) -> bool:
-    """Whether a layer's output is random."""
+    """Whether it is a dropout layer that drops."""
     return layer.training and isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
 
 

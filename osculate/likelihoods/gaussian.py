@@ -135,7 +135,7 @@ class Gaussian(Elementwise):
     @property
     def curvature_unit(self) -> float:
         """1/scale², where all outputs have one scale."""
-        return float(self.scale) ** -2 if torch.as_tensor(self.scale).ndim == 0 else 1.0
+        return float(self.scale) ** -2 if torch.as_tensor(self.scale).numel() == 1 else 1.0
 
     def times(self, factor: Float[Tensor, ""] | float) -> "Gaussian":
         """The same noise with every scale multiplied by ``factor``."""

@@ -55,7 +55,12 @@ class StudentT(Elementwise):
 
     def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         """The expected Hessian (ν + 1)/((ν + 3) σ²) of each output."""
-        return torch.full_like(f, (self.df + 1) / (self.df + 3) / self.scale**2)
+        return torch.full_like(f, self.curvature_unit)
+
+    @property
+    def curvature_unit(self) -> float:
+        """(ν + 1)/((ν + 3) σ²)."""
+        return (self.df + 1) / (self.df + 3) / self.scale**2
 
     def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         residual = y.to(f.dtype) - f

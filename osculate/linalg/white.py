@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 #: Bits of a draw, numbers that one draw gives, and how many of them are asked for before a table is faster. The table,
-#: half a megabyte, stays in a core's cache between the passes of a training step; with 16 bits it does not.
+#: half a megabyte, stays in a core's cache between the passes of a training step; with the 16 bits drawn it does not.
 BITS, WIDTH, MANY = 14, 8, 2**16
 
 
@@ -18,8 +18,8 @@ def white(
     """Draws of N(0, I).
 
     Many numbers in single precision on a CPU are drawn eight at a time, independently, from 16,384 equally probable
-    points of an eight-dimensional N(0, I): mean zero and covariance I exactly, marginals up to ±4.0 with a kurtosis of
-    3. Other draws are those of torch.
+    points of an eight-dimensional N(0, I): mean zero and covariance I exactly, marginals up to ±3.7 to ±4.3 with a
+    kurtosis of 3. Other draws are those of torch.
 
     Args:
         shape: of the result.

@@ -171,7 +171,7 @@ class RunningDiagonal(Running):
 
         Args:
             theta: θ, part of the graph.
-            noise: θ − μ.
+            noise: θ − μ; the backward pass, of which there is to be one, overwrites it.
             factor: c.
             scale: of the curvature that the gradient is of, in units of the average.
             prior: with the precisions δ.

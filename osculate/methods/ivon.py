@@ -31,8 +31,8 @@ class NaturalSteps:
     Args:
         momentum: β₁, what a step leaves of the average gradient.
         memory: γ, what a step leaves of the average curvature. The training should be longer than 1/(1 − γ) steps.
-        curvature: h at the start, of one datum, in units of the likelihood's curvature: 1/scale² for a Gaussian
-            likelihood with one noise scale, 1 for others.
+        curvature: h at the start, of one datum, in units of ``likelihood.curvature_unit``: 1/scale² for a Gaussian
+            likelihood with one noise scale, 1 for classes.
 
     Raises:
         ValueError: a number out of its range.

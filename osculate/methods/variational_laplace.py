@@ -26,6 +26,8 @@ from osculate.registry import choose, lookup
 #: What gives the variances.
 SIGMAS = ("closed_form", "learned")
 DEFAULT = VariationalUpdates()
+#: Rows that statistics of a batch need: 1/variance of fewer has heavy tails, and squared gradients follow it.
+FEWEST = 16
 #: What a step leaves of the head start of the precisions, with which closed-form variances begin small.
 WARM_UP = 0.99
 
@@ -54,10 +56,11 @@ class VariationalLaplace(MeanField):
       no early stopping of variances.
     * "learned": log σ is a parameter, with a learning rate of its own.
 
-    Batch normalisation: the regulariser sees the statistics of its batch, as the loss does. E S g̃² is the diagonal of
-    the GGN then too, as the labels of a batch are independent given all its outputs; and the bound knows that the scale
-    of the weights before a normalisation does not matter. Parameters of normalisations are points. Dropout is inactive
-    in the regulariser.
+    Batch normalisation: the regulariser sees statistics of a batch, as the loss does, those of its own rows. E S g̃² is
+    the diagonal of the GGN then too, as the labels of a batch are independent given all its outputs; and the bound
+    knows that the scale of the weights before a normalisation does not matter. The variances of the result are those of
+    the network that predicts, with running statistics, unless they are learned or not recomputed. Parameters of
+    normalisations are points. Dropout is inactive in the regulariser.
 
     Args:
         model: the network f_θ; training changes it in place: its parameters are μ.
@@ -167,12 +170,12 @@ class VariationalLaplace(MeanField):
         return self._known[1]
 
     def _on_rows(self, x: Inputs, y: Tensor) -> Float[Tensor, ""]:
-        """The regulariser of some of the data, at least two of them for statistics of the batch."""
-        size = max(2, round(self.settings.rows * len(y)))
+        """The regulariser of some of the data."""
+        size = max(1, round(self.settings.rows * len(y)), FEWEST if _normalising(self.model) else 1)
         chosen = torch.randperm(len(y), generator=self.generator(torch.device("cpu"), stream=1))[:size].to(y.device)
         with _by_batch_statistics(self.model), _twice_differentiable():
             f = call(self.model, take(x, chosen))
-        return self.regulariser(f, y[chosen])
+            return self.regulariser(f, y[chosen])
 
     def regulariser(self, f: Float[Tensor, "S *C"], y: Tensor) -> Float[Tensor, ""]:
         r"""(S/2) Σ σ² g̃², in nats per datum; the running Fisher information follows.
@@ -209,20 +212,24 @@ class VariationalLaplace(MeanField):
         self._posterior = q.replace(temperature=self.temperature)
 
 
+def _normalising(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
+    """Normalisations that take the statistics of what passes."""
+    return [layer for layer in model.modules() if layer.training and isinstance(layer, nn.modules.batchnorm._NormBase)]
+
+
 @contextmanager
 def _by_batch_statistics(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, but for batch normalisation, which takes the statistics of the batch and does not keep them."""
-    kept = [layer for layer in model.modules() if layer.training and isinstance(layer, nn.modules.batchnorm._NormBase)]
-    tracking = [layer.track_running_stats for layer in kept]
+    before = [(layer, layer.track_running_stats, layer.momentum) for layer in _normalising(model)]
     with undisturbed(model):
         model.eval()
         try:
-            for layer in kept:
-                layer.training, layer.track_running_stats = True, False
+            for layer, _, _ in before:  # instance normalisation keeps them by its momentum alone
+                layer.training, layer.track_running_stats, layer.momentum = True, False, 0.0
             yield
         finally:
-            for layer, tracks in zip(kept, tracking, strict=True):
-                layer.track_running_stats = tracks
+            for layer, tracks, momentum in before:
+                layer.track_running_stats, layer.momentum = tracks, momentum
 
 
 def _twice_differentiable() -> Any:

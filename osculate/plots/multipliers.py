@@ -49,6 +49,7 @@ def _tint(method: str) -> str:
 
 def _courses(ax: Axes, arms: Sequence[Mapping[str, Any]]) -> None:
     """The darker, the larger the multiplier, told half-way; the closed form is dashed, the prior the line at zero."""
+    told = next((arm["method"] for arm in arms if arm["multiplier"]), None)
     for arm in arms:
         epochs = np.arange(1, len(arm["ratio"]) + 1)
         if not arm["multiplier"]:
@@ -56,9 +57,9 @@ def _courses(ax: Axes, arms: Sequence[Mapping[str, Any]]) -> None:
             continue
         alpha = 0.3 + 0.7 * np.log(float(arm["multiplier"]) + 1e-9) / np.log(30)
         ax.plot(epochs, arm["ratio"], color=_tint(arm["method"]), linewidth=1.2, alpha=float(np.clip(alpha, 0.3, 1)))
-        if arm["method"] == arms[0]["method"]:
+        if arm["method"] == told:
             course = np.asarray(arm["ratio"])
-            half = int(np.argmax(course >= (course[0] + course[-1]) / 2))  # where the courses are farthest apart
+            half = int(np.argmax(course >= (course[0] + course[-1]) / 2))  # where the others are elsewhere
             ax.annotate(
                 f"× {arm['multiplier']}", (epochs[half], course[half]), (5, -7), textcoords="offset points", fontsize=7
             )

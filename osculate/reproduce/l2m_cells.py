@@ -80,7 +80,7 @@ RANK_AGAIN, RATIO_AGAIN = "Spearman correlation, refreshed", "median precision r
 SCALE = "noise scale"
 READ, WHOLE, TUNED, PASS = (
     "reading the state, % of training",
-    "with the pass for the statistics, %",
+    "with the statistics and 16 batches, %",
     "the evidence, %",
     "pass with single gradients, %",
 )

@@ -259,15 +259,51 @@ def test_kinks_are_told() -> None:
         run(VariationalLaplace(network(), CLASSES), epochs=1)
 
 
-def test_batch_normalisation_keeps_the_statistics_of_its_batches() -> None:
-    """The regulariser has a pass of its own, which does not count; scales and shifts are points."""
+@pytest.mark.parametrize("rows", [0.25, 1.0])
+def test_batch_normalisation_keeps_the_statistics_of_its_batches(rows: float) -> None:
+    """Those of the regulariser's rows do not count; scales and shifts are points."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Softplus(), nn.Linear(6, 3)).double()
-    done = run(VariationalLaplace(model, CLASSES, settings=EXACT), epochs=1)
+    done = run(VariationalLaplace(model, CLASSES, settings=VariationalUpdates(every=1, rows=rows)), epochs=1)
     assert int(model[1].num_batches_tracked) == 3
     assert done.posterior.network.space.names == ("0.weight", "0.bias", "3.weight", "3.bias")
     assert not torch.equal(model[1].weight, torch.ones_like(model[1].weight)), "it is trained"
     assert osc.predict(done, data()[0][:5]).probs.shape == (5, 3)
+
+
+def normalised(*layers: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv1d(1, 5, 1), *layers, nn.Softplus(), nn.Flatten(), nn.Linear(20, 3)).double()
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm1d(5), nn.BatchNorm1d(5, momentum=None), nn.InstanceNorm1d(5, track_running_stats=True)]
+)
+def test_the_regulariser_leaves_running_statistics_and_modes_as_the_loss_has_left_them(layer: nn.Module) -> None:
+    x, y = data()
+    model = normalised(layer, nn.BatchNorm1d(5).eval())
+    plain = {name: value.clone() for name, value in model.state_dict().items()}
+    model(x.unsqueeze(1))
+    after = {name: value.clone() for name, value in model.state_dict().items()}
+    assert any(not torch.equal(plain[name], after[name]) for name in after), "one pass changes them"
+    model.load_state_dict(plain)
+    VariationalLaplace(model, CLASSES).loss(x.unsqueeze(1), y, len(y)).backward()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, after[name]), name
+    assert [module.training for module in model] == [True, True, False, True, True, True]
+    assert layer.track_running_stats
+
+
+def test_few_rows_are_made_up_to_sixteen_for_statistics_of_a_batch() -> None:
+    """1/variance of two or three rows would make the regulariser arbitrarily large."""
+    x, y = data(100)
+    method = VariationalLaplace(normalised(nn.BatchNorm1d(5)), CLASSES)
+    seen: list[int] = []
+    method.model.register_forward_hook(lambda module, inputs, f: seen.append(len(f)))
+    for size in (8, 40, 100):
+        method.steps.zero_()
+        method.loss(x[:size].unsqueeze(1), y[:size], len(y))
+    assert seen == [8, 8, 40, 16, 100, 25]
 
 
 @pytest.mark.parametrize("rows", [0.5, 1.0])
