@@ -1,6 +1,7 @@
 """Natural-gradient methods: their rule step by step, what they end at, and squares of single data."""
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,11 +119,12 @@ def test_it_learns_as_well_as_map() -> None:
         assert accuracy(make(network(), CLASSES, temperature=0.1), 1.0) > mode - 0.05
 
 
-def test_steps_do_not_depend_on_the_unit_of_the_noise() -> None:
+@pytest.mark.parametrize("likelihood", [osc.likelihoods.Gaussian(0.5), osc.likelihoods.StudentT(scale=0.5)])
+def test_steps_do_not_depend_on_the_unit_of_the_noise(likelihood: Any) -> None:
     """Targets and noise a hundredth as large: the same path, a hundredth as large."""
     (x, y), found = linear_regression(), []
     for scale in (1.0, 0.01):
-        method = IVON(linear_model(), osc.likelihoods.Gaussian(0.5 * scale), 2.0 / scale**2)
+        method = IVON(linear_model(), replace(likelihood, scale=0.5 * scale), 2.0 / scale**2)
         with torch.no_grad():
             method.model.weight.mul_(scale)
         torch.manual_seed(0)
