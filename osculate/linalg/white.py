@@ -27,7 +27,7 @@ def white(
         device: of the result.
         room: an earlier result of the same shape that is overwritten: new memory costs nearly as much as the draws.
 
-    Cost: a quarter of the time of ``torch.randn`` between the passes of a training step, an eighth on its own.
+    Cost: a quarter of the time of ``torch.randn``, or less.
 
     >>> white((3, 2), torch.float32, "cpu").shape
     torch.Size([3, 2])

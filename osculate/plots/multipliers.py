@@ -59,7 +59,7 @@ def _courses(ax: Axes, arms: Sequence[Mapping[str, Any]]) -> None:
         ax.plot(epochs, arm["ratio"], color=_tint(arm["method"]), linewidth=1.2, alpha=float(np.clip(alpha, 0.3, 1)))
         if arm["method"] == told:
             course = np.asarray(arm["ratio"])
-            half = int(np.argmax(course >= (course[0] + course[-1]) / 2))  # where the others are elsewhere
+            half = int(np.argmax(course >= (course[0] + course[-1]) / 2))  # the ends lie together
             ax.annotate(
                 f"× {arm['multiplier']}", (epochs[half], course[half]), (5, -7), textcoords="offset points", fontsize=7
             )

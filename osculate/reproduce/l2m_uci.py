@@ -104,8 +104,8 @@ def _cheap(found: Cells) -> Claim:
     saved = any(whole < shares[PASS][name] for name, whole in shares[WHOLE].items())
     lost = "" if saved else ", so that on data of this size nothing is saved"
     return Claim.judged(
-        f"The curvature itself needs no extra computation: below {CHEAP:g} % of the time of training",
-        max(shares[READ].values()) < CHEAP if shares[READ] else None,
+        f"It needs no extra computation: below {CHEAP:g} % of the time of training",
+        max(shares[WHOLE].values()) < CHEAP if shares[WHOLE] else None,
         f"reading the state and scaling it takes {_listed(shares[READ], 3)} % of training. The pass over the data that "
         "the statistics of the likelihood need, and the gradients of 16 batches that tell whether training has come to "
         f"rest, make it {_listed(shares[WHOLE], 2)} %, and the evidence adds {_listed(shares[TUNED], 2)} %; the pass "

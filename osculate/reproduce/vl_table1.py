@@ -174,16 +174,15 @@ def _claims(name: str, found: Mapping[tuple[str, str], Sequence[Mapping[str, Any
             f"VL − {rival}: {told(value, error)} nats; {scale}.",
         )
         value, error = difference(found, (name, LAPLACE), (name, rival), "accuracy")
-        noise = 2 * error if error == error else 0.0
         yield Claim.judged(
             f"{name}: the accuracy of VL is not below that of {rival} by more than two standard errors",
-            value + noise >= 0,
+            value + 2 * error >= 0 if error == error else None,
             f"VL − {rival}: {told(100 * value, 100 * error)} points; {scale}.",
         )
         value, error = difference(found, (name, LAPLACE), (name, rival), "ece")
         yield Claim.judged(
             f"{name}: the calibration error of VL is below that of {rival}",
-            value < 0,
+            value < 0 if error == error else None,
             f"VL − {rival}: {told(value, error)}; {scale}.",
         )
     if LABEL in methods:
