@@ -87,13 +87,16 @@ class Settings:
 
 _NARROW: dict[str, Any] = {"width": 8, "blocks": (1, 1, 1), **SMOOTH}
 _CIFAR10 = Task("cifar10_jpeg", "preact_resnet", _NARROW, train_size=10_000)
+#: β for CIFAR-10; the mode's best, which is a weight of the prior alone, lies above the others'.
+_LOWER = (0.003, 0.01, 0.03, 0.1, 0.3)
 _PUBLISHED = (MAXIMUM, EVERY, LABEL, LAPLACE, VARIATIONAL, NATURAL)
 PRESETS = {
     "small": Settings(
         (
             Part(Task()),
             Part(Task(), (EVERY,), seeds=1),
-            Part(_CIFAR10, (MAXIMUM, LAPLACE, VARIATIONAL, NATURAL), Fit(epochs=20), 1, (0.003, 0.01, 0.03, 0.1, 0.3)),
+            Part(_CIFAR10, (MAXIMUM,), Fit(epochs=20), 1, (*_LOWER, 1.0, 3.0, 10.0)),
+            Part(_CIFAR10, (LAPLACE, VARIATIONAL, NATURAL), Fit(epochs=20), 1, _LOWER),
         )
     ),
     "paper": Settings(
