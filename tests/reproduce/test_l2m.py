@@ -122,7 +122,7 @@ def sets(**changes: float) -> u.Cells:
         ({u.RANK: 0.85}, (0,)),
         ({u.SINGLE: -1.06}, (1,)),
         ({u.SINGLE: -0.94}, (1,)),
-        ({u.READ: 1.5}, (2,)),
+        ({u.WHOLE: 1.5}, (2,)),
         ({u.MIXTURE: -1.01}, (3,)),
     ],
 )
