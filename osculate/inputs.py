@@ -107,6 +107,19 @@ def call(module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None) -
     return f
 
 
+def drawn_outputs(
+    module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None
+) -> tuple[Tensor, Tensor | float]:
+    """The outputs that training sees, and what it subtracts from log p(y|f) of each datum.
+
+    A module that ``draws_codes`` gives both for ``draw=x``: outputs for a code that is drawn, and how far the
+    distribution of the code is from its prior. Any other gives its outputs, and nothing is subtracted.
+    """
+    if not getattr(module, "draws_codes", False):
+        return call(module, x, theta), 0.0
+    return module(draw=x) if theta is None else functional_call(module, dict(theta), (), {"draw": x})
+
+
 def returned(f: Any, x: Any) -> str:
     """What to say of an output that is not one tensor of as many rows as there are inputs."""
     shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__

@@ -2,8 +2,32 @@
 
 from osculate.autoencoders.autoencoder import VAE as VAE, Autoencoder as Autoencoder
 from osculate.autoencoders.build import AUTOENCODERS as AUTOENCODERS, build as build
+from osculate.autoencoders.code_posteriors import (
+    CodePosterior as CodePosterior,
+    GaussianCodes as GaussianCodes,
+    SigmoidCodes as SigmoidCodes,
+)
+from osculate.autoencoders.code_priors import (
+    CODE_PRIORS as CODE_PRIORS,
+    CodePrior as CodePrior,
+    SparseBeta as SparseBeta,
+    StandardNormal as StandardNormal,
+    TwoNormals as TwoNormals,
+)
+from osculate.autoencoders.corruption import Corruption as Corruption
 from osculate.autoencoders.drawn import Encoding as Encoding, Reconstruction as Reconstruction
-from osculate.autoencoders.elbo import ELBO as ELBO
+from osculate.autoencoders.elbo import ELBO as ELBO, BoundSettings as BoundSettings
+from osculate.autoencoders.estimators import (
+    ESTIMATORS as ESTIMATORS,
+    EstimatorReport as EstimatorReport,
+    compare_estimators as compare_estimators,
+    estimates as estimates,
+)
+from osculate.autoencoders.flow_codes import FlowCodes as FlowCodes
+from osculate.autoencoders.implicit_codes import (
+    AdversarialCodes as AdversarialCodes,
+    SemiImplicitCodes as SemiImplicitCodes,
+)
 from osculate.autoencoders.laplacian import LaplacianAutoencoder as LaplacianAutoencoder
 from osculate.autoencoders.plane import LatentMap as LatentMap
 from osculate.autoencoders.representation import Representation as Representation

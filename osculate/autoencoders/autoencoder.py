@@ -1,9 +1,14 @@
 """An encoder and a decoder as one network, of which either half can be called."""
 
 from collections.abc import Iterable
+from typing import Any
 
+import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+
+from osculate.autoencoders.code_posteriors import CodePosterior, GaussianCodes, SigmoidCodes
+from osculate.autoencoders.code_priors import CodePrior, SparseBeta, as_code_prior
 
 
 class Autoencoder(nn.Module):
@@ -120,6 +125,10 @@ class Autoencoder(nn.Module):
         """The variance of the code given the weights, from what the encoder gives; None where it has none."""
         return None
 
+    def drawn_code(self, z: Float[Tensor, "N R"], generator: torch.Generator | None = None) -> Float[Tensor, "N K"]:
+        """A code, from what the encoder gives; here it is not random."""
+        return self.centre(z)
+
 
 def _told(error: RuntimeError, part: str, what: str, given: Tensor, way_out: str) -> RuntimeError:
     """The same kind of error, with what the part was given; as it is where memory or a rule of torch's is missing."""
@@ -142,45 +151,111 @@ def require_fit(found: Tensor, x: Tensor) -> None:
 
 
 class VAE(Autoencoder):
-    r"""The same with q(z|x) = N(μ(x), diag σ²(x)) and p(z) = N(0, I); e gives μ and log σ² side by side. [kingma2014]
+    r"""The same with codes that are random: z ~ q(z|x), and a prior p(z). [kingma2014]
 
-    As a network, f_θ(x) = d(μ(x)).
+    By default q(z|x) = N(μ(x), diag σ²(x)) and p(z) = N(0, I), and e gives μ and log σ² side by side. As a network,
+    f_θ(x) = d(E z). Methods train it on its bound, with a code drawn for each datum and as its divergence
+
+    .. math:: \operatorname{KL}(q(z|x) \,\|\, p(z)) \quad\text{or, without closed form,}\quad
+              \log q(z|x) - \log p(z).
 
     Args:
-        encoder: (N, \*D) to (N, 2K), μ first.
+        encoder: (N, \*D) to the numbers of q: (N, 2K) for a Gaussian, μ first.
         decoder: codes (N, K) back to (N, \*D).
+        posterior: q(z|x); Gaussian by default.
+        prior: p(z), or the name of one: "normal", "beta" (codes between 0 and 1), "two_normals".
+
+    Raises:
+        TypeError: no modules, or no posterior or prior of codes.
+        ValueError: an unknown name, or a prior of codes between 0 and 1 for codes of any size.
+
+    >>> net = VAE(nn.Linear(6, 4), nn.Linear(2, 6))
+    >>> f, divergence = net(draw=torch.randn(5, 6))
+    >>> f.shape, divergence.shape
+    (torch.Size([5, 6]), torch.Size([5]))
     """
 
-    def code(self, x: Shaped[Tensor, "N *D"]) -> Float[Tensor, "N twoK"]:
-        """μ and log σ² side by side.
+    #: Whether training draws codes, and subtracts their divergence.
+    draws_codes = True
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        decoder: nn.Module,
+        posterior: CodePosterior | None = None,
+        prior: str | CodePrior = "normal",
+    ) -> None:
+        super().__init__(encoder, decoder)
+        self.prior = as_code_prior(prior)
+        within = isinstance(self.prior, SparseBeta)
+        self.posterior = posterior or (SigmoidCodes() if within else GaussianCodes())
+        if not isinstance(self.posterior, CodePosterior):
+            raise TypeError(f"the posterior of codes must be one of osc.autoencoders, got {self.posterior!r}.")
+        if within and not isinstance(self.posterior, SigmoidCodes):
+            raise ValueError(
+                f"{self.prior!r} is for codes between 0 and 1, and {type(self.posterior).__name__} has codes of any "
+                "size: take SigmoidCodes()."
+            )
+
+    def forward(
+        self,
+        x: Shaped[Tensor, "N *D"] | None = None,
+        *,
+        encode: Shaped[Tensor, "N *D"] | None = None,
+        decode: Float[Tensor, "N K"] | None = None,
+        centre: Shaped[Tensor, "N *D"] | None = None,
+        draw: Shaped[Tensor, "N *D"] | None = None,
+    ) -> Any:
+        """As of an autoencoder; for ``draw``, the images of drawn codes and the divergence of each from the prior."""
+        if draw is None:
+            return super().forward(x, encode=encode, decode=decode, centre=centre)
+        h = self.code(draw)
+        known = self.posterior.divergence(h, self.prior)
+        if known is not None:
+            return self._image(self.posterior.codes(h)[0]), known
+        z, ratio = self.posterior.draw(h, self.prior)
+        return self._image(z[0]), ratio[0]
+
+    def code(self, x: Shaped[Tensor, "N *D"]) -> Float[Tensor, "N R"]:
+        """The numbers of q(z|x).
 
         Raises:
-            ValueError: an odd number of them.
+            ValueError: no code is made of so many.
         """
-        z = super().code(x)
-        if z.shape[1] % 2:
-            raise ValueError(
-                f"the encoder of a VAE gives a mean and a log variance for each code, not {z.shape[1]} numbers."
-            )
-        self.latent = z.shape[1] // 2
-        return z
+        h = super().code(x)
+        self.latent = self.posterior.latent(h.shape[1])
+        return h
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the divergence of codes from their prior has one."""
+        return self.posterior.divergence(torch.zeros(1, 2), self.prior) is not None
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """The parameters that no posterior is over: those of encoder and code, for which the data are no evidence."""
+        return tuple(name for name, _ in self.named_parameters() if not name.startswith("decoder."))
 
     def require_curvature(self, names: Iterable[str]) -> None:
-        """Refuse one over the encoder: the curvature of f_θ(x) = d(μ(x)) knows nothing of log σ²(x).
+        """Refuse one over the encoder: the curvature of f_θ(x) = d(E z) knows nothing of the spread of codes.
 
         Raises:
             ValueError: it is one.
         """
-        if any(name.startswith("encoder.") for name in names):
+        if set(names) & set(self.points):
             raise ValueError(
-                "the weights behind the log variances of a VAE's code have no curvature. Fit its decoder alone: "
+                "the weights behind the spread of a VAE's code have no curvature. Fit its decoder alone: "
                 "osc.laplace(model, likelihood, (x, x), subset=['decoder'])."
             )
 
-    def centre(self, z: Float[Tensor, "N twoK"]) -> Float[Tensor, "N K"]:
-        """μ."""
-        return z.chunk(2, 1)[0]
+    def centre(self, z: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        """E z."""
+        return self.posterior.mean(z)
 
-    def spread(self, z: Float[Tensor, "N twoK"]) -> Float[Tensor, "N K"]:
-        """σ²."""
-        return z.chunk(2, 1)[1].exp()
+    def spread(self, z: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        """var z."""
+        return self.posterior.variance(z)
+
+    def drawn_code(self, z: Float[Tensor, "N R"], generator: torch.Generator | None = None) -> Float[Tensor, "N K"]:
+        """z ~ q(z|x)."""
+        return self.posterior.codes(z, generator)[0]

@@ -1,34 +1,73 @@
 """The evidence lower bound of a variational autoencoder as a method of training."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from osculate.autoencoders.autoencoder import VAE
+from osculate.autoencoders.corruption import Corruption
+from osculate.autoencoders.estimators import ESTIMATORS, estimates
+from osculate.checks import require_object, require_whole
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods import MAP
 from osculate.priors import Prior
+from osculate.registry import choose
+
+
+@dataclass(frozen=True)
+class BoundSettings:
+    """What surrounds the bound while a VAE trains.
+
+    Args:
+        warmup: epochs over which the weight of the divergence grows to 1; 0 for none.
+        corruption: noise on what is encoded; None for none.
+        binarise: whether images are drawn anew in each step, each pixel 1 with the probability that it holds.
+        learn_noise: whether the noise scale of the likelihood is learned, one number for all pixels.
+
+    Raises:
+        TypeError: a corruption that is none.
+        ValueError: a negative number of epochs.
+    """
+
+    warmup: int = 0
+    corruption: Corruption | None = None
+    binarise: bool = False
+    learn_noise: bool = False
+
+    def __post_init__(self) -> None:
+        require_whole("warmup", self.warmup, least=0)
+        if self.corruption is not None:
+            require_object("corruption", self.corruption, Corruption)
+
+
+PLAIN = BoundSettings()
 
 
 class ELBO(MAP):
-    r"""Train a VAE on the bound with the analytic divergence. [kingma2014, eq. 10]
+    r"""Train a VAE on a bound on log p(x). [kingma2014]
 
-    .. math:: \mathcal L(x) = \operatorname{E}_{q(z|x)} \log p(x \mid z)
-              + \tfrac12 \textstyle\sum_k \big( 1 + \log \sigma_k^2 - \mu_k^2 - \sigma_k^2 \big)
+    .. math:: \mathcal L(x) = \operatorname{E}_{q(z|x)} \log p(x \mid z) - \operatorname{KL}(q(z|x) \,\|\, p(z))
 
-    The loss is -(1/B) Σ_b L(x_b) - (1/N) log p(θ), in nats, with one draw of z for each datum.
+    The loss is -(1/B) Σ_b L(x_b) - (1/N) log p(θ), in nats, by the estimators of
+    :func:`osculate.autoencoders.estimates`. Held-out data are judged by the bound of clean images at one draw.
 
     Args:
         model: the network; training changes it in place.
         likelihood: p(x|z).
         prior: p(θ).
+        estimator: "B", with the divergence in closed form; "A", "stl", "iwae" or "dreg"; by default "B" where it has
+            a closed form, and "stl" where not.
+        samples: L, codes drawn for each datum.
+        settings: warm-up of the divergence, noise on the inputs, binarised images, learned noise scale.
 
     Raises:
         TypeError: ``model`` is no :class:`VAE`.
+        ValueError: an unknown estimator, no sample, or a likelihood without noise scale where that is to be learned.
 
     >>> from osculate.autoencoders import ELBO, VAE
     >>> x = torch.rand(20, 6)
@@ -37,34 +76,77 @@ class ELBO(MAP):
     ('mode',)
     """
 
-    def __init__(self, model: VAE, likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
+    done: Tensor
+    epochs: Tensor
+
+    def __init__(
+        self,
+        model: VAE,
+        likelihood: Likelihood,
+        prior: float | Prior = 1.0,
+        estimator: str | None = None,
+        samples: int = 1,
+        settings: BoundSettings = PLAIN,
+    ) -> None:
         if not isinstance(model, VAE):
             raise TypeError(f"ELBO trains an osc.autoencoders.VAE, got {type(model).__name__}.")
         super().__init__(model, likelihood, prior)
+        require_whole("samples", samples)
+        require_object("settings", settings, BoundSettings)
+        usual = "B" if model.closed_form else "stl"
+        self.estimator = choose("estimator", usual if estimator is None else estimator, ESTIMATORS)
+        self.samples, self.settings = samples, settings
+        self.register_buffer("done", torch.zeros((), dtype=torch.double))
+        self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
+        if settings.learn_noise:
+            likelihood.times(1.0)  # refuses one without a noise scale
+            self.log_noise = nn.Parameter(torch.zeros(()))
 
     def choices(self) -> Mapping[str, Any]:
-        """And what is descended."""
-        return {**super().choices(), "objective": "evidence lower bound"}
+        """And what is descended, and how."""
+        how = {"estimator": self.estimator, "samples": self.samples, "settings": self.settings}
+        return {**super().choices(), "objective": "evidence lower bound", **how}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """-(1/B) Σ_b L(x_b) - (1/N) log p(θ); y is what is reconstructed, x itself as a rule."""
-        assert isinstance(self.model, VAE)
-        assert isinstance(x, Tensor)
-        bound = self._bound(x, y)
-        learned = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
-        return -bound.mean() - self.prior.log_prob(learned) / num_data
-
-    def _bound(self, x: Tensor, y: Tensor) -> Float[Tensor, " B"]:
         model = self.model
         assert isinstance(model, VAE)
-        mean, log_variance = model.code(x).chunk(2, 1)
-        z = mean + (0.5 * log_variance).exp() * torch.randn_like(mean)
-        f = model(decode=z)
-        self.likelihood.check(f, y)
-        divergence = 0.5 * (log_variance.exp() + mean.square() - 1 - log_variance).sum(1)
-        return self.likelihood.log_prob(f, y) - divergence
+        assert isinstance(x, Tensor)
+        if self.settings.binarise:
+            x = y = torch.bernoulli(x)
+        if self.settings.corruption is not None:
+            x = self.settings.corruption(x, float(self.done))
+        warm = min(1.0, (int(self.epochs) + 1) / self.settings.warmup) if self.settings.warmup else 1.0
+        bound = self._estimates(x, y, warm)
+        learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        own = model.posterior.extra_loss(model.code(x), model.prior) if not model.posterior.has_density else 0.0
+        return own - bound.mean() - self.prior.log_prob(learned) / num_data
+
+    def _estimates(self, x: Tensor, y: Tensor, weight: float = 1.0) -> Float[Tensor, " B"]:
+        model = self.model
+        assert isinstance(model, VAE)
+        likelihood = self.likelihood.times(self.log_noise.exp()) if self.settings.learn_noise else self.likelihood
+        return estimates(model, likelihood, x, y, self.estimator, self.samples, weight)
 
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
-        """The bound on log p(x), by one draw."""
+        """The bound on log p(x) of clean images, by the draws of training."""
         assert isinstance(x, Tensor)
-        return self._bound(x, y)
+        if self.settings.binarise:
+            x = y = torch.bernoulli(x)
+        return self._estimates(x, y)
+
+    def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
+        """Say where noise and warm-up stand."""
+        self.epochs.fill_(epoch)
+        self.done.fill_(epoch / max(1, epochs - 1))
+        found = {}
+        if self.settings.learn_noise:
+            found["noise_factor"] = float(self.log_noise.detach().exp())
+        return found
+
+    def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """Take over the noise scale that was learned."""
+        if self.settings.learn_noise:
+            self.likelihood = self.likelihood.times(float(self.log_noise.detach().exp()))
+            with torch.no_grad():
+                self.log_noise.zero_()

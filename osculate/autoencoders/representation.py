@@ -11,9 +11,9 @@ from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
 from osculate.autoencoders.checks import require_inputs, require_some
-from osculate.autoencoders.code_prior import CodePrior
-from osculate.autoencoders.drawn import Encoding, Reconstruction, noisy
+from osculate.autoencoders.drawn import Encoding, Reconstruction
 from osculate.autoencoders.linearised import linear_encoding, linear_reconstruction, marginal_reconstruction
+from osculate.autoencoders.new_codes import NewCodes
 from osculate.posteriors import Gaussian, Sampled
 from osculate.posteriors._base import as_posterior
 from osculate.predictive.drawn import warn_if_far_worse
@@ -57,7 +57,7 @@ class Representation:
         if isinstance(self.posterior, Gaussian):
             model.require_curvature(self.posterior.network.space.names)
         self.model: Autoencoder = model
-        self._prior = CodePrior(self.posterior, model, codes)
+        self._prior = NewCodes(self.posterior, model, codes)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.posterior!r})"
@@ -267,7 +267,7 @@ class Representation:
         """What the encoder of one network gives, and the images of as many codes; of one where these are not random."""
         raw = draw({"encode": x})
         mean, spread = self.model.centre(raw), self.model.spread(raw)
-        every = [mean] if spread is None else [noisy(mean, spread, noise) for _ in range(codes)]
+        every = [mean] if spread is None else [self.model.drawn_code(raw, noise) for _ in range(codes)]
         images = torch.stack([draw({"decode": z}) for z in every])
         require_fit(images[0], x)
         return raw, images

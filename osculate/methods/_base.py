@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from osculate.batches import Data
-from osculate.inputs import Inputs, call
+from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.posteriors import Posterior
 from osculate.tensorfiles import fill
@@ -48,10 +48,13 @@ class Method(nn.Module, ABC):
         return {}
 
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
-        """log p(y|x) of each held-out datum, by which training watches and stops: that of the network as it stands."""
-        f = call(self.model, x)
+        """log p(y|x) of each held-out datum, by which training watches and stops: that of the network as it stands.
+
+        Where codes are drawn, the bound on it by one of them.
+        """
+        f, divergence = drawn_outputs(self.model, x)
         self.likelihood.check(f, y)
-        return self.likelihood.log_prob(f, y)
+        return self.likelihood.log_prob(f, y) - divergence
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
         """The optimiser of its training: by default that of the settings, over everything that requires a gradient.

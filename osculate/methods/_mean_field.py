@@ -173,7 +173,7 @@ class MeanField(Method):
 
 
 def _weights(model: nn.Module) -> tuple[str, ...]:
-    """The trained parameters but for those of normalisations."""
+    """The trained parameters but for those of normalisations, and those that the module names its ``points``."""
     every = trainable(model)
     points = {
         f"{path}.{name}" if path else name
@@ -181,6 +181,7 @@ def _weights(model: nn.Module) -> tuple[str, ...]:
         if isinstance(layer, NORMALISATIONS)
         for name, _ in layer.named_parameters(recurse=False)
     }
+    points |= set(getattr(model, "points", ()))
     chosen = tuple(name for name in every if name not in points)
     if not chosen:
         raise ValueError(

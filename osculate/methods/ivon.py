@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from osculate.checks import require_object
-from osculate.inputs import Inputs, call
+from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._fisher import RunningFisher
@@ -175,10 +175,10 @@ class IVON(MeanField):
         parts = self.space.unflatten(self._noise)
         theta = {name: m + parts[name].to(m.dtype) for name, m in self.mean.items()}
         self.look(x, y)
-        f = call(self.model, x, theta)
+        f, divergence = drawn_outputs(self.model, x, theta)
         self.likelihood.check(f, y)
         self.steps.add_(1)
-        return -self.likelihood.log_prob(f, y).sum() / len(y)
+        return -(self.likelihood.log_prob(f, y) - divergence).sum() / len(y)
 
     def look(self, x: Inputs, y: Tensor) -> None:
         """What the curvature needs of a batch beside its gradient at the drawn network; nothing."""

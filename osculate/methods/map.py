@@ -6,7 +6,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from osculate.inputs import Inputs, call
+from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method, require_network
 from osculate.parameters import undisturbed
@@ -78,10 +78,11 @@ def negative_log_joint(
     temperature: float = 1.0,
 ) -> Float[Tensor, ""]:
     """Per datum, from one batch: -(1/B) Σ log p(y|f)/T - (1/N) log p(θ), θ what is trained, in nats."""
-    f = call(model, x)
+    f, divergence = drawn_outputs(model, x)
     likelihood.check(f, y)
     learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    return -likelihood.log_prob(f, y).sum() / len(y) / temperature - prior.log_prob(learned) / num_data
+    bound = likelihood.log_prob(f, y) - divergence
+    return -bound.sum() / len(y) / temperature - prior.log_prob(learned) / num_data
 
 
 def as_prior(prior: float | Prior) -> Prior:

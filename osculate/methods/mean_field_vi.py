@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from osculate.checks import require_whole
-from osculate.inputs import Inputs, call
+from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._local import LocalReparameterisation
@@ -104,21 +104,21 @@ class MeanFieldVI(MeanField):
         variance = (2 * self.log_deviation).exp()
         total = self.log_deviation.new_zeros(())
         for _ in range(self.samples):
-            f = self._outputs(x, variance)
+            f, divergence = self._outputs(x, variance)
             self.likelihood.check(f, y)
-            total = total - self.likelihood.log_prob(f, y).sum() / (len(y) * self.samples)
+            total = total - (self.likelihood.log_prob(f, y) - divergence).sum() / (len(y) * self.samples)
         self.steps.add_(1)
         if self.mixture is not None:
             return total + self._sampled_divergence(self.mixture) * self.temperature / num_data
         rest = self.divergence_of_variances(self.log_deviation, variance, num_data)
         return total + self.divergence_at_mean(num_data) + rest
 
-    def _outputs(self, x: Inputs, variance: Float[Tensor, " P"]) -> Tensor:
-        """f of a network that is drawn."""
+    def _outputs(self, x: Inputs, variance: Float[Tensor, " P"]) -> tuple[Tensor, Tensor | float]:
+        """f of a network that is drawn, and the divergence of its codes where it has such."""
         if self.local:
             with LocalReparameterisation(self.mean, self.space.unflatten(variance)):
-                return call(self.model, x)
-        return call(self.model, x, self._drawn())
+                return drawn_outputs(self.model, x)
+        return drawn_outputs(self.model, x, self._drawn())
 
     def _drawn(self) -> dict[str, Tensor]:
         """μ + σε."""

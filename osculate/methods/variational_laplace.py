@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 
 from osculate.checks import require_object
-from osculate.inputs import Inputs, call, take
+from osculate.inputs import Inputs, drawn_outputs, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._fisher import RunningFisher
 from osculate.methods._mean_field import FAN_IN, MeanField
@@ -153,9 +153,9 @@ class VariationalLaplace(MeanField):
         due = int(self.steps) % self.settings.every == 0
         shared = due and self.settings.rows == 1 and not any(map(is_active_dropout, self.model.modules()))
         with _twice_differentiable() if shared else nullcontext():
-            f = call(self.model, x)
+            f, divergence = drawn_outputs(self.model, x)
         self.likelihood.check(f, y)
-        total = -self.likelihood.log_prob(f, y).sum() / len(y)
+        total = -(self.likelihood.log_prob(f, y) - divergence).sum() / len(y)
         if due:
             total = total + self.settings.every * (self.regulariser(f, y) if shared else self._on_rows(x, y))
         self.steps.add_(1)
@@ -174,7 +174,7 @@ class VariationalLaplace(MeanField):
         size = max(1, round(self.settings.rows * len(y)), FEWEST if _normalising(self.model) else 1)
         chosen = torch.randperm(len(y), generator=self.generator(torch.device("cpu"), stream=1))[:size].to(y.device)
         with _by_batch_statistics(self.model), _twice_differentiable():
-            f = call(self.model, take(x, chosen))
+            f, _ = drawn_outputs(self.model, take(x, chosen))
             return self.regulariser(f, y[chosen])
 
     def regulariser(self, f: Float[Tensor, "S *C"], y: Tensor) -> Float[Tensor, ""]:

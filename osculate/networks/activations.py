@@ -1,13 +1,14 @@
 """Elementwise activations by name, and the layers that pool and drop beside them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import log
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from osculate.registry import lookup
+from osculate.registry import choose, lookup
 
 
 class ShiftedSoftplus(nn.Module):
@@ -49,6 +50,43 @@ def activation_layer(name: str) -> nn.Module:
         ValueError: the name is unknown.
     """
     return lookup("activation", name, ACTIVATIONS)()
+
+
+#: How weights of linear layers and convolutions begin.
+INITIALISATIONS = ("torch", "orthogonal", "small")
+
+
+def initialise(layers: Iterable[nn.Module], initialisation: str, activation: str) -> None:
+    """Draw the weights of a chain of layers anew; biases are then zero.
+
+    Args:
+        layers: in the order in which they are applied.
+        initialisation: "orthogonal", times what keeps gradients through the activation as large as they are (but for
+            the last layer of the chain), "small" for N(0, 0.01²) weights, or "torch", which leaves all as it is.
+        activation: between them.
+
+    Raises:
+        ValueError: an unknown initialisation.
+    """
+    if choose("initialisation", initialisation, INITIALISATIONS) == "torch":
+        return
+    gain = 1 / _slope(activation_layer(activation))
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear | nn.Conv2d)]
+    for layer in linear:
+        if initialisation == "small":
+            nn.init.normal_(layer.weight, std=0.01)
+        else:
+            nn.init.orthogonal_(layer.weight, 1.0 if layer is linear[-1] else gain)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+
+def _slope(activation: nn.Module) -> float:
+    """The root mean square derivative at inputs of mean 0 and variance 1: the factor on gradients of one layer."""
+    x = torch.distributions.Normal(0.0, 1.0).icdf((torch.arange(1000) + 0.5) / 1000).requires_grad_()
+    with torch.enable_grad():
+        (slopes,) = torch.autograd.grad(activation(x).sum(), x)
+    return float(slopes.square().mean().sqrt())
 
 
 def pooling(activation: str) -> nn.Module:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from osculate.networks.activations import activation_layer, initialise
 from osculate.networks.unet import image_channels
 
 #: The smallest standard deviation of a pixel whose variance a decoder learns.
@@ -23,8 +24,12 @@ def mlp_coders(
     outputs: int = 1,
     codes: int = 1,
     dropout: float = 0.0,
+    decoder_hidden: Sequence[int] | None = None,
+    activation: str = "tanh",
+    initialisation: str = "torch",
+    floor: float = FLOOR,
 ) -> Coders:
-    """Fully connected, with tanh; the decoder mirrors the encoder. 784-512-256-2 for 28 × 28 pixels. [miani2022]
+    """Fully connected; the decoder mirrors the encoder. 784-512-256-2 for 28 × 28 pixels. [miani2022]
 
     Args:
         input_shape: of one datum.
@@ -33,10 +38,16 @@ def mlp_coders(
         outputs: numbers of the decoder for each of the datum's (two where a variance is modelled too, which
             :class:`VarianceFloor` keeps above a floor).
         codes: numbers of the encoder for each of the code's (two for a VAE).
-        dropout: share of the hidden units that are dropped, ahead of each tanh; without layers for it where 0.
+        dropout: share of the hidden units that are dropped, ahead of each activation; without layers for it where 0.
+        decoder_hidden: units of the decoder's hidden layers; those of the encoder in reverse by default.
+        activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
+        initialisation: "orthogonal" keeps the size of signals and gradients through any number of layers; "torch" is
+            the default of torch's layers, under which a tanh network loses a factor 1.7 a layer; "small" is
+            N(0, 0.01²), with which four layers do not learn.
+        floor: the smallest standard deviation of a pixel, where a variance is modelled too.
 
     Raises:
-        ValueError: a size that is not positive.
+        ValueError: a size that is not positive, an unknown activation or initialisation.
 
     >>> encoder, decoder = mlp_coders((1, 4, 4), latent=3, hidden=(8,))
     >>> decoder(encoder(torch.zeros(5, 1, 4, 4))).shape
@@ -45,16 +56,18 @@ def mlp_coders(
     _require_positive(latent=latent, outputs=outputs, codes=codes, **{f"hidden[{n}]": h for n, h in enumerate(hidden)})
     size = math.prod(input_shape)
     shape = (outputs * input_shape[0], *input_shape[1:])
-    encoder = _chain([size, *hidden, codes * latent], dropout)
-    decoder = _chain([latent, *hidden[::-1], outputs * size], dropout)
-    floor = [VarianceFloor()] if outputs == 2 else []
-    return nn.Sequential(nn.Flatten(), *encoder), nn.Sequential(*decoder, nn.Unflatten(1, shape), *floor)
+    backwards = hidden[::-1] if decoder_hidden is None else decoder_hidden
+    encoder = _chain([size, *hidden, codes * latent], dropout, activation)
+    decoder = _chain([latent, *backwards, outputs * size], dropout, activation)
+    initialise([*encoder, *decoder], initialisation, activation)
+    above = [VarianceFloor(floor)] if outputs == 2 else []
+    return nn.Sequential(nn.Flatten(), *encoder), nn.Sequential(*decoder, nn.Unflatten(1, shape), *above)
 
 
-def _chain(sizes: Sequence[int], dropout: float) -> list[nn.Module]:
+def _chain(sizes: Sequence[int], dropout: float, activation: str) -> list[nn.Module]:
     layers: list[nn.Module] = [nn.Linear(sizes[0], sizes[1])]
     for before, after in zip(sizes[1:], sizes[2:], strict=False):
-        layers += [*([nn.Dropout(dropout)] if dropout else []), nn.Tanh(), nn.Linear(before, after)]
+        layers += [*([nn.Dropout(dropout)] if dropout else []), activation_layer(activation), nn.Linear(before, after)]
     return layers
 
 

@@ -14,8 +14,8 @@ from osculate.posteriors import Posterior
 ROWS = 500
 
 
-class CodePrior:
-    """N(0, I) for a VAE without data, else the Gaussian with the moments of the codes of some data at the mode.
+class NewCodes:
+    """The prior of a VAE without data, else the Gaussian with the moments of the codes of some data at the mode.
 
     Args:
         posterior: over the network.
@@ -39,7 +39,7 @@ class CodePrior:
                     "an autoencoder does not say how its codes are distributed: make the representation with codes=x, "
                     "data whose codes are like those wanted."
                 )
-            return torch.randn(n, self._model.code_size(), generator=generator, device=on)
+            return self._model.prior.sample(n, self._model.code_size(), generator)
         mean, root = self._moments
         white = torch.randn(n, len(mean), generator=generator, dtype=mean.dtype, device=on).cpu()
         return mean + white @ root.T

@@ -1,0 +1,153 @@
+"""q(z|x): how a code is distributed, given the numbers that an encoder gives for an image."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributions import (
+    Distribution,
+    Independent,
+    Normal,
+    SigmoidTransform,
+    TransformedDistribution,
+    kl_divergence,
+)
+
+from osculate.autoencoders.code_priors import CodePrior, drawn_by
+
+#: Draws from which moments are taken where they have no closed form.
+DRAWS = 64
+
+
+class CodePosterior(nn.Module, ABC):
+    r"""q(z|h), with z = g(h, ε) differentiable in h. [kingma2014, section 2.4]
+
+    A subclass writes :meth:`latent` and :meth:`distribution`, or :meth:`draw` where the density is not known.
+    """
+
+    #: Whether log q of a draw is known, or bounded so that the bound stays one.
+    has_density: ClassVar[bool] = True
+
+    @abstractmethod
+    def latent(self, numbers: int) -> int:
+        """K, of an encoder that gives so many numbers.
+
+        Raises:
+            ValueError: no code is made of so many.
+        """
+
+    @abstractmethod
+    def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
+        """q(z|h), one code (K,) for each datum."""
+
+    def draw(
+        self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
+    ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
+        """Codes, and log q(z|h) − log p(z) of each.
+
+        Args:
+            h: numbers of the encoder.
+            prior: p(z).
+            samples: S.
+            path_only: whether log q is differentiated through z alone, and not through its parameters as well: what is
+                left out has expectation zero. [roeder2017]
+        """
+        q = self.distribution(h)
+        z = q.rsample((samples,))
+        if path_only:
+            with frozen(self):
+                q = self.distribution(h.detach())
+        return z, q.log_prob(z) - prior.over(z).log_prob(z)
+
+    def divergence(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, " N"] | None:
+        """KL(q‖p) in nats, where it has a closed form."""
+        return None
+
+    def extra_loss(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, ""] | float:
+        """What parameters of its own descend beside the bound; nothing."""
+        return 0.0
+
+    def mean(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        """E z; of a few draws, always the same, where it has no closed form."""
+        return self._moments(h)[0]
+
+    def variance(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        """var z, in the same way."""
+        return self._moments(h)[1]
+
+    def _moments(self, h: Float[Tensor, "N R"]) -> tuple[Tensor, Tensor]:
+        z = self.codes(h, torch.Generator().manual_seed(0), DRAWS)
+        return z.mean(0), z.var(0)
+
+    def codes(
+        self, h: Float[Tensor, "N R"], generator: torch.Generator | None = None, samples: int = 1
+    ) -> Float[Tensor, "S N K"]:
+        """Draws without their density."""
+        with drawn_by(generator):
+            return self._codes(h, samples)
+
+    def _codes(self, h: Float[Tensor, "N R"], samples: int) -> Float[Tensor, "S N K"]:
+        return self.distribution(h).rsample((samples,))
+
+
+class GaussianCodes(CodePosterior):
+    r"""N(μ, diag σ²), of μ and log σ² side by side. [kingma2014]
+
+    >>> GaussianCodes().mean(torch.tensor([[3.0, 0.0]]))
+    tensor([[3.]])
+    """
+
+    def latent(self, numbers: int) -> int:
+        if numbers % 2:
+            raise ValueError(
+                f"the encoder of a VAE gives a mean and a log variance for each code, not {numbers} numbers."
+            )
+        return numbers // 2
+
+    def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
+        mean, log_variance = h.chunk(2, 1)
+        return Independent(Normal(mean, (0.5 * log_variance).exp(), validate_args=False), 1, validate_args=False)
+
+    def divergence(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, " N"] | None:
+        """KL(q‖p) of a prior for which torch knows it."""
+        try:
+            return kl_divergence(self.distribution(h), prior.over(h[:, : h.shape[1] // 2]))
+        except NotImplementedError:
+            return None
+
+    def mean(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        return h.chunk(2, 1)[0]
+
+    def variance(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        return h.chunk(2, 1)[1].exp()
+
+
+class SigmoidCodes(GaussianCodes):
+    r"""z = s(u), u ~ N(μ, diag σ²): codes between 0 and 1, for the prior Beta(a, a)."""
+
+    def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
+        base = super().distribution(h)
+        return TransformedDistribution(base, SigmoidTransform(cache_size=1), validate_args=False)
+
+    def mean(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        return self._moments(h)[0]
+
+    def variance(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        return self._moments(h)[1]
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """Parameters without gradients, for what is computed in between."""
+    learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    try:
+        for parameter in learned:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_()

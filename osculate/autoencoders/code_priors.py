@@ -1,0 +1,147 @@
+"""p(z): what codes are before an image is seen."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Beta, Categorical, Distribution, Independent, MixtureSameFamily, Normal
+
+from osculate.checks import require_positive
+from osculate.registry import made
+
+
+class CodePrior(ABC):
+    """p(z) = Π_k p(z_k), the same for every number of the code."""
+
+    @abstractmethod
+    def each(self, like: Float[Tensor, "..."]) -> Distribution:
+        """p(z_k), of the shape, type and device of these numbers."""
+
+    def over(self, like: Float[Tensor, "... K"]) -> Independent:
+        """p(z) for codes of this shape, of which the last axis is one code.
+
+        >>> StandardNormal().over(torch.zeros(5, 2)).log_prob(torch.zeros(5, 2)).shape
+        torch.Size([5])
+        """
+        return Independent(self.each(like), 1)
+
+    def sample(self, n: int, latent: int, generator: torch.Generator | None = None) -> Float[Tensor, "n K"]:
+        """Codes, on the device of the generator."""
+        on = torch.device("cpu") if generator is None else generator.device
+        with drawn_by(generator):
+            return self.over(torch.zeros(n, latent, device=on)).sample()
+
+    @abstractmethod
+    def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
+        """How one number of a code is cut to a few bits: the edges between 2^bits cells, and a value for each cell."""
+
+
+@contextmanager
+def drawn_by(generator: torch.Generator | None) -> Iterator[None]:
+    """Draw what takes no generator with a seed that this one gives; without one, go on from torch's own state."""
+    if generator is None:
+        yield
+        return
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    with torch.random.fork_rng([generator.device] if generator.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def quantiles(places: int) -> Float[Tensor, " places"]:
+    """The centres of equal cells of (0, 1): never an end, where the inverse of a distribution function is infinite.
+
+    >>> quantiles(4)
+    tensor([0.1250, 0.3750, 0.6250, 0.8750], dtype=torch.float64)
+    """
+    return (torch.arange(places, dtype=torch.double) + 0.5) / places
+
+
+@dataclass(frozen=True)
+class StandardNormal(CodePrior):
+    """p(z_k) = N(0, 1)."""
+
+    def each(self, like: Float[Tensor, "..."]) -> Normal:
+        return Normal(torch.zeros_like(like), torch.ones_like(like), validate_args=False)
+
+    def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
+        """Cells of equal probability; the value of a cell is its mean."""
+        normal = Normal(torch.zeros((), dtype=torch.double), 1.0)
+        edges = normal.icdf(torch.arange(1, 2**bits, dtype=torch.double) / 2**bits)
+        density = torch.nn.functional.pad(normal.log_prob(edges).exp(), (1, 1))
+        return edges, 2**bits * (density[:-1] - density[1:])
+
+
+@dataclass(frozen=True)
+class SparseBeta(CodePrior):
+    r"""p(z_k) = Beta(a, a) with a < 1, which is largest at 0 and 1: nearly binary codes.
+
+    Args:
+        shape: a; the smaller, the nearer to binary.
+
+    Raises:
+        ValueError: a shape that is not positive.
+    """
+
+    shape: float = 0.2
+
+    def __post_init__(self) -> None:
+        require_positive("the shape", self.shape)
+
+    def each(self, like: Float[Tensor, "..."]) -> Beta:
+        shape = torch.full_like(like, self.shape)
+        return Beta(shape, shape)
+
+    def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
+        """Equal intervals, whose outermost values are 0 and 1."""
+        return torch.arange(1, 2**bits, dtype=torch.double) / 2**bits, torch.linspace(0, 1, 2**bits).double()
+
+
+@dataclass(frozen=True)
+class TwoNormals(CodePrior):
+    r"""p(z_k) = ½ N(0, s²) + ½ N(1, s²): nearly binary codes on the whole line.
+
+    Args:
+        scale: s.
+
+    Raises:
+        ValueError: a scale that is not positive.
+    """
+
+    scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        require_positive("the scale", self.scale)
+
+    def each(self, like: Float[Tensor, "..."]) -> MixtureSameFamily:
+        places = torch.stack([torch.zeros_like(like), torch.ones_like(like)], -1)
+        return MixtureSameFamily(Categorical(logits=torch.zeros_like(places)), Normal(places, self.scale))
+
+    def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
+        """0 and 1 with one bit; with more, each is divided into cells of equal probability of its own component."""
+        edges, values = StandardNormal().cells(bits - 1)
+        parts = [centre + self.scale * part for centre in (0.0, 1.0) for part in (edges, values)]
+        middle = torch.tensor([0.5], dtype=torch.double)
+        return torch.cat([parts[0], middle, parts[2]]), torch.cat([parts[1], parts[3]])
+
+
+#: Priors of codes by name.
+CODE_PRIORS: Mapping[str, Callable[[], CodePrior]] = {
+    "normal": StandardNormal,
+    "beta": SparseBeta,
+    "two_normals": TwoNormals,
+}
+
+
+def as_code_prior(prior: str | CodePrior) -> CodePrior:
+    """A prior, or the one of a name.
+
+    Raises:
+        ValueError: an unknown name.
+        TypeError: something else.
+    """
+    return made("prior of codes", prior, CODE_PRIORS, CodePrior)

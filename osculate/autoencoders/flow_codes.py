@@ -1,0 +1,63 @@
+"""q(z|x) by a normalising flow: an invertible network of noise, whose density is known."""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.autoencoders.code_posteriors import CodePosterior
+from osculate.autoencoders.code_priors import CodePrior
+from osculate.checks import require_whole
+
+
+class FlowCodes(CodePosterior):
+    r"""z = g_h(ε) with g_h invertible: log q(z|h) = log N(ε; 0, I) − log |det ∂g_h/∂ε|. [rezende2015]
+
+    Affine couplings of the package zuko, the extra ``flows``: density and draws in one pass.
+
+    Args:
+        latent: K, at least 2.
+        numbers: of the encoder for each datum.
+        transforms: couplings.
+        hidden: units of the two hidden layers of each.
+
+    Raises:
+        ImportError: zuko is not installed.
+        ValueError: a size that is not positive, or a code of one number, which nothing can be coupled with.
+    """
+
+    def __init__(self, latent: int, numbers: int, transforms: int = 4, hidden: int = 64) -> None:
+        super().__init__()
+        for name, value in {"numbers": numbers, "transforms": transforms, "hidden": hidden}.items():
+            require_whole(name, value)
+        if latent < 2:
+            raise ValueError(f"a flow couples the numbers of a code, and latent is {latent}: take at least 2.")
+        self._latent = latent
+        self.flow = _zuko().flows.MAF(
+            latent, numbers, transforms=transforms, hidden_features=(hidden, hidden), passes=2
+        )
+
+    def latent(self, numbers: int) -> int:
+        return self._latent
+
+    def distribution(self, h: Float[Tensor, "N R"]) -> Any:
+        return self.flow(h)
+
+    def draw(
+        self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
+    ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
+        """Codes, and log q − log p, in one pass unless ``path_only`` asks for another."""
+        if path_only:
+            return super().draw(h, prior, samples, path_only)
+        z, density = self.distribution(h).rsample_and_log_prob((samples,))
+        return z, density - prior.over(z).log_prob(z)
+
+
+def _zuko() -> Any:
+    try:
+        import zuko  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ImportError(
+            "FlowCodes needs the package zuko: pip install 'osculate[flows]', or take SemiImplicitCodes."
+        ) from error
+    return zuko
