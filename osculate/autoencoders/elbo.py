@@ -96,6 +96,7 @@ class ELBO(MAP):
         usual = "B" if model.closed_form else "stl"
         self.estimator = choose("estimator", usual if estimator is None else estimator, ESTIMATORS)
         self.samples, self.settings = samples, settings
+        self._total, self._count = torch.zeros((), dtype=torch.double), 0  # bounds of the epoch so far
         self.register_buffer("done", torch.zeros((), dtype=torch.double))
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
         if settings.learn_noise:
@@ -118,6 +119,8 @@ class ELBO(MAP):
             x = self.settings.corruption(x, float(self.done))
         warm = min(1.0, (int(self.epochs) + 1) / self.settings.warmup) if self.settings.warmup else 1.0
         bound = self._estimates(x, y, warm)
+        self._total += bound.detach().sum()
+        self._count += len(x)
         learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
         own = model.posterior.extra_loss(model.code(x), model.prior) if not model.posterior.has_density else 0.0
         return own - bound.mean() - self.prior.log_prob(learned) / num_data
@@ -136,10 +139,11 @@ class ELBO(MAP):
         return self._estimates(x, y)
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """Say where noise and warm-up stand."""
+        """The mean bound of the epoch, nats an image, as it was descended; where noise and warm-up stand."""
         self.epochs.fill_(epoch)
         self.done.fill_(epoch / max(1, epochs - 1))
-        found = {}
+        found = {"bound": float(self._total) / max(1, self._count)}
+        self._total, self._count = torch.zeros((), dtype=torch.double), 0
         if self.settings.learn_noise:
             found["noise_factor"] = float(self.log_noise.detach().exp())
         return found

@@ -12,7 +12,7 @@ from osculate.methods.marginal_likelihood import (
     EvidenceUpdates as EvidenceUpdates,
     MarginalLikelihood as MarginalLikelihood,
 )
-from osculate.methods.mean_field_vi import MeanFieldVI as MeanFieldVI
+from osculate.methods.mean_field_vi import MeanFieldVI as MeanFieldVI, WarmUp as WarmUp
 from osculate.methods.online_laplace import OnlineLaplace as OnlineLaplace
 from osculate.methods.online_updates import OnlineUpdates as OnlineUpdates
 from osculate.methods.randomized_priors import RandomizedPriors as RandomizedPriors

@@ -96,7 +96,12 @@ class MeanField(Method):
 
     def divergence_at_mean(self, num_data: int) -> Float[Tensor, ""]:
         """The part of T KL/N that depends on μ, as in the loss of ``MAP``: −T log p(μ)/N."""
-        return -self.prior.log_prob(self.mean) * self.temperature / num_data
+        return -self.prior.log_prob(self.mean) * self.weight / num_data
+
+    @property
+    def weight(self) -> float:
+        """Of the divergence, now: T."""
+        return self.temperature
 
     def divergence_of_variances(
         self, log_deviation: Float[Tensor, " P"], variance: Float[Tensor, " P"], num_data: int
@@ -104,7 +109,7 @@ class MeanField(Method):
         """The rest of T KL/N: T/N Σ ½ [δσ² − 1 − log 2πσ²], of both log σ and σ²."""
         constant = self.space.size * (1 + math.log(2 * math.pi))
         rest = torch.dot(self.delta, variance) - 2 * log_deviation.sum() - constant
-        return 0.5 * self.temperature / num_data * rest
+        return 0.5 * self.weight / num_data * rest
 
     def with_deviations(
         self, make: Callable[..., Optimizer], lr: float, log_deviation: nn.Parameter, multiplier: float
@@ -129,7 +134,7 @@ class MeanField(Method):
         """KL(q‖p) in nats for each datum."""
         deviation, number = self.deviations(), int(self.num_data)
         rest = self.divergence_of_variances(deviation.log(), deviation.square(), number)
-        return float(self.divergence_at_mean(number) + rest) / self.temperature
+        return float(self.divergence_at_mean(number) + rest) / self.weight
 
     @property
     def settling(self) -> float:

@@ -1,14 +1,16 @@
 """Variational inference with drawn weights: Bayes by backprop, with the local reparameterisation."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from osculate.checks import require_whole
+from osculate.checks import require_positive, require_whole
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
@@ -16,6 +18,33 @@ from osculate.methods._local import LocalReparameterisation
 from osculate.methods._mean_field import FAN_IN, START, MeanField
 from osculate.methods._pass import require_batch
 from osculate.priors import Prior, ScaleMixture
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A temperature that grows with each epoch until it is reached: the data are learned from before the prior.
+
+    Args:
+        epochs: of which the first has a share of 1/epochs of the temperature.
+        temperature: T.
+
+    Raises:
+        ValueError: no epochs, or a temperature that is not positive.
+
+    >>> WarmUp(4).after(1)
+    0.5
+    """
+
+    epochs: int
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_whole("epochs", self.epochs)
+        require_positive("the temperature", self.temperature)
+
+    def after(self, epochs: int) -> float:
+        """The temperature after so many."""
+        return self.temperature * min(1.0, (epochs + 1) / self.epochs)
 
 
 class MeanFieldVI(MeanField):
@@ -32,6 +61,9 @@ class MeanFieldVI(MeanField):
     positions are then independent, which is the custom and an approximation. Batch normalisation works with the
     statistics of the drawn network's batch; its own parameters are points, without a prior.
 
+    Of a :class:`osculate.autoencoders.VAE` the posterior is over the decoder, and encoder and decoder are trained on the
+    bound with drawn codes and drawn weights: full variational Bayes. [kingma2014, appendix F]
+
     The result predicts by networks that are drawn, the linearised network, or that of the mean:
     ``osc.predict(q, x, via="sampled" | "linearised" | "mode")``.
 
@@ -40,7 +72,7 @@ class MeanFieldVI(MeanField):
         likelihood: p(y|f).
         prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``; the
             posterior that results knows a mixture by the Gaussian of its variance.
-        temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes.
+        temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes; or a :class:`WarmUp` to it.
         samples: S.
         local: whether noise is drawn on the outputs of layers, in place of on weights.
         multiplier: of the learning rate of log σ.
@@ -63,23 +95,37 @@ class MeanFieldVI(MeanField):
         model: nn.Module,
         likelihood: Likelihood,
         prior: str | float | Prior | ScaleMixture = FAN_IN,
-        temperature: float = 1.0,
+        temperature: float | WarmUp = 1.0,
         samples: int = 1,
         local: bool = True,
         multiplier: float = 10.0,
     ) -> None:
-        super().__init__(model, likelihood, prior.gaussian if isinstance(prior, ScaleMixture) else prior, temperature)
+        self.warmup = temperature if isinstance(temperature, WarmUp) else WarmUp(1, temperature)
+        gaussian = prior.gaussian if isinstance(prior, ScaleMixture) else prior
+        super().__init__(model, likelihood, gaussian, self.warmup.temperature)
         require_whole("samples", samples)
         if not multiplier >= 0:
             raise ValueError(f"multiplier must not be negative, got {multiplier}.")
         self.mixture = prior if isinstance(prior, ScaleMixture) else None
         self.samples, self.local, self.multiplier = samples, local, multiplier
         self.log_deviation = nn.Parameter((START * self.delta.rsqrt()).log())
+        self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
 
     def choices(self) -> Mapping[str, Any]:
         """With how weights are drawn."""
-        own = {"samples": self.samples, "local": self.local, "multiplier": self.multiplier, "mixture": self.mixture}
+        own = {"warmup": self.warmup, "samples": self.samples, "local": self.local, "multiplier": self.multiplier, "mixture": self.mixture}
         return {**super().choices(), **own}
+
+    @property
+    def weight(self) -> float:
+        """Of the divergence, in this epoch."""
+        return self.warmup.after(int(self.epochs))
+
+    def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
+        """As of every variational method; the next epoch has its own weight of the divergence."""
+        found = super().end_epoch(epoch, epochs, data)
+        self.epochs.fill_(epoch)
+        return found
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
         """That of the settings, with log σ in a group of its own."""
@@ -109,7 +155,7 @@ class MeanFieldVI(MeanField):
             total = total - (self.likelihood.log_prob(f, y) - divergence).sum() / (len(y) * self.samples)
         self.steps.add_(1)
         if self.mixture is not None:
-            return total + self._sampled_divergence(self.mixture) * self.temperature / num_data
+            return total + self._sampled_divergence(self.mixture) * self.weight / num_data
         rest = self.divergence_of_variances(self.log_deviation, variance, num_data)
         return total + self.divergence_at_mean(num_data) + rest
 

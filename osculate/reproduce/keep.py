@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from osculate.files import write_text
+from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
 
 #: What a measurement took.
 TOOK = "seconds"
+#: What was measured of a network, beside its weights.
+HEADER = "osculate_cell"
 
 
 class Keep:
@@ -48,6 +53,38 @@ class Keep:
             if self._folder:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, json.dumps(values))
+        self.seconds += values.pop(TOOK, 0.0)
+        return values
+
+    def network(
+        self,
+        kind: str,
+        where: Sequence[str | int],
+        about: Sequence[Any],
+        network: nn.Module,
+        train: Callable[[], Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Train a network, or fill it with the weights that are kept; what the training gave.
+
+        Args:
+            kind: of measurement.
+            where: what was trained, in words and numbers that a file can be named after.
+            about: everything else that the weights depend on.
+            network: is changed in place.
+            train: trains it, and says what it measured.
+        """
+        path = self._path(kind, where, about).with_suffix(".safetensors")
+        if self._folder and path.exists():
+            metadata, tensors = read_tensors(path)
+            fill(network, tensors, path)
+            values: dict[str, Any] = json.loads(metadata[HEADER])
+        else:
+            started = time.perf_counter()
+            values = dict(train())
+            values[TOOK] = round(time.perf_counter() - started, 2)
+            if self._folder:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_tensors(path, network_tensors(network), HEADER, values)
         self.seconds += values.pop(TOOK, 0.0)
         return values
 

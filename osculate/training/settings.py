@@ -18,6 +18,7 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter], float], Optimizer]] = {
     "adam": lambda parameters, lr: torch.optim.Adam(parameters, lr=lr),
     "adamw": lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0),
     "sgd": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9),
+    "adagrad": lambda parameters, lr: torch.optim.Adagrad(parameters, lr=lr, eps=1e-6),
 }
 
 #: Named precisions, in Lightning's words.
@@ -41,7 +42,7 @@ class Settings:
         epochs: passes over the data (at most, where `patience` is given).
         batch_size: data per step, where the data are tensors or a data set; a loader brings its own.
         lr: learning rate at its highest.
-        optimizer: adam, adamw or sgd (momentum 0.9); none decays weights, because the prior is the regulariser.
+        optimizer: adam, adamw, sgd (momentum 0.9) or adagrad; none decays weights, because the prior is the regulariser.
         schedule: course of the learning rate: constant, cosine, linear, steps (a tenth after half of the training, a
             hundredth after three quarters) or one_cycle.
         patience: stop after so many epochs without a better validation NLL and keep the best weights; of variational
@@ -56,7 +57,7 @@ class Settings:
     >>> Settings(optimizer="adan")
     Traceback (most recent call last):
     ...
-    ValueError: unknown optimizer 'adan' (did you mean 'adam'?); known: 'adam', 'adamw', 'sgd'
+    ValueError: unknown optimizer 'adan' (did you mean 'adam'?); known: 'adam', 'adamw', 'sgd', 'adagrad'
     """
 
     epochs: int = 20
