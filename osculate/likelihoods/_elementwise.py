@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal
 
@@ -49,6 +49,21 @@ def require_floating(likelihood: Likelihood, y: Tensor) -> None:
             f"{type(likelihood).__name__} needs floating-point targets, got {y.dtype}. Convert them with y.float(), "
             "or use Categorical for class indices."
         )
+
+
+def require_unit_interval(name: str, y: Tensor) -> None:
+    """Raise ValueError unless the targets of the likelihood of that name lie from 0 to 1."""
+    if where := first_place(~((y >= 0) & (y <= 1))):  # written so that NaN is out of range
+        raise ValueError(
+            f"target {y[where].item()} at {where} of the batch is out of range: {name} needs numbers from 0 to 1. "
+            "Divide images of 0 to 255 by 255."
+        )
+
+
+def first_place(wrong: Bool[Tensor, "..."]) -> tuple[int, ...]:
+    """Where the first True stands; () where there is none."""
+    places = wrong.nonzero()
+    return tuple(int(i) for i in places[0]) if len(places) else ()
 
 
 def mix(components: Distribution, log_weights: Tensor | None = None) -> MixtureSameFamily:

@@ -1,4 +1,4 @@
-"""Yes or no, by the sigmoid of one logit: one target or many."""
+"""Yes or no, by the sigmoid of one logit: one target or many, or the probability of a yes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import Bernoulli as BernoulliDistribution
+from torch.distributions import Bernoulli as BernoulliDistribution, constraints
 from torch.nn.functional import logsigmoid
 
 from osculate.likelihoods._base import Link, averaged, drawn_on, random_signs
-from osculate.likelihoods._elementwise import Elementwise
+from osculate.likelihoods._elementwise import Elementwise, first_place, require_unit_interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +23,25 @@ class Bernoulli(Elementwise):
     .. math:: \log p(y \mid f) = \sum_c \left[ y_c \log s(f_c) + (1 - y_c) \log s(-f_c) \right],
        \qquad \Lambda = \operatorname{diag}(s(f)\, s(-f))
 
+    With ``grey=True`` a target y lies anywhere from 0 to 1 and is the probability of a 1, as the grey pixels of MNIST
+    are taken to be. What is called log p(y|f) is then the mean over binarised targets,
+
+    .. math:: \mathbb{E}_{b \sim \text{Bernoulli}(y)} \log p(b \mid f),
+
+    by the same formula: the binary cross entropy. It is no density of y, and not comparable with one; it is at most
+    minus the entropy of the targets. For a density of grey values use ``ContinuousBernoulli``.
+
+    Args:
+        grey: whether targets are probabilities of a 1. Predictive distributions are those of the binarised target, and
+            their ``log_prob`` takes probabilities too.
+
     >>> Bernoulli().log_prob(torch.zeros(1, 1), torch.ones(1, 1))
     tensor([-0.6931])
+    >>> Bernoulli(grey=True).log_prob(torch.ones(1, 1), torch.tensor([[0.25]]))
+    tensor([-1.0633])
     """
 
+    grey: bool = False
     links: ClassVar[tuple[str, ...]] = ("probit", "mc")
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
@@ -35,11 +50,17 @@ class Bernoulli(Elementwise):
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
         super().check(f, y)
-        wrong = ((y != 0) & (y != 1)).nonzero()
-        if len(wrong):
-            where = tuple(int(i) for i in wrong[0])
+        if self.grey:
+            require_unit_interval("Bernoulli(grey=True)", y)
+        elif where := first_place((y != 0) & (y != 1)):
+            value = y[where].item()
+            way_out = (
+                " Binarise the targets with torch.bernoulli(y), or keep them: as probabilities of a 1 with "
+                "Bernoulli(grey=True), as grey values with ContinuousBernoulli()."
+            )
             raise ValueError(
-                f"target {y[where].item()} at {where} of the batch is out of range: Bernoulli needs 0 or 1."
+                f"target {value} at {where} of the batch is out of range: Bernoulli needs 0 or 1."
+                f"{way_out if 0 < value < 1 else ''}"
             )
 
     def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
@@ -61,7 +82,11 @@ class Bernoulli(Elementwise):
         return (0.5 * (logsigmoid(f) + logsigmoid(-f))).exp() * random_signs(f, generator, f.shape)
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> BernoulliDistribution:
-        return BernoulliDistribution(logits=f)
+        return self._kind(logits=f)
+
+    @property
+    def _kind(self) -> type[BernoulliDistribution]:
+        return GreyBernoulli if self.grey else BernoulliDistribution
 
     def response(self, f: Float[Tensor, "*S M E"]) -> Float[Tensor, "*S M E"]:
         return torch.sigmoid(f)
@@ -70,10 +95,20 @@ class Bernoulli(Elementwise):
         self, mean: Float[Tensor, "N *C"], covariance: Float[Tensor, "N ..."], link: Link, noise: bool = True
     ) -> BernoulliDistribution:
         probs = link(self, mean.reshape(-1, 1), covariance.reshape(-1, 1))
-        return BernoulliDistribution(probs=probs.reshape(mean.shape).clamp(0, 1))
+        return self._kind(probs=probs.reshape(mean.shape).clamp(0, 1))
 
     def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> BernoulliDistribution:
         return self.mixture_of_parts([f])
 
     def mixture_of_parts(self, parts: Iterable[Tensor], noise: bool = True) -> BernoulliDistribution:
-        return BernoulliDistribution(probs=averaged(torch.sigmoid(f) for f in parts))
+        return self._kind(probs=averaged(torch.sigmoid(f) for f in parts))
+
+
+class GreyBernoulli(BernoulliDistribution):
+    """A Bernoulli distribution whose ``log_prob`` takes probabilities y of a 1 too: the mean over b ~ Bernoulli(y).
+
+    >>> GreyBernoulli(probs=torch.tensor(0.5)).log_prob(torch.tensor(0.3))
+    tensor(-0.6931)
+    """
+
+    support = constraints.unit_interval  # type: ignore[assignment]

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Poisson as PoissonDistribution, constraints
 
 from osculate.likelihoods._base import Link, drawn_on
-from osculate.likelihoods._elementwise import Elementwise, mix
+from osculate.likelihoods._elementwise import Elementwise, first_place, mix
 from osculate.likelihoods._quadrature import normal_nodes
 
 
@@ -28,9 +28,7 @@ class Poisson(Elementwise):
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
         super().check(f, y)
-        wrong = ((y < 0) | (y != y.round())).nonzero() if y.is_floating_point() else (y < 0).nonzero()
-        if len(wrong):
-            where = tuple(int(i) for i in wrong[0])
+        if where := first_place((y < 0) | (y != y.round()) if y.is_floating_point() else y < 0):
             raise ValueError(
                 f"target {y[where].item()} at {where} of the batch is not a count: Poisson needs 0, 1, 2 … "
                 "For rates or other real numbers use Gaussian, on their logarithms where they are positive."

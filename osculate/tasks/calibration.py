@@ -151,6 +151,11 @@ def _classes(predictive: Categorical | Bernoulli, y: Tensor, counted: Tensor | N
             f"targets of shape {tuple(y.shape)} do not fit predictions for targets of shape"
             f" {tuple(log_probs.shape[:-1])}; give one target for each prediction"
         )
+    if isinstance(predictive, Bernoulli) and y.is_floating_point() and not bool((y == y.round()).all()):
+        raise ValueError(
+            "calibration counts how often a target is 1, and some of these lie between 0 and 1: binarise them with"
+            " torch.bernoulli(y)"
+        )
     if counted is not None:
         log_probs, y = log_probs[counted.to(log_probs.device)], y[counted]
     return log_probs.reshape(-1, log_probs.shape[-1]).double().cpu(), y.flatten().long().cpu()

@@ -31,13 +31,15 @@ class Case:
         return torch.randn(count, *self.shape, generator=generator, dtype=torch.double) * 1.5
 
     def targets(self, f: Tensor, seed: int = 0) -> Tensor:
-        """Drawn from the likelihood; where it ignores an index, some are that."""
+        """Drawn from the likelihood; where it ignores an index, some are that; where grey ones are meant, they are."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             y = self.likelihood.distribution(f).sample()
         ignored = getattr(self.likelihood, "ignore_index", None)
         if ignored is not None:
             y.reshape(-1)[::3] = ignored
+        if getattr(self.likelihood, "grey", False):
+            y = 0.7 * y + 0.1
         return y
 
     def pair(self) -> tuple[Tensor, Tensor]:
@@ -63,6 +65,7 @@ CASES = {
     "bernoulli": Case(Bernoulli(), (1,), (1, 1)),
     "bernoulli, labels": Case(Bernoulli(), (4,), (4, 1)),
     "bernoulli, mask": Case(Bernoulli(), (1, 2, 3), (6, 1)),
+    "bernoulli, grey image": Case(Bernoulli(grey=True), (1, 2, 3), (6, 1)),
     "gaussian": Case(Gaussian(0.7), (4,), (4, 1)),
     "gaussian, scales": Case(Gaussian(SCALES), (4,), (4, 1)),
     "gaussian, image": Case(Gaussian(0.7), (2, 1, 3), (6, 1)),

@@ -16,6 +16,8 @@ from osculate.likelihoods import (
 from tests.errors import says
 
 Z = torch.zeros
+NAN = float("nan")
+GREY = Bernoulli(grey=True)
 PIXELS = Categorical(class_axis=1)
 
 #: likelihood, outputs, targets, error, what it says
@@ -43,6 +45,17 @@ REFUSED = {
     "class axis missing": (Categorical(class_axis=2), Z(2, 3), Z(2).long(), ValueError, ("class_axis=2", "2 axes")),
     "bernoulli, shape": (Bernoulli(), Z(3, 1), Z(3), ValueError, ("(3,)", "(3, 1)", "unsqueeze")),
     "bernoulli, range": (Bernoulli(), Z(1, 2), torch.tensor([[0, 2]]), ValueError, ("target 2 at (0, 1)", "0 or 1")),
+    "bernoulli, negative": (Bernoulli(), Z(1, 2), Z(1, 2) - 0.1, ValueError, ("target -0.1", "(0, 0)", "0 or 1.")),
+    "bernoulli, not a number": (Bernoulli(), Z(1, 1), Z(1, 1) + NAN, ValueError, ("target nan at (0, 0)", "0 or 1")),
+    "bernoulli, between": (
+        Bernoulli(), Z(1, 2), torch.tensor([[1.0, 0.25]]), ValueError,
+        ("target 0.25 at (0, 1)", "torch.bernoulli(y)", "Bernoulli(grey=True)", "ContinuousBernoulli()"),
+    ),
+    "grey, below": (GREY, Z(1, 2), torch.tensor([[0, -1]]), ValueError, ("target -1 at (0, 1)", "(grey=True)")),
+    "grey, above": (GREY, Z(1, 1), Z(1, 1) + 1.5, ValueError, ("target 1.5 at (0, 0)", "from 0 to 1")),
+    "grey, not a number": (GREY, Z(1, 1), Z(1, 1) + NAN, ValueError, ("target nan at (0, 0)", "from 0 to 1")),
+    "grey, bytes": (GREY, Z(1, 1), Z(1, 1).byte() + 255, ValueError, ("target 255 at (0, 0)", "by 255")),
+    "grey, shape": (GREY, Z(3, 1), Z(3), ValueError, ("(3,)", "(3, 1)", "unsqueeze")),
     "gaussian, type": (Gaussian(), Z(3, 1), Z(3, 1).long(), TypeError, ("torch.int64", "y.float()")),
     "gaussian, shape": (Gaussian(), Z(3, 1), Z(3), ValueError, ("(3,)", "(3, 1)", "unsqueeze")),
     "gaussian, scale": (Gaussian(torch.ones(2)), Z(3, 4), Z(3, 4), ValueError, ("(2,)", "(4,)", "one for each")),

@@ -184,6 +184,7 @@ class Scaled(Gaussian):
 OTHERS = {
     "student t, scale": (StudentT(4.0, 1.0), StudentT(4.0, 2.0), "scale=1.0 against 2.0"),
     "student t, df": (StudentT(4.0, 1.0), StudentT(5.0, 1.0), "df=4.0 against 5.0"),
+    "grey targets": (Bernoulli(), Bernoulli(grey=True), "grey=False against True"),
     "ignored index": (Categorical(), Categorical(ignore_index=0), "ignore_index=None against 0"),
     "class axis": (Categorical(class_axis=1), Categorical(), "class_axis=1 against -1"),
     "axis of means": (HeteroscedasticGaussian(1), HeteroscedasticGaussian(), "class_axis=1 against -1"),
@@ -225,13 +226,44 @@ def test_scores_have_the_type_of_the_outputs(case: Case) -> None:
     f, y = case.outputs().float(), case.pair()[1]
     expected = case.likelihood.score(f.double(), y)
     kinds = [y.double(), y.float()] if y.is_floating_point() else [y, y.int()]
-    if isinstance(case.likelihood, Bernoulli):
+    if isinstance(case.likelihood, Bernoulli) and not case.likelihood.grey:
         kinds += [y.bool(), y.long()]
     for targets in kinds:
         case.likelihood.check(f, targets)
         score = case.likelihood.score(f, targets)
         assert score.dtype == f.dtype
         assert_close(score.double(), expected, 1e-5)
+
+
+def test_grey_targets_are_scored_by_their_mean_over_binarised_ones() -> None:
+    f, y = torch.randn(4, 3).double(), torch.rand(4, 3).double()
+    plain, grey = Bernoulli(), Bernoulli(grey=True)
+    one, zero = torch.ones_like(y), torch.zeros_like(y)
+    each = y * plain.distribution(f).log_prob(one) + (1 - y) * plain.distribution(f).log_prob(zero)
+    assert_close(grey.log_prob(f, y), each.sum(-1))
+    assert_close(grey.distribution(f).log_prob(y), each)
+    assert_close(grey.log_prob(f, y.round()), plain.log_prob(f, y.round()))
+    binarised = [
+        plain.score(f, b) for b in torch.bernoulli(y.expand(20_000, 4, 3), generator=torch.Generator().manual_seed(0))
+    ]
+    assert_close(grey.score(f, y), torch.stack(binarised).mean(0), 0.02)
+    best = (y / (1 - y)).log()
+    entropy = torch.distributions.Bernoulli(probs=y).entropy().sum(-1)
+    assert_close(grey.log_prob(best, y), -entropy)
+
+
+def test_predictives_of_grey_targets_take_probabilities_and_no_other_numbers() -> None:
+    f, y = torch.randn(5, 4, 3).double(), torch.rand(4, 3).double()
+    grey = Bernoulli(grey=True)
+    link = osc.predictive.link.Probit()
+    for p in (grey.distribution(f[0]), grey.mixture(f), grey.marginal(f[0], f[1].square(), link)):
+        assert_close(p.log_prob(y), y * p.probs.log() + (1 - y) * (1 - p.probs).log(), 1e-6)
+        assert_close(p.expand((2, 4, 3)).log_prob(y)[1], p.log_prob(y))
+        assert set(p.sample((50,)).unique().tolist()) == {0.0, 1.0}
+        with pytest.raises(ValueError, match="support"):
+            p.log_prob(y + 1)
+    with pytest.raises(ValueError, match="support"):
+        Bernoulli().distribution(f).log_prob(y)
 
 
 def test_a_student_t_of_many_degrees_is_a_gaussian() -> None:

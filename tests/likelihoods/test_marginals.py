@@ -174,7 +174,10 @@ def test_extreme_variances_stay_finite_in_single_precision(variance: float) -> N
     assert bool(p.variance.isfinite().all())
 
 
-FITTED = {name: CASES[name] for name in ("poisson", "student t", "heteroscedastic", "bernoulli, labels")}
+FITTED = {
+    name: CASES[name]
+    for name in ("poisson", "student t", "heteroscedastic", "bernoulli, labels", "bernoulli, grey image")
+}
 
 
 @pytest.mark.parametrize("case", FITTED.values(), ids=FITTED)

@@ -111,6 +111,12 @@ def test_joint_normals_are_mixed_too(joint: str) -> None:
     assert_close(found.mean, torch.stack([p.mean for p in each]).mean(0), 1e-12)
 
 
+def test_a_mixture_takes_grey_targets_as_its_members_do() -> None:
+    q, x = mixture(Bernoulli(grey=True)), inputs()
+    found, y = osc.predict(q, x), torch.rand(6, 4, dtype=torch.double)
+    assert_close(found.log_prob(y), y * found.probs.log() + (1 - y) * (1 - found.probs).log(), 1e-6)
+
+
 def test_equal_members_predict_as_one() -> None:
     for likelihood in LIKELIHOODS:
         one, x, y = fitted(likelihood), inputs(), targets(likelihood, net(), inputs())

@@ -116,6 +116,12 @@ def test_bernoulli_outputs_are_predictions_of_no_and_yes() -> None:
     assert record.metrics()["accuracy"] == pytest.approx(float(((p > 0.5) == y.bool()).float().mean()))
 
 
+def test_grey_targets_are_not_rounded_to_classes() -> None:
+    q = osc.posteriors.Point(nn.Linear(3, 1), osc.likelihoods.Bernoulli(grey=True))
+    with pytest.raises(ValueError, match="between 0 and 1.*torch.bernoulli"):
+        calibration(q, (X, torch.full((len(X), 1), 0.7)))
+
+
 def test_a_certain_and_wrong_bernoulli_keeps_the_digits_of_its_logit() -> None:
     net = nn.Linear(1, 1, bias=False)
     nn.init.constant_(net.weight, 40.0)
