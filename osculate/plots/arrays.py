@@ -1,12 +1,16 @@
 """Tensors, where plots take arrays."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 T = TypeVar("T")
+
+#: Numbers along a line.
+Values = Sequence[float | int] | np.ndarray
 
 
 def arrays(draw: Callable[..., T]) -> Callable[..., T]:

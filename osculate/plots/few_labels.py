@@ -1,21 +1,14 @@
 """How accuracy grows with the number of labelled images."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from osculate.plots.arrays import arrays
-from osculate.plots.style import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
+from osculate.plots.arrays import Values, arrays
+from osculate.plots.style import GREY, MARKERS, panels, tints, title
 
-#: One number for each number of labels.
-Values = Sequence[float] | np.ndarray
-
-_TINTS = (BLUE, GREEN, PURPLE, YELLOW, INK, ORANGE, GREY)
-_MARKERS = "os^Dv<*"
 #: How far apart the points of two methods stand, as a factor, so that their bars do not cover one another.
 _STEP = 1.03
 
@@ -46,9 +39,9 @@ def accuracy_against_labels(
     if chance is not None:
         ax.axhline(chance, color=GREY, linestyle="--", linewidth=1)
         ax.annotate("chance", (labels[-1], chance), (0, 3), "data", "offset points", fontsize=8, color=GREY, ha="right")
-    tints = _tints(curves)
+    colours = tints(curves)
     for index, (name, (mean, error)) in enumerate(curves.items()):
-        style: dict[str, Any] = {"color": tints[name], "marker": _MARKERS[index % len(_MARKERS)], "markersize": 5}
+        style: dict[str, Any] = {"color": colours[name], "marker": MARKERS[index % len(MARKERS)], "markersize": 5}
         places = [number * _STEP ** (index - (len(curves) - 1) / 2) for number in labels]
         ax.errorbar(places, mean, yerr=error, label=name, linewidth=1.4, capsize=2, elinewidth=1, **style)
     ax.set_xscale("log")
@@ -60,10 +53,3 @@ def accuracy_against_labels(
     ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     title(figure, heading)
     return figure
-
-
-def _tints(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each method: its own where it has one, else one that no other has taken."""
-    named = {name: COLOURS[name] for name in names if name in COLOURS}
-    free = cycle(tint for tint in _TINTS if tint not in named.values())
-    return {name: named.get(name) or next(free) for name in names}

@@ -1,6 +1,8 @@
 """One quiet style for all figures: colours that are told apart without colour vision, thin axes, no global state."""
 
 import os
+from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,26 @@ PALE = "#E6E6E6"
 COLOURS = {"MAP": ORANGE, "Laplace": BLUE, "full": BLUE, "kron": GREEN, "diag": PURPLE, "Laplace, tuned": GREEN}
 COLOURS |= {"AE": ORANGE, "VAE": PURPLE, "MC dropout": YELLOW, "online Laplace": BLUE}
 _CYCLE = (BLUE, GREEN, PURPLE, YELLOW)
+_TINTS = (*_CYCLE, INK, ORANGE, GREY)
+#: Of lines that are told apart by more than their colour.
+MARKERS = "os^Dv<*"
 
 
 def colour(label: str, index: int = 0) -> str:
     """The colour of a method by its label; labels without one of their own take the next of the cycle."""
     return COLOURS.get(label, _CYCLE[index % len(_CYCLE)])
+
+
+def tints(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each method: its own where it has one, else one that no other has taken.
+
+    >>> tints(["MAP", "wake-sleep", "VI"]) == {"MAP": ORANGE, "wake-sleep": BLUE, "VI": GREEN}
+    True
+    """
+    names = list(dict.fromkeys(names))
+    named = {name: COLOURS[name] for name in names if name in COLOURS}
+    free = cycle(tint for tint in _TINTS if tint not in named.values())
+    return {name: named.get(name) or next(free) for name in names}
 
 
 def panels(rows: int, columns: int, width: float, height: float, **kwargs: Any) -> tuple[Figure, np.ndarray]:
