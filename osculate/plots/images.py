@@ -27,7 +27,11 @@ def picture(ax: Axes, image: np.ndarray, limits: tuple[float, float]) -> None:
 
 @arrays
 def image_grid(
-    rows: Mapping[str, np.ndarray], heading: str, limits: tuple[float, float] | None = None, columns: int = 10
+    rows: Mapping[str, np.ndarray],
+    heading: str,
+    limits: tuple[float, float] | None = None,
+    columns: int = 10,
+    captions: Mapping[str, Sequence[str]] | None = None,
 ) -> Figure:
     """Images in labelled rows, such as those that each model generates, all in one scale.
 
@@ -35,20 +39,28 @@ def image_grid(
         rows: images (N, channels, height, width) by label, one channel or three.
         heading: the figure's sentence.
         limits: the values of white and black; by default the smallest and the largest of the first row, beyond which
-            the others are clipped.
+            the others are clipped. (1.0, 0.0) is a photograph in grey.
         columns: how many of each are shown.
+        captions: by row, words under each image shown; rows may be missing.
 
     Raises:
-        ValueError: there is no image, or images of a shape that cannot be drawn.
+        ValueError: there is no image, images of a shape that cannot be drawn, or captions that do not fit the rows.
     """
     rows = {label: _drawable(label, images)[:columns] for label, images in rows.items()}
     if not rows:
         raise ValueError("no images to draw: pass at least one row of them, by label.")
     limits = limits or _limits(next(iter(rows.values())))
-    figure, axes = _frames(list(rows), max(map(len, rows.values())))
-    for line, images in zip(axes, rows.values(), strict=True):
-        for ax, image in zip(line, images, strict=False):
+    captions = captions or {}
+    if unknown := sorted(set(captions) - set(rows)):
+        raise ValueError(f"captions of {unknown}, but the rows are {list(rows)}: give them by the same names.")
+    figure, axes = _frames(list(rows), max(map(len, rows.values())), len(captions))
+    for line, (label, images) in zip(axes, rows.items(), strict=True):
+        words = captions.get(label, [""] * len(images))
+        if len(words) < len(images):
+            raise ValueError(f"{len(words)} captions for {len(images)} images {label!r}: give each one, or none.")
+        for ax, image, caption in zip(line, images, words, strict=False):
             picture(ax, image, limits)
+            ax.set_xlabel(caption, fontsize=8, color=INK, labelpad=2)
     title(figure, heading)
     return figure
 
@@ -119,11 +131,11 @@ def _limits(images: np.ndarray) -> tuple[float, float]:
     return float(images.min()), float(images.max())
 
 
-def _frames(labels: Sequence[str], columns: int) -> tuple[Figure, np.ndarray]:
-    """Axes without ticks, each row with its label at the left."""
+def _frames(labels: Sequence[str], columns: int, captioned: int = 0) -> tuple[Figure, np.ndarray]:
+    """Axes without ticks, each row with its label at the left, and room for captions under some of them."""
     figure, axes = panels(len(labels), columns, 0.9, 0.98)
     # labels stand left of the first column, and headings need room over few columns
-    figure.set_size_inches(max(0.9 * columns + 1.6, 5.6), 0.95 * len(labels) + 0.7)
+    figure.set_size_inches(max(0.9 * columns + 1.6, 5.6), 0.95 * len(labels) + 0.2 * captioned + 0.7)
     for line, label in zip(axes, labels, strict=True):
         for ax in line:
             ax.set(xticks=[], yticks=[])

@@ -154,6 +154,13 @@ def test_a_grid_of_images_is_in_the_scale_of_its_first_row() -> None:
     np.testing.assert_allclose(given.axes[0].images[0].get_array(), IMAGES[0, 0] / 2)
 
 
+def test_captions_stand_under_the_images_of_their_row() -> None:
+    rows = {"data": IMAGES, "VAE": IMAGES[:2]}
+    figure = plots.image_grid(rows, "heading", captions={"VAE": ["1.5", "2.5"]})
+    assert [ax.get_xlabel() for ax in figure.axes] == ["", "", "", "1.5", "2.5", ""]
+    assert figure.get_figheight() > plots.image_grid(rows, "heading").get_figheight()
+
+
 def test_images_of_one_grey_are_drawn() -> None:
     figure = plots.reconstructions(np.zeros((1, 1, 2, 2)), {"a": (np.zeros((1, 1, 2, 2)),) * 2})
     assert all(np.isfinite(ax.images[0].get_array()).all() for ax in figure.axes[:3])
@@ -198,6 +205,8 @@ def test_figures_are_written_and_leave_no_global_state(draw: Callable[[], Figure
         (lambda: plots.reconstructions(IMAGES, {"a": (IMAGES[:2], IMAGES)}), r"mean of 'a' has shape \(2, 1, 4, 5\)"),
         (lambda: plots.reconstructions(IMAGES, {"a": (IMAGES, IMAGES)}, ("x",)), "1 names for 3 images"),
         (lambda: plots.image_grid({}, "Images"), "no images"),
+        (lambda: plots.image_grid({"x": IMAGES}, "", captions={"x": ["1"]}), "1 captions for 3 images 'x'"),
+        (lambda: plots.image_grid({"x": IMAGES}, "", captions={"y": ["1"]}), r"captions of \['y'\]"),
         (lambda: plots.image_grid({"flat": np.zeros((2, 16))}, "Images"), r"'flat' have shape \(2, 16\)"),
     ],
 )
