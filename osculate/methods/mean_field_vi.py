@@ -113,7 +113,13 @@ class MeanFieldVI(MeanField):
 
     def choices(self) -> Mapping[str, Any]:
         """With how weights are drawn."""
-        own = {"warmup": self.warmup, "samples": self.samples, "local": self.local, "multiplier": self.multiplier, "mixture": self.mixture}
+        own = {
+            "warmup": self.warmup,
+            "samples": self.samples,
+            "local": self.local,
+            "multiplier": self.multiplier,
+            "mixture": self.mixture,
+        }
         return {**super().choices(), **own}
 
     @property

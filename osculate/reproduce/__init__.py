@@ -40,6 +40,7 @@ MODULES = (
     "l2m_uci",
     "l2m_classification",
     "methods",
+    "aevb_figure5",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]

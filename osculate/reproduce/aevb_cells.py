@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from osculate.autoencoders import ELBO, VAE, BoundSettings
@@ -166,3 +165,17 @@ def curve(history: Sequence[Mapping[str, float]], images: int) -> dict[str, list
         "train": [round(row["bound"], 3) for row in rows],
         "validation": [round(-row["validation_nll"], 3) for row in rows],
     }
+
+
+def draw_curves(panels: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], heading: str, **how: Any) -> Any:
+    """Bounds against images seen: panels of named curves, held-out images solid and training images dashed."""
+    from osculate import plots
+
+    solid, dashed = (
+        {
+            panel: {name: (curve["seen"], curve[key]) for name, curve in curves.items()}
+            for panel, curves in panels.items()
+        }
+        for key in ("validation", "train")
+    )
+    return plots.curves(solid, heading, training=dashed, **how)

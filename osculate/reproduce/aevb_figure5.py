@@ -5,12 +5,21 @@ from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import Any
 
-import torch
-
 from osculate.autoencoders import compare_estimators
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction, seeded
-from osculate.reproduce.aevb_cells import DOCUMENT, PUBLISHED, VERSION, Coders, Fit, Task, fitted, held_out, likelihood_of
+from osculate.reproduce.aevb_cells import (
+    DOCUMENT,
+    PUBLISHED,
+    VERSION,
+    Coders,
+    Fit,
+    Task,
+    draw_curves,
+    fitted,
+    held_out,
+    likelihood_of,
+)
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
 
@@ -70,9 +79,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         if name == "B":
             values["variances"] = _variances(net, settings, seed)
         found.setdefault(latent, {}).setdefault(name, []).append(values)
-    return Findings(
-        tuple(_numbers(found)), _claims(found, settings), {"curves": _drawn(found, settings)}, keep.seconds
-    )
+    return Findings(tuple(_numbers(found)), _claims(found, settings), {"curves": _drawn(found, settings)}, keep.seconds)
 
 
 def _variances(net: Any, settings: Settings, seed: int) -> dict[str, tuple[float, float, float]]:
@@ -156,8 +163,6 @@ def _drawn(found: Curves, settings: Settings) -> dict[str, Any]:
 
 def draw(record: Record) -> Any:
     """One panel a size of the code, one line an estimator."""
-    from osculate.reproduce.aevb_cells import draw_curves
-
     found = record.findings.data["curves"]
     panels = {
         f"{latent} codes": {NAMES[name]: curve for name, curve in by_name.items()} for latent, by_name in found.items()
