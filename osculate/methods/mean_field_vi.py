@@ -61,8 +61,8 @@ class MeanFieldVI(MeanField):
     positions are then independent, which is the custom and an approximation. Batch normalisation works with the
     statistics of the drawn network's batch; its own parameters are points, without a prior.
 
-    Of a :class:`osculate.autoencoders.VAE` the posterior is over the decoder, and encoder and decoder are trained on the
-    bound with drawn codes and drawn weights: full variational Bayes. [kingma2014, appendix F]
+    Of a :class:`osculate.autoencoders.VAE` the posterior is over the decoder, and both halves are trained on the bound
+    with drawn codes and drawn weights: full variational Bayes. [kingma2014, appendix F]
 
     The result predicts by networks that are drawn, the linearised network, or that of the mean:
     ``osc.predict(q, x, via="sampled" | "linearised" | "mode")``.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
 from osculate.plots.arrays import Values, arrays
 from osculate.plots.style import GREY, INK, panels, tints, title
@@ -69,6 +70,7 @@ def curves(
                 own.append(_ends(line, np.asarray(places, float), np.asarray(values, float)))
                 ax.plot(places, values, color=colours[line], linewidth=1.4, linestyle=style)
         ax.set_xscale("log")
+        ax.xaxis.set_minor_formatter(NullFormatter())  # over less than two decades their labels would overlap
         ax.tick_params(which="minor", color=GREY)
         ax.set_title(name, fontsize=10, color=INK, loc="left")
         ends.append(own)

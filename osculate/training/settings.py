@@ -42,7 +42,7 @@ class Settings:
         epochs: passes over the data (at most, where `patience` is given).
         batch_size: data per step, where the data are tensors or a data set; a loader brings its own.
         lr: learning rate at its highest.
-        optimizer: adam, adamw, sgd (momentum 0.9) or adagrad; none decays weights, because the prior is the regulariser.
+        optimizer: adam, adamw, sgd (momentum 0.9) or adagrad; none decays weights, as the prior is the regulariser.
         schedule: course of the learning rate: constant, cosine, linear, steps (a tenth after half of the training, a
             hundredth after three quarters) or one_cycle.
         patience: stop after so many epochs without a better validation NLL and keep the best weights; of variational
