@@ -90,6 +90,8 @@ class MeanFieldVI(MeanField):
     torch.Size([5, 3])
     """
 
+    epochs: Tensor
+
     def __init__(
         self,
         model: nn.Module,

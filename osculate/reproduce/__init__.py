@@ -40,7 +40,10 @@ MODULES = (
     "l2m_uci",
     "l2m_classification",
     "methods",
+    "aevb_figure3",
+    "aevb_figure4",
     "aevb_figure5",
+    "aevb_figure6",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]
