@@ -3,6 +3,7 @@
 from osculate.likelihoods._base import Likelihood as Likelihood, Link as Link, drawn_on as drawn_on
 from osculate.likelihoods.bernoulli import Bernoulli as Bernoulli
 from osculate.likelihoods.categorical import Categorical as Categorical
+from osculate.likelihoods.continuous_bernoulli import ContinuousBernoulli as ContinuousBernoulli
 from osculate.likelihoods.gaussian import Gaussian as Gaussian
 from osculate.likelihoods.heteroscedastic import HeteroscedasticGaussian as HeteroscedasticGaussian
 from osculate.likelihoods.poisson import Poisson as Poisson
@@ -15,5 +16,6 @@ REGISTRY: dict[str, type[Likelihood]] = {
     "student_t": StudentT,
     "categorical": Categorical,
     "bernoulli": Bernoulli,
+    "continuous_bernoulli": ContinuousBernoulli,
     "poisson": Poisson,
 }

@@ -8,6 +8,7 @@ from torch import Tensor
 from osculate.likelihoods import (
     Bernoulli,
     Categorical,
+    ContinuousBernoulli,
     Gaussian,
     HeteroscedasticGaussian,
     Likelihood,
@@ -66,6 +67,8 @@ CASES = {
     "bernoulli, labels": Case(Bernoulli(), (4,), (4, 1)),
     "bernoulli, mask": Case(Bernoulli(), (1, 2, 3), (6, 1)),
     "bernoulli, grey image": Case(Bernoulli(grey=True), (1, 2, 3), (6, 1)),
+    "continuous bernoulli": Case(ContinuousBernoulli(), (3,), (3, 1)),
+    "continuous bernoulli, image": Case(ContinuousBernoulli(), (1, 2, 3), (6, 1)),
     "gaussian": Case(Gaussian(0.7), (4,), (4, 1)),
     "gaussian, scales": Case(Gaussian(SCALES), (4,), (4, 1)),
     "gaussian, image": Case(Gaussian(0.7), (2, 1, 3), (6, 1)),

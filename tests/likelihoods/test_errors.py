@@ -7,6 +7,7 @@ from torch import Tensor
 from osculate.likelihoods import (
     Bernoulli,
     Categorical,
+    ContinuousBernoulli,
     Gaussian,
     HeteroscedasticGaussian,
     Likelihood,
@@ -18,6 +19,7 @@ from tests.errors import says
 Z = torch.zeros
 NAN = float("nan")
 GREY = Bernoulli(grey=True)
+PIXEL = ContinuousBernoulli()
 PIXELS = Categorical(class_axis=1)
 
 #: likelihood, outputs, targets, error, what it says
@@ -56,6 +58,11 @@ REFUSED = {
     "grey, not a number": (GREY, Z(1, 1), Z(1, 1) + NAN, ValueError, ("target nan at (0, 0)", "from 0 to 1")),
     "grey, bytes": (GREY, Z(1, 1), Z(1, 1).byte() + 255, ValueError, ("target 255 at (0, 0)", "by 255")),
     "grey, shape": (GREY, Z(3, 1), Z(3), ValueError, ("(3,)", "(3, 1)", "unsqueeze")),
+    "continuous, below": (PIXEL, Z(1, 2), Z(1, 2) - 0.1, ValueError, ("target -0.1", "(0, 0)", "ContinuousBernoulli")),
+    "continuous, above": (PIXEL, Z(1, 1), Z(1, 1) + 1.2, ValueError, ("target 1.2", "(0, 0)", "from 0 to 1")),
+    "continuous, not a number": (PIXEL, Z(1, 1), Z(1, 1) + NAN, ValueError, ("target nan at (0, 0)", "from 0 to 1")),
+    "continuous, bytes": (PIXEL, Z(1, 1), Z(1, 1).byte() + 7, ValueError, ("target 7 at (0, 0)", "by 255")),
+    "continuous, shape": (PIXEL, Z(3, 1), Z(3), ValueError, ("(3,)", "(3, 1)", "unsqueeze")),
     "gaussian, type": (Gaussian(), Z(3, 1), Z(3, 1).long(), TypeError, ("torch.int64", "y.float()")),
     "gaussian, shape": (Gaussian(), Z(3, 1), Z(3), ValueError, ("(3,)", "(3, 1)", "unsqueeze")),
     "gaussian, scale": (Gaussian(torch.ones(2)), Z(3, 4), Z(3, 4), ValueError, ("(2,)", "(4,)", "one for each")),
@@ -101,7 +108,9 @@ def test_the_batch_is_no_class_axis() -> None:
             kind(class_axis=0)
 
 
-@pytest.mark.parametrize("likelihood", [Categorical(), Poisson(), StudentT(), HeteroscedasticGaussian()])
+@pytest.mark.parametrize(
+    "likelihood", [Categorical(), ContinuousBernoulli(), Poisson(), StudentT(), HeteroscedasticGaussian()]
+)
 def test_what_a_likelihood_does_not_have_is_said(likelihood: Likelihood) -> None:
     with pytest.raises(ValueError, match=says(type(likelihood).__name__, "noise scale")):
         likelihood.times(2.0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from osculate.likelihoods import Gaussian, HeteroscedasticGaussian, Poisson, StudentT
+from osculate.likelihoods import ContinuousBernoulli, Gaussian, HeteroscedasticGaussian, Poisson, StudentT
 from osculate.likelihoods.poisson import PoissonLogNormal
 from osculate.predictive import link as links
 from tests.laws import assert_close
@@ -161,6 +161,17 @@ def test_poisson_lognormal_probabilities_sum_to_one_and_have_the_stated_moments(
         p.log_prob(torch.full((2,), 0.5, dtype=DOUBLE))
 
 
+@pytest.mark.parametrize(("scale", "error"), [(0.1, 1e-7), (1.0, 1e-7), (5.0, 1e-7), (10.0, 1e-3)])
+def test_a_continuous_bernoulli_under_uncertainty_is_integrated_as_well_as_stated(scale: float, error: float) -> None:
+    likelihood = ContinuousBernoulli()
+    mean = torch.full((1, 1), 0.3, dtype=DOUBLE)
+    found = likelihood.marginal(mean, torch.full_like(mean, scale**2), links.MonteCarlo())
+    for y in (0.0, 0.1, 0.5, 0.99, 1.0):
+        target = torch.tensor(y).double()
+        expected = integral(lambda f, y=target: likelihood.distribution(f).log_prob(y), 0.3, scale)
+        assert_close(found.log_prob(target.expand(1, 1)).exp().squeeze(), expected, error)
+
+
 @pytest.mark.parametrize("variance", [0.0, 1e-8, 1.0, 1e3])
 def test_extreme_variances_stay_finite_in_single_precision(variance: float) -> None:
     mean = torch.tensor([[-20.0, 0.0, 20.0, 3.0]])
@@ -176,7 +187,14 @@ def test_extreme_variances_stay_finite_in_single_precision(variance: float) -> N
 
 FITTED = {
     name: CASES[name]
-    for name in ("poisson", "student t", "heteroscedastic", "bernoulli, labels", "bernoulli, grey image")
+    for name in (
+        "poisson",
+        "student t",
+        "heteroscedastic",
+        "bernoulli, labels",
+        "bernoulli, grey image",
+        "continuous bernoulli",
+    )
 }
 
 

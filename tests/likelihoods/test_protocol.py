@@ -161,6 +161,7 @@ class Largest(TorchDispatchMode):
 WIDE = {
     "categorical, pixels": Case(osc.likelihoods.Categorical(class_axis=1), (3, 20, 30), (600, 3)),
     "bernoulli, mask": Case(osc.likelihoods.Bernoulli(), (1, 40, 45), (1800, 1)),
+    "continuous bernoulli, image": Case(osc.likelihoods.ContinuousBernoulli(), (1, 40, 45), (1800, 1)),
     "gaussian, image": Case(osc.likelihoods.Gaussian(0.7), (3, 20, 30), (1800, 1)),
     "heteroscedastic, image": Case(osc.likelihoods.HeteroscedasticGaussian(class_axis=1), (6, 10, 30), (900, 2)),
     "poisson, grid": Case(osc.likelihoods.Poisson(), (40, 45), (1800, 1)),

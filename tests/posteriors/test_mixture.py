@@ -12,6 +12,7 @@ import osculate as osc
 from osculate.likelihoods import (
     Bernoulli,
     Categorical,
+    ContinuousBernoulli,
     Gaussian,
     HeteroscedasticGaussian,
     Likelihood,
@@ -23,7 +24,15 @@ from osculate.posteriors import Dropout, Ensemble, Mixture, Point, Snapshots
 from tests.errors import says
 from tests.laws import assert_close, targets
 
-LIKELIHOODS = (Categorical(), Bernoulli(), Gaussian(0.5), HeteroscedasticGaussian(), StudentT(4.0, 0.5), Poisson())
+LIKELIHOODS = (
+    Categorical(),
+    Bernoulli(),
+    ContinuousBernoulli(),
+    Gaussian(0.5),
+    HeteroscedasticGaussian(),
+    StudentT(4.0, 0.5),
+    Poisson(),
+)
 REAL_VALUED = [each for each in LIKELIHOODS if each.real_valued]
 
 
