@@ -33,6 +33,7 @@ class ShiftedSoftplus(nn.Module):
 #: Activations by name.
 ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "silu": nn.SiLU,
