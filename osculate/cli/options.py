@@ -39,7 +39,7 @@ class DataOptions:
         train_size: rows to train on; by default all.
         validation_size: rows held out of the training data; by default a tenth, at most 2000.
         split: for sets that come with several splits, which one.
-        splits: family of splits, standard or gap.
+        splits: family of splits: standard, gap or random.
         split_seed: chooses the rows that are held out, apart from the seed of the training.
     """
 

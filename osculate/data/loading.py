@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from osculate.data import cifar, digits, mnist, svhn, toys, uci, uci_classification
+from osculate.data import cifar, digits, frey_face, mnist, svhn, toys, uci, uci_classification
 from osculate.data.dataset import Dataset, Source, assemble
 from osculate.data.request import Request
-from osculate.registry import lookup
+from osculate.registry import choose, lookup
 
 #: Readers by name. A new data set is one row.
 DATASETS: Mapping[str, Callable[[Request], Source]] = {
@@ -23,12 +23,17 @@ DATASETS: Mapping[str, Callable[[Request], Source]] = {
     "cifar10_jpeg": cifar.cifar10_jpeg,
     "cifar100": cifar.cifar100,
     "svhn": svhn.svhn,
+    "frey_face": frey_face.frey_face,
     **{name: partial(uci.uci, name) for name in uci.NAMES},
     **{name: partial(uci_classification.uci_classification, name) for name in uci_classification.FILES},
 }
 
-#: Sets that come in several splits of their own.
-WITH_SPLITS = frozenset((*uci.NAMES, *uci_classification.FILES))
+#: The kinds of splits of sets that come in several.
+SPLITS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(uci.NAMES, ("standard", "gap")),
+    **dict.fromkeys(uci_classification.FILES, ("standard",)),
+    "frey_face": ("standard", "random"),
+}
 
 
 def load(
@@ -56,7 +61,7 @@ def load(
             validation part that comes with the split: UCI classification sets have one.
         split: for UCI sets, which split.
         splits: for UCI sets, "standard" or, in regression, "gap"; for gap splits, ``split`` is the input that the
-            gap lies in.
+            gap lies in. For "frey_face", "standard" (the end of the film is for testing) or "random" (by the seed).
         seed: chooses the validation rows and everything else that is random (for the sets without a test part
             of their own, the test rows too).
 
@@ -68,7 +73,7 @@ def load(
     Dataset('digits', train=1078, validation=119, test=600, input_shape=(1, 8, 8), outputs=10)
     """
     reader = lookup("data set", name, DATASETS)
-    lookup("kind of splits", splits, {"standard": None, "gap": None})
-    if name not in WITH_SPLITS and (split != 0 or splits != "standard"):
+    if name not in SPLITS and (split != 0 or splits != "standard"):
         raise ValueError(f"{name!r} has one split only, so split={split} and splits={splits!r} mean nothing; use seed")
+    choose(f"kind of splits of {name!r}", splits, SPLITS.get(name, ("standard",)))
     return assemble(name, reader(Request(folder, split, splits, seed)), train_size, validation_size, seed)

@@ -11,7 +11,7 @@ class Request:
     Args:
         folder: the only folder to look into, or None for the usual places.
         split: which of the set's own splits, counted from 0.
-        splits: the family of splits, "standard" or "gap".
+        splits: the family of splits, "standard", "gap" or "random".
         seed: for what is drawn or split at random.
         download: whether a file that is not here may be downloaded.
     """

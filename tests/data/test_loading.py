@@ -46,7 +46,7 @@ def check(data: Dataset) -> None:
         if len(data.input_shape) == 3:
             assert float(x.min()) >= 0
             assert float(x.max()) <= 1
-    assert (data.target_scale is None) == (data.classes is not None)
+    assert (data.target_scale is None) == (data.classes is not None or not data.has_targets)
     if data.target_scale is not None:
         assert torch.allclose(data.train[1].mean(0), torch.zeros(data.outputs), atol=1e-5)
         assert torch.allclose(data.train[1].std(0, correction=0), torch.ones(data.outputs), atol=1e-4)
@@ -151,7 +151,11 @@ def test_log_likelihoods_in_original_units() -> None:
         ("digits", {"validation_size": -1}, ["-1"]),
         ("digits", {"validation_size": 1197}, ["1197"]),
         ("digits", {"split": 1}, ["split=1", "seed"]),
-        ("boston", {"splits": "gaps"}, ["'gaps'", "'gap'", "'standard'"]),
+        ("boston", {"splits": "gaps"}, ["'boston'", "'gaps'", "'gap'", "'standard'"]),
+        ("boston", {"splits": "random"}, ["'random'", "'gap'"]),
+        ("digits", {"splits": "random"}, ["'random'", "seed"]),
+        ("frey_face", {"splits": "gap"}, ["'frey_face'", "'gap'", "'standard', 'random'"]),
+        ("frey_face", {"splits": "random", "split": 1}, ["one random split", "split=1", "seed"]),
     ],
 )
 def test_what_cannot_be_loaded_is_explained(name: str, options: dict, words: list[str]) -> None:
@@ -253,7 +257,7 @@ class TestSplitsWithValidation:
         ("options", "words"),
         [
             ({"split": 2}, ["2 standard splits", "no standard split 2"]),
-            ({"splits": "gap"}, ["'uci_digits'", "no gap split"]),
+            ({"splits": "gap"}, ["'uci_digits'", "'gap'", "known: 'standard'"]),
             ({"validation_size": 3}, ["validation_size is 3", "validation part of 8 rows"]),
             ({"train_size": 21}, ["21", "20 training rows"]),
         ],
@@ -273,7 +277,7 @@ FILES = [name for name in DATASETS if name not in EMBEDDED]
 
 
 #: Files that take long to read, or are not in every folder.
-ELSEWHERE = ("cifar10_jpeg", "cifar100", "svhn")
+ELSEWHERE = ("cifar10_jpeg", "cifar100", "svhn", "frey_face")
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.endswith("mnist") and name not in ELSEWHERE])
