@@ -114,8 +114,8 @@ def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
         Claim.judged(
             "Of one network, estimator A has the larger variance of its value",
             all(wider[VALUE]) if wider[VALUE] else None,
-            f"in {sum(wider[VALUE])} of {len(wider[VALUE])} trained networks. Where q is near the posterior, log p(x, z) and "
-            "log q(z|x) vary together and A varies less: with the exact posterior it does not vary at all.",
+            f"in {sum(wider[VALUE])} of {len(wider[VALUE])} networks. Where q is near the posterior, log p(x, z) "
+            "and log q(z|x) vary together and A varies less: with the exact posterior it does not vary at all.",
         ),
         Claim.judged(
             "Of one network, estimator A has the larger variance of its gradient (ours)",
