@@ -29,5 +29,6 @@ from osculate.autoencoders.implicit_codes import (
     SemiImplicitCodes as SemiImplicitCodes,
 )
 from osculate.autoencoders.laplacian import LaplacianAutoencoder as LaplacianAutoencoder
+from osculate.autoencoders.pictures import interpolations as interpolations, manifold as manifold
 from osculate.autoencoders.plane import LatentMap as LatentMap
 from osculate.autoencoders.representation import Representation as Representation

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
+from scipy.special import betaincinv
 from torch import Tensor
 from torch.distributions import Beta, Categorical, Distribution, Independent, MixtureSameFamily, Normal
 
@@ -34,6 +35,10 @@ class CodePrior(ABC):
         on = torch.device("cpu") if generator is None else generator.device
         with drawn_by(generator):
             return self.over(torch.zeros(n, latent, device=on)).sample()
+
+    @abstractmethod
+    def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
+        """F⁻¹(u) of one number of the code, in double precision."""
 
     @abstractmethod
     def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
@@ -68,6 +73,9 @@ class StandardNormal(CodePrior):
     def each(self, like: Float[Tensor, "..."]) -> Normal:
         return Normal(torch.zeros_like(like), torch.ones_like(like), validate_args=False)
 
+    def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
+        return torch.special.ndtri(u.double())
+
     def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
         """Cells of equal probability; the value of a cell is its mean."""
         normal = Normal(torch.zeros((), dtype=torch.double), 1.0)
@@ -96,6 +104,9 @@ class SparseBeta(CodePrior):
         shape = torch.full_like(like, self.shape)
         return Beta(shape, shape)
 
+    def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
+        return torch.from_numpy(betaincinv(self.shape, self.shape, u.double().numpy()))
+
     def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
         """Equal intervals, whose outermost values are 0 and 1."""
         return torch.arange(1, 2**bits, dtype=torch.double) / 2**bits, torch.linspace(0, 1, 2**bits).double()
@@ -120,6 +131,17 @@ class TwoNormals(CodePrior):
     def each(self, like: Float[Tensor, "..."]) -> MixtureSameFamily:
         places = torch.stack([torch.zeros_like(like), torch.ones_like(like)], -1)
         return MixtureSameFamily(Categorical(logits=torch.zeros_like(places)), Normal(places, self.scale))
+
+    def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
+        """By bisection."""
+        u = u.double()
+        reach = self.scale * torch.special.ndtri(torch.full_like(u, 1e-300)).abs()
+        low, high = -reach, 1 + reach
+        for _ in range(80):
+            middle = (low + high) / 2
+            below = self.each(middle).cdf(middle) < u
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
 
     def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
         """0 and 1 with one bit; with more, each is divided into cells of equal probability of its own component."""

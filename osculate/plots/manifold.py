@@ -1,11 +1,13 @@
 """What a decoder makes of every code of a plane: one seamless picture."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.figure import Figure
 
 from osculate.plots.arrays import arrays
 from osculate.plots.images import picture
-from osculate.plots.style import panels, title
+from osculate.plots.style import INK, panels, title
 
 #: Inches of the longer side of the mosaic, and quantiles that are told on an axis at most.
 SIDE, TICKS = 6.2, 7
@@ -13,26 +15,49 @@ SIDE, TICKS = 6.2, 7
 
 @arrays
 def manifold(
-    images: np.ndarray,
+    shown: Mapping[str, np.ndarray],
     heading: str,
     names: tuple[str, str] = ("quantile of the first code", "quantile of the second code"),
     ends: tuple[float, float] = (0.05, 0.95),
-    limits: tuple[float, float] | None = None,
+    limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
     """Images of a grid of two-dimensional codes, without frames between them (Kingma and Welling, 2014, figure 4).
 
     Args:
-        images: (R, C, channels, height, width), one channel or three; ``images[i, j]`` is of the i-th value of the
-            second code, drawn upwards, and of the j-th value of the first, drawn to the right.
+        shown: by the title of a panel, images (R, C, channels, height, width), one channel or three; ``images[i, j]``
+            is of the i-th value of the second code, drawn upwards, and of the j-th value of the first, to the right.
         heading: the figure's sentence.
         names: the words of both axes.
         ends: quantiles of the first and the last value of each code; the others lie evenly between.
-        limits: the values of white and black, by default the smallest and the largest. (1.0, 0.0) is a photograph in
-            grey.
+        limits: the values of white and black of a panel, by default the smallest and the largest. (1.0, 0.0) is a
+            photograph in grey.
 
     Raises:
-        ValueError: images of another shape, or fewer than two values of a code.
+        ValueError: no panel, images of another shape, or fewer than two values of a code.
     """
+    if not shown:
+        raise ValueError("no images to draw: pass at least one manifold, by its title.")
+    mosaics = {name: _mosaic(images) for name, images in shown.items()}
+    inches = [SIDE * mosaic.shape[2] / max(mosaic.shape[1:]) + 0.8 for mosaic in mosaics.values()]
+    high = max(SIDE * mosaic.shape[1] / max(mosaic.shape[1:]) for mosaic in mosaics.values())
+    figure, axes = panels(1, len(shown), 1.0, 1.0)
+    figure.set_size_inches(max(sum(inches), 5.6), high + 1.0)
+    for ax, (name, mosaic) in zip(axes[0], mosaics.items(), strict=True):
+        rows, columns, _, height, width = shown[name].shape
+        picture(ax, mosaic, (limits or {}).get(name) or (float(mosaic.min()), float(mosaic.max())))
+        ax.set_xticks(*_ticks(columns, width, ends))
+        places, words = _ticks(rows, height, ends)
+        ax.set_yticks(rows * height - 1 - places, words)  # pixels count downwards
+        ax.set_xlabel(names[0], fontsize=10)
+        ax.set_ylabel(names[1], fontsize=10)
+        ax.set_title(name, fontsize=11, color=INK)
+        ax.grid(False)
+    title(figure, heading)
+    return figure
+
+
+def _mosaic(images: np.ndarray) -> np.ndarray:
+    """(channels, R height, C width), the first row of images at the bottom."""
     if images.ndim != 5 or images.shape[2] not in (1, 3) or min(images.shape[:2]) < 2:
         raise ValueError(
             f"the images have shape {images.shape}: give (rows, columns, channels, height, width), one channel or "
@@ -40,20 +65,7 @@ def manifold(
         )
     rows, columns, channels, height, width = images.shape
     upwards = images[::-1].transpose(2, 0, 3, 1, 4)
-    mosaic = upwards.reshape(channels, rows * height, columns * width)
-    inches = SIDE / max(mosaic.shape[1:])
-    # the words of the axes and the heading need room
-    figure, axes = panels(1, 1, max(inches * mosaic.shape[2] + 0.8, 5.6), inches * mosaic.shape[1] + 1.0)
-    ax = axes[0, 0]
-    picture(ax, mosaic, limits or (float(images.min()), float(images.max())))
-    ax.set_xticks(*_ticks(columns, width, ends))
-    places, words = _ticks(rows, height, ends)
-    ax.set_yticks(rows * height - 1 - places, words)  # pixels count downwards
-    ax.set_xlabel(names[0], fontsize=10)
-    ax.set_ylabel(names[1], fontsize=10)
-    ax.grid(False)
-    title(figure, heading)
-    return figure
+    return upwards.reshape(channels, rows * height, columns * width)
 
 
 def _ticks(count: int, pixels: int, ends: tuple[float, float]) -> tuple[np.ndarray, list[str]]:

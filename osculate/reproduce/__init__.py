@@ -40,6 +40,7 @@ MODULES = (
     "l2m_uci",
     "l2m_classification",
     "methods",
+    "aevb_figure2",
     "aevb_figure3",
     "aevb_figure4",
     "aevb_figure5",

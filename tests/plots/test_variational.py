@@ -32,7 +32,7 @@ def bounds(**levels: tuple[float, float]) -> plots.Bounds:
 
 
 def test_the_first_code_grows_to_the_right_and_the_second_upwards() -> None:
-    (ax,) = plots.manifold(grid(2, 3), "heading").axes
+    (ax,) = plots.manifold({"": grid(2, 3)}, "heading").axes
     mosaic = ax.images[0].get_array()
     assert mosaic.shape == (2 * 3, 3 * 2)
     np.testing.assert_allclose(mosaic[::3, ::2] * 12, [[10, 11, 12], [0, 1, 2]])
@@ -42,12 +42,12 @@ def test_the_first_code_grows_to_the_right_and_the_second_upwards() -> None:
         "0.05": 4.0,
         "0.95": 1.0,
     }
-    negative = plots.manifold(grid(2, 3), "", limits=(12.0, 0.0)).axes[0].images[0].get_array()
+    negative = plots.manifold({"": grid(2, 3)}, "", limits={"": (12.0, 0.0)}).axes[0].images[0].get_array()
     np.testing.assert_allclose(negative, 1 - mosaic, atol=1e-12)
 
 
 def test_a_fine_mosaic_tells_quantiles_where_they_are() -> None:
-    (ax,) = plots.manifold(grid(20, 20, 3), "heading", ("a", "b"), ends=(0.1, 0.9)).axes
+    (ax,) = plots.manifold({"": grid(20, 20, 3)}, "heading", ("a", "b"), ends=(0.1, 0.9)).axes
     assert ax.images[0].get_array().shape == (60, 40, 3)
     quantiles = np.array([float(tick.get_text()) for tick in ax.get_xticklabels()])
     np.testing.assert_allclose((ax.get_xticks() + 0.5) / 2 - 0.5, 19 * (quantiles - 0.1) / 0.8, atol=0.1)
@@ -153,7 +153,7 @@ def test_codes_that_are_not_quantised_are_dashed_in_the_colour_of_their_method()
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda: plots.manifold(torch.rand(3, 3, 1, 4, 4, requires_grad=True), "heading"),
+        lambda: plots.manifold({"": torch.rand(3, 3, 1, 4, 4, requires_grad=True)}, "heading"),
         lambda: plots.curves({"a": {"VAE": (torch.arange(1, 4), torch.rand(3))}}, "heading"),
         lambda: plots.heat_map({"": torch.rand(2, 2)}, ("r", ["a", "b"]), ("c", ["a", "b"]), "heading", "what"),
         lambda: plots.sandwich({"VAE": bounds(AIS=(-86.0, 0.1))}, "heading"),
@@ -173,9 +173,10 @@ PLACES: Any = ("r", ["a", "b"])
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: plots.manifold(grid(1, 3), ""), r"\(1, 3, 1, 3, 2\)"),
-        (lambda: plots.manifold(grid(2, 2, 2), ""), r"\(2, 2, 2, 3, 2\)"),
-        (lambda: plots.manifold(grid(2, 2)[0], ""), r"\(2, 1, 3, 2\)"),
+        (lambda: plots.manifold({}, ""), "at least one manifold"),
+        (lambda: plots.manifold({"": grid(1, 3)}, ""), r"\(1, 3, 1, 3, 2\)"),
+        (lambda: plots.manifold({"": grid(2, 2, 2)}, ""), r"\(2, 2, 2, 3, 2\)"),
+        (lambda: plots.manifold({"": grid(2, 2)[0]}, ""), r"\(2, 1, 3, 2\)"),
         (lambda: plots.curves({}, ""), "at least one line"),
         (lambda: plots.curves({"a": {}}, ""), "at least one line"),
         (lambda: plots.curves({"a": {"x": LINE}}, "", {"b": {"x": LINE}}), r"\['a'\], and \['b'\] besides"),
