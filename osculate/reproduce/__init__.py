@@ -45,6 +45,8 @@ MODULES = (
     "aevb_figure4",
     "aevb_figure5",
     "aevb_figure6",
+    "aevb_figure7",
+    "aevb_figure8",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]
