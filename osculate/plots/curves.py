@@ -1,10 +1,11 @@
-"""A bound as training goes on: one panel a setting, on a logarithmic axis of what was seen."""
+"""A bound as training goes on, or something else against a number: one panel a setting."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
@@ -16,6 +17,7 @@ from osculate.plots.style import GREY, INK, panels, tints, title
 Lines = Mapping[str, tuple[Values, Values]]
 #: How held-out and training data are drawn, and what they are compared with.
 _KINDS: tuple[Any, ...] = ("-", "--")
+KINDS = ("validation", "training")
 _REFERENCES: tuple[Any, ...] = ((0, (1, 1.5)), (0, (7, 2, 1, 2)), (0, (4, 2, 1, 1, 1, 2)))
 
 
@@ -28,7 +30,7 @@ def curves(
     lowest: float | None = None,
     shared: bool = True,
     names: tuple[str, str] = ("images seen in training", "bound on log p(x), nats per image"),
-    kinds: tuple[str, str] = ("validation", "training"),
+    places: Sequence[int] | None = None,
 ) -> Figure:
     """Higher is better. Held-out data are solid, training data dashed in the same colour.
 
@@ -41,7 +43,7 @@ def curves(
             poor start does not flatten the rest.
         shared: one axis of values for all panels; else one for each, where they differ by much.
         names: the words of both axes.
-        kinds: what the legend calls held-out and training data.
+        places: those that the horizontal axis names, which is then linear; by default it is logarithmic.
 
     Raises:
         ValueError: there is no panel or one without a line, a line without a value that can be drawn, or a panel of
@@ -66,11 +68,11 @@ def curves(
         for mark, value in references.get(name, {}).items():
             ax.axhline(value, color=GREY, linewidth=1.4, linestyle=styles[mark])
         for part, style in zip((group, training.get(name, {})), _KINDS, strict=True):
-            for line, (places, values) in part.items():
-                own.append(_ends(line, np.asarray(places, float), np.asarray(values, float)))
-                ax.plot(places, values, color=colours[line], linewidth=1.4, linestyle=style)
-        ax.set_xscale("log")
-        ax.xaxis.set_minor_formatter(NullFormatter())  # over less than two decades their labels would overlap
+            for line, (where, values) in part.items():
+                own.append(_ends(line, np.asarray(where, float), np.asarray(values, float)))
+                dot = None if places is None else "o"
+                ax.plot(where, values, color=colours[line], linewidth=1.4, linestyle=style, marker=dot, markersize=4)
+        _horizontal(ax, places)
         ax.tick_params(which="minor", color=GREY)
         ax.set_title(name, fontsize=10, color=INK, loc="left")
         ends.append(own)
@@ -80,9 +82,17 @@ def curves(
         room = 0.05 * ((high - low) or 1.0)
         ax.set_ylim(low - room if lowest is None else low, high + room)
     _words(axes, len(groups), names)
-    _legend(figure, colours, styles, kinds if training else ())
+    _legend(figure, colours, styles, KINDS if training else ())
     title(figure, heading)
     return figure
+
+
+def _horizontal(ax: Axes, places: Sequence[int] | None) -> None:
+    if places is not None:
+        ax.set_xticks(list(places))
+        return
+    ax.set_xscale("log")
+    ax.xaxis.set_minor_formatter(NullFormatter())  # over less than two decades their labels would overlap
 
 
 def _ends(line: str, places: np.ndarray, values: np.ndarray) -> tuple[float, float]:
@@ -111,7 +121,8 @@ def _legend(figure: Figure, colours: Mapping[str, str], marks: Mapping[str, Any]
     styles += [(name, GREY, style) for name, style in marks.items()]
     handles = [Line2D([], [], color=tint, label=line) for line, tint in colours.items()]
     handles += [Line2D([], [], color=tint, linestyle=style, label=name) for name, tint, style in styles]
-    columns = int(figure.get_figwidth() / 1.6)
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, int(figure.get_figwidth() / (0.7 + 0.085 * longest)))  # inches of a line and its words
     figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, fontsize=9, frameon=False, handlelength=2.8
     )

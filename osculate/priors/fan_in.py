@@ -9,7 +9,9 @@ from osculate.parameters import trainable
 from osculate.priors.layerwise import Layerwise
 
 
-def fan_in(model: nn.Module, names: Iterable[str] | None = None, scale: float = 1.0) -> Layerwise:
+def fan_in(
+    model: nn.Module, names: Iterable[str] | None = None, scale: float = 1.0, biases: float | None = None
+) -> Layerwise:
     r"""θ ~ N(0, scale²/fan-in) for weights and biases of a layer: a precision of fan-in/scale² for each tensor.
 
     The fan-in of a layer is the number of inputs that one of its outputs adds up, so that outputs have about the
@@ -20,6 +22,8 @@ def fan_in(model: nn.Module, names: Iterable[str] | None = None, scale: float = 
         model: the network.
         names: of the parameters; by default all that are trained.
         scale: of the prior's standard deviations.
+        biases: their precision, where it is not to follow the weights: outputs that are not around zero, such as the
+            grey values of a photograph or log variances, need wide ones.
 
     Returns:
         One precision for each of these parameter tensors.
@@ -31,7 +35,10 @@ def fan_in(model: nn.Module, names: Iterable[str] | None = None, scale: float = 
     Layerwise(75, 75, 8, 8)
     """
     chosen = trainable(model) if names is None else tuple(names)
-    return Layerwise(torch.tensor([_fan_in(model, name) for name in chosen]) / scale**2, chosen)
+    precisions = torch.tensor([_fan_in(model, name) for name in chosen]) / scale**2
+    if biases is not None:
+        precisions[["bias" in name.split(".")[-1] for name in chosen]] = biases
+    return Layerwise(precisions, chosen)
 
 
 def _fan_in(model: nn.Module, name: str) -> float:

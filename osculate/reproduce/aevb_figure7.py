@@ -137,6 +137,7 @@ def draw(record: Record) -> Any:
         "Test images given back through few numbers",
         shared=False,
         names=("numbers in the code", "squared error of an image"),
+        places=record.setup.settings["latents"],
     )
 
 
