@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -17,7 +18,9 @@ from torch.distributions import (
     kl_divergence,
 )
 
-from osculate.autoencoders.code_priors import CodePrior, drawn_by
+from osculate.autoencoders.code_priors import CodePrior
+from osculate.likelihoods import drawn_on
+from osculate.likelihoods._quadrature import normal_nodes
 
 #: Draws from which moments are taken where they have no closed form.
 DRAWS = 64
@@ -26,11 +29,15 @@ DRAWS = 64
 class CodePosterior(nn.Module, ABC):
     r"""q(z|h), with z = g(h, ε) differentiable in h. [kingma2014, section 2.4]
 
-    A subclass writes :meth:`latent` and :meth:`distribution`, or :meth:`draw` where the density is not known.
+    A subclass writes :meth:`latent`, :meth:`noise` and :meth:`transform`, and :meth:`distribution`, or :meth:`draw`
+    where the density is not known.
     """
 
     #: Whether log q of a draw is known, or bounded so that the bound stays one.
     has_density: ClassVar[bool] = True
+    #: Estimators with several draws inside the logarithm that have the right gradient: "iwae" needs that of log q by
+    #: its parameters, "dreg" the one through z alone.
+    inside: ClassVar[tuple[str, ...]] = ("iwae", "dreg")
 
     @abstractmethod
     def latent(self, numbers: int) -> int:
@@ -39,6 +46,14 @@ class CodePosterior(nn.Module, ABC):
         Raises:
             ValueError: no code is made of so many.
         """
+
+    @abstractmethod
+    def noise(self, h: Float[Tensor, "N R"]) -> int:
+        """The length of ε ~ N(0, I)."""
+
+    @abstractmethod
+    def transform(self, h: Float[Tensor, "N R"], noise: Float[Tensor, "S #N E"]) -> Float[Tensor, "S N K"]:
+        """g(h, ε)."""
 
     @abstractmethod
     def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
@@ -56,12 +71,11 @@ class CodePosterior(nn.Module, ABC):
             path_only: whether log q is differentiated through z alone, and not through its parameters as well: what is
                 left out has expectation zero. [roeder2017]
         """
-        q = self.distribution(h)
-        z = q.rsample((samples,))
-        if path_only:
-            with frozen(self):
-                q = self.distribution(h.detach())
-        return z, q.log_prob(z) - prior.over(z).log_prob(z)
+        z = self.codes(h, samples=samples)
+        if not path_only:
+            return z, self.distribution(h).log_prob(z) - prior.over(z).log_prob(z)
+        with frozen(self):  # a flow looks at its parameters where the density is taken, not where q is made
+            return z, self.distribution(h.detach()).log_prob(z) - prior.over(z).log_prob(z)
 
     def divergence(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, " N"] | None:
         """KL(q‖p) in nats, where it has a closed form."""
@@ -72,7 +86,7 @@ class CodePosterior(nn.Module, ABC):
         return 0.0
 
     def mean(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
-        """E z; of a few draws, always the same, where it has no closed form."""
+        """E z; of a few draws, the same ones for all data and always, where it has no closed form."""
         return self._moments(h)[0]
 
     def variance(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
@@ -80,18 +94,17 @@ class CodePosterior(nn.Module, ABC):
         return self._moments(h)[1]
 
     def _moments(self, h: Float[Tensor, "N R"]) -> tuple[Tensor, Tensor]:
-        z = self.codes(h, torch.Generator().manual_seed(0), DRAWS)
-        return z.mean(0), z.var(0)
+        half = np.random.default_rng(0).standard_normal((DRAWS // 2, 1, self.noise(h)))
+        half /= np.sqrt(np.square(half).mean(0))  # in pairs of this size: exact where g is linear in ε
+        z = self.transform(h, torch.from_numpy(np.concatenate([half, -half])).to(h))
+        return z.mean(0), z.var(0, correction=0)
 
     def codes(
         self, h: Float[Tensor, "N R"], generator: torch.Generator | None = None, samples: int = 1
     ) -> Float[Tensor, "S N K"]:
         """Draws without their density."""
-        with drawn_by(generator):
-            return self._codes(h, samples)
-
-    def _codes(self, h: Float[Tensor, "N R"], samples: int) -> Float[Tensor, "S N K"]:
-        return self.distribution(h).rsample((samples,))
+        size, on = (samples, len(h), self.noise(h)), drawn_on(h, generator)
+        return self.transform(h, torch.randn(size, generator=generator, dtype=h.dtype, device=on).to(h.device))
 
 
 class GaussianCodes(CodePosterior):
@@ -107,6 +120,13 @@ class GaussianCodes(CodePosterior):
                 f"the encoder of a VAE gives a mean and a log variance for each code, not {numbers} numbers."
             )
         return numbers // 2
+
+    def noise(self, h: Float[Tensor, "N R"]) -> int:
+        return h.shape[1] // 2
+
+    def transform(self, h: Float[Tensor, "N R"], noise: Float[Tensor, "S #N E"]) -> Float[Tensor, "S N K"]:
+        mean, log_variance = h.chunk(2, 1)
+        return mean + (0.5 * log_variance).exp() * noise
 
     def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
         mean, log_variance = h.chunk(2, 1)
@@ -133,11 +153,30 @@ class SigmoidCodes(GaussianCodes):
         base = super().distribution(h)
         return TransformedDistribution(base, SigmoidTransform(cache_size=1), validate_args=False)
 
+    def transform(self, h: Float[Tensor, "N R"], noise: Float[Tensor, "S #N E"]) -> Float[Tensor, "S N K"]:
+        return super().transform(h, noise).sigmoid()
+
+    def draw(
+        self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
+    ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
+        """Codes, and log q − log p of their logits, which is the same and finite where a code is rounded to 0 or 1."""
+        u = super().distribution(h).rsample((samples,))
+        q = super().distribution(h.detach() if path_only else h)
+        return u.sigmoid(), q.log_prob(u) - prior.logit_log_prob(u)
+
     def mean(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        """E z, by quadrature."""
         return self._moments(h)[0]
 
     def variance(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
+        """var z, by quadrature."""
         return self._moments(h)[1]
+
+    def _moments(self, h: Float[Tensor, "N R"]) -> tuple[Tensor, Tensor]:
+        nodes, logs = (each.to(h).reshape(-1, 1, 1) for each in normal_nodes())
+        z = self.transform(h, nodes)
+        mean = (logs.exp() * z).sum(0)
+        return mean, (logs.exp() * (z - mean).square()).sum(0)
 
 
 @contextmanager

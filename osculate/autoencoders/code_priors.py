@@ -10,9 +10,13 @@ from jaxtyping import Float
 from scipy.special import betaincinv
 from torch import Tensor
 from torch.distributions import Beta, Categorical, Distribution, Independent, MixtureSameFamily, Normal
+from torch.nn.functional import logsigmoid
 
 from osculate.checks import require_positive
 from osculate.registry import made
+
+#: Of an interval in the search for a quantile, down to the precision of a double.
+HALVINGS = 60
 
 
 class CodePrior(ABC):
@@ -29,6 +33,11 @@ class CodePrior(ABC):
         torch.Size([5])
         """
         return Independent(self.each(like), 1)
+
+    def logit_log_prob(self, u: Float[Tensor, "... K"]) -> Float[Tensor, "..."]:
+        """log density of the logits u of a code z = s(u) between 0 and 1."""
+        z = u.sigmoid()
+        return (self.each(z).log_prob(z) + logsigmoid(u) + logsigmoid(-u)).sum(-1)
 
     def sample(self, n: int, latent: int, generator: torch.Generator | None = None) -> Float[Tensor, "n K"]:
         """Codes, on the device of the generator."""
@@ -52,7 +61,7 @@ def drawn_by(generator: torch.Generator | None) -> Iterator[None]:
         yield
         return
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    with torch.random.fork_rng([generator.device] if generator.device.type == "cuda" else []):
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
 
@@ -107,9 +116,15 @@ class SparseBeta(CodePrior):
     def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
         return torch.from_numpy(betaincinv(self.shape, self.shape, u.double().numpy()))
 
+    def logit_log_prob(self, u: Float[Tensor, "... K"]) -> Float[Tensor, "..."]:
+        """a log s(u) + a log s(−u) − log B(a, a) of each: finite where z is rounded to 0 or 1."""
+        a = torch.tensor(self.shape, dtype=torch.double)
+        each = self.shape * (logsigmoid(u) + logsigmoid(-u)) + float((2 * a).lgamma() - 2 * a.lgamma())
+        return each.sum(-1)
+
     def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
         """Equal intervals, whose outermost values are 0 and 1."""
-        return torch.arange(1, 2**bits, dtype=torch.double) / 2**bits, torch.linspace(0, 1, 2**bits).double()
+        return torch.arange(1, 2**bits, dtype=torch.double) / 2**bits, torch.linspace(0, 1, 2**bits, dtype=torch.double)
 
 
 @dataclass(frozen=True)
@@ -135,20 +150,22 @@ class TwoNormals(CodePrior):
     def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
         """By bisection."""
         u = u.double()
-        reach = self.scale * torch.special.ndtri(torch.full_like(u, 1e-300)).abs()
-        low, high = -reach, 1 + reach
-        for _ in range(80):
+        low, high = torch.full_like(u, -10 * self.scale), torch.full_like(u, 1 + 10 * self.scale)
+        for _ in range(HALVINGS):
             middle = (low + high) / 2
             below = self.each(middle).cdf(middle) < u
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return (low + high) / 2
 
     def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
-        """0 and 1 with one bit; with more, each is divided into cells of equal probability of its own component."""
-        edges, values = StandardNormal().cells(bits - 1)
-        parts = [centre + self.scale * part for centre in (0.0, 1.0) for part in (edges, values)]
-        middle = torch.tensor([0.5], dtype=torch.double)
-        return torch.cat([parts[0], middle, parts[2]]), torch.cat([parts[1], parts[3]])
+        """Cells of equal probability; the value of a cell is its mean, which with one bit is nearly 0 or 1."""
+        centres = torch.tensor([[0.0], [1.0]], dtype=torch.double)
+        normal = Normal(centres, torch.full_like(centres, self.scale), validate_args=False)
+        edges = self.inverse_cdf(torch.arange(1, 2**bits, dtype=torch.double) / 2**bits)
+        every = torch.nn.functional.pad(edges, (1, 0), value=-torch.inf)
+        every = torch.nn.functional.pad(every, (0, 1), value=torch.inf)
+        moments = normal.mean * normal.cdf(every) - normal.variance * normal.log_prob(every).exp()
+        return edges, 2**bits * moments.mean(0).diff()
 
 
 #: Priors of codes by name.

@@ -40,6 +40,12 @@ class FlowCodes(CodePosterior):
     def latent(self, numbers: int) -> int:
         return self._latent
 
+    def noise(self, h: Float[Tensor, "N R"]) -> int:
+        return self._latent
+
+    def transform(self, h: Float[Tensor, "N R"], noise: Float[Tensor, "S #N E"]) -> Float[Tensor, "S N K"]:
+        return self.flow(h).transform.inv(noise.expand(-1, len(h), -1))
+
     def distribution(self, h: Float[Tensor, "N R"]) -> Any:
         return self.flow(h)
 

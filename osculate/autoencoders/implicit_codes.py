@@ -34,6 +34,9 @@ class ImplicitCodes(CodePosterior):
     def latent(self, numbers: int) -> int:
         return self._latent
 
+    def noise(self, h: Float[Tensor, "N R"]) -> int:
+        return self._noise
+
     def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
         """Not known.
 
@@ -70,15 +73,27 @@ class SemiImplicitCodes(ImplicitCodes):
     Cost: M + 1 passes of the small network for each datum.
     """
 
+    inside = ("iwae",)
+
     def __init__(self, latent: int, numbers: int, hidden: int = 64, noise: int = 8, mixtures: int = 50) -> None:
         super().__init__(latent, noise)
         require_whole("mixtures", mixtures)
         self.mixtures = mixtures
         self.net = _network(numbers + noise, hidden, 2 * latent)
 
+    def noise(self, h: Float[Tensor, "N R"]) -> int:
+        """ε, and the noise of the component that it stands for."""
+        return self._noise + self._latent
+
+    def transform(self, h: Float[Tensor, "N R"], noise: Float[Tensor, "S #N E"]) -> Float[Tensor, "S N K"]:
+        which, within = noise.split([self._noise, self._latent], -1)
+        mean, log_variance = self.net(_joined(h, which)).chunk(2, -1)
+        return mean + (0.5 * log_variance).exp() * within
+
     def _components(self, h: Float[Tensor, "N R"], count: int) -> Independent:
         """So many of them for each datum, (count, N)."""
-        mean, log_variance = self.net(_with_noise(h, count, self._noise)).chunk(2, -1)
+        noise = torch.randn(count, len(h), self._noise, dtype=h.dtype, device=h.device)
+        mean, log_variance = self.net(_joined(h, noise)).chunk(2, -1)
         return Independent(Normal(mean, (0.5 * log_variance).exp(), validate_args=False), 1, validate_args=False)
 
     def draw(
@@ -89,9 +104,6 @@ class SemiImplicitCodes(ImplicitCodes):
         z = own.rsample()
         among = torch.cat([own.log_prob(z).unsqueeze(0), others.log_prob(z.unsqueeze(1)).movedim(1, 0)])
         return z, among.logsumexp(0) - math.log(self.mixtures + 1) - prior.over(z).log_prob(z)
-
-    def _codes(self, h: Float[Tensor, "N R"], samples: int) -> Float[Tensor, "S N K"]:
-        return self._components(h, samples).rsample()
 
 
 class AdversarialCodes(ImplicitCodes):
@@ -113,11 +125,15 @@ class AdversarialCodes(ImplicitCodes):
     """
 
     has_density = False
+    inside = ("dreg",)
 
     def __init__(self, latent: int, numbers: int, hidden: int = 64, noise: int = 8) -> None:
         super().__init__(latent, noise)
         self.net = _network(numbers + noise, hidden, latent)
         self.discriminator = _network(numbers + latent, hidden, 1)
+
+    def transform(self, h: Float[Tensor, "N R"], noise: Float[Tensor, "S #N E"]) -> Float[Tensor, "S N K"]:
+        return self.net(_joined(h, noise))
 
     def draw(
         self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
@@ -128,7 +144,7 @@ class AdversarialCodes(ImplicitCodes):
             return z, self._ratio(h.detach(), z)
 
     def _ratio(self, h: Float[Tensor, "N R"], z: Float[Tensor, "S N K"]) -> Float[Tensor, "S N"]:
-        return self.discriminator(torch.cat([h.expand(len(z), *h.shape), z], -1)).squeeze(-1)
+        return self.discriminator(_joined(h, z)).squeeze(-1)
 
     def extra_loss(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, ""]:
         """What the discriminator descends, at draws of its own."""
@@ -137,9 +153,6 @@ class AdversarialCodes(ImplicitCodes):
             z = self.codes(h)
             other = prior.over(z).sample()
         return (softplus(-self._ratio(h, z)) + softplus(self._ratio(h, other))).mean()
-
-    def _codes(self, h: Float[Tensor, "N R"], samples: int) -> Float[Tensor, "S N K"]:
-        return self.net(_with_noise(h, samples, self._noise))
 
 
 def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
@@ -151,7 +164,7 @@ def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(hidden, outputs))
 
 
-def _with_noise(h: Float[Tensor, "N R"], samples: int, length: int) -> Float[Tensor, "S N Q"]:
-    """The numbers of the encoder beside fresh noise."""
-    noise = torch.randn(samples, len(h), length, dtype=h.dtype, device=h.device)
-    return torch.cat([h.expand(samples, *h.shape), noise], -1)
+def _joined(h: Float[Tensor, "N R"], other: Float[Tensor, "S #N Q"]) -> Float[Tensor, "S N RQ"]:
+    """The numbers of the encoder beside others."""
+    size = (len(other), len(h))
+    return torch.cat([h.expand(*size, -1), other.expand(*size, -1)], -1)
