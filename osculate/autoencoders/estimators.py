@@ -15,13 +15,16 @@ from osculate.likelihoods import Likelihood
 from osculate.progress import track
 from osculate.registry import choose
 
-#: log p(x|z_s) (S, N), and log q(z_s|x) − log p(z_s) (S, N) or its mean (1, N).
-Terms = tuple[Tensor, Tensor]
+#: Of a model, a likelihood, inputs, targets, L, and the weight w of log q − log p: what is averaged over draws,
+#: log p(y|z_l) − w (log q(z_l|x) − log p(z_l)), (L, N).
+Draws = Callable[[VAE, Likelihood, Tensor, Tensor, int, float], Tensor]
 
 
-def _drawn(model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int, path_only: bool = False) -> Terms:
+def _drawn(
+    model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int, weight: float, path_only: bool = False
+) -> Float[Tensor, "S N"]:
     z, ratio = model.posterior.draw(model.code(x), model.prior, samples, path_only)
-    return _densities(model, likelihood, z, y), ratio
+    return _densities(model, likelihood, z, y) - weight * ratio
 
 
 def _densities(model: VAE, likelihood: Likelihood, z: Float[Tensor, "S N K"], y: Tensor) -> Float[Tensor, "S N"]:
@@ -32,7 +35,9 @@ def _densities(model: VAE, likelihood: Likelihood, z: Float[Tensor, "S N K"], y:
     return likelihood.log_prob(f, y).unflatten(0, z.shape[:2])
 
 
-def _analytic(model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int) -> Terms:
+def _analytic(
+    model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int, weight: float
+) -> Float[Tensor, "S N"]:
     h = model.code(x)
     divergence = model.posterior.divergence(h, model.prior)
     if divergence is None:
@@ -40,21 +45,23 @@ def _analytic(model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples:
             f"estimator 'B' needs the divergence of {type(model.posterior).__name__} from {model.prior!r}, which has "
             "no closed form: take estimator 'A' or 'stl'."
         )
-    return _densities(model, likelihood, model.posterior.codes(h, samples=samples), y), divergence.unsqueeze(0)
+    return _densities(model, likelihood, model.posterior.codes(h, samples=samples), y) - weight * divergence
 
 
-def _doubly(model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int) -> Terms:
-    """With gradients through z that are weighted once more by the share of each draw in the bound."""
+def _doubly(
+    model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int, weight: float
+) -> Float[Tensor, "S N"]:
+    """With gradients through z that are weighted once more, at w = 1 by the share of each draw in the bound."""
     z, ratio = model.posterior.draw(model.code(x), model.prior, samples, path_only=True)
-    densities = _densities(model, likelihood, z, y)
+    each = _densities(model, likelihood, z, y) - weight * ratio
     if z.requires_grad:
-        share = (densities - ratio).detach().softmax(0)
-        z.register_hook(lambda gradient: gradient * share.unsqueeze(-1))
-    return densities, ratio
+        factor = 1 - weight * (1 - each.detach().softmax(0))
+        z.register_hook(lambda gradient: gradient * factor.unsqueeze(-1))
+    return each
 
 
 #: Estimators by name: how they draw, and whether they are of the bound with several draws inside the logarithm.
-ESTIMATORS: Mapping[str, tuple[Callable[[VAE, Likelihood, Tensor, Tensor, int], Terms], bool]] = {
+ESTIMATORS: Mapping[str, tuple[Draws, bool]] = {
     "A": (_drawn, False),
     "B": (_analytic, False),
     "stl": (partial(_drawn, path_only=True), False),
@@ -92,7 +99,8 @@ def estimates(
         weight: of log q − log p; below 1 it is no bound.
 
     Raises:
-        ValueError: an unknown estimator, no sample, "B" without closed form, or data that the likelihood refuses.
+        ValueError: an unknown estimator, no sample, "B" without closed form, "iwae" or "dreg" with codes of which it
+            has a wrong gradient, or data that the likelihood refuses.
 
     Cost: a pass of the encoder, and L of the decoder.
 
@@ -103,8 +111,12 @@ def estimates(
     """
     make, inside = ESTIMATORS[choose("estimator", estimator, ESTIMATORS)]
     require_whole("samples", samples)
-    densities, ratio = make(model, likelihood, x, x if y is None else y, samples)
-    each = densities - weight * ratio
+    if inside and estimator not in model.posterior.inside:
+        raise ValueError(
+            f"the gradient of {estimator!r} is biased with {type(model.posterior).__name__}, of which not all of log q "
+            f"can be differentiated alone: take {model.posterior.inside[0]!r}."
+        )
+    each = make(model, likelihood, x, x if y is None else y, samples, weight)
     return each.logsumexp(0) - math.log(samples) if inside else each.mean(0)
 
 

@@ -211,7 +211,10 @@ def test_only_gaussian_codes_before_a_normal_prior_have_a_divergence_in_closed_f
         (lambda: AdversarialCodes(2, 2, noise=0), "noise must be a whole number"),
         (lambda: AdversarialCodes(2, 2, hidden=0), "hidden must be a whole number"),
         (lambda: GaussianCodes().latent(3), "a mean and a log variance for each code, not 3 numbers"),
-        (lambda: VAE(nn.Linear(3, 4), nn.Linear(2, 3), GaussianCodes(), "beta"), "codes of any size: take SigmoidCodes"),
+        (
+            lambda: VAE(nn.Linear(3, 4), nn.Linear(2, 3), GaussianCodes(), "beta"),
+            "codes of any size: take SigmoidCodes",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(make: Callable[[], object], words: str) -> None:
