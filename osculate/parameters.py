@@ -257,6 +257,11 @@ def trainable(model: nn.Module) -> tuple[str, ...]:
     return names
 
 
+def points(model: nn.Module) -> frozenset[str]:
+    """The parameters that a module names as its ``points``: trained, and without a posterior over them."""
+    return frozenset(getattr(model, "points", ()))
+
+
 def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
     """The parameters that these parameter or module names stand for, in the order of ``named_parameters()``.
 

@@ -17,7 +17,7 @@ from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method, require_network
 from osculate.methods._kept import kept_diagonal, kept_gaussian
 from osculate.methods.map import as_prior
-from osculate.parameters import Network, ParameterSpace, trainable, undisturbed
+from osculate.parameters import Network, ParameterSpace, points, trainable, undisturbed
 from osculate.posteriors import Gaussian
 from osculate.priors import Prior, fan_in
 from osculate.registry import choose
@@ -180,14 +180,13 @@ class MeanField(Method):
 def _weights(model: nn.Module) -> tuple[str, ...]:
     """The trained parameters but for those of normalisations, and those that the module names its ``points``."""
     every = trainable(model)
-    points = {
+    fixed = points(model) | {
         f"{path}.{name}" if path else name
         for path, layer in model.named_modules()
         if isinstance(layer, NORMALISATIONS)
         for name, _ in layer.named_parameters(recurse=False)
     }
-    points |= set(getattr(model, "points", ()))
-    chosen = tuple(name for name in every if name not in points)
+    chosen = tuple(name for name in every if name not in fixed)
     if not chosen:
         raise ValueError(
             "all trained parameters belong to normalisation layers, which are trained as points: there is nothing to "

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from osculate.parameters import points
 from osculate.registry import choose
 
 #: Where optimisers keep the average squared gradient.
@@ -91,7 +92,8 @@ class SecondMoments:
         """
         require_second_moment(optimizer)
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-        known = {name: p for name, p in model.named_parameters() if id(p) in groups}
+        fixed = points(model)
+        known = {name: p for name, p in model.named_parameters() if id(p) in groups and name not in fixed}
         decoupled = isinstance(optimizer, AdamW)
         entries = {
             name: Entry.of(optimizer.state[p], groups[id(p)], decoupled)
