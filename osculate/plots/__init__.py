@@ -21,6 +21,7 @@ from osculate.plots.maps import probability_maps as probability_maps
 from osculate.plots.matrices import matrices as matrices
 from osculate.plots.method_scores import method_scores as method_scores
 from osculate.plots.multipliers import multipliers as multipliers
+from osculate.plots.posteriors import posteriors as posteriors
 from osculate.plots.predictives import Predictives as Predictives, predictives as predictives
 from osculate.plots.rate_distortion import rate_distortion as rate_distortion
 from osculate.plots.regression import Band as Band, regression_bands as regression_bands

@@ -191,11 +191,11 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
             "Full variational Bayes does not learn, in the form that the document tried",
             max(naive) < min(point) - APART if naive and point else None,
             f"test bound of drawn weights {_listed(naive)}, of a point decoder {_listed(point)} nats, {when}. The "
-            "published program never draws the weights, so that its data say nothing of them; here they are drawn, and N(0, 1) "
-            "weights that begin with a deviation of 1 drown the data.",
+            "published program never draws the weights, so that its data say nothing of them; here they are drawn, and "
+            "N(0, 1) weights that begin with a deviation of 1 drown the data.",
         ),
         Claim.judged(
-            f"With 1/fan-in priors, small deviations, noise on sums and a warm-up it learns (ours): {APART:g} nats more",
+            f"With 1/fan-in priors, small deviations, noise on sums and a warm-up it learns: {APART:g} nats more (ours)",
             min(drawn) - max(naive) > APART if drawn and naive else None,
             f"test bound of drawn weights {_listed(drawn)} against {_listed(naive)} nats, {when}.",
         ),

@@ -1,0 +1,156 @@
+"""Section 7.3 of the report on AEVB: denoising variational autoencoders, with noise that stays and noise that fades."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from osculate.autoencoders import VAE, BoundSettings, Corruption, bound
+from osculate.posteriors import Point
+from osculate.progress import track
+from osculate.reproduce._base import Reproduction, seeded
+from osculate.reproduce.aevb_cells import DOCUMENT, VERSION, Coders, Fit, Task, draw_curves, fitted, likelihood_of
+from osculate.reproduce.aevb_lines import HELD_OUT
+from osculate.reproduce.keep import Keep
+from osculate.reproduce.record import Claim, Findings, Number, Record
+
+#: No noise, noise that stays, and noise that fades.
+NONE, CONSTANT = "none", "constant"
+FADING = ("linear", "cosine", "step")
+#: What is measured of test images, which are clean.
+WEIGHTED, ERROR, DENOISED = "test log p(x), IWAE, nats", "squared error", "squared error from noisy images"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is trained.
+
+    Args:
+        task: images.
+        coders: encoder and decoder.
+        fit: how they are trained.
+        noises: kinds of noise, and their levels at the start.
+        schedules: how noise goes on.
+        weighted: test images and draws of the importance weighted bound.
+        cells: folder where trained networks are kept; empty for none.
+    """
+
+    task: Task = Task()
+    coders: Coders = Coders()
+    fit: Fit = Fit(images=1_000_000)
+    noises: tuple[tuple[str, float], ...] = (("mask", 0.25),)
+    schedules: tuple[str, ...] = (CONSTANT, *FADING)
+    weighted: tuple[int, int] = (500, 500)
+    cells: str = field(default="", metadata={"recorded": False})
+
+
+PRESETS = {
+    "small": Settings(),
+    "paper": Settings(
+        Task(train_size=50_000, validation_size=10_000),
+        fit=Fit(images=10_000_000),
+        noises=(("mask", 0.25), ("gaussian", 0.25)),
+        weighted=(1_000, 5_000),
+    ),
+}
+
+
+def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+    """Train without noise, and with each kind and schedule; all are measured on clean images."""
+    keep = Keep(settings.cells, VERSION)
+    every: list[Corruption | None] = [
+        None,
+        *(Corruption(noise, level, how) for noise, level in settings.noises for how in settings.schedules),
+    ]
+    todo = [(corruption, seed) for corruption in every for seed in seeds]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for corruption, seed in track(todo, "trainings", len(todo), progress):
+        how = BoundSettings(corruption=corruption)
+        net, values = fitted(settings.task, settings.coders, settings.fit, seed, keep, how)
+        found.setdefault(_name(corruption), []).append({**values, **_measured(net, settings, seed)})
+    columns = {HELD_OUT: lambda run: run["validation"][-1]} | {
+        column: lambda run, column=column: run[column] for column in (WEIGHTED, ERROR, DENOISED)
+    }
+    numbers = tuple(
+        Number(f"{settings.task.title}: {name}", column, tuple(read(run) for run in runs))
+        for name, runs in found.items()
+        for column, read in columns.items()
+    )
+    shown = {name: {key: runs[0][key] for key in ("seen", "train", "validation")} for name, runs in found.items()}
+    return Findings(numbers, claims(found, settings), {"curves": {settings.task.title: shown}}, keep.seconds)
+
+
+def _name(corruption: Corruption | None) -> str:
+    return NONE if corruption is None else f"{corruption.noise} {corruption.level:g}, {corruption.schedule}"
+
+
+@torch.no_grad()
+def _measured(net: VAE, settings: Settings, seed: int) -> dict[str, float]:
+    """Of clean test images; and of images without noise that are given back from noisy ones."""
+    images, samples = settings.weighted
+    x, likelihood = settings.task.load(seed).test[0], likelihood_of(settings.task.data)
+    with seeded(seed):
+        weighted = bound(Point(net, likelihood), x[:images], "iwae", samples=samples).mean
+        noisy = Corruption(*settings.noises[0])(x)
+    errors = [
+        float((likelihood.distribution(net(each)).mean - x).square().flatten(1).sum(1).mean()) for each in (x, noisy)
+    ]
+    return {WEIGHTED: weighted, ERROR: errors[0], DENOISED: errors[1]}
+
+
+def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings) -> tuple[Claim, ...]:
+    """Verdicts on what the document expects of noise that fades."""
+    noise, level = settings.noises[0]
+    stays = found.get(f"{noise} {level:g}, {CONSTANT}")
+    fades = {how: runs for how in FADING if (runs := found.get(f"{noise} {level:g}, {how}"))}
+
+    def best(read: Any, higher: bool = True) -> tuple[str, float] | None:
+        means = {how: sum(map(read, runs)) / len(runs) for how, runs in fades.items()}
+        return (max if higher else min)(means.items(), key=lambda pair: pair[1]) if means else None
+
+    def of(runs: Sequence[Mapping[str, Any]], read: Any) -> float:
+        return sum(map(read, runs)) / len(runs)
+
+    held, error = (lambda run: run["validation"][-1]), (lambda run: run[ERROR])
+    bounds, errors, plain = best(held), best(error, False), found[NONE]
+    tested = bounds is not None and errors is not None and stays is not None and settings.task.data == "mnist"
+    if not tested:
+        return (
+            Claim.judged("Noise that fades leads to gains in the bound and in reconstruction", None, "not trained"),
+        )
+    assert bounds and errors and stays
+    seen = f"of clean images, after {settings.fit.images:.3g} images"
+    return (
+        Claim.judged(
+            "Noise that fades leads to a better bound than noise that stays",
+            bounds[1] > of(stays, held),
+            f"validation bound {seen}: {bounds[1]:.1f} ({bounds[0]}) against {of(stays, held):.1f} nats.",
+        ),
+        Claim.judged(
+            "It leads to a better bound than no noise",
+            bounds[1] > of(plain, held),
+            f"validation bound {seen}: {bounds[1]:.1f} ({bounds[0]}) against {of(plain, held):.1f} nats.",
+        ),
+        Claim.judged(
+            "It improves reconstruction",
+            errors[1] < of(plain, error),
+            f"squared error {seen}: {errors[1]:.2f} ({errors[0]}) against {of(plain, error):.2f} without noise and "
+            f"{of(stays, error):.2f} with noise that stays.",
+        ),
+    )
+
+
+def draw(record: Record) -> Any:
+    """The bound of clean images as training goes on."""
+    return draw_curves(record.findings.data["curves"], "Denoising VAEs: the bound of clean images held out")
+
+
+REPRODUCTION = Reproduction(
+    "aevb-dvae",
+    "Denoising variational autoencoders",
+    f"{DOCUMENT}, section 7.3",
+    PRESETS,
+    measure,
+    draw,
+)
