@@ -77,7 +77,8 @@ class Prior(ABC):
             theta = space.flatten(parameters)
             delta = self.bind(space).vector(space).to(theta)
             return 0.5 * (delta.log() - delta * theta.square() - log(2 * pi)).sum()
-        squares = torch.stack([parameters[name].square().sum() for name in space.names])
+        flat = [parameters[name].reshape(-1) for name in space.names]
+        squares = torch.stack([torch.dot(each, each) for each in flat])  # no copy, as squares would be
         delta = per_tensor.to(squares)
         return 0.5 * ((delta.log() - log(2 * pi)) @ squares.new_tensor(space.sizes) - delta @ squares)
 

@@ -47,7 +47,6 @@ MODULES = (
     "aevb_figure6",
     "aevb_figure7",
     "aevb_figure8",
-    "aevb_full_vb",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]

@@ -119,7 +119,9 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
         return (
             Claim.judged("Noise that fades leads to gains in the bound and in reconstruction", None, "not trained"),
         )
-    assert bounds and errors and stays
+    assert bounds is not None
+    assert errors is not None
+    assert stays is not None
     seen = f"of clean images, after {settings.fit.images:.3g} images"
     return (
         Claim.judged(

@@ -195,7 +195,7 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
             "N(0, 1) weights that begin with a deviation of 1 drown the data.",
         ),
         Claim.judged(
-            f"With 1/fan-in priors, small deviations, noise on sums and a warm-up it learns: {APART:g} nats more (ours)",
+            f"With 1/fan-in priors, small deviations, noise on sums, a warm-up it learns: {APART:g} nats more (ours)",
             min(drawn) - max(naive) > APART if drawn and naive else None,
             f"test bound of drawn weights {_listed(drawn)} against {_listed(naive)} nats, {when}.",
         ),

@@ -15,8 +15,8 @@ from osculate.registry import lookup
 #: Named optimisers: ``make(parameters, lr)``. None decays weights: the prior in the objective is the only
 #: regulariser, and a second one beside it would move the mode away from the posterior that is fitted there.
 OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter], float], Optimizer]] = {
-    "adam": lambda parameters, lr: torch.optim.Adam(parameters, lr=lr),
-    "adamw": lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0),
+    "adam": lambda parameters, lr: torch.optim.Adam(parameters, lr=lr, fused=True),
+    "adamw": lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=True),
     "sgd": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9),
     "adagrad": lambda parameters, lr: torch.optim.Adagrad(parameters, lr=lr, eps=1e-6),
 }
