@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from osculate.posteriors import Chains, Posterior, Snapshots
+
 #: Of what at least one is needed, by the name of the argument.
 SOME = {
     "samples": "sample",
@@ -50,3 +52,16 @@ def require_some(**numbers: int | None) -> None:
     for name, value in numbers.items():
         if value is not None and value < 1:
             raise ValueError(f"at least one {SOME[name]} is needed, got {name}={value}.")
+
+
+def require_one_posterior_of_codes(q: Posterior) -> None:
+    """Refuse draws of the parameters of a VAE's own q(z|h): how the codes of a draw are distributed is not known then.
+
+    Raises:
+        ValueError: they are drawn.
+    """
+    if isinstance(q, Snapshots | Chains) and any(name.startswith("posterior.") for name in q.network.space.names):
+        raise ValueError(
+            f"the networks of these {type(q).__name__} differ in the parameters of q(z|x) itself: take an ensemble, a "
+            "posterior over the decoder, or codes without parameters of their own, such as GaussianCodes()."
+        )

@@ -1,6 +1,7 @@
 """Codes and reconstructions as distributions: mixtures over drawn weights, and over codes where these are random."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -8,6 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
+from osculate.autoencoders.code_posteriors import CodePosterior, frozen
 from osculate.likelihoods import Likelihood, drawn_on
 from osculate.memory import budget
 from osculate.parameters import Network
@@ -17,9 +19,10 @@ PEAK = 4
 
 
 class Encoding(Distribution):
-    r"""q(z|x): an equally weighted mixture over S drawn weights, of points or of N(μ_s, σ²_s).
+    r"""q(z|x): an equally weighted mixture over S drawn weights, of points, of N(μ_s, σ²_s), or of q(z|h_s).
 
-    Of a linearised encoder it is a single normal (:meth:`normal`), whose spread holds the variance by weights too.
+    Of a VAE it is the mixture of what the encoders give (:meth:`drawn`), normal or not; of a linearised encoder it is a
+    single normal (:meth:`normal`), whose spread holds the variance by weights too.
 
     .. math:: \operatorname{var} z = \underbrace{\operatorname{var}_s \mu_s}_{\text{weight}}
               + \underbrace{\operatorname{E}_s \sigma_s^2}_{\text{latent}}
@@ -39,8 +42,24 @@ class Encoding(Distribution):
     def __init__(self, samples: Float[Tensor, "S N K"], spread: Float[Tensor, "S N K"] | None = None) -> None:
         super().__init__(samples.shape[1:2], samples.shape[2:], validate_args=False)
         self.samples, self._spread = samples, spread
+        self._each: tuple[tuple[CodePosterior, Tensor], ...] = ()
         self.weight_variance = _variance(samples, 0)
         self.latent_variance = torch.zeros_like(self.weight_variance) if spread is None else spread.mean(0)
+
+    @classmethod
+    def drawn(cls, each: Sequence[tuple[CodePosterior, Float[Tensor, "N R"]]]) -> "Encoding":
+        """Of a VAE: for each drawn network how its codes are distributed, and the numbers h_s that its encoder gives.
+
+        >>> from osculate.autoencoders import SigmoidCodes
+        >>> one = Encoding.drawn([(SigmoidCodes(), torch.zeros(3, 4))])
+        >>> one.mean[0], bool((one.sample((50,)) < 1).all())
+        (tensor([0.5000, 0.5000]), True)
+        """
+        with torch.no_grad():
+            means, spreads = zip(*((posterior.mean(h), posterior.variance(h)) for posterior, h in each), strict=True)
+        made = cls(torch.stack(means), torch.stack(spreads))
+        made._each = tuple(each)
+        return made
 
     @classmethod
     def normal(
@@ -69,10 +88,16 @@ class Encoding(Distribution):
         """Of weights and latents together."""
         return self.weight_variance + self.latent_variance
 
+    @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
         """Codes of weights that are drawn anew for each."""
         which = _components(self.samples, sample_shape)
         z = _taken(self.samples, which)
+        if self._each:
+            for number, (posterior, h) in enumerate(self._each):
+                at = which == number
+                z[at] = posterior.codes(h.expand(*which.shape, -1)[at])[0]
+            return z
         if self._spread is None:
             return z
         return z + _taken(self._spread, which).sqrt() * torch.randn_like(z)
@@ -81,10 +106,14 @@ class Encoding(Distribution):
         """log q(z|x), of the mixture over weights.
 
         Raises:
-            ValueError: the networks give points, which have no density; codes of another shape.
+            ValueError: the networks give points, which have no density, or codes whose density is not known; codes of
+                another shape.
         """
         if z.shape[-2:] != self.samples.shape[1:]:
             raise ValueError(f"codes {tuple(z.shape)} are not (…, N, K), with (N, K) = {tuple(self.mean.shape)}.")
+        if self._each:
+            each = torch.stack([_density(posterior, h, z) for posterior, h in self._each])
+            return each.logsumexp(0) - math.log(len(each))
         if self._spread is None or not bool((self._spread > 0).all()):
             raise ValueError(
                 "the codes of drawn networks are points, without a density: take encode(x, via='linearised'), or a VAE."
@@ -92,6 +121,7 @@ class Encoding(Distribution):
         each = Normal(self.samples, self._spread.sqrt()).log_prob(z.unsqueeze(-3)).sum(-1)
         return each.logsumexp(-2) - math.log(len(self.samples))
 
+    @torch.no_grad()
     def codes(self, samples: int, generator: torch.Generator | None = None) -> Float[Tensor, "S N K"]:
         """One code of every datum from each of S networks, from the first again where there are fewer.
 
@@ -103,6 +133,8 @@ class Encoding(Distribution):
         if samples < 1:
             raise ValueError(f"at least one code is needed, got samples={samples}.")
         which = torch.arange(samples, device=self.samples.device) % len(self.samples)
+        if self._each:
+            return torch.cat([posterior.codes(h, generator) for posterior, h in (self._each[s] for s in which)])
         z = self.samples[which]
         return z if self._spread is None else noisy(z, self._spread[which], generator)
 
@@ -223,6 +255,11 @@ def _variance(draws: Tensor, dim: int) -> Tensor:
     if draws.shape[dim] == 1:
         return torch.zeros_like(draws.select(dim, 0))
     return (draws - draws.mean(dim, keepdim=True)).square_().mean(dim)
+
+
+def _density(posterior: CodePosterior, h: Float[Tensor, "N R"], z: Float[Tensor, "... N K"]) -> Float[Tensor, "... N"]:
+    with frozen(posterior):
+        return posterior.distribution(h).log_prob(z)
 
 
 def _components(draws: Tensor, sample_shape: Any) -> Tensor:

@@ -63,7 +63,8 @@ def linear_encoding(q: Posterior, x: Float[Tensor, "N *D"], batch_size: int | No
 
     .. math:: \operatorname{var} z = \operatorname{diag}(J_e \Sigma J_e^\top) + \sigma^2(x)
 
-    with the mean of the code linear in the weights, and the variance σ² that a VAE's encoder gives, at the mode.
+    with the mean of the code linear in the weights, and the variance σ² that a VAE's encoder gives, at the mode; codes
+    that are not normal enter with their mean and variance alone.
 
     Cost: one forward and K backward passes of the encoder, without weight gradients.
     """

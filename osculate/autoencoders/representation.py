@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
-from osculate.autoencoders.checks import require_inputs, require_some
+from osculate.autoencoders.checks import require_inputs, require_one_posterior_of_codes, require_some
 from osculate.autoencoders.drawn import Encoding, Reconstruction
 from osculate.autoencoders.linearised import linear_encoding, linear_reconstruction, marginal_reconstruction
 from osculate.autoencoders.new_codes import NewCodes
@@ -35,7 +35,7 @@ class Representation:
 
     Raises:
         TypeError: no posterior, or one over another network.
-        ValueError: a Gaussian one over the encoder of a VAE.
+        ValueError: a Gaussian one over the encoder of a VAE, or one whose draws differ in how codes are distributed.
 
     >>> from osculate.autoencoders import Autoencoder, Representation
     >>> x = torch.randn(30, 6)
@@ -56,6 +56,7 @@ class Representation:
             )
         if isinstance(self.posterior, Gaussian):
             model.require_curvature(self.posterior.network.space.names)
+        require_one_posterior_of_codes(self.posterior)
         self.model: Autoencoder = model
         self._prior = NewCodes(self.posterior, model, codes)
 
@@ -99,6 +100,7 @@ class Representation:
         .. math:: \operatorname{var} z = \operatorname{diag}(J_e \Sigma J_e^\top) + \sigma^2(x)
 
         exactly, with any structure of the posterior Σ. The variance σ² that a VAE's encoder gives is that at the mode.
+        Codes that are not normal, such as those between 0 and 1, are then replaced by normal ones of the same moments.
 
         Args:
             x: inputs.
@@ -131,9 +133,8 @@ class Representation:
         if isinstance(self.posterior, Gaussian):
             warn_if_far_worse(self.posterior)
         parts = x.split(batch_size or len(x))
-        return self._encoding(
-            [torch.cat([draw({"encode": part}) for part in parts]) for draw in self._draws(samples, generator)]
-        )
+        draws = self._draws(samples, generator)
+        return self._encoding([(self._of(d), torch.cat([d({"encode": part}) for part in parts])) for d in draws])
 
     @torch.no_grad()
     def reconstruct(
@@ -224,8 +225,8 @@ class Representation:
         codes = codes or (2 if isinstance(self.posterior, Sampled) else samples)
         noise = self._code_noise(generator)
         passes = [self._pass(draw, x, codes, noise) for draw in self._draws(samples, generator)]
-        raw, images = (list(part) for part in zip(*passes, strict=True))
-        return self._encoding(raw), Reconstruction(torch.stack(images), self.posterior.likelihood)
+        each, images = (list(part) for part in zip(*passes, strict=True))
+        return self._encoding(each), Reconstruction(torch.stack(images), self.posterior.likelihood)
 
     @torch.no_grad()
     def decode(
@@ -256,21 +257,24 @@ class Representation:
         images = [draw({"decode": z}).unsqueeze(0) for draw in self._draws(samples, generator)]
         return Reconstruction(torch.stack(images), self.posterior.likelihood)
 
-    def _encoding(self, raw: list[Tensor]) -> Encoding:
+    def _of(self, draw: Callable[[Any], Tensor]) -> Autoencoder:
+        """The module of a drawn network: its own in an ensemble, whose members differ in how codes are distributed."""
+        return getattr(getattr(draw, "func", draw), "module", self.model)
+
+    def _encoding(self, each: list[tuple[Autoencoder, Tensor]]) -> Encoding:
         """Of what the encoder of each network gives."""
-        spreads = [spread for z in raw if (spread := self.model.spread(z)) is not None]
-        return Encoding(torch.stack([self.model.centre(z) for z in raw]), torch.stack(spreads) if spreads else None)
+        random = [(model.posterior, h) for model, h in each if isinstance(model, VAE)]
+        return Encoding.drawn(random) if random else Encoding(torch.stack([model.centre(h) for model, h in each]))
 
     def _pass(
         self, draw: Callable[[Any], Tensor], x: Tensor, codes: int, noise: torch.Generator | None
-    ) -> tuple[Tensor, Float[Tensor, "Z N *D"]]:
+    ) -> tuple[tuple[Autoencoder, Tensor], Float[Tensor, "Z N *D"]]:
         """What the encoder of one network gives, and the images of as many codes; of one where these are not random."""
-        raw = draw({"encode": x})
-        mean, spread = self.model.centre(raw), self.model.spread(raw)
-        every = [mean] if spread is None else [self.model.drawn_code(raw, noise) for _ in range(codes)]
+        model, raw = self._of(draw), draw({"encode": x})
+        every = [model.drawn_code(raw, noise) for _ in range(codes if isinstance(model, VAE) else 1)]
         images = torch.stack([draw({"decode": z}) for z in every])
         require_fit(images[0], x)
-        return raw, images
+        return (model, raw), images
 
     def _code_noise(self, generator: torch.Generator | None) -> torch.Generator | None:
         """A generator for codes alone: how many of them are drawn must not change the weights that follow."""
@@ -324,7 +328,7 @@ class Representation:
     def generate(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n *D"]:
         """New images, each of a code and a network drawn anew, without noise.
 
-        The codes are drawn from N(0, I) for a VAE, else from the Gaussian with the moments of the codes of ``codes``.
+        The codes are drawn from the prior of a VAE, else from the Gaussian with the moments of the codes of ``codes``.
 
         Args:
             n: how many.
