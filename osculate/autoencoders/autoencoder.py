@@ -214,7 +214,8 @@ class VAE(Autoencoder):
         if known is not None:
             return self._image(self.posterior.codes(h)[0]), known
         z, ratio = self.posterior.draw(h, self.prior)
-        return self._image(z[0]), ratio[0]
+        own = torch.as_tensor(self.posterior.extra_loss(h, self.prior))
+        return self._image(z[0]), ratio[0] + (own - own.detach())  # no part of the value, yet it descends with it
 
     def code(self, x: Shaped[Tensor, "N *D"]) -> Float[Tensor, "N R"]:
         """The numbers of q(z|x).

@@ -138,6 +138,11 @@ class ELBO(MAP):
             x = y = torch.bernoulli(x)
         return self._estimates(x, y)
 
+    def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """Warm-up and noise from their start, also where it was trained before."""
+        self.epochs.zero_()
+        self.done.zero_()
+
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
         """The mean bound of the epoch, nats an image, as it was descended; where noise and warm-up stand."""
         self.epochs.fill_(epoch)
