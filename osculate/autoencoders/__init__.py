@@ -32,3 +32,9 @@ from osculate.autoencoders.laplacian import LaplacianAutoencoder as LaplacianAut
 from osculate.autoencoders.pictures import interpolations as interpolations, manifold as manifold
 from osculate.autoencoders.plane import LatentMap as LatentMap
 from osculate.autoencoders.representation import Representation as Representation
+from osculate.autoencoders.truncation import (
+    Distortion as Distortion,
+    RateDistortion as RateDistortion,
+    rate_distortion as rate_distortion,
+    truncated as truncated,
+)

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -21,6 +22,9 @@ HALVINGS = 60
 
 class CodePrior(ABC):
     """p(z) = Π_k p(z_k), the same for every number of the code."""
+
+    #: Whether most of it is near 0 and 1.
+    nearly_binary: ClassVar[bool] = False
 
     @abstractmethod
     def each(self, like: Float[Tensor, "..."]) -> Distribution:
@@ -104,6 +108,8 @@ class SparseBeta(CodePrior):
         ValueError: a shape that is not positive.
     """
 
+    nearly_binary: ClassVar[bool] = True
+
     shape: float = 0.2
 
     def __post_init__(self) -> None:
@@ -137,6 +143,8 @@ class TwoNormals(CodePrior):
     Raises:
         ValueError: a scale that is not positive.
     """
+
+    nearly_binary: ClassVar[bool] = True
 
     scale: float = 0.1
 
