@@ -45,7 +45,9 @@ class Bernoulli(Elementwise):
     links: ClassVar[tuple[str, ...]] = ("probit", "mc")
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
-        terms = y * logsigmoid(f) + (1 - y.to(f.dtype)) * logsigmoid(-f)
+        y = y.to(f.dtype)
+        yes = y.round()  # log s(±f) of the answer, exact far out, and what is left of a y in between: one logarithm
+        terms = torch.addcmul(logsigmoid((2 * yes - 1) * f), y - yes, f)
         return terms.reshape(len(f), -1).sum(-1)
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
