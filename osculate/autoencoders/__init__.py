@@ -38,3 +38,7 @@ from osculate.autoencoders.truncation import (
     rate_distortion as rate_distortion,
     truncated as truncated,
 )
+from osculate.autoencoders.active_units import ActiveUnits as ActiveUnits, active_units as active_units
+from osculate.autoencoders.annealed import Annealing as Annealing
+from osculate.autoencoders.bounds import Bound as Bound, bound as bound
+from osculate.autoencoders.sandwich import Sandwich as Sandwich, sandwich as sandwich

@@ -1,0 +1,263 @@
+"""Annealed importance sampling of codes, forwards from an easy distribution and backwards from an exact draw."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Distribution
+
+from osculate.autoencoders.code_posteriors import GaussianCodes, SigmoidCodes
+from osculate.autoencoders.code_priors import CodePrior, SparseBeta, drawn_by
+from osculate.autoencoders.implicit_codes import ImplicitCodes
+from osculate.autoencoders.log_joint import LogJoint
+from osculate.checks import require_whole
+from osculate.likelihoods import drawn_on
+from osculate.registry import choose
+
+#: β at a fraction t of the way, before its ends are moved to 0 and 1.
+SPACINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": lambda t: torch.sigmoid(8 * t - 4),
+    "linear": lambda t: t,
+}
+STARTS = ("prior", "posterior")
+#: Pilot chains of each datum, the size of their first step, and the transitions that look for the first and for all.
+PILOTS, FIRST_STEP, SEARCH, FEWEST = 4, 0.1, 50, 100
+#: By how much the logarithm of a step grows for each unit of acceptance above the one wanted.
+RATE = 0.2
+
+
+@dataclass(frozen=True)
+class Annealing:
+    """How codes are led from r(z) to p(z|x) by Hamiltonian Monte Carlo.
+
+    Args:
+        temperatures: T; the more, the tighter.
+        leapfrogs: steps of a transition.
+        start: r(z), the "prior" p(z) or the "posterior" q(z|x). That of a good encoder is close to p(z|x); that of one
+            which is too sure of its codes has tails that many temperatures have to fill.
+        spacing: "sigmoid", finer at both ends, or "linear".
+        acceptance: what the size of a step is tuned to, for each datum and temperature.
+
+    Raises:
+        ValueError: an unknown name, no temperature or step, or an acceptance that is no probability.
+
+    >>> Annealing(temperatures=4, spacing="linear").path()
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000], dtype=torch.float64)
+    """
+
+    temperatures: int = 500
+    leapfrogs: int = 10
+    start: str = "prior"
+    spacing: str = "sigmoid"
+    acceptance: float = 0.65
+
+    def __post_init__(self) -> None:
+        require_whole("temperatures", self.temperatures)
+        require_whole("leapfrogs", self.leapfrogs)
+        choose("start of the annealing", self.start, STARTS)
+        choose("spacing of temperatures", self.spacing, SPACINGS)
+        if not 0 < self.acceptance < 1:
+            raise ValueError(f"acceptance is a mean of probabilities, between 0 and 1, got {self.acceptance!r}.")
+
+    def path(self) -> Float[Tensor, " T1"]:
+        """β_0 = 0, …, β_T = 1."""
+        beta = SPACINGS[self.spacing](torch.linspace(0, 1, self.temperatures + 1, dtype=torch.double))
+        return (beta - beta[0]) / (beta[-1] - beta[0])
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the chains are.
+
+    Attributes:
+        place: u of each chain of each datum.
+        start: log r(u).
+        gain: log p(y, u) − log r(u).
+        slopes: the gradients of both.
+    """
+
+    place: Float[Tensor, "C N K"]
+    start: Float[Tensor, "C N"]
+    gain: Float[Tensor, "C N"]
+    slopes: Float[Tensor, "2 C N K"]
+
+    def log_density(self, beta: float) -> Float[Tensor, "C N"]:
+        """log f_β(u)."""
+        return self.start + beta * self.gain
+
+    def slope(self, beta: float) -> Float[Tensor, "C N K"]:
+        """Its gradient."""
+        return self.slopes[0] + beta * self.slopes[1]
+
+    def where(self, chosen: Tensor, other: "State") -> "State":
+        """This state for the chains that are chosen, the other for the rest."""
+        wide = chosen.unsqueeze(-1)
+        return State(
+            torch.where(wide, self.place, other.place),
+            torch.where(chosen, self.start, other.start),
+            torch.where(chosen, self.gain, other.gain),
+            torch.where(wide, self.slopes, other.slopes),
+        )
+
+
+class Annealed:
+    r"""Chains of codes for some data, along f_β(u) = r(u)^{1−β} p(y, u)^β. [neal2001, wu2017]
+
+    .. math:: \log w = \sum_{t=1}^T (\beta_t - \beta_{t-1}) \log \frac{p(y, u_{t-1})}{r(u_{t-1})}, \qquad
+              \operatorname{E} w = p(y)
+
+    where a transition that leaves f_{β_t} as it is leads from u_{t−1} to u_t. The sizes of its steps are tuned by
+    pilot chains, and fixed before the chains that count start: w stays unbiased. Codes between 0 and 1 move as their
+    logits.
+
+    Args:
+        joint: q(z|x), p(z) and p(y|z).
+        h: the numbers of q(z|x), (N, R).
+        y: what is to be explained.
+        settings: temperatures and transitions.
+        generator: for all draws.
+
+    Raises:
+        ValueError: a start at codes whose density is not known, or that do not cover those of the prior.
+
+    Cost: of a chain, T times as many passes of the decoder as there are leapfrog steps, forward and backward; for the
+    pilot chains, that of :data:`PILOTS` more.
+    """
+
+    def __init__(
+        self,
+        joint: LogJoint,
+        h: Float[Tensor, "N R"],
+        y: Tensor,
+        settings: Annealing,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self._joint, self._h, self._y = joint, h, y
+        self._settings, self._generator = settings, generator
+        self._logits = isinstance(joint.prior, SparseBeta)
+        if settings.start == "posterior":
+            self._require_density()
+        self._latent = joint.posterior.latent(h.shape[1])
+        self._path = settings.path().tolist()
+        self._steps = self._tuned()
+
+    def _require_density(self) -> None:
+        q, p = self._joint.posterior, self._joint.prior
+        if isinstance(q, ImplicitCodes):
+            raise ValueError(f"{type(q).__name__} have no density to start from: take start='prior'.")
+        if isinstance(q, SigmoidCodes) and not self._logits:
+            raise ValueError(f"the codes of {type(q).__name__} do not cover those of {p!r}: take start='prior'.")
+
+    def forward(self, chains: int) -> Float[Tensor, "C N"]:
+        """log w of chains from r(u) to p(u|y)."""
+        state = self._at(self._drawn(chains))
+        total = torch.zeros_like(state.gain)
+        for t, step in enumerate([*self._steps, None], 1):
+            total += (self._path[t] - self._path[t - 1]) * state.gain
+            if step is not None:
+                state, _ = self._transition(state, self._path[t], step)
+        return total
+
+    def backward(self, codes: Float[Tensor, "N K"], chains: int) -> Float[Tensor, "C N"]:
+        r"""log w of chains from exact draws of p(z|y) to r(u), with E 1/w = 1/p(y). [grosse2015]
+
+        Args:
+            codes: one for each datum, in the coordinate u, from which all its chains start.
+            chains: C.
+        """
+        state = self._at(codes.repeat(chains, 1, 1))
+        total = torch.zeros_like(state.gain)
+        for t, step in reversed([*enumerate([None, *self._steps])]):
+            total += (self._path[t + 1] - self._path[t]) * state.gain
+            if step is not None:
+                state, _ = self._transition(state, self._path[t], step)
+        return total
+
+    def _tuned(self) -> list[Float[Tensor, " N"]]:
+        """The size of a step for each temperature but the first and last, by pilot chains."""
+        state = self._at(self._drawn(PILOTS))
+        step = torch.full_like(state.place[0, :, 0], FIRST_STEP)
+        rounds = -(-FEWEST // self._settings.temperatures)
+        found = []
+        for t, beta in enumerate(self._path[1:-1]):
+            for _ in range(rounds if t else max(rounds, SEARCH)):
+                state, accepted = self._transition(state, beta, step)
+                step = step * (RATE * (accepted.mean(0) - self._settings.acceptance)).exp().to(step)
+            found.append(step)
+        return found
+
+    def _transition(self, state: State, beta: float, step: Float[Tensor, " N"]) -> tuple[State, Float[Tensor, "C N"]]:
+        """One of Hamiltonian Monte Carlo that leaves f_β as it is, and the probability with which it was accepted."""
+        size = step.unsqueeze(-1)
+        momentum = start = self._noise(torch.randn, state.place.shape)
+        new = state
+        for _ in range(self._settings.leapfrogs):
+            momentum = momentum + 0.5 * size * new.slope(beta)
+            new = self._at(new.place + size * momentum)
+            momentum = momentum + 0.5 * size * new.slope(beta)
+        kinetic = 0.5 * (start.square().sum(-1) - momentum.square().sum(-1))
+        accepted = (new.log_density(beta) - state.log_density(beta) + kinetic).exp().clamp(max=1).nan_to_num(nan=0.0)
+        return new.where(self._noise(torch.rand, accepted.shape) < accepted, state), accepted
+
+    def _noise(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+        on = drawn_on(self._h, self._generator)
+        return draw(shape, generator=self._generator, dtype=self._h.dtype, device=on).to(self._h.device)
+
+    def _at(self, place: Float[Tensor, "C N K"]) -> State:
+        state = State(
+            place,
+            place.new_empty(place.shape[:2], dtype=torch.double),
+            place.new_empty(place.shape[:2], dtype=torch.double),
+            place.new_empty(2, *place.shape),
+        )
+        for c, n in self._joint.parts(place, self._y):
+            with torch.enable_grad():
+                u = place[c, n].detach().requires_grad_()
+                start, gain = self._densities(u, n)
+                state.slopes[0, c, n], state.slopes[1, c, n] = (
+                    torch.autograd.grad(each.sum(), u, retain_graph=True)[0] for each in (start, gain)
+                )
+            state.start[c, n], state.gain[c, n] = start.detach().double(), gain.detach().double()
+        return state
+
+    def _densities(self, u: Float[Tensor, "C n K"], n: slice) -> tuple[Float[Tensor, "C n"], Float[Tensor, "C n"]]:
+        """log r(u) and log p(y, u) − log r(u) of some of the data."""
+        explained = self._joint.each(codes_at(self._joint.prior, u), self._y[n])
+        prior = self._joint.prior
+        before = prior.logit_log_prob(u) if self._logits else prior.over(u).log_prob(u)
+        if self._settings.start == "prior":
+            return before, explained
+        start = self._first(self._h[n]).log_prob(u)
+        return start, explained + before - start
+
+    def _first(self, h: Float[Tensor, "n R"]) -> Distribution:
+        """q(u|x)."""
+        return (GaussianCodes() if self._logits else self._joint.posterior).distribution(h)
+
+    def _drawn(self, chains: int) -> Float[Tensor, "C N K"]:
+        """u ~ r(u)."""
+        if self._settings.start == "prior":
+            like = self._h.new_empty(chains, len(self._h), self._latent)
+            return prior_draws(self._joint.prior, like, self._generator)
+        with drawn_by(self._generator):
+            return self._first(self._h).sample((chains,))
+
+
+def prior_draws(
+    prior: CodePrior, like: Float[Tensor, "... K"], generator: torch.Generator | None
+) -> Float[Tensor, "... K"]:
+    """u of codes that are drawn from p(z), of this shape, type and device."""
+    with drawn_by(generator):
+        if not isinstance(prior, SparseBeta):
+            return prior.over(like).sample()
+        # the logarithm of a ratio of two gamma variables, finite where their share is rounded to 0 or 1
+        shape = torch.full((2, *like.shape), prior.shape, dtype=torch.double, device=like.device)
+        logs = torch._standard_gamma(shape + 1).log() + torch.rand_like(shape).log() / shape
+        return (logs[0] - logs[1]).to(like.dtype)
+
+
+def codes_at(prior: CodePrior, u: Float[Tensor, "... K"]) -> Float[Tensor, "... K"]:
+    """z(u): of a prior of codes between 0 and 1, u are their logits."""
+    return u.sigmoid() if isinstance(prior, SparseBeta) else u
