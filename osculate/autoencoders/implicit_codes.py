@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 from osculate.autoencoders.code_posteriors import CodePosterior, frozen
 from osculate.autoencoders.code_priors import CodePrior
 from osculate.checks import require_whole
+from osculate.networks.activations import initialise
 
 
 class ImplicitCodes(CodePosterior):
@@ -161,7 +162,9 @@ def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for before, after in pairwise((inputs, hidden, hidden)):
         layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(hidden, outputs))
+    layers.append(nn.Linear(hidden, outputs))
+    initialise(layers, "orthogonal", "relu")  # noise that hardly counts at the start stays without effect
+    return nn.Sequential(*layers)
 
 
 def _joined(h: Float[Tensor, "N R"], other: Float[Tensor, "S #N Q"]) -> Float[Tensor, "S N RQ"]:

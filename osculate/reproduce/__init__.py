@@ -47,6 +47,10 @@ MODULES = (
     "aevb_figure6",
     "aevb_figure7",
     "aevb_figure8",
+    "aevb_full_vb",
+    "aevb_priors",
+    "aevb_implicit",
+    "aevb_dvae",
 )
 
 _found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]
