@@ -49,6 +49,11 @@ class FlowCodes(CodePosterior):
     def distribution(self, h: Float[Tensor, "N R"]) -> Any:
         return self.flow(h)
 
+    def __repr__(self) -> str:
+        """Its sizes: a flow of zuko draws random numbers when it is printed."""
+        sizes = [f"{tuple(p.shape)}" for p in self.parameters() if p.ndim == 2]
+        return f"FlowCodes(latent={self._latent}, weights={', '.join(sizes)})"
+
     def draw(
         self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
     ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:

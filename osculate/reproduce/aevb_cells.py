@@ -155,7 +155,7 @@ def fitted(
     return net.eval(), values
 
 
-def curve(history: Sequence[Mapping[str, float]], images: int) -> dict[str, list[float]]:
+def curve(history: Sequence[Mapping[str, int | float]], images: int) -> dict[str, list]:
     """Some forty epochs of a history, evenly on the logarithm: images seen, and bounds in nats an image."""
     epochs = len(history)
     places = sorted({min(epochs, max(1, round(epochs ** (n / 39)))) for n in range(40)})
@@ -167,7 +167,7 @@ def curve(history: Sequence[Mapping[str, float]], images: int) -> dict[str, list
     }
 
 
-def draw_curves(panels: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], heading: str, **how: Any) -> Any:
+def draw_curves(panels: Mapping[str, Mapping[str, Mapping[str, Sequence]]], heading: str, **how: Any) -> Any:
     """Bounds against images seen: panels of named curves, held-out images solid and training images dashed."""
     from osculate import plots
 

@@ -38,7 +38,7 @@ PRINTED = {
 DRAWN = {"mnist": {2: 33.13, 10: 13.10, 20: 8.96}, "frey_face": {2: 6.87, 10: 3.95, 20: 3.73}}
 
 #: Errors by data, size of the code and network, one a seed.
-Errors = Mapping[tuple[str, int, str], Sequence[Mapping[str, float]]]
+Errors = Mapping[tuple[str, int, str], Sequence[Mapping[str, int | float]]]
 
 
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -68,9 +68,9 @@ class Found:
             found.append(Number(line.row, HELD_OUT, tuple(run["validation"][-1] for run in runs), line.printed))
         return tuple(found)
 
-    def panels(self) -> dict[str, dict[str, dict[str, list[float]]]]:
+    def panels(self) -> dict[str, dict[str, dict[str, list]]]:
         """The curves of the first seed."""
-        shown: dict[str, dict[str, dict[str, list[float]]]] = {}
+        shown: dict[str, dict[str, dict[str, list]]] = {}
         for line, runs in self.runs.items():
             shown.setdefault(line.panel, {})[line.name] = {key: list(runs[0][key]) for key in SHOWN}
         return shown

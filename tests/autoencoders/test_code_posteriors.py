@@ -49,6 +49,14 @@ def numbers(n: int = 3) -> Tensor:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_printing_draws_nothing_and_tells_families_apart(name: str) -> None:
+    made, before = family(name), torch.random.get_rng_state()
+    words = repr(made)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(words != repr(family(other)) for other in FAMILIES if other != name)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_codes_follow_their_generator_and_leave_the_state_of_torch(name: str) -> None:
     q, h, state = family(name), numbers(), torch.get_rng_state()
     one, two = (q.codes(h, torch.Generator().manual_seed(3), 4) for _ in range(2))
