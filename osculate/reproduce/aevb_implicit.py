@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -217,7 +218,10 @@ def draw(record: Record) -> Any:
     """The exact posterior of one image and what each family makes of it: a row a model."""
     from osculate import plots
 
-    shown = record.findings.data["posteriors"]
+    shown = {
+        model: {name: np.array(cells) for name, cells in by.items()}
+        for model, by in record.findings.data["posteriors"].items()
+    }
     return plots.posteriors(shown, REACH, "Posteriors of two codes: where codes of one image lie")
 
 
