@@ -15,22 +15,25 @@ AUTOENCODERS: Mapping[str, Callable[..., tuple[nn.Module, nn.Module]]] = {
 }
 
 
-def build(name: str, input_shape: Sequence[int], *, variational: bool = False, **options: object) -> Autoencoder:
+def build(
+    name: str, input_shape: Sequence[int], *, variational: bool = False, prior: str = "normal", **options: object
+) -> Autoencoder:
     """Build an autoencoder by its name.
 
     Args:
         name: a key of :data:`AUTOENCODERS`.
         input_shape: shape of one input, without the batch axis.
         variational: whether it is a :class:`VAE`.
+        prior: of the codes of one, a key of ``CODE_PRIORS``.
         **options: of ``osc.networks.mlp_coders`` or ``conv_coders``, for example ``latent=8``.
 
     Raises:
-        ValueError: the name is unknown, or the networks cannot take inputs of that shape.
+        ValueError: a name is unknown, or the networks cannot take inputs of that shape.
 
     >>> build("mlp_autoencoder", (1, 4, 4), hidden=[8])(torch.zeros(3, 1, 4, 4)).shape
     torch.Size([3, 1, 4, 4])
     """
     coders = lookup("autoencoder", name, AUTOENCODERS)
     if variational:
-        return VAE(*coders(tuple(input_shape), codes=2, **options))
+        return VAE(*coders(tuple(input_shape), codes=2, **options), prior=prior)
     return Autoencoder(*coders(tuple(input_shape), **options))

@@ -76,7 +76,7 @@ def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, cho
     if is_autoencoder(name):
         follows = {} if how.latent is None else {"latent": how.latent}
         if how.method == "vae":
-            follows["variational"] = True
+            follows |= how.coded.network
         if how.method == "mc_dropout":
             follows["dropout"] = DROPOUT
     elif how.method == "mc_dropout" and ":" not in name:

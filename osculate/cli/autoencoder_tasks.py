@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from osculate.autoencoders import Representation
+from osculate.autoencoders import VAE, Bound, Representation, active_units, bound, sandwich
 from osculate.cli.checkpoint import MODEL, read_model
 from osculate.cli.classification import recipe_of
 from osculate.cli.finish import represented
 from osculate.cli.options import DataOptions
-from osculate.cli.represented import draw_few_labels, draw_histograms, draw_imputations, draw_roc
+from osculate.cli.represented import draw_bounds, draw_few_labels, draw_histograms, draw_imputations, draw_roc
 from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset
 from osculate.methods import MAP
@@ -35,6 +35,10 @@ from osculate.training import train
 Rows = tuple[str, dict[str, dict[str, float]]]
 #: Times that labelled images are drawn.
 REPEATS = 10
+#: Images whose log p(x) is annealed, which takes thousands of passes for each.
+ANNEALED = 20
+#: Draws of the importance weighted bound that its figure shows.
+COUNTS = (1, 10, 100, 1000)
 #: Training images whose typical log density is compared with.
 USUAL = 2000
 
@@ -162,6 +166,49 @@ def few_labels(q: Posterior, dataset: Dataset, labels: Sequence[int], how: Setti
     draw_few_labels(record, len(dataset.classes), how.folder / "accuracy_against_labels.png")
     caption = f"{dataset.name}: accuracy by nearest codes, {REPEATS} choices of so many labels for each class"
     return caption, {"codes": few_label_scores(record, "codes")}
+
+
+def bounded(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
+    """Bounds on log p(x) of test images, of simulated ones from both sides, and how many numbers of the code are used.
+
+    Raises:
+        ValueError: a network whose codes have no prior.
+    """
+    if not isinstance(q.model, VAE):
+        raise ValueError(
+            "--task bound needs codes with a prior, and a plain autoencoder has none: train one with --method vae."
+        )
+    x, generator = dataset.test[0], how.generator
+    rows: dict[str, dict[str, float]] = {}
+    weighted: dict[int, Bound] = {}
+    if q.model.posterior.has_density:
+        elbo = bound(q, x, "elbo", how.samples, generator=generator, progress=how.progress)
+        counts = sorted({*(number for number in COUNTS if number < elbo.samples), elbo.samples})
+        weighted = {k: bound(q, x, "iwae", k, generator=generator, progress=how.progress) for k in counts}
+        rows = {"elbo, lower": _bound_scores(elbo), "iwae, lower": _bound_scores(weighted[elbo.samples])}
+    few = x[:ANNEALED]
+    annealed = bound(q, few, "ais", generator=generator, progress=how.progress)
+    both = sandwich(q, len(few), generator=generator, progress=how.progress)
+    rows[f"annealed, lower, {len(few)} images"] = _bound_scores(annealed)
+    rows[f"annealed, lower, {len(few)} simulated images"] = _bound_scores(both.lower)
+    rows[f"annealed, upper, {len(few)} simulated images"] = _bound_scores(both.upper)
+    if weighted:
+        draw_bounds(weighted, dataset, how.folder / "bounds.png")
+    units = active_units(q, x)
+    caption = (
+        f"{dataset.name}: bounds on log p(x), {len(x):,} test images; {units.count} of {len(units.variances)} numbers "
+        "of the code are active"
+    )
+    return caption, rows
+
+
+def _bound_scores(found: Bound) -> dict[str, float]:
+    return {
+        "log_p": found.mean,
+        "log_p_error": found.standard_error,
+        "monte_carlo_error": found.monte_carlo_error,
+        "draws": found.samples,
+    }
 
 
 def few_label_scores(record: SemiSupervisedRecord, method: str) -> dict[str, float]:

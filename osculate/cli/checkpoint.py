@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from osculate.autoencoders import AUTOENCODERS, build as build_autoencoder
+from osculate.cli.codes import PIXELS
 from osculate.cli.options import DataOptions, plain
 from osculate.data import Dataset, Scaling
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
@@ -57,6 +58,8 @@ class Card:
     @property
     def likelihood(self) -> Likelihood:
         """p(y|f) that the network was trained with."""
+        if self.reconstructs and "likelihood" in self.facts:
+            return PIXELS[choose("likelihood of pixels", self.facts["likelihood"], PIXELS)](self.noise)
         return Categorical() if self.noise is None else Gaussian(self.noise)
 
     @property
@@ -68,6 +71,10 @@ class Card:
     def with_noise(self, noise: float | None) -> "Card":
         """The same with another noise scale."""
         return replace(self, noise=noise)
+
+    def with_pixels(self, likelihood: str) -> "Card":
+        """The same for pixels with a likelihood of another kind."""
+        return replace(self, facts={**self.facts, "likelihood": likelihood})
 
     def trained_by(self, method: str) -> "Card":
         """The same after training; a network with a fixed random one beside it is told apart by that."""

@@ -36,6 +36,7 @@ TASKS: Mapping[str, Callable[..., Any]] = {
     "ood": autoencoder_tasks.foreign,
     "imputation": autoencoder_tasks.imputed,
     "semi_supervised": autoencoder_tasks.few_labels,
+    "bound": autoencoder_tasks.bounded,
 }
 
 
@@ -47,7 +48,8 @@ class EvaluateOptions:
     Args:
         task: one of {tasks}. For autoencoders ood scores data of another kind, imputation fills in the upper half of
             images and lets a classifier judge them where there are labels, semi_supervised sorts images by their codes,
-            with few labels.
+            with few labels, bound tells bounds on log p(x) of a VAE, each with its draws (--samples, 5,000 by default)
+            and its standard error.
         ood: data of another kind to tell apart, with commas between: .npz files with X and, where the data are one of
             {partners}, names (an unknown one lists the known) or all.
         labels: for semi_supervised, numbers of labelled images of each class, with commas between.
@@ -114,6 +116,8 @@ def _autoencoder(
     if what.task == "ood":
         partners = {name: x[: what.test_size] for name, x in _partners(dataset, what.ood or "all", card).items()}
         caption, rows = autoencoder_tasks.foreign(q, dataset, partners, setting)
+    elif what.task == "bound":
+        caption, rows = autoencoder_tasks.bounded(q, dataset, setting)
     elif what.task == "imputation":
         caption, rows = autoencoder_tasks.imputed(q, dataset, what.classifier, setting)
     else:

@@ -8,8 +8,9 @@ from typing import Any
 from torch import nn
 
 from osculate import structures
-from osculate.autoencoders import ELBO
+from osculate.autoencoders import CODE_PRIORS, ESTIMATORS
 from osculate.cli.checkpoint import Card
+from osculate.cli.codes import PIXELS, CodeOptions
 from osculate.cli.options import naming
 from osculate.likelihoods import Likelihood
 from osculate.methods import (
@@ -176,7 +177,7 @@ _CHAINS: dict[str, Any] = {
 METHODS: Mapping[str, Recipe] = {
     "map": Recipe(lambda parts: MAP(*parts.usual)),
     "online_laplace": Recipe(_online, {"structure": STRUCTURE, "temperature": (None, None)}),
-    "vae": Recipe(lambda parts: ELBO(*parts.usual)),
+    "vae": Recipe(lambda parts: parts.how.coded.method(*parts.usual), {"codes": None}),
     "mc_dropout": Recipe(lambda parts: MCDropout(*parts.usual), network="no unit dropped"),
     "variational_laplace": Recipe(lambda parts: VariationalLaplace(*parts.bound), **_VARIATIONAL),
     "mean_field_vi": Recipe(lambda parts: MeanFieldVI(*parts.bound), **_VARIATIONAL),
@@ -209,7 +210,15 @@ def taking(option: str) -> tuple[str, ...]:
     return tuple(name for name, recipe in METHODS.items() if option in recipe.options)
 
 
-@naming(methods=METHODS, structures=STRUCTURES, tempered=taking("temperature"), several=taking("members"))
+@naming(
+    methods=METHODS,
+    structures=STRUCTURES,
+    tempered=taking("temperature"),
+    several=taking("members"),
+    pixels=PIXELS,
+    priors=CODE_PRIORS,
+    estimators=ESTIMATORS,
+)
 @dataclass(frozen=True)
 class MethodOptions:
     """How to train it.
@@ -224,6 +233,10 @@ class MethodOptions:
         members: networks of {several}, 5 by default, whose initial weights are drawn with seed, seed + 1, ….
         warmup: of hmc, transitions of each chain before its first draw; by default a third of the epochs, at most 500.
             A run that is resumed keeps its own, and more epochs add draws.
+        codes: of vae, as in --codes.likelihood bernoulli: likelihood of pixels ({pixels}; bernoulli takes grey values
+            as probabilities), prior of codes ({priors}), estimator of the bound ({estimators}), samples drawn for an
+            image, warmup of the divergence in epochs, share of pixels masked in what is encoded, and how it is fading
+            (constant, linear, cosine, step).
     """
 
     method: str = "map"
@@ -232,6 +245,12 @@ class MethodOptions:
     temperature: float | None = None
     members: int | None = None
     warmup: int | None = None
+    codes: dict[str, Any] | None = None
+
+    @property
+    def coded(self) -> CodeOptions:
+        """The options of a VAE."""
+        return CodeOptions.named(self.codes)
 
     @property
     def recipe(self) -> Recipe:
@@ -257,7 +276,7 @@ class MethodOptions:
         Raises:
             ValueError: such options.
         """
-        for option in ("structure", "temperature", "members", "warmup"):
+        for option in ("structure", "temperature", "members", "warmup", "codes"):
             value = getattr(self, option)
             if value is not None and option not in self.recipe.options:
                 raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osculate.autoencoders import LatentMap, Reconstruction, Representation
+from osculate.autoencoders import VAE, Bound, LatentMap, Reconstruction, Representation, interpolations, manifold
 from osculate.autoencoders.drawn import at_once
 from osculate.data import Dataset
 from osculate.metrics import roc_curve
@@ -17,6 +17,8 @@ from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord
 
 #: Networks drawn where figures and training scores are made.
 SAMPLES = 50
+#: Images along a way from one to another, and along each side of a manifold.
+WAY, PLACES = 10, 15
 #: Test images whose codes are drawn.
 POINTS = 1500
 #: The scores of foreign images that are shown, and what they are called.
@@ -87,11 +89,39 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
     heading = "Test images, and what networks drawn from the posterior make of them: mean and spread"
     figure = plots.reconstructions(some.numpy(), {"network": pictures(r, some)}, heading=heading)
     plots.save(figure, folder / "reconstructions.png")
+    if isinstance(r.model, VAE):
+        _draw_codes(r, some, folder)
     if r.model.latent == 2:
         heading = "Codes of the test images, and how unsure the decoder is there"
         labels = None if dataset.classes is None else y[:POINTS].numpy()
         figure = plots.latent_map({"": LatentMap.of(r, x[:POINTS])}, labels, dataset.classes, heading=heading)
         plots.save(figure, folder / "latent_map.png")
+
+
+def _draw_codes(r: Representation, x: Tensor, folder: Path) -> None:
+    """New images of a VAE, ways between images, and with codes of two numbers the manifold."""
+    from osculate import plots
+
+    generator = torch.Generator().manual_seed(0)
+    half = len(x) // 2
+    ways = interpolations(r, x, [(n, n + half) for n in range(half)], WAY, generator=generator)
+    rows = {"new": r.generate(WAY, generator).cpu(), **{f"way {n + 1}": way.cpu() for n, way in enumerate(ways)}}
+    figure = plots.image_grid(
+        {name: images.numpy() for name, images in rows.items()}, "New images, and ways from one test image to another"
+    )
+    plots.save(figure, folder / "new_images.png")
+    if r.model.latent == 2:
+        figure = plots.manifold({"": manifold(r, PLACES).cpu().numpy()}, "What codes of two numbers generate")
+        plots.save(figure, folder / "manifold.png")
+
+
+def draw_bounds(weighted: Mapping[int, Bound], dataset: Dataset, path: Path) -> Path:
+    """The importance weighted bound of the test images against the number of draws."""
+    from osculate import plots
+
+    values = [found.mean for found in weighted.values()], [found.standard_error for found in weighted.values()]
+    heading = f"{dataset.name}: bounds on log p(x) of test images"
+    return plots.save(plots.sandwich({"": plots.Bounds(list(weighted), values)}, heading), path)
 
 
 def draw_roc(record: OODRecord, path: Path) -> Path:

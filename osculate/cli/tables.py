@@ -21,6 +21,8 @@ TITLES = {
     "coverage_95": "95 % covers",
     "coverage_95_gap": "… in the gap",
     "log_density": "log p(x), nats ↑",
+    "log_p": "bound, nats",
+    "draws": "draws",
     "pixel_rmse": "pixel error ↓",
     "mse": "hidden pixels, MSE ↓",
     "modes": "classes seen",

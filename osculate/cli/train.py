@@ -15,7 +15,7 @@ import torch
 import yaml
 from torch import nn
 
-from osculate.autoencoders import Autoencoder
+from osculate.autoencoders import VAE, Autoencoder
 from osculate.cli.architecture import OF_AUTOENCODERS, network_name, network_options
 from osculate.cli.checkpoint import MODEL, MODELS, Card, build_network, card_of, save_model
 from osculate.cli.finish import finished, represented
@@ -117,7 +117,7 @@ def run(
     print_scores(f"{card.model} on {dataset.name}{said}", scores)
     if card.reconstructs and len(card.input_shape) == 3:
         draw_autoencoder(represented(q), labelled, folder)
-    print(_next(folder, card, saved))
+    print(_next(folder, card, saved, isinstance(q.model, VAE)))
 
 
 def _facts(q: Posterior, networks: Sequence[nn.Module]) -> dict[str, Any]:
@@ -178,6 +178,11 @@ def new_networks(
             "--method randomized_priors adds a fixed network to the outputs, and an autoencoder has codes besides: "
             "take --method deep_ensemble."
         )
+    if how.method == "vae" and not how.coded.has_noise:
+        if options.noise is not None:
+            raise ValueError(f"--noise is for --codes.likelihood gaussian, not {how.coded.likelihood}: leave it out.")
+        card = card_of(dataset, data, name, arguments, None, reconstructs)
+        return networks, card.with_pixels(how.coded.likelihood)
     noise = None if dataset.classes is not None and not reconstructs else options.noise or NOISE[reconstructs]
     return networks, card_of(dataset, data, name, arguments, noise, reconstructs)
 
@@ -190,11 +195,11 @@ def _save(q: Posterior, folder: Path) -> bool:
     return True
 
 
-def _next(folder: Path, card: Card, saved: bool) -> str:
+def _next(folder: Path, card: Card, saved: bool, variational: bool) -> str:
     """What was saved, and a command that uses it."""
     own = f" --model {card.model}" if ":" in card.model else ""
     if card.reconstructs:
-        task = " --task ood" if card.data_options().data in PARTNERS else ""
+        task = " --task bound" if variational else " --task ood" if card.data_options().data in PARTNERS else ""
         return f"Saved in {folder}. Next: osculate evaluate --posterior {folder}{task}{own}"
     if saved:
         return f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}"
