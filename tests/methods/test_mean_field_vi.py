@@ -1,5 +1,6 @@
 """Mean-field variational inference: what it draws, its divergence, and where it ends."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 import osculate as osc
-from osculate.methods import MAP, MeanFieldVI
+from osculate.methods import MAP, MeanFieldVI, WarmUp
 from osculate.methods._local import LocalReparameterisation
 from osculate.priors import ScaleMixture
+from osculate.training import train
 from tests.laws import assert_close
 from tests.methods.variational import (
     CLASSES,
@@ -172,3 +174,40 @@ def test_a_mixture_is_a_density() -> None:
     assert float(torch.trapezoid(density, grid)) == pytest.approx(1.0, abs=1e-6)
     weights: dict[str, Tensor] = {"w": torch.randn(3)}
     assert_close(ScaleMixture().log_prob(weights), ScaleMixture()._log_density(weights["w"]).sum())
+
+
+def test_the_divergence_warms_up_by_the_epoch_and_a_resumed_run_goes_on_with_it(tmp_path: Path) -> None:
+    x, y = data()
+    options: dict[str, Any] = {"batch_size": 16, "lr": 0.01, "schedule": "constant", "progress": False}
+
+    def method() -> MeanFieldVI:
+        torch.manual_seed(0)
+        return MeanFieldVI(network(), CLASSES, temperature=WarmUp(4, 0.5))
+
+    whole, broken = method(), method()
+    assert whole.weight == 0.125
+    train(whole, (x, y), epochs=4, **options)
+    assert whole.weight == 0.5
+    train(broken, (x, y), epochs=2, folder=tmp_path, **options)
+    again = method()
+    train(again, (x, y), epochs=4, folder=tmp_path, resume=True, **options)
+    assert_close(again.log_deviation, whole.log_deviation)
+    assert not torch.equal(broken.log_deviation, whole.log_deviation)
+
+
+def test_the_loss_has_the_weight_of_the_epoch() -> None:
+    x, y = data()
+    torch.manual_seed(0)
+    warm, cold = (MeanFieldVI(network(), CLASSES, temperature=t) for t in (WarmUp(10, 1.0), 0.1))
+    cold.load_state_dict(warm.state_dict())
+    values = []
+    for made in (warm, cold):
+        torch.manual_seed(1)
+        values.append(made.loss(x, y, 48).detach())
+    assert_close(*values)
+
+
+@pytest.mark.parametrize(("epochs", "temperature"), [(0, 1.0), (2.5, 1.0), (3, 0.0)])
+def test_a_warm_up_that_cannot_be_is_refused(epochs: Any, temperature: float) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        WarmUp(epochs, temperature)

@@ -209,3 +209,35 @@ def test_dropout_stands_ahead_of_each_tanh_and_nowhere_without() -> None:
     assert kinds[1] == ["Linear", "Dropout", "Tanh", "Linear", "Unflatten"]
     plain = networks.mlp_coders((4,), hidden=(3,))
     assert not any(isinstance(layer, torch.nn.Dropout) for part in plain for layer in part)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "silu", "softplus"])
+def test_orthogonal_weights_keep_gradients_through_many_layers(activation: str) -> None:
+    torch.manual_seed(0)
+    sizes = {}
+    for depth in (2, 12):
+        for kind in ("orthogonal", "small"):
+            encoder, _ = networks.mlp_coders(
+                (64,), latent=4, hidden=(64,) * depth, activation=activation, initialisation=kind
+            )
+            x = torch.randn(50, 64, requires_grad=True)
+            (gradient,) = torch.autograd.grad(encoder(x).sum(), x)
+            sizes[kind, depth] = float(gradient.norm())
+    assert 0.03 < sizes["orthogonal", 12] / sizes["orthogonal", 2] < 30
+    assert sizes["small", 12] < 1e-6 * sizes["small", 2]
+
+
+def test_initial_weights_are_known_by_name_and_torch_s_stay() -> None:
+    torch.manual_seed(0)
+    first, _ = networks.mlp_coders((4,), hidden=(3,))
+    torch.manual_seed(0)
+    again, _ = networks.mlp_coders((4,), hidden=(3,), initialisation="torch")
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    with pytest.raises(ValueError, match="orthogonal"):
+        networks.mlp_coders((4,), hidden=(3,), initialisation="xavier")
+
+
+def test_a_decoder_has_layers_of_its_own_where_they_are_named() -> None:
+    encoder, decoder = networks.mlp_coders((4,), latent=2, hidden=(5, 6), decoder_hidden=(7,))
+    assert [m.out_features for m in encoder if isinstance(m, torch.nn.Linear)] == [5, 6, 2]
+    assert [m.out_features for m in decoder if isinstance(m, torch.nn.Linear)] == [7, 4]

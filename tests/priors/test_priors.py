@@ -5,6 +5,7 @@ import torch
 
 import osculate as osc
 from osculate.parameters import ParameterSpace
+from osculate.priors import fan_in
 from tests.laws import assert_close
 
 TENSORS = {"w": torch.randn(3, 2), "b": torch.randn(3)}
@@ -72,3 +73,9 @@ def test_layerwise_by_name() -> None:
         osc.priors.Layerwise({"weight": 2.0}).bind(SPACE)
     with pytest.raises(ValueError, match="3"):
         osc.priors.Layerwise(torch.ones(3)).bind(SPACE)
+
+
+def test_biases_may_have_a_precision_of_their_own() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Linear(4, 2, bias=False))
+    assert fan_in(net, biases=0.5).precision.tolist() == [5.0, 0.5, 4.0]
+    assert fan_in(net).precision.tolist() == [5.0, 5.0, 4.0]
