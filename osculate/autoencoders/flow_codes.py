@@ -4,6 +4,7 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
+from torch.distributions import Distribution
 
 from osculate.autoencoders.code_posteriors import CodePosterior
 from osculate.autoencoders.code_priors import CodePrior
@@ -65,10 +66,14 @@ class FlowCodes(CodePosterior):
 
 
 def _zuko() -> Any:
+    """The package, whose import stops torch's distributions from checking what they are given: they go on doing so."""
+    checks = Distribution._validate_args
     try:
         import zuko  # type: ignore[import-untyped]
     except ImportError as error:
         raise ImportError(
             "FlowCodes needs the package zuko: pip install 'osculate[flows]', or take SemiImplicitCodes."
         ) from error
+    finally:
+        Distribution.set_default_validate_args(checks)
     return zuko

@@ -185,13 +185,13 @@ def bounded(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
         elbo = bound(q, x, "elbo", how.samples, generator=generator, progress=how.progress)
         counts = sorted({*(number for number in COUNTS if number < elbo.samples), elbo.samples})
         weighted = {k: bound(q, x, "iwae", k, generator=generator, progress=how.progress) for k in counts}
-        rows = {"elbo, lower": _bound_scores(elbo), "iwae, lower": _bound_scores(weighted[elbo.samples])}
+        for found in (elbo, weighted[elbo.samples]):
+            rows[f"{found.kind}, {found.samples:,} draws"] = _bound_scores(found)
     few = x[:ANNEALED]
     annealed = bound(q, few, "ais", generator=generator, progress=how.progress)
     both = sandwich(q, len(few), generator=generator, progress=how.progress)
-    rows[f"annealed, lower, {len(few)} images"] = _bound_scores(annealed)
-    rows[f"annealed, lower, {len(few)} simulated images"] = _bound_scores(both.lower)
-    rows[f"annealed, upper, {len(few)} simulated images"] = _bound_scores(both.upper)
+    for found, kind in ((annealed, "lower"), (both.lower, "lower, simulated"), (both.upper, "upper, simulated")):
+        rows[f"annealed, {kind}: {len(few)} images, {found.samples} chains"] = _bound_scores(found)
     if weighted:
         draw_bounds(weighted, dataset, how.folder / "bounds.png")
     units = active_units(q, x)
@@ -207,7 +207,7 @@ def _bound_scores(found: Bound) -> dict[str, float]:
         "log_p": found.mean,
         "log_p_error": found.standard_error,
         "monte_carlo_error": found.monte_carlo_error,
-        "draws": found.samples,
+        "draws": float(found.samples),
     }
 
 

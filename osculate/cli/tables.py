@@ -22,7 +22,6 @@ TITLES = {
     "coverage_95_gap": "… in the gap",
     "log_density": "log p(x), nats ↑",
     "log_p": "bound, nats",
-    "draws": "draws",
     "pixel_rmse": "pixel error ↓",
     "mse": "hidden pixels, MSE ↓",
     "modes": "classes seen",

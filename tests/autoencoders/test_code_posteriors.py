@@ -48,6 +48,12 @@ def numbers(n: int = 3) -> Tensor:
     return torch.randn(n, 4, dtype=torch.double, generator=torch.Generator().manual_seed(1))
 
 
+def test_distributions_of_torch_go_on_checking_beside_flows() -> None:
+    family("flow")
+    with pytest.raises(ValueError, match="support"):
+        torch.distributions.Bernoulli(0.5).log_prob(torch.tensor(2.0))
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_printing_draws_nothing_and_tells_families_apart(name: str) -> None:
     made, before = family(name), torch.random.get_rng_state()

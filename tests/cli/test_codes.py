@@ -37,9 +37,10 @@ def test_bounds_are_told_with_their_draws_and_errors(
     monkeypatch.setattr(autoencoder_tasks, "ANNEALED", 2)
     assert run("evaluate", "--posterior", folder, "--task", "bound", "--samples", 20, "--test-size", 10) == 0
     found = json.loads((folder / "metrics.json").read_text())["bound"]
-    assert found["iwae, lower"]["draws"] == 20
-    assert found["elbo, lower"]["log_p"] < found["iwae, lower"]["log_p"] < 0
-    assert found["annealed, lower, 2 images"]["log_p_error"] > 0
+    elbo, weighted = (found[f"{kind}, 20 draws"] for kind in ("elbo", "iwae"))
+    assert weighted["draws"] == 20
+    assert elbo["log_p"] < weighted["log_p"] < 0
+    assert found["annealed, lower: 2 images, 16 chains"]["log_p_error"] > 0
     assert "of 2 numbers of the code are active" in " ".join(capsys.readouterr().out.split())
     assert (folder / "bounds.png").exists()
 
