@@ -6,7 +6,7 @@ from typing import Any
 
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.aevb_cells import DOCUMENT, PUBLISHED, Coders, Fit, Task, draw_curves
-from osculate.reproduce.aevb_lines import Found, Line, train_lines
+from osculate.reproduce.aevb_lines import Found, Line, together, train_lines
 from osculate.reproduce.record import Claim, Findings, Record
 
 #: Initial weights, and what the figure calls them: ours first, then the document's.
@@ -55,7 +55,8 @@ def _line(settings: Settings, initial: str, depth: int) -> Line:
 
 def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
     """Verdicts on what the document says of depth."""
-    last = {(line.coders.initialisation, len(line.coders.hidden)): found.last(line) for line in found.runs}
+    lines = {(line.coders.initialisation, len(line.coders.hidden)): line for line in found.runs}
+    last = {which: found.last(line) for which, line in lines.items()}
     on_mnist = settings.task.data == "mnist"
     deep = 4 if 4 in settings.depths and on_mnist else None
     gain = {initial: last[initial, 2] - last[initial, 1] for initial in INITIAL if {1, 2} <= set(settings.depths)}
@@ -78,7 +79,7 @@ def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
         ),
         Claim.judged(
             "Two hidden layers are slightly better than one",
-            all(value > 0 for value in gain.values()) if gain and on_mnist else None,
+            together(found.above(lines[kind, 2], lines[kind, 1]) for kind in gain) if on_mnist else None,
             "two less one: "
             + ", ".join(f"{value:+.1f} nats from {INITIAL[initial]}" for initial, value in gain.items())
             + ".",

@@ -8,6 +8,7 @@ from typing import Any
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.aevb_cells import DOCUMENT, TITLES, VERSION
+from osculate.reproduce.aevb_lines import clearly, together
 from osculate.reproduce.aevb_pairs import (
     AE_DOCUMENT,
     AE_EQUAL,
@@ -112,11 +113,11 @@ def _better(found: Errors, settings: Settings, data: str, plain: str, variationa
             continue
         each = [a - b for a, b in zip(*pair, strict=True)]
         error = stdev(each) / len(each) ** 0.5 if len(each) > 1 else 0.0
-        margins.append(mean(each) > 2 * error)
+        margins.append(clearly(each))
         told.append(f"{mean(each):+.2f}{f' ± {error:.2f}' if error else ''} ({latent} codes)")
     return Claim.judged(
         f"{where}, the variational autoencoder has the lower error at every size of the code",
-        all(margins) if margins else None,
+        together(margins),
         f"squared error of {plain} less that of {variational}: {', '.join(told) or 'not measured'}.",
     )
 

@@ -1,8 +1,8 @@
 """Trainings of one autoencoder that differ in one thing: measured, tabulated and drawn alike."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from osculate.autoencoders import VAE
@@ -12,6 +12,7 @@ from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Number
 
 TRAINED, HELD_OUT = "training bound, nats", "validation bound, nats"
+HIGHEST = "highest validation bound on the way, nats"
 #: What figures are drawn from: of each panel and line, images seen and bounds.
 SHOWN = ("seen", "train", "validation")
 
@@ -56,16 +57,18 @@ class Found:
         """The bound at the end, the mean over seeds."""
         return mean(run[key][-1] for run in self.runs[line])
 
-    def best(self, line: Line) -> float:
-        """The highest validation bound on the way, the mean over seeds."""
-        return mean(max(run["validation"]) for run in self.runs[line])
+    def above(self, first: Line, second: Line, key: str = "validation") -> bool | None:
+        """Whether the bound at the end of one is clearly above that of the other, seed by seed."""
+        pairs = zip(self.runs[first], self.runs[second], strict=True)
+        return clearly([a[key][-1] - b[key][-1] for a, b in pairs])
 
     def numbers(self) -> tuple[Number, ...]:
-        """Two cells a line."""
+        """Three cells a line."""
         found = []
         for line, runs in self.runs.items():
             found.append(Number(line.row, TRAINED, tuple(run["train"][-1] for run in runs)))
             found.append(Number(line.row, HELD_OUT, tuple(run["validation"][-1] for run in runs), line.printed))
+            found.append(Number(line.row, HIGHEST, tuple(max(run["validation"]) for run in runs)))
         return tuple(found)
 
     def panels(self) -> dict[str, dict[str, dict[str, list]]]:
@@ -74,6 +77,27 @@ class Found:
         for line, runs in self.runs.items():
             shown.setdefault(line.panel, {})[line.name] = {key: list(runs[0][key]) for key in SHOWN}
         return shown
+
+
+def clearly(differences: Sequence[float]) -> bool | None:
+    """Whether their mean is above zero by more than two standard errors; None for fewer than two, which cannot tell.
+
+    >>> clearly([1.0, 1.2]), clearly([1.0, -1.2]), clearly([5.0])
+    (True, False, None)
+    """
+    if len(differences) < 2:
+        return None
+    return mean(differences) > 2 * stdev(differences) / len(differences) ** 0.5
+
+
+def together(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all hold: None where there are none, or one is not tested and no other fails.
+
+    >>> together([True, None]), together([False, None]), together([])
+    (None, False, None)
+    """
+    found = list(verdicts)
+    return False if False in found else None if None in found or not found else True
 
 
 def train_lines(

@@ -9,7 +9,7 @@ from osculate.posteriors import Point
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.aevb_cells import DOCUMENT, VERSION, Coders, Fit, Task, fitted, likelihood_of
-from osculate.reproduce.aevb_lines import HELD_OUT
+from osculate.reproduce.aevb_lines import HELD_OUT, clearly, together
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
 
@@ -115,7 +115,7 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
         ),
         Claim.judged(
             "At one bit a number they keep more than codes with a normal prior that are cut (ours)",
-            max(_errors(found, BETA) + _errors(found, TWO)) < min(_errors(found, NORMAL)) if tested else None,
+            together(clearly(_differences(found, NORMAL, name)) for name in (BETA, TWO)) if tested else None,
             "squared error at one bit a number: "
             + "; ".join(f"{name} " + ", ".join(f"{e:.1f}" for e in _errors(found, name)) for name in found)
             + f". Validation bounds: {bounds} nats.",
@@ -125,6 +125,10 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
 
 def _errors(found: Mapping[str, Sequence[Mapping[str, Any]]], name: str) -> list[float]:
     return [run["cut"].levels[0].distortion for run in found.get(name, ())]
+
+
+def _differences(found: Mapping[str, Sequence[Mapping[str, Any]]], first: str, second: str) -> list[float]:
+    return [a - b for a, b in zip(_errors(found, first), _errors(found, second), strict=True)]
 
 
 def draw(record: Record) -> Any:

@@ -61,7 +61,7 @@ def test_a_network_is_trained_once_and_read_with_what_it_gave(tmp_path: Path) ->
 
 
 def of_estimators(better: float, first: float = -130.0, wide: float = 2.0) -> Found:
-    settings = estimators.Settings(latents=(3, 10), estimators=("A", "B"))
+    settings = estimators.Settings((estimators.Part(latents=(3, 10), estimators=("A", "B")),))
     runs = {}
     for latent, bound in ((3, first), (10, -104.0)):
         for name, value in (("A", bound - better), ("B", bound)):
@@ -70,7 +70,8 @@ def of_estimators(better: float, first: float = -130.0, wide: float = 2.0) -> Fo
                 "B": {estimators.VALUE: 1.0, estimators.GRADIENT: 1.0},
             }
             own = {"variances": columns} if name == "B" else {}
-            runs[estimators._line(settings, latent, name)] = [{**run(value), **own}]
+            line = estimators._line(settings.parts[0], settings, latent, name)
+            runs[line] = [{**run(value), **own}, {**run(value), **own}]
     return Found(runs, 0.0)
 
 
@@ -85,7 +86,7 @@ def of_estimators(better: float, first: float = -130.0, wide: float = 2.0) -> Fo
     ],
 )
 def test_each_claim_on_estimators_can_fail_alone(changes: dict[str, float], fails: tuple[int, ...]) -> None:
-    settings = estimators.Settings(latents=(3, 10), estimators=("A", "B"))
+    settings = estimators.Settings((estimators.Part(latents=(3, 10), estimators=("A", "B")),))
     found = of_estimators(**{"better": 1.0, **changes})
     assert verdicts(estimators.claims(found, settings)) == [FAILS if n in fails else HOLDS for n in range(5)]
     assert verdicts(estimators.claims(Found({}, 0.0), settings)) == [UNTESTED] * 5
@@ -104,7 +105,7 @@ def test_each_claim_on_estimators_can_fail_alone(changes: dict[str, float], fail
 def test_each_claim_on_depth_can_fail(bounds: dict[tuple[str, int], float], expected: list[str]) -> None:
     settings = depth.Settings(depths=(1, 2, 4))
     runs = {
-        depth._line(settings, initial, layers): [run(bounds.get((initial, layers), -105.0))]
+        depth._line(settings, initial, layers): [run(bounds.get((initial, layers), -105.0))] * 2
         for initial in depth.INITIAL
         for layers in settings.depths
     }
@@ -124,7 +125,7 @@ def test_each_claim_on_activations_can_fail(
 ) -> None:
     settings = activations.Settings(activations=("tanh", "relu", "sigmoid"))
     runs = {
-        activations._line(settings, name): [run(bounds.get(name, -105.0), early=early[name])]
+        activations._line(settings, name): [run(bounds.get(name, -105.0), early=early[name])] * 2
         for name in settings.activations
     }
     assert verdicts(activations.claims(Found(runs, 0.0), settings)) == expected
@@ -154,14 +155,16 @@ def test_a_comparison_of_autoencoders_needs_every_size_and_counts_errors() -> No
 
     said = [pairs.claims(errors(margins), settings)[2].verdict for margins in ((1.0, 2.0), (1.0, -1.0), (0.1, 2.0))]
     assert said == [HOLDS, FAILS, FAILS]
+    alone = {key: runs[:1] for key, runs in errors((1.0, 2.0)).items()}
     assert pairs.claims({}, settings)[2].verdict == UNTESTED
+    assert pairs.claims(alone, settings)[2].verdict == UNTESTED, "one seed shows no difference"
 
 
 def of_full(naive: float = 60.0, drawn: float = 800.0, gap: float = 20.0, mean: float = 1000.0) -> Any:
     columns = {full.TRAIN_DRAWN: drawn + gap, full.TEST_DRAWN: drawn, full.TRAIN_MEAN: mean + 1, full.TEST_MEAN: mean}
     point = {full.TRAIN_MEAN: 1150.0, full.TEST_MEAN: 990.0}
     bad = {**columns, full.TEST_DRAWN: naive}
-    return {full.POINT: [{"400": point}], full.NAIVE: [{"400": bad}], full.CURED: [{"400": columns}]}
+    return {full.POINT: [{"400": point}] * 2, full.NAIVE: [{"400": bad}] * 2, full.CURED: [{"400": columns}] * 2}
 
 
 @pytest.mark.parametrize(
@@ -201,7 +204,7 @@ def test_each_claim_on_noise_that_fades_can_fail() -> None:
 
     def found(fading: float, error: float) -> Any:
         def one(bound: float, error: float) -> list[dict[str, Any]]:
-            return [{**run(bound), dvae.ERROR: error}]
+            return [{**run(bound), dvae.ERROR: error}] * 2
 
         return {"none": one(-105.0, 10.0), "mask 0.25, constant": one(-106.0, 11.0)} | {
             f"mask 0.25, {how}": one(fading, error) for how in dvae.FADING

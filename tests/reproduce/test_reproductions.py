@@ -12,6 +12,7 @@ import torch
 from osculate import plots
 from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_memory, lae_table1, read_record
 from osculate.reproduce.aevb_cells import Coders, Fit as Seen, Task as Digits
+from osculate.reproduce.aevb_figure5 import Part as EstimatorPart
 from osculate.reproduce.cost import Curve
 from osculate.reproduce.l2m_classification import Task as OnDigits
 from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
@@ -165,7 +166,8 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "rotated": {**SMALL_IMAGES, "source": {**FEW_DIGITS, "levels": [0, 90]}},
         "corrupted": {**SMALL_IMAGES, "source": {**FEW_DIGITS, "levels": [0, 1], "kinds": ["gaussian_noise"]}},
     },
-    **{f"aevb-figure{n}": CODED for n in (4, 5, 6)},
+    **{f"aevb-figure{n}": CODED for n in (4, 6)},
+    "aevb-figure5": {"parts": (EstimatorPart(**CODED, latents=(2, 3)),), "repeats": 3},
     "aevb-figure2": {"tasks": (ON_DIGITS,), "coders": (NARROW,), "fits": (SEEN,), "places": 3},
     "aevb-figure3": {**CODED, "samples": [1, 2], "batches": [20, 100]},
     "aevb-figure7": PAIRS,
