@@ -96,7 +96,7 @@ class ELBO(MAP):
         usual = "B" if model.closed_form else "stl"
         self.estimator = choose("estimator", usual if estimator is None else estimator, ESTIMATORS)
         self.samples, self.settings = samples, settings
-        self._total, self._count = torch.zeros((), dtype=torch.double), 0  # bounds of the epoch so far
+        self._total, self._count = 0.0, 0  # bounds of the epoch so far
         self.register_buffer("done", torch.zeros((), dtype=torch.double))
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
         if settings.learn_noise:
@@ -119,7 +119,7 @@ class ELBO(MAP):
             x = self.settings.corruption(x, float(self.done))
         warm = min(1.0, (int(self.epochs) + 1) / self.settings.warmup) if self.settings.warmup else 1.0
         bound = self._estimates(x, y, warm)
-        self._total += bound.detach().sum()
+        self._total += float(bound.detach().sum())
         self._count += len(x)
         learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
         own = model.posterior.extra_loss(model.code(x), model.prior) if not model.posterior.has_density else 0.0
@@ -147,8 +147,8 @@ class ELBO(MAP):
         """The mean bound of the epoch, nats an image, as it was descended; where noise and warm-up stand."""
         self.epochs.fill_(epoch)
         self.done.fill_(epoch / max(1, epochs - 1))
-        found = {"bound": float(self._total) / max(1, self._count)}
-        self._total, self._count = torch.zeros((), dtype=torch.double), 0
+        found = {"bound": self._total / max(1, self._count)}
+        self._total, self._count = 0.0, 0
         if self.settings.learn_noise:
             found["noise_factor"] = float(self.log_noise.detach().exp())
         return found

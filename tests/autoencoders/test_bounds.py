@@ -234,8 +234,6 @@ def test_codes_without_a_density_have_annealed_bounds() -> None:
 
 @pytest.mark.parametrize("codes", [SemiImplicitCodes, FlowCodes])
 def test_codes_of_networks_have_bounds(codes: type[CodePosterior]) -> None:
-    if codes is FlowCodes:
-        pytest.importorskip("zuko")
     torch.manual_seed(0)
     x = LINEAR.data(20)
     exact = LINEAR.marginal.log_prob(x)
