@@ -25,6 +25,7 @@ from osculate.autoencoders import (
     TwoNormals,
     active_units,
     bound,
+    bounds,
     sandwich,
 )
 from osculate.autoencoders.annealed import prior_draws
@@ -135,7 +136,7 @@ def test_the_memory_does_not_change_the_draws(kind: str) -> None:
 
 
 def test_draws_that_are_not_held_together_count_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osculate.autoencoders.bounds.TOGETHER", 64)
+    monkeypatch.setattr(bounds, "TOGETHER", 64)
     x = LINEAR.data(5)
     found = bound(LINEAR.model(0.2, 1.5), x, samples=3000, likelihood=LIKELIHOOD, generator=generator())
     off = (found.values - LINEAR.marginal.log_prob(x)) / found.errors

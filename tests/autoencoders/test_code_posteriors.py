@@ -21,16 +21,8 @@ from osculate.autoencoders import (
     TwoNormals,
 )
 from osculate.autoencoders.code_priors import CodePrior
+from tests.autoencoders.families import EXPLICIT, FAMILIES
 
-#: Each with two numbers a code, of four that the encoder gives.
-FAMILIES: dict[str, Callable[[], CodePosterior]] = {
-    "gaussian": GaussianCodes,
-    "sigmoid": SigmoidCodes,
-    "flow": lambda: FlowCodes(2, 4, transforms=2, hidden=8),
-    "semi-implicit": lambda: SemiImplicitCodes(2, 4, hidden=8, noise=3, mixtures=5),
-    "adversarial": lambda: AdversarialCodes(2, 4, hidden=8, noise=3),
-}
-EXPLICIT = ("gaussian", "sigmoid", "flow")
 NORMAL = StandardNormal()
 
 

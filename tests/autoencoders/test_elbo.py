@@ -13,29 +13,17 @@ from osculate.autoencoders import (
     CODE_PRIORS,
     ELBO,
     VAE,
-    AdversarialCodes,
     BoundSettings,
-    CodePosterior,
     Corruption,
-    FlowCodes,
-    GaussianCodes,
     Representation,
-    SemiImplicitCodes,
-    SigmoidCodes,
 )
 from osculate.inputs import Inputs
 from osculate.methods import IVON, L2M, MAP, VOGN, MeanFieldVI, VariationalLaplace
 from osculate.methods._base import Method
 from osculate.methods._mean_field import MeanField
+from tests.autoencoders.families import FAMILIES
 
 LIKELIHOOD = osc.likelihoods.Gaussian(0.3)
-FAMILIES: dict[str, Callable[[], CodePosterior]] = {
-    "gaussian": GaussianCodes,
-    "sigmoid": SigmoidCodes,
-    "flow": lambda: FlowCodes(2, 4, transforms=2, hidden=8),
-    "semi-implicit": lambda: SemiImplicitCodes(2, 4, hidden=8, noise=3, mixtures=5),
-    "adversarial": lambda: AdversarialCodes(2, 4, hidden=8, noise=3),
-}
 PAIRS = [(f, p) for f in FAMILIES for p in CODE_PRIORS if p != "beta" or f == "sigmoid"]
 GAUSSIAN: dict[str, Callable[[VAE], Method]] = {
     "mean field": lambda net: MeanFieldVI(net, LIKELIHOOD),

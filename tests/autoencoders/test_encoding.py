@@ -1,7 +1,6 @@
 """Codes of drawn networks as a distribution, also where a code given the weights is not normal."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,24 +9,12 @@ from torch import Tensor, nn
 import osculate as osc
 from osculate.autoencoders import (
     VAE,
-    AdversarialCodes,
-    CodePosterior,
     Encoding,
-    FlowCodes,
-    GaussianCodes,
     Representation,
-    SemiImplicitCodes,
-    SigmoidCodes,
 )
+from tests.autoencoders.families import FAMILIES
 
 LIKELIHOOD = osc.likelihoods.Gaussian(0.3)
-FAMILIES: dict[str, Callable[[], CodePosterior]] = {
-    "gaussian": GaussianCodes,
-    "sigmoid": SigmoidCodes,
-    "flow": lambda: FlowCodes(2, 4, transforms=2, hidden=8),
-    "semi-implicit": lambda: SemiImplicitCodes(2, 4, hidden=8, noise=3, mixtures=5),
-    "adversarial": lambda: AdversarialCodes(2, 4, hidden=8, noise=3),
-}
 
 
 def images(n: int = 3) -> Tensor:
