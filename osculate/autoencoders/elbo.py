@@ -14,7 +14,7 @@ from osculate.autoencoders.estimators import ESTIMATORS, estimates
 from osculate.checks import require_object, require_whole
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods import MAP
+from osculate.methods import MAP, WarmUp
 from osculate.priors import Prior
 from osculate.registry import choose
 
@@ -117,8 +117,8 @@ class ELBO(MAP):
             x = y = torch.bernoulli(x)
         if self.settings.corruption is not None:
             x = self.settings.corruption(x, float(self.done))
-        warm = min(1.0, (int(self.epochs) + 1) / self.settings.warmup) if self.settings.warmup else 1.0
-        bound = self._estimates(x, y, warm)
+        warmup = WarmUp(self.settings.warmup or 1)
+        bound = self._estimates(x, y, warmup.after(int(self.epochs)))
         self._total += float(bound.detach().sum())
         self._count += len(x)
         learned = {name: value for name, value in model.named_parameters() if value.requires_grad}

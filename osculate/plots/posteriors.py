@@ -26,7 +26,7 @@ def posteriors(shown: Mapping[str, Mapping[str, np.ndarray]], reach: float, head
     columns = list(dict.fromkeys(name for by in shown.values() for name in by))
     columns.sort(key=lambda name: name != "exact")
     figure, axes = panels(len(shown), len(columns), 2.1, 2.2)
-    for line, (model, by) in zip(axes, shown.items(), strict=True):
+    for row, (line, (model, by)) in enumerate(zip(axes, shown.items(), strict=True)):
         for ax, name in zip(line, columns, strict=True):
             ax.grid(False)
             ax.set(xticks=[-2, 0, 2], yticks=[-2, 0, 2])
@@ -36,9 +36,9 @@ def posteriors(shown: Mapping[str, Mapping[str, np.ndarray]], reach: float, head
             ends = (-reach, reach, -reach, reach)
             ax.imshow(np.asarray(by[name]).T, cmap="Blues", origin="lower", extent=ends, interpolation="nearest")
             ax.set(xlim=(-3.2, 3.2), ylim=(-3.2, 3.2))
-            if line is axes[0]:
+            if row == 0:
                 ax.set_title(name, fontsize=10, color=INK)
-            if line is axes[-1]:
+            if row == len(shown) - 1:
                 ax.set_xlabel("first code", fontsize=9)
         line[0].set_ylabel(f"{model}\nsecond code", fontsize=9)
     title(figure, heading)

@@ -182,11 +182,12 @@ def test_each_claim_on_implicit_posteriors_can_fail() -> None:
         return {
             ("ring", implicit.GAUSSIAN): [{implicit.GAP: 1.5, implicit.KL: 1.4}],
             ("ring", implicit.IMPLICIT): [{implicit.GAP: gap, implicit.KL: divergence}],
+            ("four corners", implicit.IMPLICIT): [{implicit.GAP: gap, implicit.KL: divergence}],
         }
 
-    assert verdicts(implicit.claims(found(0.5, 0.4))) == [HOLDS, HOLDS]
-    assert verdicts(implicit.claims(found(1.6, 0.4))) == [FAILS, HOLDS]
-    assert verdicts(implicit.claims(found(0.5, 1.6))) == [HOLDS, FAILS]
+    assert verdicts(implicit.claims(found(0.5, 0.4))) == [HOLDS, HOLDS, UNTESTED, UNTESTED]
+    assert verdicts(implicit.claims(found(1.6, 0.4))) == [FAILS, HOLDS, UNTESTED, UNTESTED]
+    assert verdicts(implicit.claims(found(0.5, 1.6))) == [HOLDS, FAILS, UNTESTED, UNTESTED]
 
 
 @pytest.mark.parametrize("model", implicit.MODELS)
