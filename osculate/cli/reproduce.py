@@ -28,8 +28,8 @@ class ReproduceOptions:
 
     Args:
         experiment: which one; its id may stand right behind the command. --list shows them all.
-        scale: small (two CPU cores, a few minutes), paper (the document's own setting), or what lies between for some: an
-            unknown one lists all.
+        scale: small (two CPU cores, a few minutes), paper (the document's own setting), or one between: an unknown
+            one lists all.
         seeds: how many repetitions; tables show mean ± standard error.
         settings: settings that differ from the preset, as in --settings.batch 4.
         progress: show progress bars.

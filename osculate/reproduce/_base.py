@@ -21,8 +21,9 @@ class Reproduction:
         id: as it is typed, "lae-figure7".
         title: what it shows.
         document: which document, with the number of the table or figure.
-        presets: settings by scale: "small" (two CPU cores, a few minutes) first and "paper" (the document's own) last. A
-            field with the metadata ``recorded=False`` says nothing about what is measured, and is left out of the record.
+        presets: settings by scale: "small" (two CPU cores, a few minutes) first and "paper" (the document's own) last.
+            A field with the metadata ``recorded=False`` says nothing about what is measured, and is left out of the
+            record.
         measure: settings, seeds and whether to show progress, to what was found.
         draw: a record to its figure; imports the plots itself.
         peers: distributions beyond our dependencies that it measures where they are installed.
