@@ -62,8 +62,10 @@ def shuffled(data: Data, batch_size: int, generator: torch.Generator | None = No
     """
     if is_pair(data):
         inputs, targets = data
-        order = torch.randperm(count(inputs), generator=generator)
-        return ((take(inputs, rows), targets[rows]) for rows in order.split(batch_size))
+        order = torch.randperm(count(inputs), generator=generator).split(batch_size)
+        if inputs is targets:  # of an autoencoder: they are taken once
+            return ((part, part) for part in (targets[rows] for rows in order))
+        return ((take(inputs, rows), targets[rows]) for rows in order)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return DataLoader(data, batch_size=batch_size, shuffle=True, generator=generator)
     return data

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import osculate as osc
+from osculate.batches import shuffled
 from osculate.likelihoods import Categorical, Gaussian
 from osculate.methods.map import MAP
 from osculate.posteriors import Point
@@ -313,6 +314,14 @@ def test_batches_are_counted_as_they_come(data: Any) -> None:
     done = run(MAP(nn.Linear(4, 3), Categorical()), data, epochs=2, lr=1e-12)
     expected = MAP(done.model, Categorical()).loss(X, Y, len(X)).item()
     assert done.history[1]["train_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_images_that_are_their_own_targets_are_taken_once_and_in_the_same_order() -> None:
+    x = torch.rand(10, 2)
+    own, apart = (list(shuffled(data, 4, torch.Generator().manual_seed(0))) for data in ((x, x), (x, x.clone())))
+    assert all(part is target for part, target in own)
+    for (part, _), (same, _) in zip(own, apart, strict=True):
+        assert torch.equal(part, same)
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The rows, in the order of the table."""
 
 from benchmarks.rows import (
+    autoencoders as autoencoders,
     fits as fits,
     last_layer as last_layer,
     memory as memory,

@@ -53,7 +53,9 @@ def require_floating(likelihood: Likelihood, y: Tensor) -> None:
 
 def require_unit_interval(name: str, y: Tensor) -> None:
     """Raise ValueError unless the targets of the likelihood of that name lie from 0 to 1."""
-    if where := first_place(~((y >= 0) & (y <= 1))):  # written so that NaN is out of range
+    least, largest = y.aminmax()
+    if not (least >= 0 and largest <= 1):  # written so that NaN is out of range
+        where = first_place(~((y >= 0) & (y <= 1)))
         raise ValueError(
             f"target {y[where].item()} at {where} of the batch is out of range: {name} needs numbers from 0 to 1. "
             "Divide images of 0 to 255 by 255."

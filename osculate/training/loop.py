@@ -87,7 +87,8 @@ class Loop(pl.LightningModule):
         self._labelled = self._labelled or has_labels(self.method.likelihood, y)
         self._loss += value * len(y)
         self._seen += len(y)
-        self.log("loss", value, prog_bar=True, logger=False, batch_size=len(y))
+        if self.trainer.progress_bar_callback is not None:
+            self.log("loss", value, prog_bar=True, logger=False, batch_size=len(y))
         return loss
 
     def validation_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> None:
