@@ -9,8 +9,9 @@ from osculate.reproduce.aevb_cells import DOCUMENT, PUBLISHED, Coders, Fit, Task
 from osculate.reproduce.aevb_lines import Found, Line, together, train_lines
 from osculate.reproduce.record import Claim, Findings, Record
 
-#: Initial weights, and what the figure calls them: ours first, then the document's.
-INITIAL = {"orthogonal": "orthogonal weights", "small": "N(0, 0.01²) weights"}
+ORTHOGONAL, SMALL, ADAGRAD = "orthogonal weights", "N(0, 0.01²) weights", "N(0, 0.01²) weights, Adagrad"
+#: Panels, with the initial weights of each: ours, the document's, and these with its optimiser too.
+INITIAL = {ORTHOGONAL: "orthogonal", SMALL: "small", ADAGRAD: "small"}
 #: Validation bounds after training, read off the document's figure.
 PRINTED = {1: "≈ −105", 2: "≈ −104", 3: "≈ −107", 4: "≈ −205"}
 #: A bound below this is that of a network whose codes know nothing of the image.
@@ -40,56 +41,59 @@ PRESETS = {"small": Settings(), "paper": Settings(Task(train_size=50_000, valida
 
 
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Every depth from both kinds of initial weights."""
-    lines = [_line(settings, initial, depth) for initial in INITIAL for depth in settings.depths]
+    """Every depth from both kinds of initial weights; with the document's optimiser the ends."""
+    lines = [_line(settings, panel, depth) for panel in INITIAL for depth in _depths(settings, panel)]
     found = train_lines(settings.task, lines, seeds, settings.cells, progress)
     return Findings(found.numbers(), claims(found, settings), {"curves": found.panels()}, found.seconds)
 
 
-def _line(settings: Settings, initial: str, depth: int) -> Line:
+def _depths(settings: Settings, panel: str) -> tuple[int, ...]:
+    return settings.depths[:: max(1, len(settings.depths) - 1)] if panel == ADAGRAD else settings.depths
+
+
+def _line(settings: Settings, panel: str, depth: int) -> Line:
     hidden = settings.coders.hidden[:1] * depth
-    coders = replace(settings.coders, hidden=hidden, initialisation=initial)
-    printed = PRINTED.get(depth, "") if initial == "small" and settings.task.data == "mnist" else ""
-    return Line(INITIAL[initial], f"{depth} hidden layer{'s' if depth > 1 else ''}", coders, settings.fit, printed)
+    coders = replace(settings.coders, hidden=hidden, initialisation=INITIAL[panel])
+    how = replace(settings.fit, optimizer=PUBLISHED.optimizer, lr=PUBLISHED.lr) if panel == ADAGRAD else settings.fit
+    printed = PRINTED.get(depth, "") if panel == ADAGRAD and settings.task.data == "mnist" else ""
+    return Line(panel, f"{depth} hidden layer{'s' if depth > 1 else ''}", coders, how, printed)
 
 
 def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
     """Verdicts on what the document says of depth."""
-    lines = {(line.coders.initialisation, len(line.coders.hidden)): line for line in found.runs}
+    lines = {(line.panel, len(line.coders.hidden)): line for line in found.runs}
     last = {which: found.last(line) for which, line in lines.items()}
     on_mnist = settings.task.data == "mnist"
     deep = 4 if 4 in settings.depths and on_mnist else None
-    gain = {initial: last[initial, 2] - last[initial, 1] for initial in INITIAL if {1, 2} <= set(settings.depths)}
+    gain = {panel: last[panel, 2] - last[panel, 1] for panel in INITIAL if {(panel, 1), (panel, 2)} <= last.keys()}
     told = "; ".join(
-        f"{INITIAL[initial]}: " + ", ".join(f"{last[initial, depth]:.1f}" for depth in settings.depths)
-        for initial in INITIAL
+        f"{panel}: " + ", ".join(f"{value:.1f} ({depth})" for (where, depth), value in last.items() if where == panel)
+        for panel in INITIAL
     )
     images = f"validation bounds after {settings.fit.images:.3g} images, by depth"
     return (
         Claim.judged(
-            "With a fourth hidden layer the encoder does not learn",
-            None if deep is None else last["small", deep] < STUCK,
+            "With a fourth hidden layer, N(0, 0.01²) weights and Adagrad the encoder does not learn",
+            None if deep is None else last[ADAGRAD, deep] < STUCK,
             f"{images}: {told}.",
         ),
         Claim.judged(
             "That is owing to the initial weights (ours): from orthogonal ones four layers learn",
-            None if deep is None else last["orthogonal", deep] > LEARNT,
+            None if deep is None else last[ORTHOGONAL, deep] > LEARNT,
             "N(0, 0.01²) weights of 500 units shrink a signal to a fifth in each layer; orthogonal ones keep it. "
             f"{images}: {told}.",
         ),
         Claim.judged(
             "Two hidden layers are slightly better than one",
-            together(found.above(lines[kind, 2], lines[kind, 1]) for kind in gain) if on_mnist else None,
-            "two less one: "
-            + ", ".join(f"{value:+.1f} nats from {INITIAL[initial]}" for initial, value in gain.items())
-            + ".",
+            together(found.above(lines[panel, 2], lines[panel, 1]) for panel in gain) if on_mnist else None,
+            "two less one: " + ", ".join(f"{value:+.1f} nats from {panel}" for panel, value in gain.items()) + ".",
         ),
     )
 
 
 def draw(record: Record) -> Any:
-    """One panel for each kind of initial weights, one line a depth."""
-    return draw_curves(record.findings.data["curves"], "The depth of the encoder, from two kinds of initial weights")
+    """One panel for each kind of initial weights and optimiser, one line a depth."""
+    return draw_curves(record.findings.data["curves"], "The depth of the encoder, and its initial weights")
 
 
 REPRODUCTION = Reproduction(

@@ -96,18 +96,23 @@ def test_each_claim_on_estimators_can_fail_alone(changes: dict[str, float], fail
     ("bounds", "expected"),
     [
         (
-            {("small", 4): -205.0, ("orthogonal", 4): -105.0, ("small", 2): -100.0, ("orthogonal", 2): -100.0},
+            {
+                (depth.ADAGRAD, 4): -205.0,
+                (depth.ORTHOGONAL, 4): -105.0,
+                (depth.SMALL, 2): -100.0,
+                (depth.ORTHOGONAL, 2): -100.0,
+            },
             [HOLDS] * 3,
         ),
-        ({("small", 4): -110.0, ("orthogonal", 4): -205.0, ("small", 2): -109.0}, [FAILS] * 3),
+        ({(depth.ADAGRAD, 4): -110.0, (depth.ORTHOGONAL, 4): -205.0, (depth.SMALL, 2): -109.0}, [FAILS] * 3),
     ],
 )
 def test_each_claim_on_depth_can_fail(bounds: dict[tuple[str, int], float], expected: list[str]) -> None:
     settings = depth.Settings(depths=(1, 2, 4))
     runs = {
-        depth._line(settings, initial, layers): [run(bounds.get((initial, layers), -105.0))] * 2
-        for initial in depth.INITIAL
-        for layers in settings.depths
+        depth._line(settings, panel, layers): [run(bounds.get((panel, layers), -105.0))] * 2
+        for panel in depth.INITIAL
+        for layers in depth._depths(settings, panel)
     }
     assert verdicts(depth.claims(Found(runs, 0.0), settings)) == expected
     assert verdicts(depth.claims(Found(runs, 0.0), replace(settings, task=Task("digits")))) == [UNTESTED] * 3
