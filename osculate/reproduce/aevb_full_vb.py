@@ -229,7 +229,7 @@ def draw(record: Record) -> Any:
     """A row of panels for each number of epochs."""
     from osculate import plots
 
-    heading = f"Frey Face, {record.setup.settings['images']} frames: a posterior over the decoder's weights"
+    heading = f"Frey Face, {record.setup.settings['images']} frames: a posterior over the decoder's weights (nats)"
     return plots.method_scores(record.findings.numbers, (TRAIN_DRAWN, TEST_DRAWN, TEST_MEAN), heading)
 
 

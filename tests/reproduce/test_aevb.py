@@ -1,5 +1,6 @@
 """Claims of the report on auto-encoding variational Bayes: verdicts that can fall either way; cells that are kept."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from osculate.autoencoders import Distortion, RateDistortion
 from osculate.reproduce import (
     aevb_dvae as dvae,
     aevb_figure3 as batches,
@@ -18,6 +20,7 @@ from osculate.reproduce import (
     aevb_figure7 as pairs,
     aevb_full_vb as full,
     aevb_implicit as implicit,
+    aevb_priors as priors,
 )
 from osculate.reproduce.aevb_cells import Task, curve
 from osculate.reproduce.aevb_lines import Found
@@ -219,3 +222,27 @@ def test_each_claim_on_noise_that_fades_can_fail() -> None:
     assert verdicts(dvae.claims(found(-104.0, 9.0), settings)) == [HOLDS] * 3
     assert verdicts(dvae.claims(found(-105.5, 10.5), settings)) == [HOLDS, FAILS, FAILS]
     assert verdicts(dvae.claims(found(-107.0, 9.0), settings)) == [FAILS, FAILS, HOLDS]
+
+
+@pytest.mark.parametrize(
+    ("share", "cut", "expected", "fewest"),
+    [
+        (0.9, 10.5, [HOLDS] * 4, "normal 3, sparse Beta 1, two normals 1."),
+        (0.5, 10.5, [FAILS, HOLDS, HOLDS, HOLDS], "sparse Beta 1"),
+        (0.9, 14.0, [HOLDS, FAILS, HOLDS, HOLDS], "sparse Beta 3"),
+        (0.9, 25.0, [HOLDS, FAILS, FAILS, FAILS], "sparse Beta 3"),
+    ],
+)
+def test_each_claim_on_binary_priors_can_fail(share: float, cut: float, expected: list[str], fewest: str) -> None:
+    settings = priors.Settings(bits=(1, 3))
+
+    def of(one_bit: float, share: float | None) -> list[dict[str, Any]]:
+        levels = [Distortion(bits, 32.0 * bits, 0.0, error, 0.1, 0.0) for bits, error in ((1.0, one_bit), (3.0, 10.9))]
+        found = RateDistortion(tuple(levels), Distortion(math.inf, math.inf, 0.0, 10.0, 0.1, 0.0), share)
+        return [{priors.HELD_OUT: -100.0, "cut": found}] * 2
+
+    found = {priors.NORMAL: of(20.0, None), priors.BETA: of(cut, share), priors.TWO: of(cut, share)}
+    claims = priors.claims(found, settings)
+    assert verdicts(claims) == expected
+    assert fewest in claims[1].evidence
+    assert verdicts(priors.claims(found, replace(settings, bits=(2,)))) == [UNTESTED] * 4
