@@ -4,8 +4,8 @@
 # A network that explains images by a few numbers each, trained on a bound on log p(x).
 #
 # **What one learns.** To train one, to see what it has learned, to say how far a bound is from
-# log p(x), and which estimator varies least; what codes are worth when they are cut to bits;
-# and what a posterior over the decoder's weights does for few images.
+# log p(x), and which estimator varies least; and what a posterior over the decoder's weights
+# does for few images.
 #
 # ## Train on a bound
 #
@@ -20,11 +20,9 @@ from osculate.autoencoders import (
     ELBO,
     VAE,
     Annealing,
-    SparseBeta,
     bound,
     compare_estimators,
     manifold,
-    rate_distortion,
     sandwich,
 )
 from osculate.networks import mlp_coders
@@ -41,7 +39,7 @@ def network(latent=2, **parts):
     return VAE(*halves, **parts)
 
 
-done = osc.train(ELBO(network(), pixels), (x, x), epochs=20, **options)
+done = osc.train(ELBO(network(), pixels), (x, x), epochs=40, **options)
 print(f"bound of the last epoch: {done.history[-1]['bound']:.1f} nats per image")
 
 # %% [markdown]
@@ -79,20 +77,6 @@ for name, r in compare_estimators(done.model, pixels, few, repeats=50).items():
     print(f"{name:4} {r.mean:6.2f}", *(f"{variance:10.3f}" for variance in variances))
 
 # %% [markdown]
-# ## Codes that can be cut to bits
-#
-# A prior that is largest at 0 and 1 wants codes to be bits.
-
-# %%
-lines, whole = {}, {}
-for name, prior in {"normal": "normal", "sparse Beta": SparseBeta(0.2)}.items():
-    coded = osc.train(ELBO(network(12, prior=prior), pixels), (x, x), epochs=8, **options)
-    cut = rate_distortion(coded, test, (1, 2, 3, 4))
-    lines[name] = (cut.rates.numpy(), [level.distortion for level in cut.levels])
-    whole[name] = cut.continuous.distortion
-plots.rate_distortion(lines, "What digits lose when their codes are cut to bits", whole)
-
-# %% [markdown]
 # ## A posterior over the decoder
 #
 # From 60 images a decoder with ten codes learns by heart. Every method of the library trains a
@@ -124,8 +108,6 @@ for name, q, weights in (
 #   by an amount that its own error does not show: look at K.
 # * The variance of the value says nothing of that of the gradient, and neither says how well a
 #   network is trained in the end: `osculate reproduce aevb-figure5` trains with each.
-# * Sparse priors cost reconstruction; whether they pay depends on how few bits there are.
-#   `osculate reproduce aevb-priors` has MNIST.
 # * A posterior over the decoder closes the gap between training and new images, and with so few
 #   images it does so by leaving most weights at their prior: new images are explained worse,
 #   not better. `osculate reproduce aevb-full-vb` has the other posteriors and more images.

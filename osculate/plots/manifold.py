@@ -18,7 +18,7 @@ def manifold(
     shown: Mapping[str, np.ndarray],
     heading: str,
     names: tuple[str, str] = ("quantile of the first code", "quantile of the second code"),
-    ends: tuple[float, float] = (0.05, 0.95),
+    ends: tuple[float, float] | None = None,
     limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
     """Images of a grid of two-dimensional codes, without frames between them (Kingma and Welling, 2014, figure 4).
@@ -28,7 +28,8 @@ def manifold(
             is of the i-th value of the second code, drawn upwards, and of the j-th value of the first, to the right.
         heading: the figure's sentence.
         names: the words of both axes.
-        ends: quantiles of the first and the last value of each code; the others lie evenly between.
+        ends: quantiles of the first and the last value of each code, the others lie evenly between; by default the
+            centres of equal cells, as :func:`osculate.autoencoders.manifold` has them.
         limits: the values of white and black of a panel, by default the smallest and the largest. (1.0, 0.0) is a
             photograph in grey.
 
@@ -68,8 +69,8 @@ def _mosaic(images: np.ndarray) -> np.ndarray:
     return upwards.reshape(channels, rows * height, columns * width)
 
 
-def _ticks(count: int, pixels: int, ends: tuple[float, float]) -> tuple[np.ndarray, list[str]]:
+def _ticks(count: int, pixels: int, ends: tuple[float, float] | None) -> tuple[np.ndarray, list[str]]:
     """Places, in pixels, and words of quantiles; those at the ends are the centres of the outermost images."""
     number = min(count, TICKS)
     places = pixels * (np.linspace(0, count - 1, number) + 0.5) - 0.5
-    return places, [f"{quantile:.2g}" for quantile in np.linspace(*ends, number)]
+    return places, [f"{quantile:.2g}" for quantile in np.linspace(*(ends or (0.5 / count, 1 - 0.5 / count)), number)]

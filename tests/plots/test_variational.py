@@ -36,11 +36,11 @@ def test_the_first_code_grows_to_the_right_and_the_second_upwards() -> None:
     mosaic = ax.images[0].get_array()
     assert mosaic.shape == (2 * 3, 3 * 2)
     np.testing.assert_allclose(mosaic[::3, ::2] * 12, [[10, 11, 12], [0, 1, 2]])
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.05", "0.5", "0.95"]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.17", "0.5", "0.83"]
     np.testing.assert_allclose(ax.get_xticks(), [0.5, 2.5, 4.5])  # centres of two pixels each
     assert dict(zip([t.get_text() for t in ax.get_yticklabels()], ax.get_yticks(), strict=True)) == {
-        "0.05": 4.0,
-        "0.95": 1.0,
+        "0.25": 4.0,
+        "0.75": 1.0,
     }
     negative = plots.manifold({"": grid(2, 3)}, "", limits={"": (12.0, 0.0)}).axes[0].images[0].get_array()
     np.testing.assert_allclose(negative, 1 - mosaic, atol=1e-12)
