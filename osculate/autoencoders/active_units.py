@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import Autoencoder
+from osculate.autoencoders.bounds import at_mean
 from osculate.autoencoders.checks import require_inputs, require_some
 from osculate.autoencoders.representation import Representation
 from osculate.checks import require_positive
@@ -79,7 +80,7 @@ def active_units(
         network = Network(q, ())
         network.module.eval()
     else:
-        network = Representation(q).posterior.network
+        network = at_mean(Representation(q).posterior)
     x = x.to(network.device, network.dtype)
     means = torch.cat([network({"centre": part}) for part in x.split(batch_size or len(x))])
     return ActiveUnits(means.double().var(0), threshold)

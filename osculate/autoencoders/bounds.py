@@ -18,6 +18,7 @@ from osculate.autoencoders.log_joint import LogJoint
 from osculate.checks import require_object, require_whole
 from osculate.likelihoods import Likelihood
 from osculate.memory import even_parts
+from osculate.parameters import Network
 from osculate.posteriors import Chains, Dropout, Ensemble, Mixture, Point, Posterior
 from osculate.posteriors._base import Sampled, as_posterior
 from osculate.predictive.drawn import warn_if_far_worse
@@ -30,6 +31,8 @@ WEIGHTS = ("mean", "drawn")
 USUAL = Annealing()
 #: Codes that are drawn together: a fixed number, so that what is drawn does not depend on the memory.
 TOGETHER = 2**13
+#: Independent calls for the codes of a datum, of posteriors whose draws of one call depend on each other.
+CALLS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +163,7 @@ def bound(
     summary: Summary = mean if kind == "elbo" else log_mean
     drawn = list(_networks(posterior, weights, networks, kind, generator))
     joints = [LogJoint(network, model, likelihood or posterior.likelihood, memory) for network in drawn]
-    draws = partial(_annealed, settings=annealing) if kind == "ais" else _weighed
+    draws = partial(_annealed, settings=annealing) if kind == "ais" else partial(_weighed, summary=summary)
     total = len(joints) * len(even_parts(len(x), max(1, TOGETHER // samples)))
     each = track(
         (summary(logs) for joint in joints for logs in draws(joint, x, y, samples, generator)), kind, total, progress
@@ -209,6 +212,20 @@ def as_vae(q: Any, likelihood: Likelihood | None) -> tuple[Posterior, VAE]:
     return posterior, posterior.model
 
 
+def at_mean(posterior: Posterior) -> Network:
+    """The network at the mean of the weights.
+
+    Raises:
+        ValueError: the posterior is one of several networks.
+    """
+    if isinstance(posterior, Ensemble | Chains | Mixture):
+        raise ValueError(
+            f"no network of this {type(posterior).__name__} stands at its mean: take one of its networks, or "
+            "bound(…, weights='drawn')."
+        )
+    return posterior.network
+
+
 def _ready(posterior: Posterior, x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Data in the type and on the device of the network."""
     network = posterior.network
@@ -231,9 +248,7 @@ def _networks(
     """
     name = type(posterior).__name__
     if weights == "mean":
-        if isinstance(posterior, Ensemble | Chains | Mixture):
-            raise ValueError(f"no network of this {name} stands at its mean: take weights='drawn'.")
-        yield posterior.network
+        yield at_mean(posterior)
         return
     if not isinstance(posterior, Sampled):
         raise ValueError(f"the weights of a {name} are not random: take weights='mean'.")
@@ -245,18 +260,23 @@ def _networks(
 
 
 def _weighed(
-    joint: LogJoint, x: Tensor, y: Tensor, samples: int, generator: torch.Generator | None
+    joint: LogJoint, x: Tensor, y: Tensor, samples: int, generator: torch.Generator | None, summary: Summary
 ) -> Iterator[Float[Tensor, "S n"]]:
-    """log w of draws from q(z|x), for some of the data after the other."""
+    """log w of draws from q(z|x), for some of the data after the other.
+
+    Where those of one call are not independent, each row sums up a call, of which there are a few.
+    """
     h = joint.encoded(x)
+    together = TOGETHER if joint.posterior.independent else max(1, -(-samples // CALLS))
     for number, n in enumerate(even_parts(len(h), max(1, TOGETHER // samples))):
         logs: list[Tensor] = []
-        for s in even_parts(samples, TOGETHER):
+        for s in even_parts(samples, together):
             with drawn_by(generator):
                 z, ratio = joint.posterior.draw(h[n], joint.prior, s.stop - s.start)
             if not number and not logs:
                 joint.require_targets(y, z[0, :1])
-            logs.append(joint.log_prob(z, y[n]) - ratio.double())
+            drawn = joint.log_prob(z, y[n]) - ratio.double()
+            logs.append(drawn if joint.posterior.independent else summary(drawn)[0].unsqueeze(0))
         yield torch.cat(logs)
 
 

@@ -36,8 +36,10 @@ class CodePosterior(nn.Module, ABC):
     #: Whether log q of a draw is known, or bounded so that the bound stays one.
     has_density: ClassVar[bool] = True
     #: Estimators with several draws inside the logarithm that have the right gradient: "iwae" needs that of log q by
-    #: its parameters, "dreg" the one through z alone.
+    #: its parameters, "dreg" the one through z alone, and a density of z that is computed from z.
     inside: ClassVar[tuple[str, ...]] = ("iwae", "dreg")
+    #: Whether the codes and densities that one call draws for a datum are independent.
+    independent: ClassVar[bool] = True
 
     @abstractmethod
     def latent(self, numbers: int) -> int:
@@ -82,7 +84,7 @@ class CodePosterior(nn.Module, ABC):
         return None
 
     def extra_loss(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, ""] | float:
-        """What parameters of its own descend beside the bound; nothing."""
+        """What parameters of its own descend beside the bound, where the density is not known; nothing."""
         return 0.0
 
     def mean(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
@@ -149,6 +151,8 @@ class GaussianCodes(CodePosterior):
 class SigmoidCodes(GaussianCodes):
     r"""z = s(u), u ~ N(μ, diag σ²): codes between 0 and 1, for the prior Beta(a, a)."""
 
+    inside = ("iwae",)  # densities are those of u
+
     def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
         base = super().distribution(h)
         return TransformedDistribution(base, SigmoidTransform(cache_size=1), validate_args=False)
@@ -177,6 +181,15 @@ class SigmoidCodes(GaussianCodes):
         z = self.transform(h, nodes)
         mean = (logs.exp() * z).sum(0)
         return mean, (logs.exp() * (z - mean).square()).sum(0)
+
+
+def require_numbers(codes: CodePosterior, given: int, expected: int) -> None:
+    """Raise ValueError unless the encoder gives as many numbers as these codes were built for."""
+    if given != expected:
+        raise ValueError(
+            f"{type(codes).__name__} were built for {expected} numbers of the encoder, which gives {given}: pass "
+            f"numbers={given}."
+        )
 
 
 @contextmanager

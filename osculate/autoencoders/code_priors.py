@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -23,8 +22,10 @@ HALVINGS = 60
 class CodePrior(ABC):
     """p(z) = Π_k p(z_k), the same for every number of the code."""
 
-    #: Whether most of it is near 0 and 1.
-    nearly_binary: ClassVar[bool] = False
+    @property
+    def nearly_binary(self) -> bool:
+        """Whether it is largest around 0 and 1."""
+        return False
 
     @abstractmethod
     def each(self, like: Float[Tensor, "..."]) -> Distribution:
@@ -99,7 +100,7 @@ class StandardNormal(CodePrior):
 
 @dataclass(frozen=True)
 class SparseBeta(CodePrior):
-    r"""p(z_k) = Beta(a, a) with a < 1, which is largest at 0 and 1: nearly binary codes.
+    r"""p(z_k) = Beta(a, a), with a < 1 largest at 0 and 1: nearly binary codes.
 
     Args:
         shape: a; the smaller, the nearer to binary.
@@ -108,12 +109,14 @@ class SparseBeta(CodePrior):
         ValueError: a shape that is not positive.
     """
 
-    nearly_binary: ClassVar[bool] = True
-
     shape: float = 0.2
 
     def __post_init__(self) -> None:
         require_positive("the shape", self.shape)
+
+    @property
+    def nearly_binary(self) -> bool:
+        return self.shape < 1
 
     def each(self, like: Float[Tensor, "..."]) -> Beta:
         shape = torch.full_like(like, self.shape)
@@ -144,26 +147,31 @@ class TwoNormals(CodePrior):
         ValueError: a scale that is not positive.
     """
 
-    nearly_binary: ClassVar[bool] = True
-
     scale: float = 0.1
 
     def __post_init__(self) -> None:
         require_positive("the scale", self.scale)
 
+    @property
+    def nearly_binary(self) -> bool:
+        return self.scale < 0.5  # wider ones have one peak together
+
     def each(self, like: Float[Tensor, "..."]) -> MixtureSameFamily:
         places = torch.stack([torch.zeros_like(like), torch.ones_like(like)], -1)
-        return MixtureSameFamily(Categorical(logits=torch.zeros_like(places)), Normal(places, self.scale))
+        halves = Categorical(logits=torch.zeros_like(places), validate_args=False)
+        return MixtureSameFamily(halves, Normal(places, self.scale, validate_args=False), validate_args=False)
 
     def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
-        """By bisection."""
+        """By bisection below ½, and by symmetry above: between narrow peaks F is ½ to the last digit."""
         u = u.double()
-        low, high = torch.full_like(u, -10 * self.scale), torch.full_like(u, 1 + 10 * self.scale)
+        lower = torch.minimum(u, 1 - u)
+        low, high = torch.full_like(u, -10 * self.scale), torch.full_like(u, 0.5)
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            below = self.each(middle).cdf(middle) < u
+            below = self.each(middle).cdf(middle) < lower
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return (low + high) / 2
+        found = torch.where(u == 0.5, 0.5, (low + high) / 2)
+        return torch.where(u > 0.5, 1 - found, found)
 
     def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
         """Cells of equal probability; the value of a cell is its mean, which with one bit is nearly 0 or 1."""

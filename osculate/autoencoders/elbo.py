@@ -14,6 +14,7 @@ from osculate.autoencoders.estimators import ESTIMATORS, estimates
 from osculate.checks import require_object, require_whole
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
+from osculate.likelihoods._elementwise import require_unit_interval
 from osculate.methods import MAP, WarmUp
 from osculate.priors import Prior
 from osculate.registry import choose
@@ -113,8 +114,7 @@ class ELBO(MAP):
         model = self.model
         assert isinstance(model, VAE)
         assert isinstance(x, Tensor)
-        if self.settings.binarise:
-            x = y = torch.bernoulli(x)
+        x, y = self._binarised(x, y)
         if self.settings.corruption is not None:
             x = self.settings.corruption(x, float(self.done))
         warmup = WarmUp(self.settings.warmup or 1)
@@ -134,9 +134,19 @@ class ELBO(MAP):
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
         """The bound on log p(x) of clean images, by the draws of training."""
         assert isinstance(x, Tensor)
-        if self.settings.binarise:
-            x = y = torch.bernoulli(x)
-        return self._estimates(x, y)
+        return self._estimates(*self._binarised(x, y))
+
+    def _binarised(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Both as they are, or one drawn image for both."""
+        if not self.settings.binarise:
+            return x, y
+        if y is not x and not torch.equal(x, y):
+            raise ValueError(
+                "with binarise=True the target is the image that is drawn: pass the images as targets, (x, x)."
+            )
+        require_unit_interval("binarise=True", x)
+        drawn = torch.bernoulli(x)
+        return drawn, drawn
 
     def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Warm-up and noise from their start, also where it was trained before."""

@@ -147,7 +147,7 @@ def compare_estimators(
     model: VAE,
     likelihood: Likelihood,
     x: Float[Tensor, "N *D"],
-    estimators: Sequence[str] = ("A", "B", "stl"),
+    estimators: Sequence[str] | None = None,
     samples: int = 1,
     repeats: int = 100,
     progress: bool = False,
@@ -158,7 +158,7 @@ def compare_estimators(
         model: the network, which is not changed.
         likelihood: p(x|z).
         x: a batch.
-        estimators: names.
+        estimators: names; by default "A", "stl", and "B" where the divergence has a closed form.
         samples: L.
         repeats: draws of each.
         progress: show a progress bar.
@@ -176,6 +176,8 @@ def compare_estimators(
     """
     if repeats < 2:
         raise ValueError(f"a variance needs at least two repetitions, got repeats={repeats}.")
+    if estimators is None:
+        estimators = ("A", "B", "stl") if model.closed_form else ("A", "stl")
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     decoding = [name.startswith("decoder.") for name in parameters]
     found = {}

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution
 
-from osculate.autoencoders.code_posteriors import CodePosterior
+from osculate.autoencoders.code_posteriors import CodePosterior, require_numbers
 from osculate.autoencoders.code_priors import CodePrior
 from osculate.checks import require_whole
 
@@ -33,12 +33,13 @@ class FlowCodes(CodePosterior):
             require_whole(name, value)
         if latent < 2:
             raise ValueError(f"a flow couples the numbers of a code, and latent is {latent}: take at least 2.")
-        self._latent = latent
+        self._latent, self._numbers = latent, numbers
         self.flow = _zuko().flows.MAF(
             latent, numbers, transforms=transforms, hidden_features=(hidden, hidden), passes=2
         )
 
     def latent(self, numbers: int) -> int:
+        require_numbers(self, numbers, self._numbers)
         return self._latent
 
     def noise(self, h: Float[Tensor, "N R"]) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal
 from torch.nn.functional import softplus
 
-from osculate.autoencoders.code_posteriors import CodePosterior, frozen
+from osculate.autoencoders.code_posteriors import CodePosterior, frozen, require_numbers
 from osculate.autoencoders.code_priors import CodePrior
 from osculate.checks import require_whole
 from osculate.networks.activations import initialise
@@ -20,19 +20,21 @@ class ImplicitCodes(CodePosterior):
 
     Args:
         latent: K.
+        numbers: of the encoder for each datum.
         noise: length of ε.
 
     Raises:
         ValueError: a size that is not positive.
     """
 
-    def __init__(self, latent: int, noise: int) -> None:
+    def __init__(self, latent: int, numbers: int, noise: int) -> None:
         super().__init__()
-        require_whole("latent", latent)
-        require_whole("noise", noise)
-        self._latent, self._noise = latent, noise
+        for name, value in {"latent": latent, "numbers": numbers, "noise": noise}.items():
+            require_whole(name, value)
+        self._latent, self._numbers, self._noise = latent, numbers, noise
 
     def latent(self, numbers: int) -> int:
+        require_numbers(self, numbers, self._numbers)
         return self._latent
 
     def noise(self, h: Float[Tensor, "N R"]) -> int:
@@ -75,9 +77,10 @@ class SemiImplicitCodes(ImplicitCodes):
     """
 
     inside = ("iwae",)
+    independent = False
 
     def __init__(self, latent: int, numbers: int, hidden: int = 64, noise: int = 8, mixtures: int = 50) -> None:
-        super().__init__(latent, noise)
+        super().__init__(latent, numbers, noise)
         require_whole("mixtures", mixtures)
         self.mixtures = mixtures
         self.net = _network(numbers + noise, hidden, 2 * latent)
@@ -129,7 +132,7 @@ class AdversarialCodes(ImplicitCodes):
     inside = ("dreg",)
 
     def __init__(self, latent: int, numbers: int, hidden: int = 64, noise: int = 8) -> None:
-        super().__init__(latent, noise)
+        super().__init__(latent, numbers, noise)
         self.net = _network(numbers + noise, hidden, latent)
         self.discriminator = _network(numbers + latent, hidden, 1)
 

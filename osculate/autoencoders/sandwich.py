@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.autoencoders.annealed import Annealed, Annealing, codes_at, prior_draws
-from osculate.autoencoders.bounds import SAMPLES, TOGETHER, USUAL, Bound, as_vae, log_mean
+from osculate.autoencoders.bounds import SAMPLES, TOGETHER, USUAL, Bound, as_vae, at_mean, log_mean
 from osculate.autoencoders.code_priors import drawn_by
 from osculate.autoencoders.log_joint import LogJoint
 from osculate.checks import require_object, require_whole
@@ -92,7 +92,7 @@ def sandwich(
     require_whole("samples", samples)
     require_object("annealing", annealing, Annealing)
     posterior, model = as_vae(q, likelihood)
-    network = posterior.network
+    network = at_mean(posterior)
     joint = LogJoint(network, model, likelihood or posterior.likelihood, memory)
     like = torch.empty(n, model.code_size(), dtype=network.dtype, device=network.device)
     codes = prior_draws(joint.prior, like, generator)

@@ -149,8 +149,8 @@ def rate_distortion(
         deviation = float(errors.std(correction=0)) / max(1, len(x) - 1) ** 0.5
         return Distortion(number, number * z.shape[1], entropy, float(errors.mean()), deviation, float(nll.mean()))
 
-    cut = {number: _cut(z, number, model.prior) for number in bits}
-    levels = tuple(level(float(number), codes, _entropy(symbols)) for number, (codes, symbols) in cut.items())
+    cut = [(number, *_cut(z, number, model.prior)) for number in bits]
+    levels = tuple(level(float(number), codes, _entropy(symbols)) for number, codes, symbols in cut)
     share = float((z - z.clamp(0, 1).round()).abs().le(NEAR).double().mean()) if model.prior.nearly_binary else None
     return RateDistortion(levels, level(math.inf, z, math.inf), share)
 

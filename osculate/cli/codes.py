@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from osculate.autoencoders import CODE_PRIORS, ELBO, ESTIMATORS, BoundSettings, Corruption
+from osculate.checks import require_whole
 from osculate.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, HeteroscedasticGaussian, Likelihood
 from osculate.priors import Prior
 from osculate.registry import choose
@@ -48,6 +49,12 @@ class CodeOptions:
         choose("prior of codes", self.prior, CODE_PRIORS)
         if self.estimator is not None:
             choose("estimator", self.estimator, ESTIMATORS)
+        require_whole("--codes.samples", self.samples)
+        if self.fading != "constant" and not self.masked:
+            raise ValueError(
+                "--codes.fading says how masked pixels fade, and none are masked: pass --codes.masked too."
+            )
+        self.settings  # noqa: B018  (refuses what it cannot be)
 
     @classmethod
     def named(cls, given: Mapping[str, Any] | None) -> "CodeOptions":
@@ -75,8 +82,12 @@ class CodeOptions:
         outputs = {"outputs": 2} if self.likelihood == "gaussian_per_pixel" else {}
         return {"variational": True, "prior": self.prior, **outputs}
 
+    @property
+    def settings(self) -> BoundSettings:
+        """What it means for training."""
+        corruption = Corruption("mask", self.masked, self.fading) if self.masked else None
+        return BoundSettings(warmup=self.warmup, corruption=corruption)
+
     def method(self, model: Any, likelihood: Likelihood, prior: float | Prior) -> ELBO:
         """The training."""
-        corruption = Corruption("mask", self.masked, self.fading) if self.masked else None
-        settings = BoundSettings(warmup=self.warmup, corruption=corruption)
-        return ELBO(model, likelihood, prior, self.estimator, self.samples, settings)
+        return ELBO(model, likelihood, prior, self.estimator, self.samples, self.settings)

@@ -129,6 +129,11 @@ class MeanFieldVI(MeanField):
         """Of the divergence, in this epoch."""
         return self.warmup.after(int(self.epochs))
 
+    def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
+        """Warm-up from its start, also where it was trained before."""
+        super().before_training(data)
+        self.epochs.zero_()
+
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
         """As of every variational method; the next epoch has its own weight of the divergence."""
         found = super().end_epoch(epoch, epochs, data)

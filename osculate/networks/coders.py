@@ -80,6 +80,9 @@ def conv_coders(
     codes: int = 1,
     residual: bool = False,
     dropout: float = 0.0,
+    activation: str = "tanh",
+    initialisation: str = "torch",
+    floor: float = FLOOR,
 ) -> Coders:
     """Strided convolutions down, repeated pixels and convolutions up, at any resolution.
 
@@ -92,10 +95,13 @@ def conv_coders(
             :class:`VarianceFloor` keeps above a floor).
         codes: numbers of the encoder for each of the code's (two for a VAE).
         residual: a residual block with group normalisation behind each convolution.
-        dropout: share of what enters a tanh that is dropped; without layers for it where 0.
+        dropout: share of what enters an activation that is dropped; without layers for it where 0.
+        activation: between layers; residual blocks have their own.
+        initialisation: of the layers that are not in such blocks, as of :func:`mlp_coders`.
+        floor: smallest standard deviation of a pixel, with two outputs.
 
     Raises:
-        ValueError: the inputs are not images, or a size is not positive.
+        ValueError: the inputs are not images, a size is not positive, or an unknown name.
 
     >>> encoder, decoder = conv_coders((3, 32, 32), latent=8, width=4, residual=True)
     >>> decoder(encoder(torch.zeros(2, 3, 32, 32))).shape
@@ -104,9 +110,18 @@ def conv_coders(
     _require_positive(outputs=outputs, codes=codes)
     channels = outputs * image_channels("conv_autoencoder", input_shape, "mlp_autoencoder")
     encoder, decoder = convolutional(
-        input_shape, channels, codes * latent, latent, width=width, depth=depth, residual=residual, dropout=dropout
+        input_shape,
+        channels,
+        codes * latent,
+        latent,
+        width=width,
+        depth=depth,
+        residual=residual,
+        dropout=dropout,
+        activation=activation,
     )
-    return encoder, nn.Sequential(decoder, VarianceFloor()) if outputs == 2 else decoder
+    initialise([*encoder.children(), *decoder.children()], initialisation, activation)
+    return encoder, nn.Sequential(decoder, VarianceFloor(floor)) if outputs == 2 else decoder
 
 
 def convolutional(
@@ -119,6 +134,7 @@ def convolutional(
     depth: int,
     residual: bool = False,
     dropout: float = 0.0,
+    activation: str = "tanh",
 ) -> Coders:
     """An encoder to ``code`` numbers, and a decoder of ``latent`` numbers to this many channels."""
     _require_positive(channels=channels, latent=latent, width=width, depth=depth)
@@ -127,7 +143,7 @@ def convolutional(
         sizes.append(tuple(-(-side // 2) for side in sizes[-1]))
     widths = [width * min(2**level, 8) for level in range(depth)]
     inner = (widths[-1], *sizes[-1])
-    act = lambda: [nn.Dropout(dropout), nn.Tanh()] if dropout else [nn.Tanh()]  # noqa: E731
+    act = lambda: [*([nn.Dropout(dropout)] if dropout else []), activation_layer(activation)]  # noqa: E731
     down: list[nn.Module] = []
     for before, after in zip(
         [image_channels("conv_autoencoder", input_shape, "mlp_autoencoder"), *widths], widths, strict=False

@@ -11,7 +11,7 @@ from osculate.posteriors import Point
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction, seeded
 from osculate.reproduce.aevb_cells import DOCUMENT, VERSION, Coders, Fit, Task, draw_curves, fitted, likelihood_of
-from osculate.reproduce.aevb_lines import HELD_OUT, clearly
+from osculate.reproduce.aevb_lines import HELD_OUT, clearly, together
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
 
@@ -105,43 +105,35 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
     stays = found.get(f"{noise} {level:g}, {CONSTANT}")
     fades = {how: runs for how in FADING if (runs := found.get(f"{noise} {level:g}, {how}"))}
 
-    def best(read: Any, higher: bool = True) -> tuple[str, float] | None:
-        means = {how: sum(map(read, runs)) / len(runs) for how, runs in fades.items()}
-        return (max if higher else min)(means.items(), key=lambda pair: pair[1]) if means else None
-
-    def of(runs: Sequence[Mapping[str, Any]], read: Any) -> float:
-        return sum(map(read, runs)) / len(runs)
-
-    def pairs(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]], read: Any) -> list[float]:
-        return [read(a) - read(b) for a, b in zip(first, second, strict=True)]
-
     held, error = (lambda run: run["validation"][-1]), (lambda run: run[ERROR])
-    bounds, errors, plain = best(held), best(error, False), found[NONE]
-    tested = bounds is not None and errors is not None and stays is not None and settings.task.data == "mnist"
-    if not tested:
-        return (
-            Claim.judged("Noise that fades leads to gains in the bound and in reconstruction", None, "not trained"),
-        )
-    assert bounds is not None
-    assert errors is not None
-    assert stays is not None
+    tested = fades and stays is not None and settings.task.data == "mnist"
+    rows = {NONE: found[NONE], **({CONSTANT: stays} if stays else {}), **fades}
     seen = f"of clean images, after {settings.fit.images:.3g} images"
+
+    def told(read: Any) -> str:
+        return ", ".join(f"{name} {sum(map(read, runs)) / len(runs):.1f}" for name, runs in rows.items())
+
+    def all_above(other: Sequence[Mapping[str, Any]] | None, read: Any, sign: int = 1) -> bool | None:
+        if not tested or other is None:
+            return None
+        pairs = ([sign * (read(a) - read(b)) for a, b in zip(runs, other, strict=True)] for runs in fades.values())
+        return together(clearly(each) for each in pairs)
+
     return (
         Claim.judged(
-            "Noise that fades leads to a better bound than noise that stays",
-            clearly(pairs(fades[bounds[0]], stays, held)),
-            f"validation bound {seen}: {bounds[1]:.1f} ({bounds[0]}) against {of(stays, held):.1f} nats.",
+            "Noise that fades leads to a better bound than noise that stays, by every schedule",
+            all_above(stays, held),
+            f"validation bound {seen}: {told(held)} nats.",
         ),
         Claim.judged(
-            "It leads to a better bound than no noise",
-            clearly(pairs(fades[bounds[0]], plain, held)),
-            f"validation bound {seen}: {bounds[1]:.1f} ({bounds[0]}) against {of(plain, held):.1f} nats.",
+            "It leads to a better bound than no noise, by every schedule",
+            all_above(found[NONE], held),
+            f"validation bound {seen}: {told(held)} nats.",
         ),
         Claim.judged(
-            "It improves reconstruction",
-            clearly(pairs(plain, fades[errors[0]], error)),
-            f"squared error {seen}: {errors[1]:.2f} ({errors[0]}) against {of(plain, error):.2f} without noise and "
-            f"{of(stays, error):.2f} with noise that stays.",
+            "It improves reconstruction, by every schedule",
+            all_above(found[NONE], error, -1),
+            f"squared error {seen}: {told(error)}.",
         ),
     )
 

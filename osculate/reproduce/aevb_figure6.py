@@ -47,7 +47,8 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     found = train_lines(settings.task, lines, seeds, settings.cells, progress)
     numbers = [*found.numbers()]
     for line in lines:
-        numbers.append(Number(line.row, EARLY, tuple(filter(None, (_until(run) for run in found.runs[line])))))
+        times = [_until(run) for run in found.runs[line]]
+        numbers.append(Number(line.row, EARLY, tuple(t for t in times if t is not None) if None not in times else ()))
     return Findings(tuple(numbers), claims(found, settings), {"curves": found.panels()}, found.seconds)
 
 

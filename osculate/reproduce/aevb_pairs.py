@@ -34,6 +34,8 @@ NETWORKS = (AE_DOCUMENT, VAE_DOCUMENT, AE_EQUAL, AE_LIKELIHOOD, VAE_EQUAL)
 SQUARED = Gaussian(0.5**0.5)
 #: Codes that are averaged, where the mean code is not decoded by itself.
 AVERAGED = 20
+#: Training images that are kept from training to tell when to stop, where the data set has none held out.
+KEPT = 150
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,10 @@ class Pair:
 
     def trained(self, keep: Keep) -> tuple[Autoencoder, Likelihood, dict[str, Any]]:
         """The network, p(x|f), and the test images' squared errors."""
-        dataset = self.task.load(self.seed)
+        # What tells when to stop must not be what is reported: without held-out frames some are kept from training.
+        by_itself = self.by_document or self.task.validation_size
+        task = self.task if by_itself else replace(self.task, validation_size=KEPT)
+        dataset = task.load(self.seed)
         net, likelihood = self._made(dataset.input_shape)
         fit = self.settings.document if self.by_document else self.settings.fit
         x, other = dataset.train[0], held_out(dataset)
@@ -121,7 +126,7 @@ class Pair:
             with seeded(self.seed):
                 return {"epochs": len(history), **_errors(net.eval(), likelihood, dataset.test[0])}
 
-        about = [asdict(self.task), asdict(self.coders), asdict(fit), prior]
+        about = [asdict(task), asdict(self.coders), asdict(fit), prior]
         words = self.name.replace(",", "").replace("'", "").split()
         values = keep.network("pair", (self.task.data, self.coders.latent, *words, self.seed), about, net, run)
         net.latent = self.coders.latent
