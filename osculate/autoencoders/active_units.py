@@ -83,4 +83,6 @@ def active_units(
         network = at_mean(Representation(q).posterior)
     x = x.to(network.device, network.dtype)
     means = torch.cat([network({"centre": part}) for part in x.split(batch_size or len(x))])
+    if not bool(means.isfinite().all()):
+        raise FloatingPointError("the encoder gives NaN or infinite codes: a weight is, or it has diverged.")
     return ActiveUnits(means.double().var(0), threshold)

@@ -81,12 +81,18 @@ class Autoencoder(nn.Module):
         """What the encoder gives.
 
         Raises:
+            TypeError: it is no tensor.
             ValueError: it is no vector for each input.
         """
         try:
             z = self.encoder(x)
         except RuntimeError as error:
             raise _told(error, "encoder", "inputs", x, "resize them to what it was built for") from error
+        if not isinstance(z, Tensor):
+            raise TypeError(
+                f"the encoder gives a {type(z).__name__}, and a code is one tensor: join means and log variances with "
+                "torch.cat([mean, log_variance], 1)."
+            )
         if z.ndim != 2:
             raise ValueError(
                 f"the encoder gives codes of shape {tuple(z.shape[1:])}, and a code is a vector: end it with a Flatten."
@@ -136,6 +142,8 @@ def _told(error: RuntimeError, part: str, what: str, given: Tensor, way_out: str
         return error
     if not given.is_floating_point():
         way_out = "pass x.float(), divided by 255 where it was built for values up to 1"
+    elif "dtype" in str(error) and part == "encoder":
+        way_out = "give the network and the data one type, with x.float() or x.double()"
     shape = tuple(given.shape[1:])
     return RuntimeError(f"the {part} failed at {what} of shape {shape} and {given.dtype} ({error}): {way_out}.")
 
@@ -161,7 +169,7 @@ class VAE(Autoencoder):
 
     Args:
         encoder: (N, \*D) to the numbers of q: (N, 2K) for a Gaussian, μ first.
-        decoder: codes (N, K) back to (N, \*D).
+        decoder: codes (N, K) to the likelihood's parameters, (N, \*D): logits, no sigmoid, for a Bernoulli.
         posterior: q(z|x); Gaussian by default.
         prior: p(z), or the name of one: "normal", "beta" (codes between 0 and 1), "two_normals".
 
@@ -226,6 +234,10 @@ class VAE(Autoencoder):
         h = super().code(x)
         self.latent = self.posterior.latent(h.shape[1])
         return h
+
+    def extra_repr(self) -> str:
+        """The prior, which no module stands for."""
+        return f"prior={self.prior!r}"
 
     @property
     def closed_form(self) -> bool:

@@ -138,6 +138,7 @@ def bound(
         TypeError: no VAE, or data that are not floating.
         ValueError: no data or NaN, no sample, an unknown name, a VAE without a likelihood, data that the likelihood
             refuses, codes without a density but for "ais", or weights that have no mean or are not drawn.
+        FloatingPointError: a bound that is NaN.
 
     Cost: a pass of the encoder, and K of the decoder for each datum. "ais": that of
     :class:`osculate.autoencoders.annealed.Annealed`. Times W with drawn weights.
@@ -169,6 +170,11 @@ def bound(
         (summary(logs) for joint in joints for logs in draws(joint, x, y, samples, generator)), kind, total, progress
     )
     values, errors = (torch.cat(part).view(len(joints), len(x)) for part in zip(*each, strict=True))
+    if bool(values.isnan().any()):
+        raise FloatingPointError(
+            f"the bound of {int(values.isnan().any(0).sum())} of {len(x)} data is NaN: a weight of the network is, or "
+            "a variance that the encoder gives overflows."
+        )
     if weights == "mean":
         return Bound(kind, samples, values[0], errors[0])
     together, error = summary(values)

@@ -13,6 +13,7 @@ SOME = {
     "codes": "code for each network",
     "batch_size": "input at a time",
     "n": "image",
+    "places": "image along each side",
 }
 
 

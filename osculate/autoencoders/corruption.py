@@ -32,7 +32,8 @@ class Corruption:
     .. math:: \operatorname{E}_{p(\tilde x|x)} \operatorname{E}_{q(z|\tilde x)} \log \frac{p(x, z)}{q(z|\tilde x)}
               \le \log p(x)
 
-    The bound of the clean image, with its code by a corrupted one: what training watches and reports is E with x̃ = x.
+    The bound of the clean image, with its code by a corrupted one. Training reports it of its own
+    images, and of held-out ones the bound with x̃ = x.
 
     Args:
         noise: "gaussian" (standard deviation ``level``, in units of the pixels) or "mask" (a share of pixels is zero).

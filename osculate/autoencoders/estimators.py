@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE
+from osculate.autoencoders.checks import require_inputs
 from osculate.checks import require_whole
 from osculate.likelihoods import Likelihood
 from osculate.progress import track
@@ -176,6 +177,7 @@ def compare_estimators(
     """
     if repeats < 2:
         raise ValueError(f"a variance needs at least two repetitions, got repeats={repeats}.")
+    require_inputs(x)
     if estimators is None:
         estimators = ("A", "B", "stl") if model.closed_form else ("A", "stl")
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -88,6 +88,8 @@ def interpolations(
     r = r if isinstance(r, Representation) else Representation(r)
     if steps < 2 or not pairs:
         raise ValueError(f"an interpolation needs a pair of images and two steps, got {len(pairs)} and {steps}.")
+    if wrong := [end for pair in pairs for end in pair if not -len(x) <= end < len(x)]:
+        raise ValueError(f"there is no image {wrong[0]} among {len(x)}: a pair holds the numbers of two of them.")
     z = r.encode(x, samples, generator).mean
     first, last = (z[[pair[end] for pair in pairs]].unsqueeze(1) for end in (0, 1))
     way = first + torch.linspace(0, 1, steps).to(z)[:, None] * (last - first)

@@ -12,6 +12,7 @@ from osculate.autoencoders import VAE, Bound, LatentMap, Reconstruction, Represe
 from osculate.autoencoders.drawn import at_once
 from osculate.data import Dataset
 from osculate.metrics import roc_curve
+from osculate.posteriors import Point
 from osculate.progress import track
 from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord
 
@@ -86,13 +87,15 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
     if x.shape[1] not in (1, 3):
         return
     some = x[picked(x, y, 10)]
-    heading = "Test images, and what networks drawn from the posterior make of them: mean and spread"
+    one = isinstance(r.posterior, Point)
+    drawn = "codes drawn for them" if one else "networks drawn from the posterior"
+    heading = f"Test images, and what {drawn} make of them: mean and spread"
     figure = plots.reconstructions(some.numpy(), {"network": pictures(r, some)}, heading=heading)
     plots.save(figure, folder / "reconstructions.png")
     if isinstance(r.model, VAE):
         _draw_codes(r, some, folder)
     if r.model.latent == 2:
-        heading = "Codes of the test images, and how unsure the decoder is there"
+        heading = f"Codes of the test images{'' if one else ', and how unsure the decoder is there'}"
         labels = None if dataset.classes is None else y[:POINTS].numpy()
         figure = plots.latent_map({"": LatentMap.of(r, x[:POINTS])}, labels, dataset.classes, heading=heading)
         plots.save(figure, folder / "latent_map.png")

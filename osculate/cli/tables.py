@@ -20,7 +20,7 @@ TITLES = {
     "log_likelihood_gap": "… in the gap ↑",
     "coverage_95": "95 % covers",
     "coverage_95_gap": "… in the gap",
-    "log_density": "log p(x), nats ↑",
+    "log_density": "log p(x|code), nats ↑",
     "log_p": "bound, nats",
     "pixel_rmse": "pixel error ↓",
     "mse": "hidden pixels, MSE ↓",

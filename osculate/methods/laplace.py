@@ -19,7 +19,7 @@ from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network
 from osculate.methods._pass import fitted, observe, require_room, some
 from osculate.methods.subnetwork import Passes, Subnetwork, Units, path_variance
-from osculate.parameters import Network, require_deterministic_layers, select, trainable
+from osculate.parameters import Network, points, require_deterministic_layers, select, trainable
 from osculate.posteriors import Fit, Gaussian
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
@@ -169,11 +169,17 @@ def _diagonal(fit: Fit) -> Tensor:
 
 def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inputs) -> Network:
     if not isinstance(subset, str | Subnetwork):
-        return Network(model, select(model, subset))
+        chosen = select(model, subset)
+        if refused := sorted(points(model) & set(chosen)):
+            raise ValueError(
+                f"{type(model).__name__} has no posterior over {refused[0]!r} and others of these: the data are no "
+                "evidence for them. Name the rest, for example subset=['decoder']."
+            )
+        return Network(model, chosen)
     if isinstance(subset, str):
         hint = ", or a list of parameter and module names" if subset not in SUBSETS else ""
         choose(f"subset{hint}", subset, SUBSETS)
-    names = trainable(model)
+    names = tuple(name for name in trainable(model) if name not in points(model))
     if isinstance(subset, Subnetwork):
         return Network(model, names)
     network = Network(model, names)

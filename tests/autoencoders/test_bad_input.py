@@ -9,7 +9,21 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from osculate.autoencoders import ELBO, VAE, Autoencoder, LaplacianAutoencoder, Representation
+from osculate.autoencoders import (
+    ELBO,
+    VAE,
+    AdversarialCodes,
+    Autoencoder,
+    BoundSettings,
+    FlowCodes,
+    LaplacianAutoencoder,
+    Representation,
+    SemiImplicitCodes,
+    active_units,
+    bound,
+    interpolations,
+    manifold,
+)
 from osculate.autoencoders.checks import require_inputs
 from osculate.methods import OnlineLaplace, OnlineUpdates
 
@@ -171,6 +185,25 @@ def with_nan() -> Tensor:
     return x
 
 
+class Pair(nn.Module):
+    """An encoder that gives mean and log variance apart."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.flatten(1)[:, :2], x.flatten(1)[:, 2:4]
+
+
+def diverged() -> VAE:
+    net = VAE(*osc.networks.mlp_coders(SHAPE, 2, (8,), codes=2))
+    with torch.no_grad():
+        next(net.encoder.parameters()).fill_(torch.nan)
+    return net
+
+
+def binarised(x: Tensor, y: Tensor) -> object:
+    net = VAE(*osc.networks.mlp_coders(SHAPE, 2, (8,), codes=2))
+    return ELBO(net, osc.likelihoods.Bernoulli(), settings=BoundSettings(binarise=True)).loss(x, y, len(x))
+
+
 def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
     """Calls by name, with the words of the error: the value, the reason, the way out."""
     r, x, bad, none, wrong = fitted(), images(), with_nan(), images(0), torch.rand(3, 1, 5, 5)
@@ -188,6 +221,27 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
     other = mismatched(3), mismatched(2, 3)
     density = r"have no density here: the reconstructions are \(12, 1, 4, 4\), so pass"
     cases: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+        # codes and bounds
+        "encoder of two tensors": (lambda: VAE(Pair(), nn.Linear(2, 16)).code(x), TypeError, "tuple.*torch.cat"),
+        **{
+            f"numbers of {made.__name__}": (
+                lambda made=made: VAE(nn.Linear(16, 4), nn.Linear(2, 16), made(2, 6)).code(x.flatten(1)),
+                ValueError,
+                "built for 6 numbers of the encoder, which gives 4: pass numbers=4",
+            )
+            for made in (FlowCodes, SemiImplicitCodes, AdversarialCodes)
+        },
+        "bound that is NaN": (lambda: bound(diverged(), x, samples=2, likelihood=LIKELIHOOD), FloatingPointError, "12"),
+        "units that are NaN": (lambda: active_units(diverged(), x), FloatingPointError, "diverged"),
+        "binarised, out of range": (lambda: binarised(3 * x, 3 * x), ValueError, "binarise=True needs numbers"),
+        "binarised, other targets": (lambda: binarised(x, 1 - x), ValueError, r"pass the images as targets, \(x, x\)"),
+        "laplace over an encoder": (
+            lambda: osc.laplace(diverged(), LIKELIHOOD, (x, x), subset=["encoder"]),
+            ValueError,
+            r"no evidence.*subset=\['decoder'\]",
+        ),
+        "no such image": (lambda: interpolations(r, x, [(0, 99)]), ValueError, "no image 99 among 12"),
+        "no place": (lambda: manifold(r, places=0), ValueError, "at least one image along each side.*places=0"),
         # NaN
         "nan, encode": (lambda: r.encode(bad), ValueError, finite),
         "nan, linearised": (lambda: r.encode(bad, via="linearised"), ValueError, finite),

@@ -248,6 +248,31 @@ def test_codes_of_networks_have_bounds(codes: type[CodePosterior]) -> None:
         assert abs(found.mean - float(exact[:8].mean())) < 0.5
 
 
+def test_errors_of_codes_that_share_components_are_those_between_calls() -> None:
+    x = LINEAR.data(5)
+    torch.manual_seed(0)
+    model = LINEAR.model(codes=SemiImplicitCodes(2, numbers=4, mixtures=3))
+    for kind in ("elbo", "iwae"):
+        again = [bound(model, x, kind, 400, likelihood=LIKELIHOOD, generator=generator(n)) for n in range(30)]
+        actual = float(torch.tensor([found.mean for found in again]).std())
+        told = sum(found.monte_carlo_error for found in again) / len(again)
+        assert 0.6 < told / actual < 1.7
+
+
+def test_a_chain_that_diverges_is_refused_also_under_two_normals() -> None:
+    torch.manual_seed(0)
+    stiff = VAE(nn.Linear(3, 4), nn.Linear(2, 3), prior="two_normals").double()
+    x = torch.randn(4, 3).double()
+    found = bound(stiff, x, "ais", 2, likelihood=osc.likelihoods.Gaussian(1e-4), annealing=Annealing(10, leapfrogs=40))
+    assert bool(found.values.isfinite().all())
+
+
+@pytest.mark.parametrize("judge", [lambda q, x: sandwich(q, 3, 2, annealing=FEW), active_units])
+def test_what_is_of_one_network_is_refused_of_several(judge: Callable[[Any, Tensor], object]) -> None:
+    with pytest.raises(ValueError, match="no network of this Ensemble stands at its mean"):
+        judge(osc.posteriors.Ensemble([LINEAR.model(), LINEAR.model(1.0)], LIKELIHOOD), LINEAR.data(4))
+
+
 # ---- networks --------------------------------------------------------------------------------------------------------
 
 

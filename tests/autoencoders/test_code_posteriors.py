@@ -54,6 +54,11 @@ def test_printing_draws_nothing_and_tells_families_apart(name: str) -> None:
     assert all(words != repr(family(other)) for other in FAMILIES if other != name)
 
 
+def test_a_network_tells_the_prior_of_its_codes() -> None:
+    wide, narrow = (str(VAE(nn.Linear(6, 4), nn.Linear(2, 6), prior=TwoNormals(scale))) for scale in (0.1, 0.2))
+    assert "TwoNormals(scale=0.1)" in wide != narrow
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_codes_follow_their_generator_and_leave_the_state_of_torch(name: str) -> None:
     q, h, state = family(name), numbers(), torch.get_rng_state()

@@ -71,6 +71,22 @@ def test_cells_of_densities_on_the_line_are_equally_probable_and_stand_for_their
         assert integral(z * density, z) * 2**bits == pytest.approx(float(value), abs=1e-4)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 0.02, 0.05, 0.3])
+def test_quantiles_of_narrow_peaks_are_in_order_and_symmetric(scale: float) -> None:
+    u = torch.tensor([0.1, 0.25, 0.499, 0.5, 0.501, 0.75, 0.9], dtype=torch.double)
+    found = TwoNormals(scale).inverse_cdf(u)
+    assert_close(found + found.flip(0), torch.ones(7).double(), 1e-12)
+    assert bool((found.diff() > 0).all())
+    assert float(TwoNormals(scale).cells(1)[0]) == 0.5
+    assert_close(TwoNormals(scale).each(found).cdf(found), u, 1e-12)
+
+
+def test_priors_are_nearly_binary_where_they_have_two_peaks() -> None:
+    assert SparseBeta(0.2).nearly_binary
+    assert TwoNormals(0.1).nearly_binary
+    assert not any(prior.nearly_binary for prior in (SparseBeta(2.0), TwoNormals(3.0), StandardNormal()))
+
+
 def test_one_bit_of_a_nearly_binary_code_is_0_or_1() -> None:
     assert torch.equal(SparseBeta().cells(1)[1], torch.tensor([0.0, 1.0], dtype=torch.double))
     assert_close(TwoNormals().cells(1)[1], torch.tensor([0.0, 1.0], dtype=torch.double), 1e-6)

@@ -167,6 +167,10 @@ def test_the_doubly_reparameterised_gradient_has_the_mean_of_that_of_several_dra
 
 
 def test_a_gradient_that_cannot_be_had_is_refused() -> None:
+    beta = VAE(nn.Linear(5, 4), nn.Linear(2, 5), prior="beta").double()
+    with pytest.raises(ValueError, match="gradient of 'dreg' is biased with SigmoidCodes"):
+        estimates(beta, LIKELIHOOD, images(), estimator="dreg", samples=2)
+    assert set(compare_estimators(beta, LIKELIHOOD, images(), repeats=2)) == {"A", "stl"}
     semi, adversarial = other(lambda: SemiImplicitCodes(2, 4)), other(lambda: AdversarialCodes(2, 4))
     for net, good, bad in ((semi, "iwae", "dreg"), (adversarial, "dreg", "iwae")):
         assert estimates(net, LIKELIHOOD, images(), estimator=good, samples=2).shape == (6,)

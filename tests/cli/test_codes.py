@@ -58,6 +58,9 @@ def test_codes_and_pixels_of_other_kinds_are_trained_and_opened(run: Any, tmp_pa
     ("words", "said"),
     [
         (("--method", "vae", "--codes.likelihood", "bernouli"), ("bernouli", "did you mean 'bernoulli'")),
+        (("--method", "vae", "--codes.fading", "linear"), ("--codes.fading", "--codes.masked")),
+        (("--method", "vae", "--codes.masked", "1.7"), ("1.7",)),
+        (("--method", "vae", "--codes.samples", "0"), ("--codes.samples", "0")),
         (("--method", "vae", "--codes.shape", "2"), ("shape", "likelihood", "fading")),
         (("--method", "vae", "--codes.likelihood", "bernoulli", "--noise", 0.1), ("--noise", "gaussian", "bernoulli")),
         (("--method", "map", "--model", "mlp_autoencoder", "--codes.prior", "beta"), ("--codes", "vae", "map")),

@@ -188,6 +188,9 @@ def test_the_divergence_warms_up_by_the_epoch_and_a_resumed_run_goes_on_with_it(
     assert whole.weight == 0.125
     train(whole, (x, y), epochs=4, **options)
     assert whole.weight == 0.5
+    whole.before_training([])
+    assert whole.weight == 0.125  # a second training warms up again
+    whole.epochs.fill_(4)
     train(broken, (x, y), epochs=2, folder=tmp_path, **options)
     again = method()
     train(again, (x, y), epochs=4, folder=tmp_path, resume=True, **options)
