@@ -216,7 +216,8 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
             "It generalises better than a point decoder",
             clearly([a - b for a, b in zip(means, point, strict=True)]) if means and point else None,
             f"test bound at the mean weights {_listed(means)}, of drawn weights {_listed(drawn)}, of the point decoder "
-            f"{_listed(point)} nats, {when}. {told}. Laplace has the 1/fan-in prior around weights trained under N(0, 1).",
+            f"{_listed(point)} nats, {when}. {told}. Laplace has the 1/fan-in prior around weights trained under "
+            "N(0, 1).",
         ),
     )
 
