@@ -200,9 +200,10 @@ class L2M(MAP):
             ValueError: an optimiser without a second moment or without a step, batches of all data, clipped gradients,
                 a prior that cannot be had.
 
-        Warns: where the window of the second moment is so short that noise is left, or training was shorter; and where
-            the second moment is far from that of a few batches at the weights as they are, as it is where training
-            has not come to rest.
+        Warns:
+            UserWarning: the window of the second moment is so short that noise is left, or training was shorter; or the
+                second moment is far from that of a few batches at the weights as they are, as it is where training has
+                not come to rest.
 
         Cost: one pass over ``data`` and the gradients of 16 batches; with "evidence" or "validation" the tuning on top.
         """
