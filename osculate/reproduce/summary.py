@@ -1,6 +1,7 @@
 """RESULTS.md: what holds and what does not, from the records."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Number, Record, records_in
@@ -23,19 +24,19 @@ def markdown(folder: Path, beside: Path | None = None) -> str:
     """
     start = folder.parent if beside is None else beside
     found = records_in(folder)
-    parts = [HEAD.format(folder=os.path.relpath(folder, start)), _overview(list(found.values()))]
+    parts = [HEAD.format(folder=os.path.relpath(folder, start)), _overview(found)]
     parts += [_section(record, path, start) for path, record in found.items()]
     return "\n".join(part for part in parts if part)
 
 
-def _overview(records: list[Record]) -> str:
+def _overview(records: Mapping[Path, Record]) -> str:
     if not records:
         return "There is no record yet.\n"
     lines = [f"| | | {HOLDS} | {FAILS} | {UNTESTED} |", "|---|---|---|---|---|"]
-    for record in records:
+    for path, record in records.items():
         verdicts = [claim.verdict for claim in record.findings.claims]
         counts = " | ".join(str(verdicts.count(verdict)) for verdict in (HOLDS, FAILS, UNTESTED))
-        lines.append(f"| [{record.id}](#{record.id}) | {record.title} | {counts} |")
+        lines.append(f"| [{path.stem}](#{path.stem}) | {record.title} | {counts} |")
     return "\n".join([*lines, ""])
 
 
@@ -44,7 +45,7 @@ def _section(record: Record, path: Path, start: Path) -> str:
     number = len(setup.seeds)
     seeds = f"{number} seed{'s' if number > 1 else ''}"
     lines = [
-        f"## {record.id}\n",
+        f"## {path.stem}\n",
         f"{record.title}. {record.document}. Scale: {setup.scale}; {seeds}, {setup.seconds:.0f} s, "
         f"torch {setup.versions.get('torch', '?')}. [Record]({os.path.relpath(path, start)}).\n",
     ]

@@ -81,7 +81,7 @@ def test_what_is_no_record_is_passed_over_in_a_folder_and_refused_by_name(text: 
     other.write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=r"other\.json.*not a record"):
         read_record(other)
-    assert markdown(tmp_path / "results").count("## lae-test") == 1
+    assert markdown(tmp_path / "results").count("## one") == 1
 
 
 def test_a_missing_record_is_named(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_summary_shows_both_numbers_every_claim_and_the_figure(tmp_path: Pat
     assert "| ours | 0.2 ± 0.06 (0.25 ± .01) | 2,596 |" in text
     assert "| theirs | – (0.5) |  |" in text
     assert "* for everyone: **does not hold**. not for all" in text
-    assert "| [lae-test](#lae-test) | A test | 1 | 1 | 1 |" in text
+    assert "| [one](#one) | A test | 1 | 1 | 1 |" in text
     assert "![" not in text
     (folder / "one.png").write_bytes(b"")
     assert "![A test](results/one.png)" in markdown(folder)
