@@ -68,7 +68,8 @@ def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
         for key in ("train", "validation")
     }
     spreads = {batch: _spread(last["validation"], batch) for batch in settings.batches}
-    several = len(settings.samples) > 1 and len(settings.batches) > 1
+    repeated = min((len(runs) for runs in found.runs.values()), default=0) > 1  # the best of one seed is chance
+    several = repeated and len(settings.samples) > 1 and len(settings.batches) > 1
     best = {key: max(values, key=lambda pair: values[pair]) for key, values in last.items()}
     told = ", ".join(f"{spread:.0f} (M = {batch})" for batch, spread in spreads.items())
     seen = f"after {settings.fit.images:.3g} images each"

@@ -142,13 +142,14 @@ def test_each_claim_on_activations_can_fail(
 def test_each_claim_on_batches_can_fail() -> None:
     settings = batches.Settings(samples=(1, 2), batches=(20, 100))
 
-    def found(values: Mapping[tuple[int, int], tuple[float, float]]) -> Found:
-        return Found({batches._line(settings, *pair): [run(v, t)] for pair, (v, t) in values.items()}, 0.0)
+    def found(values: Mapping[tuple[int, int], tuple[float, float]], seeds: int = 2) -> Found:
+        return Found({batches._line(settings, *pair): [run(v, t)] * seeds for pair, (v, t) in values.items()}, 0.0)
 
     good = {(1, 20): (600.0, 1200.0), (2, 20): (700.0, 1210.0), (1, 100): (745.0, 900.0), (2, 100): (750.0, 910.0)}
     bad = {(1, 20): (700.0, 800.0), (2, 20): (700.0, 810.0), (1, 100): (760.0, 900.0), (2, 100): (650.0, 910.0)}
     assert verdicts(batches.claims(found(good), settings)) == [HOLDS] * 3
     assert verdicts(batches.claims(found(bad), settings)) == [FAILS] * 3
+    assert verdicts(batches.claims(found(good, 1), settings)) == [UNTESTED] * 3
 
 
 def test_a_comparison_of_autoencoders_needs_every_size_and_counts_errors() -> None:
