@@ -78,7 +78,8 @@ class LevenbergMarquardt(FullBatch):
     >>> net = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 1))
     >>> method = osc.methods.LevenbergMarquardt(net, osc.likelihoods.Gaussian())
     >>> done = osc.train(method, (x, torch.sin(3 * x)), epochs=10, progress=False)
-    >>> 0 < done.history[-1]["gamma"] < 19
+    >>> last = done.history[-1]
+    >>> 0 < last["gamma"] < 19
     True
     """
 

@@ -61,7 +61,8 @@ class TemperatureScaling(FullBatch):
     >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
     >>> method = osc.methods.TemperatureScaling(nn.Identity(), osc.likelihoods.Categorical())
     >>> done = osc.train(method, (logits, torch.tensor([0, 1, 1])), progress=False)  # two of three are right
-    >>> round(done.history[0]["temperature"], 4), osc.predict(done, logits).probs[0]
+    >>> first = done.history[0]
+    >>> round(first["temperature"], 4), osc.predict(done, logits).probs[0]
     (2.8854, tensor([0.6667, 0.3333]))
     """
 

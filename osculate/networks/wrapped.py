@@ -25,8 +25,8 @@ class WithPrior(nn.Module):
     Cost: two forward passes, and one backward.
 
     >>> network = WithPrior(nn.Linear(2, 3), nn.Linear(2, 3), scale=0.5)
-    >>> [name for name, p in network.named_parameters() if p.requires_grad]
-    ['network.weight', 'network.bias']
+    >>> print(*(name for name, p in network.named_parameters() if p.requires_grad))
+    network.weight network.bias
     >>> network(torch.zeros(4, 2)).shape
     torch.Size([4, 3])
     """

@@ -72,8 +72,8 @@ def train(
     >>> from osculate.methods.map import MAP
     >>> x = torch.linspace(-1, 1, 20)[:, None]
     >>> done = train(MAP(nn.Linear(1, 1), Gaussian()), (x, 2 * x), epochs=2, progress=False)
-    >>> [row["epoch"] for row in done.history]
-    [1, 2]
+    >>> len(done.history)
+    2
     """
     usual = Settings().changed(**method.usual) if isinstance(method, Method) else Settings()
     settings = (settings or usual).changed(**changes)
