@@ -142,7 +142,7 @@ class ELBO(MAP):
             return x, y
         if y is not x and not torch.equal(x, y):
             raise ValueError(
-                "with binarise=True the target is the image that is drawn: pass the images as targets, (x, x)."
+                "with binarise=True the target is the drawn image: pass the images as their own targets, (x, x)."
             )
         require_unit_interval("binarise=True", x)
         drawn = torch.bernoulli(x)

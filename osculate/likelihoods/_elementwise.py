@@ -53,6 +53,8 @@ def require_floating(likelihood: Likelihood, y: Tensor) -> None:
 
 def require_unit_interval(name: str, y: Tensor) -> None:
     """Raise ValueError unless the targets of the likelihood of that name lie from 0 to 1."""
+    if not y.numel():
+        return
     least, largest = y.aminmax()
     if not (least >= 0 and largest <= 1):  # written so that NaN is out of range
         where = first_place(~((y >= 0) & (y <= 1)))

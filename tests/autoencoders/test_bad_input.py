@@ -234,7 +234,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "bound that is NaN": (lambda: bound(diverged(), x, samples=2, likelihood=LIKELIHOOD), FloatingPointError, "12"),
         "units that are NaN": (lambda: active_units(diverged(), x), FloatingPointError, "diverged"),
         "binarised, out of range": (lambda: binarised(3 * x, 3 * x), ValueError, "binarise=True needs numbers"),
-        "binarised, other targets": (lambda: binarised(x, 1 - x), ValueError, r"pass the images as targets, \(x, x\)"),
+        "binarised, other targets": (lambda: binarised(x, 1 - x), ValueError, r"as their own targets, \(x, x\)"),
         "laplace over an encoder": (
             lambda: osc.laplace(diverged(), LIKELIHOOD, (x, x), subset=["encoder"]),
             ValueError,
