@@ -66,7 +66,8 @@ def _until(run: Any) -> float | None:
 def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
     """Verdicts on what the document says of activations."""
     lines = {line.coders.activation: line for line in found.runs}
-    if not {TANH, RELU, SIGMOID} <= lines.keys() or settings.task.data != "mnist":
+    repeated = all(len(runs) > 1 for runs in found.runs.values())  # an order of one seed is no verdict
+    if not {TANH, RELU, SIGMOID} <= lines.keys() or settings.task.data != "mnist" or not repeated:
         last, early = {}, {}
     else:
         last = {name: found.last(line) for name, line in lines.items()}

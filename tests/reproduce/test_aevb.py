@@ -137,6 +137,8 @@ def test_each_claim_on_activations_can_fail(
         for name in settings.activations
     }
     assert verdicts(activations.claims(Found(runs, 0.0), settings)) == expected
+    one = {line: each[:1] for line, each in runs.items()}
+    assert verdicts(activations.claims(Found(one, 0.0), settings)) == [UNTESTED] * 3
 
 
 def test_each_claim_on_batches_can_fail() -> None:
