@@ -67,7 +67,7 @@ def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
     """Verdicts on what the document says of activations."""
     lines = {line.coders.activation: line for line in found.runs}
     repeated = all(len(runs) > 1 for runs in found.runs.values())  # an order of one seed is no verdict
-    if not {TANH, RELU, SIGMOID} <= lines.keys() or settings.task.data != "mnist" or not repeated:
+    if not {TANH, RELU, SIGMOID} <= lines.keys() or settings.task.data != "mnist":
         last, early = {}, {}
     else:
         last = {name: found.last(line) for name, line in lines.items()}
@@ -80,20 +80,20 @@ def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
     return (
         Claim.judged(
             "ReLU learns the fastest",
-            early[RELU] == min(early.values()) if early else None,
+            early[RELU] == min(early.values()) if early and repeated else None,
             f"thousands of images until a validation bound of {PASSED:g} nats: {speeds}.",
         ),
         Claim.judged(
             "There are no substantial gains over tanh",
-            max(last.values()) - last[TANH] < SMALL if last else None,
+            max(last.values()) - last[TANH] < SMALL if last and repeated else None,
             f"validation bounds after {settings.fit.images:.3g} images: {bounds} (substantial: {SMALL:g} nats).",
         ),
         Claim.judged(
             "The sigmoid learns the slowest, and to the lowest bound",
             together(found.above(line, lines[SIGMOID]) for name, line in lines.items() if name != SIGMOID)
-            if early and early[SIGMOID] == max(early.values())
+            if early and repeated and early[SIGMOID] == max(early.values())
             else False
-            if early
+            if early and repeated
             else None,
             f"bounds: {bounds}; thousands of images: {speeds}.",
         ),
