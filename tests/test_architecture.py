@@ -19,6 +19,7 @@ ORDER = (
     "registry",
     "settings",
     "progress",
+    "randomness",
     "files",
     "tensorfiles",
     "inputs",

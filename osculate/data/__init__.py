@@ -9,6 +9,7 @@ from osculate.data.arrays import from_arrays as from_arrays, read_arrays as read
 from osculate.data.corruptions import CORRUPTIONS as CORRUPTIONS, corrupted as corrupted
 from osculate.data.dataset import Dataset as Dataset, Scaling as Scaling
 from osculate.data.loading import DATASETS as DATASETS, load as load
+from osculate.data.phantoms import rectangles as rectangles, shepp_logan as shepp_logan
 from osculate.data.shifted import (
     out_of_distribution as out_of_distribution,
     rotated as rotated,

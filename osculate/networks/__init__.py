@@ -19,6 +19,7 @@ from osculate.networks.mlp import MLP as MLP
 from osculate.networks.normalised_cnn import NormalisedCNN as NormalisedCNN
 from osculate.networks.preact_resnet import PreActResNet as PreActResNet
 from osculate.networks.resnet import ResNet as ResNet
+from osculate.networks.skip_unet import SkipUNet as SkipUNet
 from osculate.networks.unet import UNet as UNet
 from osculate.networks.vit import ViT as ViT
 from osculate.networks.wrapped import Tempered as Tempered, WithPrior as WithPrior
@@ -36,6 +37,7 @@ NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
     "fixup_resnet": FixupResNet.for_inputs,
     "vit": ViT.for_inputs,
     "unet": UNet.for_inputs,
+    "skip_unet": SkipUNet.for_inputs,
     "autoencoder": ConvAutoencoder,
     "gpt": GPT.for_inputs,
 }

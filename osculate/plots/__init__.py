@@ -5,11 +5,13 @@ from osculate.plots.against_map import against_map as against_map
 from osculate.plots.curves import curves as curves
 from osculate.plots.curvatures import curvatures_and_scores as curvatures_and_scores
 from osculate.plots.dots import dots as dots
+from osculate.plots.error_maps import error_maps as error_maps
 from osculate.plots.evidence import evidence_of_widths as evidence_of_widths
 from osculate.plots.few_labels import accuracy_against_labels as accuracy_against_labels
 from osculate.plots.functions import Draws as Draws, function_draws as function_draws
 from osculate.plots.heat_map import heat_map as heat_map
 from osculate.plots.histograms import entropy_histograms as entropy_histograms, score_histograms as score_histograms
+from osculate.plots.image_calibration import image_calibration as image_calibration
 from osculate.plots.images import image_grid as image_grid, reconstructions as reconstructions
 from osculate.plots.latent import latent_map as latent_map
 from osculate.plots.imputations import imputations as imputations

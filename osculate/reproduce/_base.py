@@ -1,14 +1,12 @@
 """A reproduction: settings with presets, a function that measures, and a figure."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-import torch
-
 from osculate.files import versions
+from osculate.randomness import seeded as seeded
 from osculate.registry import choose, lookup
 from osculate.reproduce.record import Findings, Record, Setup
 
@@ -86,11 +84,3 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
 def _frozen(value: Any) -> Any:
     """Lists, and lists within them, as tuples."""
     return tuple(_frozen(part) for part in value) if isinstance(value, list) else value
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw initial weights and data with a seed; torch's random state is given back as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

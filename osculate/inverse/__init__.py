@@ -1,0 +1,42 @@
+"""y = A f + ε: images from few measurements, with error bars, by a linearised deep image prior."""
+
+from osculate.inverse import baselines as baselines, operators as operators, stopping as stopping
+from osculate.inverse.classical import (
+    filtered_back_projection as filtered_back_projection,
+    tikhonov as tikhonov,
+    tv_reconstruction as tv_reconstruction,
+)
+from osculate.inverse.dip import DeepImagePrior as DeepImagePrior, FittedImage as FittedImage
+from osculate.inverse.evidence import log_evidence as log_evidence, tune_filters as tune_filters
+from osculate.inverse.filters import FilterPrior as FilterPrior
+from osculate.inverse.image_distributions import (
+    DrawnImage as DrawnImage,
+    GaussianImage as GaussianImage,
+    ImageDistribution as ImageDistribution,
+    IndependentImage as IndependentImage,
+)
+from osculate.inverse.linear_mode import linear_mode as linear_mode
+from osculate.inverse.linearised import LinearisedImage as LinearisedImage
+from osculate.inverse.model import ErrorBars as ErrorBars, LinearisedModel as LinearisedModel
+from osculate.inverse.observed import Observed as Observed
+from osculate.inverse.operators import (
+    Blur as Blur,
+    FromFunctions as FromFunctions,
+    LinearOperator as LinearOperator,
+    Matrix as Matrix,
+    RayTransform as RayTransform,
+    Subsampling as Subsampling,
+    from_astra as from_astra,
+)
+from osculate.inverse.posterior import (
+    drawn_posterior as drawn_posterior,
+    exact_posterior as exact_posterior,
+    image_noise as image_noise,
+)
+from osculate.inverse.predcp import PredCP as PredCP
+from osculate.inverse.reconstruct import (
+    ImageReconstruction as ImageReconstruction,
+    reconstruct as reconstruct,
+    with_error_bars as with_error_bars,
+)
+from osculate.inverse.variation import total_variation as total_variation

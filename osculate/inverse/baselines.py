@@ -1,0 +1,98 @@
+"""Error bars without a linearised network: those that everyone compares with."""
+
+import math
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.inverse.dip import DeepImagePrior, FittedImage
+from osculate.inverse.image_distributions import DrawnImage, IndependentImage
+from osculate.inverse.operators import LinearOperator
+from osculate.inverse.posterior import image_noise
+from osculate.networks import SkipUNet
+from osculate.progress import track
+from osculate.randomness import seeded
+
+
+def isotropic(operator: LinearOperator, image: Float[Tensor, "H W"], noise: float = 1.0) -> IndependentImage:
+    """The same error bar for every pixel: noise of the data carried back into the image.
+
+    Args:
+        operator: A.
+        image: the reconstruction.
+        noise: σ of the data; 1 by convention, or the level that the evidence found.
+    """
+    return IndependentImage(image, torch.full_like(image, image_noise(operator, noise)).square())
+
+
+def mc_dropout(
+    operator: LinearOperator,
+    data: Tensor,
+    noise: float | None = None,
+    prior: DeepImagePrior | None = None,
+    dropout: float = 0.05,
+    samples: int = 100,
+    seed: int = 0,
+    progress: bool = False,
+) -> tuple[FittedImage, DrawnImage]:
+    """A deep image prior trained with dropout that stays on: its images spread around their mean. [gal2016]
+
+    Args:
+        operator: A.
+        data: y.
+        noise: σ, None where it is not known.
+        prior: how it is trained; its network is replaced by one with dropout.
+        dropout: probability that a channel is dropped behind a 3 × 3 convolution.
+        samples: images drawn.
+        seed: of weights and dropped channels.
+        progress: show a bar.
+    """
+    with seeded(seed):
+        network = SkipUNet(dropout=dropout)
+    fitted = replace(prior or DeepImagePrior(), network=network).fit(operator, data, noise, seed, progress)
+    with torch.no_grad(), seeded(seed):
+        active = fitted.network.train()
+        draws = torch.stack([active(fitted.input[None, None])[0, 0] for _ in range(samples)])
+        active.eval()
+    return fitted, DrawnImage(draws.mean(0), draws, image_noise(operator, _level(noise, fitted)))
+
+
+def ensemble(
+    operator: LinearOperator,
+    data: Tensor,
+    noise: float | None = None,
+    prior: DeepImagePrior | None = None,
+    members: int = 5,
+    seed: int = 0,
+    progress: bool = False,
+) -> DrawnImage:
+    """Deep image priors from several initial weights: their images spread around their mean. [lakshminarayanan2017]
+
+    Args:
+        operator: A.
+        data: y.
+        noise: σ, None where it is not known.
+        prior: how each is trained.
+        members: how many.
+        seed: members have seeds counted from it.
+        progress: show a bar.
+    """
+    fits = [
+        (prior or DeepImagePrior()).fit(operator, data, noise, seed + number)
+        for number in track(range(members), "ensemble", members, progress)
+    ]
+    images = torch.stack([fitted.image for fitted in fits])
+    return DrawnImage(images.mean(0), images, image_noise(operator, _level(noise, fits[0])))
+
+
+def kernel_log_prob(draws: Float[Tensor, "S H W"], image: Float[Tensor, "H W"], bandwidth: float) -> Float[Tensor, ""]:
+    r"""Σ over pixels of log (1/S) Σ_s N(x; x_s, bandwidth²): a density of each pixel from draws, in nats."""
+    exponent = -0.5 * ((image - draws) / bandwidth).double().square()
+    constant = math.log(len(draws) * bandwidth * math.sqrt(2 * math.pi))
+    return (exponent.logsumexp(0) - constant).sum()
+
+
+def _level(noise: float | None, fitted: FittedImage) -> float:
+    return fitted.misfits[-1] ** 0.5 if noise is None else noise

@@ -1,0 +1,27 @@
+"""Measurements that a reconstruction can use, and the words for those that it cannot."""
+
+from torch import Tensor
+
+from osculate.checks import require_positive
+from osculate.inverse.operators import LinearOperator
+
+
+def require_data(operator: LinearOperator, data: Tensor, noise: float | None = None) -> None:
+    """Refuse measurements that are not those of the operator, and a noise that is none.
+
+    Raises:
+        ValueError: the data have another shape or type, hold NaN, or are all zero; the noise is not positive.
+    """
+    if not isinstance(data, Tensor) or not data.is_floating_point():
+        raise ValueError(f"measurements are a tensor of floating type, not {getattr(data, 'dtype', type(data))}.")
+    if tuple(data.shape) != operator.data_shape:
+        raise ValueError(
+            f"measurements of {operator!r} have shape {operator.data_shape}, not {tuple(data.shape)}: check the "
+            "number of angles and detectors, or transpose them."
+        )
+    if bad := int((~data.isfinite()).sum()):
+        raise ValueError(f"{bad} of {data.numel()} measurements are NaN or infinite: leave them out, or repair them.")
+    if not bool(data.any()):
+        raise ValueError("all measurements are zero: there is nothing to reconstruct from.")
+    if noise is not None:
+        require_positive("the noise (a standard deviation, in the units of the measurements)", noise)

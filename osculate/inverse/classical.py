@@ -1,0 +1,119 @@
+"""Reconstructions without a network: filtered back-projection, Tikhonov, total variation."""
+
+from math import pi
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.checks import require_positive
+from osculate.inverse.checks import require_data
+from osculate.inverse.operators import LinearOperator, RayTransform
+from osculate.inverse.variation import differences
+from osculate.linalg import conjugate_gradients
+
+#: Share of the largest eigenvalue of AᵀA that the first guess of other operators than rays adds to all of them.
+DAMPING = 1e-2
+
+
+def filtered_back_projection(operator: RayTransform, data: Float[Tensor, "K T"]) -> Float[Tensor, "H W"]:
+    r"""The inverse of the ray transform for very many angles, x = (π/K) Aᵀ (ramp ∗ y). [ramachandran1971]
+
+    Args:
+        operator: a ray transform with angles evenly spread over half a turn.
+        data: the sinogram.
+
+    Raises:
+        ValueError: the operator is no ray transform, or the data do not fit it.
+    """
+    if not isinstance(operator, RayTransform):
+        raise ValueError(f"filtered back-projection inverts a ray transform, not {operator!r}: use tikhonov.")
+    require_data(operator, data)
+    offset = torch.arange(1 - operator.detectors, operator.detectors, device=data.device)
+    ramp = torch.where(offset % 2 != 0, -1 / (pi * offset.clamp(min=1).maximum(-offset)).square(), 0.0)
+    ramp[operator.detectors - 1] = 0.25
+    filtered = F.conv1d(data.unsqueeze(1), ramp.to(data)[None, None], padding=operator.detectors - 1)
+    return pi / len(operator.angles) * operator.adjoint(filtered.squeeze(1))
+
+
+def tikhonov(operator: LinearOperator, data: Tensor, weight: float) -> Float[Tensor, "H W"]:
+    r"""argmin ½ ‖A x − y‖² + ½ w ‖x‖², by conjugate gradients.
+
+    Args:
+        operator: A.
+        data: y.
+        weight: w, in units of the squared entries of A.
+
+    Raises:
+        ValueError: the data do not fit the operator, or the weight is not positive.
+    """
+    require_data(operator, data)
+    require_positive("the weight of Tikhonov's penalty", weight)
+    right = operator.transpose(data.double().reshape(1, -1))
+    solution = conjugate_gradients(
+        lambda x: operator.transpose(operator.apply(x)) + weight * x, right, tolerance=1e-6, max_iterations=2000
+    )
+    return solution.x.reshape(operator.image_shape).to(data)
+
+
+def tv_reconstruction(
+    operator: LinearOperator,
+    data: Tensor,
+    weight: float,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    iterations: int = 2000,
+) -> Float[Tensor, "H W"]:
+    r"""argmin ½ ‖A x − y‖² + w TV(x) over images within bounds, by the primal-dual algorithm. [chambolle2011]
+
+    In double precision on the CPU, by PyProximal.
+
+    Args:
+        operator: A.
+        data: y.
+        weight: w; with noise of standard deviation σ, λ nats for a unit of total variation are w = λ σ².
+        bounds: the smallest and the largest value of a pixel.
+        iterations: at most; it stops where an iteration changes the image by less than a millionth.
+
+    Raises:
+        ValueError: the data do not fit the operator, the weight is not positive, or the bounds are not ascending.
+    """
+    import pylops  # late: they take a second to import
+    import pyproximal
+    from pyproximal.optimization.primaldual import PrimalDual
+
+    require_data(operator, data)
+    require_positive("the weight of the total variation", weight)
+    if not bounds[0] < bounds[1]:
+        raise ValueError(f"bounds are the smallest and the largest value of a pixel, not {bounds}.")
+    slopes = differences(operator.image_shape)
+    both = pylops.VStack([_pylops(operator), _pylops(slopes)])
+    y = data.detach().cpu().double().reshape(-1).numpy()
+    penalties = pyproximal.VStack(
+        [pyproximal.L2(b=y), pyproximal.L1(sigma=weight)], nn=[operator.measurements, slopes.measurements]
+    )
+    step = 0.95 / (operator.norm() ** 2 + 8) ** 0.5  # ‖D‖² ≤ 8
+    start = np.full(operator.pixels, min(max(0.0, bounds[0]), bounds[1]))
+    box = pyproximal.Box(*bounds)
+    found = PrimalDual(box, penalties, both, start, tau=step, mu=step, niter=iterations, rtol=1e-6)
+    return torch.from_numpy(np.asarray(found)).reshape(operator.image_shape).to(data)
+
+
+def first_guess(operator: LinearOperator, data: Tensor) -> Float[Tensor, "H W"]:
+    """Filtered back-projection of a ray transform, a damped inverse of others: what a deep image prior starts from."""
+    if isinstance(operator, RayTransform):
+        return filtered_back_projection(operator, data)
+    return tikhonov(operator, data, DAMPING * operator.norm() ** 2)
+
+
+def _pylops(operator: LinearOperator):
+    import pylops
+
+    def forward(flat: np.ndarray) -> np.ndarray:
+        return operator.apply(torch.from_numpy(flat).reshape(1, -1)).reshape(-1).numpy()
+
+    def adjoint(flat: np.ndarray) -> np.ndarray:
+        return operator.transpose(torch.from_numpy(flat).reshape(1, -1)).reshape(-1).numpy()
+
+    return pylops.FunctionOperator(forward, adjoint, operator.measurements, operator.pixels)

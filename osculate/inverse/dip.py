@@ -1,0 +1,153 @@
+"""The deep image prior: an image as the output of an untrained network that is fitted to one measurement."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.checks import require_positive, require_whole
+from osculate.inverse.checks import require_data
+from osculate.inverse.classical import first_guess
+from osculate.inverse.operators import LinearOperator
+from osculate.inverse.stopping import STOPPING, Stopping
+from osculate.inverse.variation import total_variation
+from osculate.networks import SkipUNet
+from osculate.progress import track
+from osculate.randomness import seeded
+from osculate.registry import made
+
+#: Largest norm of a gradient.
+CLIP = 1.0
+
+
+@dataclass(frozen=True)
+class FittedImage:
+    """What :meth:`DeepImagePrior.fit` found.
+
+    Attributes:
+        network: f_θ at θ̂.
+        input: z, (H, W).
+        image: f_θ̂(z).
+        misfits: mean squared residual of the data, one a step.
+        variations: total variation of the image, one a step.
+        step: the step whose weights these are.
+    """
+
+    network: nn.Module
+    input: Float[Tensor, "H W"]
+    image: Float[Tensor, "H W"]
+    misfits: tuple[float, ...]
+    variations: tuple[float, ...]
+    step: int
+
+
+@dataclass(frozen=True)
+class DeepImagePrior:
+    r"""Fit an untrained network to one measurement, with a total-variation penalty. [ulyanov2018; baguer2020]
+
+    .. math:: \hat\theta = \arg\min_\theta \frac{1}{2\sigma^2} \lVert y - A f_\theta(z) \rVert^2
+              + \lambda\, \mathrm{TV}(f_\theta(z))
+
+    by Adam with a rate that falls as a cosine. z is a classical reconstruction. Where σ is not known, the mean squared
+    residual of each step stands for σ²: the profile likelihood, −M/2 log ‖y − A f‖².
+
+    Args:
+        network: takes (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied. By default a
+            :class:`~osculate.networks.SkipUNet` with new weights.
+        variation: λ, nats for a unit of total variation, 0 for none.
+        steps: of training.
+        learning_rate: of Adam, at the start.
+        stopping: a rule that ends the training earlier, "variance" or "discrepancy", or an object; None for no rule:
+            the falling rate ends it.
+
+    Raises:
+        ValueError: a setting that is not positive, or an unknown rule.
+    """
+
+    network: nn.Module | None = None
+    variation: float = 0.3
+    steps: int = 2000
+    learning_rate: float = 1e-3
+    stopping: "str | Stopping | None" = None
+
+    def __post_init__(self) -> None:
+        require_whole("steps", self.steps)
+        require_positive("the learning rate", self.learning_rate)
+        if self.variation:
+            require_positive("variation (nats for a unit of total variation)", self.variation)
+        if self.stopping is not None:
+            made("stopping rule", self.stopping, {name: lambda: None for name in STOPPING}, Stopping)
+
+    def fit(
+        self,
+        operator: LinearOperator,
+        data: Tensor,
+        noise: float | None = None,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> FittedImage:
+        """Train.
+
+        Args:
+            operator: A.
+            data: y.
+            noise: σ, in the units of the data; None where it is not known.
+            seed: of the initial weights.
+            progress: show a bar.
+
+        Returns:
+            The weights of the last step, or of the one that the stopping rule chose.
+
+        Raises:
+            ValueError: data that do not fit, a noise that is not positive, or a loss that is not finite.
+
+        Cost: a forward and a backward pass of the network a step; 5 ms for 28², 80 ms for 128² on two CPU cores.
+        """
+        require_data(operator, data, noise)
+        z = first_guess(operator, data).detach()
+        network = self._new(operator, z, seed)
+        optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        rule = self._rule(noise)
+        misfits: list[float] = []
+        variations: list[float] = []
+        best, chosen = None, 0
+        with torch.inference_mode(False), torch.enable_grad(), seeded(seed):  # a dropout layer draws here
+            for step in track(range(1, self.steps + 1), "deep image prior", self.steps, progress):
+                optimizer.zero_grad(set_to_none=True)
+                image = network(z[None, None])[0, 0]
+                misfit = (operator(image) - data).square().mean()
+                varied = total_variation(image)
+                variance = misfit.detach().clamp(min=1e-12) if noise is None else noise**2
+                loss = misfit + (2 * variance * self.variation / operator.measurements) * varied
+                misfits.append(float(misfit.detach()))
+                variations.append(float(varied.detach()))
+                if not bool(loss.isfinite()):
+                    raise ValueError(f"the deep image prior diverged at step {step}: use a smaller learning_rate.")
+                better, stop = rule.look(image, misfits[-1]) if rule is not None else (False, False)
+                if better:
+                    best, chosen = copy.deepcopy(network.state_dict()), step
+                if stop:
+                    break
+                loss.backward()
+                nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+                optimizer.step()
+                schedule.step()
+        if best is not None:
+            network.load_state_dict(best)
+        with torch.no_grad():
+            image = network.eval()(z[None, None])[0, 0]
+        return FittedImage(network, z, image, tuple(misfits), tuple(variations), chosen or len(misfits))
+
+    def _new(self, operator: LinearOperator, z: Tensor, seed: int) -> nn.Module:
+        if self.network is not None:
+            return copy.deepcopy(self.network).to(z).train()
+        with seeded(seed):
+            return SkipUNet().to(z)
+
+    def _rule(self, noise: float | None) -> Stopping | None:
+        if isinstance(self.stopping, str):
+            return STOPPING[self.stopping](noise)
+        return copy.deepcopy(self.stopping)

@@ -1,0 +1,134 @@
+"""Which variances, length-scales and noise explain the data best: the evidence of the linearised image."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.optimize import minimize
+from torch import Tensor
+
+from osculate.inverse.filters import FilterPrior
+from osculate.inverse.observed import Observed
+from osculate.linalg import cholesky
+
+#: Where the logarithms of variance and length-scale may go; and that of the noise, from where it begins.
+VARIANCES, LENGTHSCALES, NOISE = (-14.0, 10.0), (-3.0, 4.0), (-5.0, 5.0)
+
+#: A prior over the hyperparameters: −log p, differentiable.
+HyperPrior = Callable[[FilterPrior], Tensor]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What :func:`tune_filters` found.
+
+    Attributes:
+        prior: with its best values.
+        noise: σ.
+        log_evidence: there, in nats, of all data.
+        evaluations: how often it was computed.
+    """
+
+    prior: FilterPrior
+    noise: float
+    log_evidence: float
+    evaluations: int
+
+
+def log_evidence(
+    observed: Observed,
+    prior: FilterPrior,
+    noise: Float[Tensor, ""],
+    weights: Float[Tensor, " P"] | None = None,
+    seen: Float[Tensor, " M"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""log p(y) of the linearised model, with all constants; differentiable in the prior's values and the noise.
+
+    Around given weights θ, with the prediction A h(θ) that goes with them (the network's own, or those of the linear
+    model's mode under a total-variation penalty),
+
+    .. math:: -\tfrac12\Big(\tfrac{1}{\sigma^2}\lVert y - A h(\theta)\rVert^2 + \theta^\top\Sigma^{-1}\theta
+              + \log\lvert A J\Sigma J^\top A^\top + \sigma^2 I\rvert + M\log 2\pi\Big)
+
+    [antoran2023, eq. 15], and without them at the mode of the linear model itself, where the first two terms are
+    r₀ᵀ K⁻¹ r₀ with r₀ = y − A f(θ̂) + A J θ̂: the exact evidence.
+
+    Args:
+        observed: the data, and their covariance by classes.
+        prior: Σ.
+        noise: σ.
+        weights: θ.
+        seen: A h(θ).
+
+    Raises:
+        ValueError: the covariance is not positive definite, or not finite.
+    """
+    variance = noise.square()
+    covariance = observed.covariance(torch.cat(prior.class_weights()))
+    covariance = covariance + variance * torch.eye(len(covariance)).to(covariance)
+    factor = cholesky(covariance)
+    log_det = 2 * factor.diagonal().log().sum() + (observed.size - len(covariance)) * variance.log()
+    if weights is None:
+        within, outside = observed.inside(observed.data - observed.image + observed.weights)
+        white = torch.linalg.solve_triangular(factor, within.unsqueeze(1), upper=False)
+        misfit = white.square().sum() + outside / variance
+    else:
+        assert seen is not None
+        misfit = (observed.data - seen).square().sum() / variance + prior.penalty(weights)
+    return -0.5 * (misfit + log_det + observed.size * math.log(2 * math.pi))
+
+
+def tune_filters(
+    evidence: Callable[[FilterPrior, Tensor], Tensor],
+    prior: FilterPrior,
+    noise: float,
+    fixed_noise: bool,
+    hyper_prior: HyperPrior | None = None,
+    max_evaluations: int = 300,
+) -> Tuned:
+    """Maximise the evidence over the logarithms of all variances, length-scales and, unless it is known, the noise.
+
+    By L-BFGS within wide bounds, from the values of ``prior`` and ``noise``.
+
+    Args:
+        evidence: prior and noise to log p(y).
+        prior: where to begin.
+        noise: σ, likewise.
+        fixed_noise: keep it.
+        hyper_prior: −log p of the prior's values, added.
+        max_evaluations: at most.
+
+    Raises:
+        ValueError: the objective is not finite at the start.
+    """
+    correlated = prior.correlated
+    start = torch.cat([prior.variance.log(), prior.lengthscale[correlated].log(), torch.tensor([math.log(noise)])])
+    bounds = [VARIANCES] * len(prior.variance) + [LENGTHSCALES] * len(correlated)
+    bounds.append((start[-1].item(),) * 2 if fixed_noise else tuple(start[-1].item() + end for end in NOISE))
+
+    def read(values: Tensor) -> tuple[FilterPrior, Tensor]:
+        variance, rest = values[: len(prior.variance)], values[len(prior.variance) : -1]
+        lengthscale = prior.lengthscale.log().index_put((torch.tensor(correlated, dtype=torch.long),), rest)
+        return prior.replace(variance.exp(), lengthscale.exp()), values[-1].exp()
+
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        at = torch.tensor(values, requires_grad=True)
+        with torch.enable_grad():
+            proposal, level = read(at)
+            loss = -evidence(proposal, level)
+            if hyper_prior is not None:
+                loss = loss + hyper_prior(proposal)
+            (slope,) = torch.autograd.grad(loss, at)
+        return loss.item(), slope.numpy()
+
+    if not math.isfinite(objective(start.numpy())[0]):
+        raise ValueError("the evidence is not finite where its maximisation begins: the data or the network overflow.")
+    found = minimize(
+        objective, start.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": max_evaluations}
+    )
+    best, level = read(torch.tensor(found.x))
+    value = evidence(best, level)
+    return Tuned(best, float(level), float(value), int(found.nfev))

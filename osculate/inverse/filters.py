@@ -1,0 +1,159 @@
+"""A prior over the filters of a convolutional network: entries of one filter go together the more the nearer they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.linalg import cholesky
+from osculate.parameters import ParameterSpace
+
+#: Layers whose weights are filters.
+CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
+#: Where the variance of a block and its length-scale (in pixels of a filter) begin.
+VARIANCE, LENGTHSCALE = 1.0, 0.1
+
+
+@dataclass(frozen=True)
+class FilterBlock:
+    """Convolutions that share a prior.
+
+    Attributes:
+        name: of the module that holds them.
+        parameters: their weights.
+        kernel: height and width of a filter.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    kernel: tuple[int, int]
+
+    @property
+    def positions(self) -> int:
+        """k, the number of entries of a filter."""
+        return self.kernel[0] * self.kernel[1]
+
+    @cached_property
+    def _distances(self) -> Float[Tensor, "k k"]:
+        at = torch.cartesian_prod(torch.arange(self.kernel[0]), torch.arange(self.kernel[1])).reshape(-1, 2).double()
+        return torch.cdist(at, at)
+
+    @cached_property
+    def distances(self) -> Float[Tensor, " E"]:
+        """The different distances d between two entries of a filter, ascending: six of a 3 × 3 filter."""
+        return self._distances.square().round().unique().sqrt()
+
+    @cached_property
+    def pairs(self) -> Float[Tensor, "E k k"]:
+        """For each distance, which entries are so far apart."""
+        return ((self._distances - self.distances[:, None, None]).abs() < 1e-6).double()
+
+    def correlation(self, lengthscale: Float[Tensor, ""]) -> Float[Tensor, "k k"]:
+        """exp(−d/ℓ)."""
+        return torch.exp(-self._distances / lengthscale)
+
+
+@dataclass(frozen=True)
+class FilterPrior:
+    r"""Every filter of block b is N(0, Σ_b), independent of the others. [antoran2023, eq. 9]
+
+    .. math:: [\Sigma_b]_{ij} = v_b \exp(-d_{ij}/\ell_b) = v_b \sum_{\delta} e^{-\delta/\ell_b} [D_\delta]_{ij}
+
+    d_ij is the distance between two entries of a filter in pixels, and D_δ marks the pairs at distance δ: six classes
+    for a 3 × 3 filter, one for a 1 × 1 filter, which has a variance only. Biases and normalisations are constants.
+
+    Args:
+        blocks: which convolutions share v and ℓ.
+        space: names and shapes of their weights, in the network's order.
+        variance: v, one a block.
+        lengthscale: ℓ, one a block; without meaning for 1 × 1 filters.
+    """
+
+    blocks: tuple[FilterBlock, ...]
+    space: ParameterSpace
+    variance: Float[Tensor, " B"]
+    lengthscale: Float[Tensor, " B"]
+
+    @classmethod
+    def of(cls, network: nn.Module) -> "FilterPrior":
+        """One block for each module that holds convolutions (and each size of their filters).
+
+        Raises:
+            ValueError: the network has no two-dimensional convolution.
+        """
+        found: dict[tuple, list[str]] = {}
+        for name, layer in network.named_modules():
+            if isinstance(layer, CONVOLUTIONS) and layer.weight.requires_grad:
+                holder = name.rpartition(".")[0] or name
+                found.setdefault((holder, tuple(layer.kernel_size)), []).append(f"{name}.weight" if name else "weight")
+        if not found:
+            raise ValueError("the prior is over the filters of two-dimensional convolutions: the network has none.")
+        blocks = tuple(FilterBlock(holder, tuple(names), kernel) for (holder, kernel), names in found.items())
+        wanted = {name for block in blocks for name in block.parameters}
+        space = ParameterSpace.of({name: p for name, p in network.named_parameters() if name in wanted})
+        start = torch.ones(len(blocks), dtype=torch.double)
+        return cls(blocks, space, VARIANCE * start, LENGTHSCALE * start)
+
+    def replace(self, variance: Tensor, lengthscale: Tensor) -> "FilterPrior":
+        """The same blocks with other values."""
+        return replace(self, variance=variance, lengthscale=lengthscale)
+
+    @property
+    def correlated(self) -> list[int]:
+        """The blocks with filters of several entries: those that have a length-scale."""
+        return [number for number, block in enumerate(self.blocks) if block.positions > 1]
+
+    def split(self, theta: Float[Tensor, "*S P"]) -> list[Float[Tensor, "*S F k"]]:
+        """Flat weights to filters: one tensor a block."""
+        named, batch = self.space.unflatten(theta), theta.shape[:-1]
+        return [
+            torch.cat([named[name].reshape(*batch, -1, block.positions) for name in block.parameters], -2)
+            for block in self.blocks
+        ]
+
+    def merge(self, filters: Sequence[Float[Tensor, "*S F k"]]) -> Float[Tensor, "*S P"]:
+        """The reverse of :meth:`split`."""
+        named: dict[str, Tensor] = {}
+        sizes = dict(zip(self.space.names, self.space.sizes, strict=True))
+        for block, some in zip(self.blocks, filters, strict=True):
+            parts = some.flatten(-2).split([sizes[name] for name in block.parameters], -1)
+            named.update(zip(block.parameters, parts, strict=True))
+        return torch.cat([named[name] for name in self.space.names], -1)
+
+    def covariances(self) -> list[Float[Tensor, "k k"]]:
+        """Σ_b."""
+        triples = zip(self.blocks, self.variance, self.lengthscale, strict=True)
+        return [v * block.correlation(scale) for block, v, scale in triples]
+
+    def class_weights(self) -> list[Float[Tensor, " E"]]:
+        """v_b e^(−δ/ℓ_b) for the distances δ of each block; differentiable."""
+        triples = zip(self.blocks, self.variance, self.lengthscale, strict=True)
+        return [v * torch.exp(-block.distances.to(v) / scale) for block, v, scale in triples]
+
+    def covariance_product(self, theta: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """Σ θ."""
+        return self._each(theta, self.covariances())
+
+    def root_product(self, theta: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """L θ with L Lᵀ = Σ, so that white noise becomes a draw from the prior."""
+        return self._each(theta, [cholesky(covariance) for covariance in self.covariances()])
+
+    def sample(self, count: int, like: Tensor, generator: torch.Generator | None = None) -> Float[Tensor, "S P"]:
+        """Weights drawn from the prior, in the type and on the device of a tensor."""
+        noise = torch.randn(count, self.space.size, generator=generator, dtype=torch.float64)
+        return self.root_product(noise.to(like))
+
+    def penalty(self, theta: Float[Tensor, " P"]) -> Float[Tensor, ""]:
+        """θᵀ Σ⁻¹ θ; differentiable in variance and length-scale."""
+        total = self.variance.new_zeros(())
+        for filters, covariance in zip(self.split(theta), self.covariances(), strict=True):
+            moment = (filters.mT @ filters).to(covariance)
+            total = total + torch.linalg.solve(covariance, moment).trace()
+        return total
+
+    def _each(self, theta: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+        filters = zip(self.split(theta), matrices, strict=True)
+        return self.merge([some @ matrix.detach().to(theta).T for some, matrix in filters])

@@ -1,0 +1,161 @@
+"""Distributions of whole images: a Gaussian with its covariance, and one known by draws."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Distribution, MultivariateNormal, constraints
+
+from osculate.linalg import cholesky
+
+#: How much covariances between pixels that come from draws are drawn towards zero.
+SHRUNK = 0.5
+
+
+class ImageDistribution(Distribution):
+    """A distribution of images (H, W): one event is a whole image.
+
+    Args:
+        mean: (H, W).
+    """
+
+    arg_constraints: dict = {}
+    support = constraints.independent(constraints.real, 2)
+
+    def __init__(self, mean: Float[Tensor, "H W"]) -> None:
+        self._mean = mean.double()
+        super().__init__(event_shape=mean.shape, validate_args=False)
+
+    @property
+    def mean(self) -> Float[Tensor, "H W"]:
+        """The reconstruction."""
+        return self._mean
+
+    def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
+        """The covariance of some pixels, by their numbers in the flat image."""
+        raise NotImplementedError
+
+    def patch_log_prob(self, image: Float[Tensor, "H W"], size: int = 1) -> Float[Tensor, ""]:
+        r"""Σ log density of square patches side by side, as if they were independent: of each pixel for size 1.
+
+        Args:
+            image: (H, W).
+            size: side of a patch in pixels; patches at the border are smaller.
+        """
+        self._require(image)
+        height, width = self._mean.shape
+        number = torch.arange(height * width).reshape(height, width)
+        error, total = (image.to(self._mean) - self._mean).reshape(-1), self._mean.new_zeros(())
+        for patch in (part.reshape(-1) for row in number.split(size, 0) for part in row.split(size, 1)):
+            covariance = self.covariance_of(patch)
+            factor = cholesky(covariance)
+            total = total + MultivariateNormal(error.new_zeros(len(patch)), scale_tril=factor).log_prob(error[patch])
+        return total
+
+    def _require(self, image: Tensor) -> None:
+        if image.shape[-2:] != self._mean.shape:
+            raise ValueError(f"an image of shape {tuple(self._mean.shape)} is needed, not {tuple(image.shape)}.")
+
+
+class GaussianImage(ImageDistribution):
+    """N(mean, covariance) over the pixels of an image.
+
+    Args:
+        mean: (H, W).
+        covariance: (H·W, H·W), of the pixels row by row.
+
+    Raises:
+        ValueError: the covariance is of another shape, or not positive definite.
+    """
+
+    def __init__(self, mean: Float[Tensor, "H W"], covariance: Float[Tensor, "D D"]) -> None:
+        if covariance.shape != (mean.numel(), mean.numel()):
+            raise ValueError(
+                f"an image {tuple(mean.shape)} has {mean.numel()} pixels, not a covariance {tuple(covariance.shape)}."
+            )
+        super().__init__(mean)
+        self.covariance_matrix = covariance.double()
+        self._factor = cholesky(self.covariance_matrix)
+
+    @property
+    def variance(self) -> Float[Tensor, "H W"]:
+        """Of each pixel."""
+        return self.covariance_matrix.diagonal().reshape(self._mean.shape)
+
+    def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
+        """The covariance of some pixels, by their numbers in the flat image."""
+        return self.covariance_matrix[pixels][:, pixels]
+
+    def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Float[Tensor, "*S H W"]:
+        """Whole images: what is wrong in one place goes with what is wrong in another."""
+        return self._joint().rsample(torch.Size(sample_shape)).reshape(*sample_shape, *self._mean.shape)
+
+    def log_prob(self, value: Float[Tensor, "*S H W"]) -> Float[Tensor, "*S"]:
+        """The joint log density of all pixels, in nats."""
+        self._require(value)
+        return self._joint().log_prob(value.to(self._mean).flatten(-2))
+
+    def _joint(self) -> MultivariateNormal:
+        return MultivariateNormal(self._mean.reshape(-1), scale_tril=self._factor, validate_args=False)
+
+
+class DrawnImage(ImageDistribution):
+    """A distribution known by draws, with independent noise in every pixel on top.
+
+    Args:
+        mean: (H, W); the spread of the draws is taken around it.
+        draws: (S, H, W).
+        noise: standard deviation of the noise.
+    """
+
+    def __init__(self, mean: Float[Tensor, "H W"], draws: Float[Tensor, "S H W"], noise: float = 0.0) -> None:
+        super().__init__(mean)
+        self.draws, self.noise = draws.double(), noise
+
+    @property
+    def variance(self) -> Float[Tensor, "H W"]:
+        """Of each pixel: relative error √(2/S)."""
+        return (self.draws - self._mean).square().mean(0) + self.noise**2
+
+    def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
+        """The covariance of some pixels; entries off the diagonal are halved, so that few draws suffice."""
+        deviations = (self.draws - self._mean).flatten(1)[:, pixels]
+        raw = deviations.T @ deviations / len(self.draws)
+        own = raw.diagonal().diag_embed()
+        return SHRUNK * raw + (1 - SHRUNK) * own + self.noise**2 * torch.eye(len(pixels)).to(raw)
+
+    def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Float[Tensor, "*S H W"]:
+        """Some of the draws, with noise."""
+        shape = torch.Size(sample_shape)
+        chosen = self.draws[torch.randint(len(self.draws), shape)]
+        return chosen + self.noise * torch.randn(chosen.shape).to(chosen)
+
+
+class IndependentImage(ImageDistribution):
+    """Pixels that are Gaussian and independent of one another.
+
+    Args:
+        mean: (H, W).
+        variance: (H, W).
+    """
+
+    def __init__(self, mean: Float[Tensor, "H W"], variance: Float[Tensor, "H W"]) -> None:
+        super().__init__(mean)
+        self._variance = variance.double()
+
+    @property
+    def variance(self) -> Float[Tensor, "H W"]:
+        """Of each pixel."""
+        return self._variance
+
+    def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
+        """A diagonal matrix."""
+        return self._variance.reshape(-1)[pixels].diag_embed()
+
+    def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Float[Tensor, "*S H W"]:
+        """Noise around the mean."""
+        noise = torch.randn(*sample_shape, *self._mean.shape).to(self._mean)
+        return self._mean + self._variance.sqrt() * noise
+
+    def log_prob(self, value: Float[Tensor, "*S H W"]) -> Float[Tensor, "*S"]:
+        """The joint log density of all pixels, in nats."""
+        return torch.distributions.Normal(self._mean, self._variance.sqrt()).log_prob(value).sum((-2, -1))

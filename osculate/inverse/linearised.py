@@ -1,0 +1,80 @@
+"""The image that a network shows, as a linear function of its filters."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from osculate.curvature.linearisation import Linearisation
+from osculate.memory import even_parts
+from osculate.parameters import Network, ParameterSpace, require_deterministic_layers
+from osculate.progress import track
+
+#: Directions that are pushed or pulled through the network at once.
+AT_ONCE = 16
+
+
+class LinearisedImage:
+    r"""h(θ) = f(θ̂) + J (θ − θ̂), an image (H, W), linear in some weights of its network.
+
+    Args:
+        network: takes its input (1, 1, H, W) to an image of the same shape. It is copied.
+        input: (H, W).
+        space: the weights θ.
+
+    Raises:
+        ValueError: the network has active dropout or batch normalisation, or does not return an image of that shape.
+    """
+
+    def __init__(self, network: nn.Module, input: Float[Tensor, "H W"], space: ParameterSpace) -> None:
+        require_deterministic_layers(network)
+        self._network = Network(network, space.names)
+        self._input = input.detach().to(self._network.dtype)[None, None]
+        if self._linearisation.f.shape != self._input.shape:
+            raise ValueError(
+                f"the network takes an input {tuple(self._input.shape)} to {tuple(self._linearisation.f.shape)}, "
+                "not to an image of the same shape."
+            )
+
+    @cached_property
+    def _linearisation(self) -> Linearisation:
+        return Linearisation(self._network, self._input)
+
+    @property
+    def image(self) -> Float[Tensor, "H W"]:
+        """f(θ̂)."""
+        return self._linearisation.f[0, 0]
+
+    @property
+    def weights(self) -> Float[Tensor, " P"]:
+        """θ̂, flat."""
+        return self._network.mean
+
+    @cached_property
+    def jacobian(self) -> Float[Tensor, "D P"]:
+        """J, a row for each pixel; kept, and much larger than the image."""
+        height, width = self.image.shape
+        units = torch.eye(height * width).to(self.image).reshape(-1, height, width)
+        return self.vjp(units)
+
+    def jvp(self, tangents: Float[Tensor, "S P"]) -> Float[Tensor, "S H W"]:
+        """J v for several directions; about three forward passes each."""
+        parts = [self._linearisation.jvp(tangents[part]) for part in even_parts(len(tangents), AT_ONCE)]
+        return torch.cat(parts)[:, 0, 0]
+
+    def vjp(self, images: Float[Tensor, "S H W"]) -> Float[Tensor, "S P"]:
+        """Jᵀ u for several images; a backward pass each."""
+        return torch.cat([self._pull(images[part]) for part in even_parts(len(images), AT_ONCE)])
+
+    def rows(
+        self, images: Float[Tensor, "V H W"], title: str = "Jacobian", progress: bool = False
+    ) -> Iterator[Float[Tensor, "v P"]]:
+        """The same a few at a time, with a bar."""
+        parts = even_parts(len(images), AT_ONCE)
+        for part in track(parts, title, len(parts), progress):
+            yield self._pull(images[part])
+
+    def _pull(self, images: Tensor) -> Tensor:
+        return self._linearisation.vjp(images[:, None, None].to(self.image))

@@ -1,0 +1,145 @@
+"""The linearised model of an image: its evidence, tuned, and its posterior."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from osculate.checks import require_whole
+from osculate.inverse.dip import FittedImage
+from osculate.inverse.evidence import Tuned, log_evidence, tune_filters
+from osculate.inverse.filters import FilterPrior
+from osculate.inverse.image_distributions import ImageDistribution
+from osculate.inverse.linear_mode import linear_mode
+from osculate.inverse.linearised import LinearisedImage
+from osculate.inverse.observed import RANK, Observed
+from osculate.inverse.operators import LinearOperator
+from osculate.inverse.posterior import drawn_posterior, exact_posterior, image_noise
+from osculate.inverse.predcp import PredCP
+from osculate.registry import choose
+
+#: Around which weights the evidence is taken; "none" leaves the prior as it begins.
+OBJECTIVES = ("map", "linear", "linear_tv", "none")
+POSTERIORS = ("auto", "exact", "drawn")
+#: Pixels up to which the covariance of the whole image is formed by default.
+EXACT = 2048
+
+
+@dataclass(frozen=True)
+class ErrorBars:
+    """How the linearised model is tuned, and its posterior computed.
+
+    Args:
+        objective: "map" (the evidence around the network's own weights), "linear" (at the mode of the linear model: the
+            exact evidence), "linear_tv" (around that mode under the total-variation penalty), or "none".
+        predcp: a prior over the hyperparameters that expects images of low total variation, with the weight of the
+            deep image prior's penalty.
+        posterior: "exact" (the covariance of all pixels), "drawn" (samples by conjugate gradients), or "auto": exact
+            for images of at most 2,048 pixels.
+        samples: draws, where the posterior is known by draws.
+        rank: directions in data space that the evidence works with at most.
+        start: of the prior, instead of one from the network itself.
+
+    Raises:
+        ValueError: an unknown objective or posterior, or a number that is not positive.
+    """
+
+    objective: str = "map"
+    predcp: bool = True
+    posterior: str = "auto"
+    samples: int = 64
+    rank: int = RANK
+    start: FilterPrior | None = None
+
+    def __post_init__(self) -> None:
+        choose("objective", self.objective, OBJECTIVES)
+        choose("posterior", self.posterior, POSTERIORS)
+        require_whole("samples", self.samples, 2)
+        require_whole("rank", self.rank)
+
+
+class LinearisedModel:
+    r"""y = A h(θ) + ε with θ ~ N(0, Σ): all that is computed once for a fitted image, and used for every tuning.
+
+    Args:
+        operator: A.
+        data: y.
+        fitted: f(θ̂) of a deep image prior.
+        noise: σ; None to estimate it.
+        variation: λ of the deep image prior, also the weight of the prior over hyperparameters.
+        settings: how it is tuned and used.
+        progress: show bars.
+    """
+
+    def __init__(
+        self,
+        operator: LinearOperator,
+        data: Tensor,
+        fitted: FittedImage,
+        noise: float | None,
+        variation: float,
+        settings: ErrorBars,
+        progress: bool = False,
+    ) -> None:
+        self.operator, self.data, self.noise, self.variation = operator, data, noise, variation
+        self._settings, self._progress = settings, progress
+        self.start = settings.start or FilterPrior.of(fitted.network)
+        #: σ where it begins: the residual of the deep image prior, if it is not known.
+        self.level = fitted.misfits[fitted.step - 1] ** 0.5 if noise is None else noise
+        self.linearised = LinearisedImage(fitted.network, fitted.input, self.start.space)
+
+    @cached_property
+    def observed(self) -> Observed:
+        """The model as the data see it."""
+        return Observed.of(
+            self.linearised, self.operator, self.data, self.start, self.level, self._settings.rank, self._progress
+        )
+
+    @cached_property
+    def hyper_prior(self) -> PredCP:
+        """The prior over the hyperparameters."""
+        return PredCP.of(self.linearised, self.start, self.variation, progress=self._progress)
+
+    @cached_property
+    def _linear_mode(self) -> tuple[Tensor, Tensor]:
+        return linear_mode(
+            self.linearised, self.operator, self.data, self.level, self.variation, progress=self._progress
+        )
+
+    def tune(self, objective: str, predcp: bool, noise: float | None) -> Tuned:
+        """Maximise the evidence.
+
+        Args:
+            objective: around which weights, see :class:`ErrorBars`.
+            predcp: with the prior over the hyperparameters.
+            noise: σ, None to tune it.
+        """
+        weights, seen = None, None
+        if objective != "linear":
+            tv = objective == "linear_tv"
+            weights, image = self._linear_mode if tv else (self.linearised.weights, self.linearised.image)
+            seen = self.operator(image).reshape(-1).double()
+        return tune_filters(
+            lambda prior, sigma: log_evidence(self.observed, prior, sigma, weights, seen),
+            self.start,
+            self.level if noise is None else noise,
+            noise is not None,
+            self.hyper_prior if predcp and self.variation else None,
+        )
+
+    def posterior(self, tuned: Tuned | None, generator: torch.Generator | None = None) -> ImageDistribution:
+        """The posterior of the image.
+
+        Args:
+            tuned: prior and noise; None for those it begins with.
+            generator: for draws.
+        """
+        prior, level = (self.start, self.level) if tuned is None else (tuned.prior, tuned.noise)
+        extra, how = image_noise(self.operator, level), self._settings
+        if how.posterior == "exact" or (how.posterior == "auto" and self.operator.pixels <= EXACT):
+            return exact_posterior(self.linearised, self.operator, prior, level, extra)
+        observed = None if tuned is None else self.observed
+        return drawn_posterior(
+            self.linearised, self.operator, prior, level, extra, observed, how.samples, generator, self._progress
+        )

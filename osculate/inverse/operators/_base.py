@@ -1,0 +1,126 @@
+"""A linear measurement of an image, and its exact adjoint: all that the rest of this folder knows of an instrument."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.checks import require_whole
+
+
+class LinearOperator(ABC):
+    r"""A, from images (H, W) to data of any shape, and Aᵀ back.
+
+    .. math:: \langle A x, y \rangle = \langle x, A^\top y \rangle
+
+    Both are differentiable, take any number of leading axes, and work in the floating type and on the device of what
+    they are given. A new instrument is a class with :meth:`apply` and :meth:`transpose`.
+
+    Args:
+        image_shape: (H, W).
+        data_shape: of one measurement.
+
+    Raises:
+        ValueError: a shape is not of positive whole numbers, or the image's is not (H, W).
+    """
+
+    def __init__(self, image_shape: Sequence[int], data_shape: Sequence[int]) -> None:
+        self.image_shape = require_image_shape(image_shape)
+        for size in data_shape:
+            require_whole("every axis of the data", size)
+        self.data_shape = tuple(int(size) for size in data_shape)
+
+    @abstractmethod
+    def apply(self, images: Float[Tensor, "S D"]) -> Float[Tensor, "S M"]:
+        """A x for images as flat rows."""
+
+    @abstractmethod
+    def transpose(self, data: Float[Tensor, "S M"]) -> Float[Tensor, "S D"]:
+        """Aᵀ y for data as flat rows."""
+
+    @property
+    def pixels(self) -> int:
+        """D = H·W."""
+        return prod(self.image_shape)
+
+    @property
+    def measurements(self) -> int:
+        """M, how many numbers one measurement has."""
+        return prod(self.data_shape)
+
+    def __call__(self, image: Float[Tensor, "*S H W"]) -> Float[Tensor, "..."]:
+        """A x, of shape (\\*S, \\*data_shape).
+
+        Raises:
+            ValueError: the image is of another shape, or not of floating type.
+        """
+        lead = self._lead(image, self.image_shape, "an image")
+        return _Product.apply(image.reshape(-1, self.pixels), self, False).reshape(*lead, *self.data_shape)
+
+    def adjoint(self, data: Float[Tensor, "..."]) -> Float[Tensor, "*S H W"]:
+        """Aᵀ y, of shape (\\*S, H, W).
+
+        Raises:
+            ValueError: the data are of another shape, or not of floating type.
+        """
+        lead = self._lead(data, self.data_shape, "data")
+        return _Product.apply(data.reshape(-1, self.measurements), self, True).reshape(*lead, *self.image_shape)
+
+    def matrix(self, like: Tensor | None = None) -> Float[Tensor, "M D"]:
+        """A as a dense matrix, in double precision where nothing else is asked for; D products.
+
+        Args:
+            like: a tensor whose type and device it shall have.
+        """
+        like = torch.empty(0, dtype=torch.double) if like is None else like
+        return self.apply(torch.eye(self.pixels, dtype=like.dtype, device=like.device)).T
+
+    def norm(self, iterations: int = 50) -> float:
+        """The largest singular value, from below, by that many products with AᵀA."""
+        x = torch.randn(1, self.pixels, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+        for _ in range(iterations):
+            x = self.transpose(self.apply(x / x.norm()))
+        return float(x.norm().sqrt())
+
+    def _lead(self, tensor: Tensor, shape: tuple[int, ...], what: str) -> tuple[int, ...]:
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ValueError(f"{self!r} takes {what} as a tensor of floating type, not {kind}.")
+        if tensor.shape[-len(shape) :] != shape:
+            raise ValueError(f"{self!r} takes {what} of shape {shape}, not {tuple(tensor.shape)}.")
+        return tuple(tensor.shape[: -len(shape)])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.image_shape} -> {self.data_shape})"
+
+
+def require_image_shape(shape: Sequence[int]) -> tuple[int, int]:
+    """Refuse what is no height and width.
+
+    Raises:
+        ValueError: it is not two positive whole numbers.
+    """
+    if len(shape) != 2:
+        raise ValueError(f"an operator works on images of shape (H, W), not {tuple(shape)}.")
+    for size in shape:
+        require_whole("every side of the image", size)
+    return int(shape[0]), int(shape[1])
+
+
+class _Product(torch.autograd.Function):
+    """A x, whose gradient is Aᵀ of the gradient, and the other way round."""
+
+    @staticmethod
+    def forward(flat: Tensor, operator: LinearOperator, transposed: bool) -> Tensor:
+        return operator.transpose(flat) if transposed else operator.apply(flat)
+
+    @staticmethod
+    def setup_context(ctx: object, inputs: tuple, output: Tensor) -> None:
+        _, ctx.operator, ctx.transposed = inputs  # type: ignore[attr-defined]
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Product.apply(gradient, ctx.operator, not ctx.transposed), None, None  # type: ignore[attr-defined]

@@ -1,0 +1,84 @@
+"""Parallel-beam X-rays: the integrals of an image along straight lines."""
+
+from collections.abc import Sequence
+from math import ceil, cos, hypot, pi, sin
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from osculate.checks import require_whole
+from osculate.inverse.operators._base import require_image_shape
+from osculate.inverse.operators.matrix import Matrix
+
+
+class RayTransform(Matrix):
+    r"""The ray transform of an image for parallel beams, as a sparse matrix, and its exact transpose.
+
+    .. math:: (A x)_{ks} = \int x(s\, n_k + t\, n_k^\perp)\, dt, \qquad n_k = (\cos\theta_k, \sin\theta_k)
+
+    Pixels have side 1, x runs to the right and y up from the centre of the image, and beyond it there is nothing. A ray
+    is followed from row to row (from column to column where it is flatter), and the image interpolated linearly along
+    each. [joseph1982] The numbering of angles and detectors is that of ASTRA's parallel geometry.
+
+    Args:
+        image_shape: (H, W).
+        angles: how many, evenly spread over half a turn from 0; or the angles themselves, in radians.
+        detectors: number of rays at each angle, one pixel apart and centred; by default as many as cover the diagonal.
+
+    Raises:
+        ValueError: there is no angle, or one is not finite.
+
+    Data have the shape (angles, detectors). Cost: about 2·max(H, W) entries of the matrix for each ray.
+
+    >>> rays = RayTransform((3, 3), angles=2, detectors=3)
+    >>> rays(torch.tensor([[0.0, 1.0, 0.0], [0.0, 2.0, 0.0], [0.0, 3.0, 0.0]]))
+    tensor([[0., 6., 0.],
+            [3., 2., 1.]])
+    """
+
+    def __init__(
+        self, image_shape: Sequence[int], angles: int | Sequence[float] | Tensor = 20, detectors: int | None = None
+    ) -> None:
+        if isinstance(angles, int):
+            require_whole("the number of angles", angles)
+            angles = [k * pi / angles for k in range(angles)]
+        self.angles: Float[Tensor, " K"] = torch.as_tensor(angles, dtype=torch.double).reshape(-1)
+        if not len(self.angles) or not bool(self.angles.isfinite().all()):
+            raise ValueError("a ray transform needs at least one angle, and all of them finite.")
+        image_shape = require_image_shape(image_shape)
+        self.detectors = 2 * ceil((hypot(*image_shape) - 1) / 2) + 1 if detectors is None else detectors
+        require_whole("the number of detectors", self.detectors)
+        blocks = [_rays(image_shape, float(angle), self.detectors) for angle in self.angles]
+        rows = np.concatenate([row + k * self.detectors for k, (row, _, _) in enumerate(blocks)])
+        columns, lengths = (np.concatenate([block[part] for block in blocks]) for part in (1, 2))
+        shape = (len(self.angles) * self.detectors, image_shape[0] * image_shape[1])
+        matrix = csr_array((lengths, (rows, columns)), shape=shape)
+        super().__init__(matrix, image_shape, (len(self.angles), self.detectors))
+
+
+def _rays(image_shape: Sequence[int], angle: float, detectors: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which detector meets which pixel, and over which length, at one angle."""
+    height, width = image_shape
+    c, s = cos(angle), sin(angle)
+    position = np.arange(detectors) - (detectors - 1) / 2
+    steep = abs(c) >= abs(s)  # the ray crosses every row; otherwise every column
+    lines, across = (height, width) if steep else (width, height)
+    line = np.arange(lines)
+    if steep:  # x cos θ + y sin θ = position, solved for x in each row
+        centre = (position[:, None] - ((height - 1) / 2 - line) * s) / c + (width - 1) / 2
+        length = 1 / abs(c)
+    else:
+        centre = (height - 1) / 2 - (position[:, None] - (line - (width - 1) / 2) * c) / s
+        length = 1 / abs(s)
+    first = np.floor(centre).astype(np.int64)
+    found = []
+    for place, weight in ((first, first + 1 - centre), (first + 1, centre - first)):
+        inside = (place >= 0) & (place < across) & (weight > 0)
+        ray, at = np.nonzero(inside)
+        pixel = at * width + place[inside] if steep else place[inside] * width + at
+        found.append((ray, pixel, weight[inside] * length))
+    ray, pixel, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return ray, pixel, weight

@@ -1,0 +1,93 @@
+"""A prior over the hyperparameters that expects images of low total variation: TV-PredCP."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate.inverse.classes import class_diagonals
+from osculate.inverse.filters import FilterPrior
+from osculate.inverse.linearised import LinearisedImage
+from osculate.inverse.variation import differences
+
+#: Differences between neighbours that stand for all of them in larger images.
+DIFFERENCES = 512
+
+
+@dataclass(frozen=True)
+class PredCP:
+    r"""p(δ_b) = Exp(κ_b; λ) |∂κ_b/∂δ_b| over one hyperparameter of each block. [antoran2023, eq. 12; nalisnick2021]
+
+    .. math:: \kappa_b = \mathbb{E}\, \mathrm{TV}\big(f(\hat\theta) + J_b \theta_b\big), \quad \theta_b \sim N(0, \Sigma_b)
+
+    δ_b is log ℓ_b, and log v_b for 1 × 1 filters. Total variation is a sum of absolute values of Gaussian variables,
+
+    .. math:: \mathbb{E}\lvert N(m, s^2)\rvert = s\sqrt{2/\pi}\, e^{-m^2/2s^2} + m\, \mathrm{erf}(m/s\sqrt2), \qquad
+              s_{bi}^2 = \sum_\delta v_b e^{-\delta/\ell_b}\, t_{b\delta i}
+
+    so that κ, and by differentiation its Jacobian, are closed forms of the hyperparameters: nothing is sampled, and the
+    network is not needed once t is known.
+
+    Attributes:
+        means: m, differences of f(θ̂).
+        spreads: t of each block.
+        scale: how many differences each of these stands for.
+        weight: λ, in nats for a unit of total variation.
+    """
+
+    means: Float[Tensor, " T"]
+    spreads: list[Float[Tensor, "E T"]]
+    scale: float
+    weight: float
+
+    @classmethod
+    def of(
+        cls,
+        linearised: LinearisedImage,
+        prior: FilterPrior,
+        weight: float,
+        count: int = DIFFERENCES,
+        progress: bool = False,
+    ) -> "PredCP":
+        """Pull differences between neighbours back through the network.
+
+        Args:
+            linearised: h.
+            prior: says which weights form filters.
+            weight: λ.
+            count: how many differences at most; of more, that many are drawn (with a fixed seed).
+            progress: show a bar.
+
+        Cost: a backward pass for each difference.
+        """
+        operator = differences(linearised.image.shape)
+        chosen = torch.arange(operator.measurements)
+        if len(chosen) > count:
+            chosen = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0))[:count].sort().values
+        units = torch.zeros(len(chosen), operator.measurements).to(linearised.image)
+        units[torch.arange(len(chosen)), chosen] = 1
+        rows = linearised.rows(operator.adjoint(units), "total variation: Jacobian", progress)
+        means = operator(linearised.image)[chosen].double()
+        return cls(means, class_diagonals(prior, rows), operator.measurements / len(chosen), weight)
+
+    def expected_variation(self, prior: FilterPrior) -> Float[Tensor, " B"]:
+        """κ of each block."""
+        found = []
+        for weights, spread in zip(prior.class_weights(), self.spreads, strict=True):
+            deviation = (weights @ spread).clamp(min=1e-30).sqrt()
+            ratio = self.means / deviation
+            hump = math.sqrt(2 / math.pi) * deviation * torch.exp(-0.5 * ratio.square())
+            found.append(self.scale * (hump + self.means * torch.erf(ratio / math.sqrt(2))).sum())
+        return torch.stack(found)
+
+    def __call__(self, prior: FilterPrior) -> Float[Tensor, ""]:
+        """−log p of the hyperparameters; differentiable."""
+        variance, lengthscale = prior.variance.log(), prior.lengthscale.log()
+        kappa = self.expected_variation(prior.replace(variance.exp(), lengthscale.exp()))
+        by_variance, by_lengthscale = torch.autograd.grad(kappa.sum(), [variance, lengthscale], create_graph=True)
+        correlated = torch.zeros(len(kappa), dtype=torch.bool)
+        correlated[prior.correlated] = True
+        slope = torch.where(correlated, by_lengthscale, by_variance).abs().clamp(min=1e-12)
+        return (self.weight * kappa - slope.log() - math.log(self.weight)).sum()

@@ -1,0 +1,97 @@
+"""The U-Net of the deep image prior: an untrained network whose outputs look like images."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from osculate.networks.unet import image_channels
+
+#: Logits beyond which the sigmoid is flat in single precision: weights shall not be drawn there.
+SATURATED = 15.0
+
+
+class SkipUNet(nn.Module):
+    """A U-Net with few skipped channels, for images with values in [0, 1]. [barbano2022; ulyanov2018]
+
+    Images (N, channels, H, W) become (N, channels, H, W). Halving is by strided convolutions, doubling by bilinear
+    interpolation, so that any height and width goes. Its 3 × 3 convolutions stand in blocks (``inlet``, ``down.0``, …,
+    ``up.0``, …), the 1 × 1 convolutions of the skips and the outlet by themselves.
+
+    Args:
+        channels: of the images.
+        width: channels of every block.
+        depth: how often the resolution is halved.
+        skipped: channels that a skip connection carries.
+        normalised: group normalisation behind every 3 × 3 convolution; large images train faster with it.
+        dropout: probability of dropping a channel behind every 3 × 3 convolution; of the baseline with MC dropout.
+
+    Raises:
+        ValueError: a size is not positive.
+
+    >>> SkipUNet(width=4)(torch.zeros(1, 1, 9, 6)).shape
+    torch.Size([1, 1, 9, 6])
+    """
+
+    def __init__(
+        self,
+        channels: int = 1,
+        width: int = 32,
+        depth: int = 2,
+        skipped: int = 4,
+        normalised: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        if min(channels, width, depth, skipped) < 1:
+            raise ValueError(f"a U-Net needs positive sizes, not {channels}, {width}, {depth}, {skipped}.")
+        super().__init__()
+
+        def block(inputs: int, strides: Sequence[int]) -> nn.Sequential:
+            sizes = [inputs] + [width] * len(strides)
+            layers = [
+                layer
+                for before, stride in zip(sizes, strides, strict=False)
+                for layer in _convolution(before, width, stride, normalised, dropout)
+            ]
+            return nn.Sequential(*layers)
+
+        self.inlet = block(channels, (1,))
+        self.down = nn.ModuleList(block(width, (2, 1)) for _ in range(depth))
+        self.skip = nn.ModuleList(nn.Sequential(nn.Conv2d(width, skipped, 1), nn.LeakyReLU(0.2)) for _ in range(depth))
+        self.up = nn.ModuleList(block(width + skipped, (1, 1)) for _ in range(depth))
+        self.outlet = nn.Sequential(nn.Conv2d(width, channels, 1))
+
+    @classmethod
+    def for_inputs(cls, input_shape: Sequence[int], outputs: int, width: int = 32, depth: int = 2) -> "SkipUNet":
+        """For images of shape ``(channels, height, width)``.
+
+        Raises:
+            ValueError: the outputs are not as many as the channels.
+        """
+        channels = image_channels("skip_unet", input_shape)
+        if outputs != channels:
+            raise ValueError(f"network 'skip_unet' returns the {channels} channels of its images, not {outputs}.")
+        return cls(channels, width, depth)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """An image with values in (0, 1)."""
+        x = self.inlet(x)
+        passed = []
+        for down, skip in zip(self.down, self.skip, strict=True):
+            passed.append(skip(x))
+            x = down(x)
+        for up in self.up:
+            aside = passed.pop()
+            larger = F.interpolate(x, size=aside.shape[-2:], mode="bilinear", align_corners=True)
+            x = up(torch.cat([larger, aside], 1))
+        return torch.sigmoid(self.outlet(x).clamp(-SATURATED, SATURATED))
+
+
+def _convolution(inputs: int, outputs: int, stride: int, normalised: bool, dropout: float) -> Iterator[nn.Module]:
+    yield nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
+    if normalised:
+        yield nn.GroupNorm(min(4, outputs) if outputs % 4 == 0 else 1, outputs)
+    yield nn.LeakyReLU(0.2)
+    if dropout:
+        yield nn.Dropout2d(dropout)

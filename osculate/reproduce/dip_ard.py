@@ -1,0 +1,154 @@
+"""Section 7 of the tutorial on linearised Laplace: which parts of the network the evidence uses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any
+
+from osculate.inverse import DeepImagePrior, ErrorBars, LinearisedModel
+from osculate.inverse.evidence import Tuned
+from osculate.progress import track
+from osculate.reproduce._base import Reproduction
+from osculate.reproduce.dip_cells import DOCUMENT, VERSION, Scan, images
+from osculate.reproduce.keep import Keep
+from osculate.reproduce.record import Claim, Findings, Number, Record
+
+#: Objectives, by name: around which weights, and whether with TV-PredCP.
+OBJECTIVES = {
+    "network's weights": ("map", False),
+    "network's weights, TV-PredCP": ("map", True),
+    "linear mode with TV": ("linear_tv", False),
+    "exact": ("linear", False),
+}
+SHARE, VARIANCE, SCALE = "share of the prior variance of the data", "log variance", "length-scale, pixels"
+#: A block whose share is smaller is switched off.
+OFF = 1e-4
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which images: the seeds count them.
+
+    Args:
+        scan: how they are measured.
+        cells: folder where measurements are kept; empty for none.
+    """
+
+    scan: Scan = Scan()
+    cells: str = field(default="", metadata={"recorded": False})
+
+
+PRESETS = {"small": Settings(), "paper": Settings(Scan(steps=20_000))}
+
+
+def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+    """Tune every image's prior by every objective."""
+    keep, scan = Keep(settings.cells, VERSION), settings.scan
+    cells = [
+        keep("ard", (scan.data, scan.angles, f"{scan.noise:g}", n), (scan.steps,), lambda n=n: _tuned(scan, n))
+        for n in track(seeds, "images", len(seeds), progress)
+    ]
+    numbers = tuple(
+        Number(f"{objective}: {block}", column, tuple(each[objective][block][column] for each in cells))
+        for objective in OBJECTIVES
+        for block, values in cells[0][objective].items()
+        for column in values
+    )
+    return Findings(numbers, claims(cells), {"shares": _shares(cells)}, keep.seconds)
+
+
+def _tuned(scan: Scan, number: int) -> dict[str, Any]:
+    operator, data, level = scan.measured(images(scan.data)[1][number], number)
+    how = DeepImagePrior(steps=scan.steps)
+    model = LinearisedModel(operator, data, how.fit(operator, data, level, number), level, how.variation, ErrorBars())
+    return {name: _blocks(model, model.tune(*which, level)) for name, which in OBJECTIVES.items()}
+
+
+def _blocks(model: LinearisedModel, tuned: Tuned) -> dict[str, dict[str, float]]:
+    """Of each block: how much of the variance of the data it makes a priori, and its values."""
+    traces = model.observed.grams.diagonal(dim1=1, dim2=2).sum(1)
+    result, first = {}, 0
+    weights = tuned.prior.class_weights()
+    for number, (block, own) in enumerate(zip(tuned.prior.blocks, weights, strict=True)):
+        values = {SHARE: float(own @ traces[first : first + len(own)])}
+        first += len(own)
+        values[VARIANCE] = float(tuned.prior.variance[number].log())
+        if block.positions > 1:
+            values[SCALE] = float(tuned.prior.lengthscale[number])
+        result[block.name] = values
+    total = sum(values[SHARE] for values in result.values())
+    for values in result.values():
+        values[SHARE] /= total
+    return result
+
+
+def _shares(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    return {
+        objective: {block: mean(each[objective][block][SHARE] for each in cells) for block in cells[0][objective]}
+        for objective in OBJECTIVES
+    }
+
+
+def claims(cells: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
+    """Automatic relevance determination, and what TV-PredCP changes."""
+    enough = len(cells) > 1
+    off = {
+        objective: [sum(values[SHARE] < OFF for values in each[objective].values()) for each in cells]
+        for objective in OBJECTIVES
+    }
+    plain, smooth = list(OBJECTIVES)[:2]
+
+    def moved(column: str) -> list[float]:
+        return [
+            mean(
+                values[column] - each[plain][block][column]
+                for block, values in each[smooth].items()
+                if column in values
+            )
+            for each in cells
+        ]
+
+    variances, scales = moved(VARIANCE), moved(SCALE)
+    blocks = len(cells[0][plain])
+    return (
+        Claim.judged(
+            "The evidence switches off blocks of the network that the data do not need",
+            min(off["exact"]) > 0 if enough else None,
+            f"blocks of {blocks} with less than {OFF:g} of the prior variance, on average: "
+            + ", ".join(f"{objective} {mean(counts):.1f}" for objective, counts in off.items())
+            + ".",
+        ),
+        Claim.judged(
+            "TV-PredCP leads to smaller variances and longer length-scales, in every image",
+            max(variances) < 0 < min(scales) if enough else None,
+            f"mean change of log variances {mean(variances):+.2f}, of length-scales {mean(scales):+.2f} pixels.",
+        ),
+    )
+
+
+def draw(record: Record) -> Any:
+    """Shares of the blocks, by objective."""
+    import numpy as np
+
+    from osculate import plots
+
+    shares = record.findings.data["shares"]
+    blocks = list(next(iter(shares.values())))
+    table = np.array([[np.log10(max(values[block], 1e-12)) for block in blocks] for values in shares.values()])
+    return plots.heat_map(
+        {"": table},
+        ("evidence around", list(shares)),
+        ("block of the network", blocks),
+        "Which parts of the network the evidence uses",
+        "log10 of the share of the prior variance",
+    )
+
+
+REPRODUCTION = Reproduction(
+    "dip-ard",
+    "Blocks of a deep image prior that the evidence switches off",
+    f"{DOCUMENT}, section 7",
+    PRESETS,
+    measure,
+    draw,
+)

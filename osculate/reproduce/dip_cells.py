@@ -1,0 +1,195 @@
+"""One image of handwriting, measured once and reconstructed by everything that gives error bars."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from osculate.data import load
+from osculate.inverse import (
+    DeepImagePrior,
+    DrawnImage,
+    ErrorBars,
+    ImageDistribution,
+    LinearisedModel,
+    RayTransform,
+    filtered_back_projection,
+    tikhonov,
+    tv_reconstruction,
+)
+from osculate.inverse.baselines import ensemble, isotropic, kernel_log_prob, mc_dropout
+from osculate.metrics import coverage
+from osculate.reproduce.keep import Keep
+
+DOCUMENT = "The linearized Laplace approximation in Bayesian neural networks"
+#: Of the cells: another number where what is kept has changed.
+VERSION = 1
+
+#: Reconstructions with error bars, by name: objective of the evidence, TV-PredCP, whether the noise is known.
+LINEARISED: Mapping[str, tuple[str, bool, bool]] = {
+    "linearised DIP, evidence": ("map", False, True),
+    "linearised DIP, evidence and TV-PredCP": ("map", True, True),
+    "linearised DIP, TV-PredCP, noise estimated": ("map", True, False),
+    "linearised DIP, exact evidence": ("linear", False, True),
+}
+UNIT, FITTED, ENSEMBLE = "DIP, σ² = 1", "DIP, σ² fitted", "ensemble"
+#: The document's probability of dropping a channel, and the best of .05, .1, .2, .3, .4, .5 on validation images.
+DROPOUT, BEST_DROPOUT = "MC dropout, p = .05", "MC dropout, p = .4"
+DROPOUTS = {DROPOUT: 0.05, BEST_DROPOUT: 0.4}
+#: Error bars, and reconstructions without them.
+METHODS = (*LINEARISED, UNIT, FITTED, *DROPOUTS, ENSEMBLE)
+CLASSICAL = ("filtered back-projection", "Tikhonov", "total variation")
+#: Widths of the kernels, and weights of the classical penalties, that compete.
+BANDWIDTHS, WEIGHTS = (0.05, 0.1), (0.1, 0.3, 1.0, 3.0, 10.0)
+
+DENSITY, JOINT, PSNR = "log density of a pixel, nats", "joint log density, nats a pixel", "PSNR, dB"
+COVERED, RANKED = "within 95 %", "correlation of error bar and error"
+NOISE, SECONDS = "noise found / true", "seconds"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """How an image is measured, and with what it is reconstructed.
+
+    Args:
+        data: name of the images.
+        angles: of the rays.
+        noise: standard deviation, as a share of the mean absolute measurement.
+        steps: of the deep image prior.
+        dropout_steps: of one with dropout, which learns more slowly.
+        members: of the ensemble.
+        samples: images by dropout.
+    """
+
+    data: str = "kmnist"
+    angles: int = 10
+    noise: float = 0.05
+    steps: int = 2000
+    dropout_steps: int = 6000
+    members: int = 5
+    samples: int = 100
+
+    @property
+    def title(self) -> str:
+        """Of its rows."""
+        return f"{self.angles} angles, {100 * self.noise:g} %"
+
+    def measured(self, image: Tensor, seed: int) -> tuple[RayTransform, Tensor, float]:
+        """The operator, noisy data, and the standard deviation of their noise."""
+        operator = RayTransform(tuple(image.shape), self.angles)
+        clean = operator(image)
+        level = self.noise * float(clean.abs().mean())
+        noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed))
+        return operator, clean + level * noise, level
+
+
+@cache
+def images(data: str) -> tuple[Tensor, Tensor]:
+    """Validation and test images (N, H, W), the latter in their own order."""
+    found = load(data, validation_size=100)
+    return found.validation[0][:, 0], found.test[0][:, 0]
+
+
+def psnr(image: Tensor, truth: Tensor) -> float:
+    """Peak signal-to-noise ratio, with the truth's own range as the peak."""
+    return float(10 * torch.log10((truth.max() - truth.min()).square() / (image - truth).square().mean()))
+
+
+def cell(scan: Scan, number: int, keep: Keep) -> dict[str, Any]:
+    """Everything about one test image; scores by method, and the images themselves."""
+    about = (asdict(scan), DeepImagePrior.variation, DeepImagePrior.learning_rate)
+    return keep("dip", (scan.data, scan.angles, f"{scan.noise:g}", number), about, lambda: _measure(scan, number))
+
+
+def _measure(scan: Scan, number: int) -> dict[str, Any]:
+    truth = images(scan.data)[1][number]
+    operator, data, level = scan.measured(truth, number)
+    how = DeepImagePrior(steps=scan.steps)
+    started = time.perf_counter()
+    fitted = how.fit(operator, data, level, number)
+    training = time.perf_counter() - started
+    scores: dict[str, dict[str, float]] = {}
+    shown: dict[str, dict[str, list]] = {}
+
+    def note(name: str, posterior: ImageDistribution, extra: Mapping[str, float], density: float | None = None) -> None:
+        scores[name] = {**scored(posterior, truth), **extra}
+        if density is not None:
+            scores[name][DENSITY] = max(scores[name][DENSITY], density)
+        shown[name] = {"mean": _rounded(posterior.mean), "deviation": _rounded(posterior.stddev)}
+
+    model = LinearisedModel(operator, data, fitted, level, how.variation, ErrorBars())
+    once = time.perf_counter()
+    _ = model.observed, model.hyper_prior, model.linearised.jacobian
+    once = time.perf_counter() - once
+    for name, (objective, predcp, known) in LINEARISED.items():
+        started = time.perf_counter()
+        tuned = model.tune(objective, predcp, level if known else None)
+        posterior = model.posterior(tuned)
+        seconds = training + once + time.perf_counter() - started
+        note(name, posterior, {NOISE: tuned.noise / level, SECONDS: seconds})
+    found = model.tune("map", False, None).noise
+    note(FITTED, isotropic(operator, fitted.image, found), {NOISE: found / level})
+    note(UNIT, isotropic(operator, fitted.image), {})
+    for name, dropout in DROPOUTS.items():
+        started, longer = time.perf_counter(), DeepImagePrior(steps=scan.dropout_steps)
+        _, dropped = mc_dropout(operator, data, level, longer, dropout, scan.samples, number)
+        note(name, dropped, {SECONDS: time.perf_counter() - started}, _best_kernel(dropped, truth))
+    started = time.perf_counter()
+    together = ensemble(operator, data, level, how, scan.members, number)
+    note(ENSEMBLE, together, {SECONDS: time.perf_counter() - started}, _best_kernel(together, truth))
+    for name, image in classical(scan, operator, data, level).items():
+        scores[name] = {PSNR: psnr(image, truth)}
+    return {"scores": scores, "shown": shown, "truth": _rounded(truth)}
+
+
+def scored(posterior: ImageDistribution, truth: Tensor) -> dict[str, float]:
+    """Scores of error bars against the truth."""
+    error, deviation = (posterior.mean - truth).abs().reshape(-1), posterior.stddev.reshape(-1)
+    cdf = torch.distributions.Normal(posterior.mean, posterior.stddev).cdf(truth.double())
+    ranked = torch.corrcoef(torch.stack([error, deviation]))[0, 1]
+    found = {
+        DENSITY: float(posterior.patch_log_prob(truth)) / truth.numel(),
+        PSNR: psnr(posterior.mean, truth),
+        COVERED: coverage(cdf.reshape(1, -1), 0.95),
+        RANKED: float(ranked.nan_to_num()),
+    }
+    if not isinstance(posterior, DrawnImage):
+        found[JOINT] = float(posterior.log_prob(truth)) / truth.numel()
+    return found
+
+
+def _best_kernel(drawn: DrawnImage, truth: Tensor) -> float:
+    """The better of two kernel estimates: the baselines get the density that suits them best."""
+    return max(float(kernel_log_prob(drawn.draws, truth, width)) for width in BANDWIDTHS) / truth.numel()
+
+
+def classical(scan: Scan, operator: RayTransform, data: Tensor, level: float) -> dict[str, Tensor]:
+    """Reconstructions without a network; their weights are the best of five validation images."""
+    ridge, variation = best_weights(scan)
+    return {
+        "filtered back-projection": filtered_back_projection(operator, data),
+        "Tikhonov": tikhonov(operator, data, ridge * level**2),
+        "total variation": tv_reconstruction(operator, data, variation * level**2),
+    }
+
+
+@cache
+def best_weights(scan: Scan) -> tuple[float, float]:
+    """Nats for a unit of squared norm, and of total variation, by PSNR."""
+    held_out = images(scan.data)[0][:5]
+    measured = [(image, *scan.measured(image, 1000 + number)) for number, image in enumerate(held_out)]
+
+    def mean_psnr(method: Any, weight: float) -> float:
+        return sum(psnr(method(operator, y, weight * s**2), x) for x, operator, y, s in measured) / len(measured)
+
+    ridges = {weight: mean_psnr(tikhonov, weight) for weight in (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)}
+    variations = {weight: mean_psnr(tv_reconstruction, weight) for weight in WEIGHTS}
+    return max(ridges, key=lambda w: ridges[w]), max(variations, key=lambda w: variations[w])
+
+
+def _rounded(image: Tensor) -> list:
+    return [[round(float(value), 4) for value in row] for row in image]

@@ -1,0 +1,179 @@
+"""Section 7 of the tutorial on linearised Laplace: handwriting from few X-rays, with error bars."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import mean, stdev
+from typing import Any
+
+from osculate.progress import track
+from osculate.reproduce._base import Reproduction
+from osculate.reproduce.dip_cells import (
+    BEST_DROPOUT,
+    CLASSICAL,
+    COVERED,
+    DENSITY,
+    DOCUMENT,
+    DROPOUT,
+    ENSEMBLE,
+    JOINT,
+    LINEARISED,
+    METHODS,
+    NOISE,
+    PSNR,
+    RANKED,
+    SECONDS,
+    UNIT,
+    VERSION,
+    Scan,
+    cell,
+)
+from osculate.reproduce.keep import Keep
+from osculate.reproduce.record import Claim, Findings, Number, Record
+
+EVIDENCE, WITH_TV = tuple(LINEARISED)[:2]
+#: By how much a pixel's density shall be above that of a baseline, in nats.
+MARGINS = {DROPOUT: 0.1, BEST_DROPOUT: 0.1, UNIT: 0.5}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which scans, and how many images of each: the seeds count images.
+
+    Args:
+        scan: what all scans have in common.
+        angles: numbers of angles.
+        noises: levels of noise.
+        main: angles and noise of the scan that is done for all images.
+        others: images of the other scans.
+        cells: folder where measurements are kept; empty for none.
+    """
+
+    scan: Scan = Scan()
+    angles: tuple[int, ...] = (5, 10, 20, 30)
+    noises: tuple[float, ...] = (0.05, 0.1)
+    main: tuple[float, ...] = (10, 0.05)
+    others: int = 3
+    cells: str = field(default="", metadata={"recorded": False})
+
+    def scans(self) -> list[Scan]:
+        """All of them."""
+        return [replace(self.scan, angles=k, noise=noise) for noise in self.noises for k in self.angles]
+
+    def numbers(self, scan: Scan, seeds: Sequence[int]) -> list[int]:
+        """The images of a scan."""
+        whole = (scan.angles, scan.noise) == self.main
+        return list(seeds) if whole else list(seeds)[: self.others]
+
+
+PRESETS = {
+    "small": Settings(),
+    "paper": Settings(Scan(steps=20_000, members=10), others=50),
+}
+
+
+def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+    """Reconstruct every image of every scan by every method."""
+    keep = Keep(settings.cells, VERSION)
+    todo = [(scan, number) for scan in settings.scans() for number in settings.numbers(scan, seeds)]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for scan, number in track(todo, "images", len(todo), progress):
+        found.setdefault(scan.title, []).append(cell(scan, number, keep))
+    numbers = tuple(
+        Number(f"{title}: {method}", column, tuple(each["scores"][method][column] for each in cells))
+        for title, cells in found.items()
+        for method in (*METHODS, *CLASSICAL)
+        for column in (DENSITY, JOINT, PSNR, COVERED, RANKED, NOISE, SECONDS)
+        if column in cells[0]["scores"][method]
+    )
+    main = Scan(angles=int(settings.main[0]), noise=settings.main[1]).title
+    shown = found.get(main) or next(iter(found.values()))
+    kept = {"truth": shown[0]["truth"], "shown": {m: shown[0]["shown"][m] for m in (WITH_TV, BEST_DROPOUT, ENSEMBLE)}}
+    return Findings(numbers, claims(found, main), {"first": kept}, keep.seconds)
+
+
+def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], main: str) -> tuple[Claim, ...]:
+    """Verdicts on the order of the methods, on coverage, and on what the error bars know of the errors."""
+
+    def values(title: str, method: str, column: str) -> list[float]:
+        return [each["scores"][method][column] for each in found[title]]
+
+    def told(title: str, column: str) -> str:
+        return ", ".join(f"{method} {mean(values(title, method, column)):.2f}" for method in METHODS)
+
+    enough = len(found.get(main, ())) >= 10
+    result = []
+    for method in (EVIDENCE, WITH_TV):
+        above = (
+            {
+                other: mean(values(main, method, DENSITY)) - mean(values(main, other, DENSITY)) >= margin
+                for other, margin in MARGINS.items()
+            }
+            if enough
+            else {}
+        )
+        joint = f" Joint densities: {mean(values(main, method, JOINT)):.2f}." if enough else ""
+        result.append(
+            Claim.judged(
+                f"{main}: the density of a pixel by {method} is at least 0.1 nats above that of MC dropout and 0.5 above "
+                "that of DIP with σ² = 1",
+                all(above.values()) if enough else None,
+                f"{len(found.get(main, ()))} images: {told(main, DENSITY) if main in found else 'none'}.{joint}",
+            )
+        )
+        covered, ranked = (values(main, method, c) if enough else [0.0] for c in (COVERED, RANKED))
+        result.append(
+            Claim.judged(
+                f"{main}: {method} covers .90 to 1 of the pixels by its 95 % intervals, and its error bars correlate with the "
+                "errors by at least .5",
+                0.9 <= mean(covered) <= 1 and mean(ranked) >= 0.5 if enough else None,
+                f"coverage {mean(covered):.3f}, correlation {mean(ranked):.2f}.",
+            )
+        )
+    pairs = {
+        title: [
+            a - b for a, b in zip(values(title, WITH_TV, DENSITY), values(title, BEST_DROPOUT, DENSITY), strict=True)
+        ]
+        for title in found
+    }
+    several = all(len(each) > 1 for each in pairs.values())
+    result.append(
+        Claim.judged(
+            "In every scan the linearised model with TV-PredCP has a higher density than the best MC dropout, by two standard errors",
+            all(mean(each) > 2 * stdev(each) / len(each) ** 0.5 for each in pairs.values()) if several else None,
+            "; ".join(f"{title}: {mean(each):+.2f}" for title, each in pairs.items()) + " nats a pixel.",
+        )
+    )
+    changes = {
+        title: [a - b for a, b in zip(values(title, WITH_TV, DENSITY), values(title, EVIDENCE, DENSITY), strict=True)]
+        for title in found
+    }
+    result.append(
+        Claim.judged(
+            "In every scan TV-PredCP improves the density, by two standard errors",
+            all(mean(each) > 2 * stdev(each) / len(each) ** 0.5 for each in changes.values()) if several else None,
+            "; ".join(f"{title}: {mean(each):+.3f}" for title, each in changes.items()) + " nats a pixel.",
+        )
+    )
+    return tuple(result)
+
+
+def draw(record: Record) -> Any:
+    """One image: reconstructions, their errors and their error bars."""
+    from osculate import plots
+
+    first = record.findings.data["first"]
+    return plots.error_maps(
+        first["truth"],
+        {name: (each["mean"], each["deviation"]) for name, each in first["shown"].items()},
+        "Handwriting from ten X-rays: where the reconstructions are wrong, and where they say so",
+    )
+
+
+REPRODUCTION = Reproduction(
+    "dip-kmnist",
+    "Handwriting from few X-rays with error bars",
+    f"{DOCUMENT}, section 7",
+    PRESETS,
+    measure,
+    draw,
+)

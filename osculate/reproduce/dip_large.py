@@ -1,0 +1,189 @@
+"""Section 7 of the tutorial on linearised Laplace at larger images: by conjugate gradients and draws, within memory."""
+
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from osculate.data import rectangles, shepp_logan
+from osculate.inverse import (
+    DeepImagePrior,
+    ErrorBars,
+    ImageDistribution,
+    LinearisedModel,
+    RayTransform,
+    filtered_back_projection,
+    tv_reconstruction,
+)
+from osculate.inverse.baselines import isotropic, mc_dropout
+from osculate.progress import track
+from osculate.reproduce._base import Reproduction
+from osculate.reproduce.dip_cells import COVERED, DENSITY, DOCUMENT, PSNR, RANKED, UNIT, VERSION, psnr, scored
+from osculate.reproduce.keep import Keep
+from osculate.reproduce.record import Claim, Findings, Number, Record
+
+PLAIN, WITH_TV, DROPOUT = "linearised DIP, evidence", "linearised DIP, evidence and TV-PredCP", "MC dropout"
+VARIATION, BACK_PROJECTION = "total variation", "filtered back-projection"
+#: Sides of the patches whose joint density is measured.
+PATCHES = (2, 10)
+SECONDS, MEMORY = "seconds in all", "peak memory of the process, GB"
+STAGES = ("deep image prior", "Jacobian and covariances", "evidence", "posterior")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is reconstructed; seeds give other rectangles, noise and initial weights.
+
+    Args:
+        cases: picture and side in pixels, in ascending order.
+        angles: of the rays.
+        noise: standard deviation, as a share of the mean absolute measurement.
+        steps: of the deep image prior.
+        dropout: probability of the baseline, 0 for none.
+        rank: directions in data space that the evidence works with at most.
+        samples: draws from the posterior.
+        cells: folder where measurements are kept; empty for none.
+    """
+
+    cases: tuple[tuple[str, int], ...] = (("rectangles", 128), ("shepp_logan", 128), ("shepp_logan", 256))
+    angles: int = 30
+    noise: float = 0.05
+    steps: int = 2000
+    dropout: float = 0.05
+    rank: int = 400
+    samples: int = 64
+    cells: str = field(default="", metadata={"recorded": False})
+
+
+PRESETS = {"small": Settings(), "paper": Settings(steps=20_000, rank=2000, samples=1024)}
+
+
+def picture(name: str, size: int, seed: int) -> Tensor:
+    """What is measured."""
+    return shepp_logan(size) if name == "shepp_logan" else rectangles(size, 5, torch.Generator().manual_seed(seed))
+
+
+def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+    """Reconstruct each picture with error bars."""
+    keep = Keep(settings.cells, VERSION)
+    todo = [(name, size, seed) for name, size in settings.cases for seed in seeds]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, size, seed in track(todo, "images", len(todo), progress):
+        about = [settings.angles, settings.noise, settings.steps, settings.dropout, settings.rank, settings.samples]
+        cell = keep("large", (name, size, seed), about, lambda: _measure(settings, name, size, seed))  # noqa: B023
+        found.setdefault(f"{name}, {size}²", []).append(cell)
+    numbers = tuple(
+        Number(f"{title}: {method}", column, tuple(each["scores"][method][column] for each in cells))
+        for title, cells in found.items()
+        for method, values in cells[0]["scores"].items()
+        for column in values
+    )
+    last = next(iter(found.values()))[0]
+    return Findings(numbers, claims(found), {"first": {"truth": last["truth"], "shown": last["shown"]}}, keep.seconds)
+
+
+def _measure(settings: Settings, name: str, size: int, seed: int) -> dict[str, Any]:
+    truth = picture(name, size, seed)
+    operator = RayTransform(tuple(truth.shape), settings.angles)
+    clean = operator(truth)
+    level = settings.noise * float(clean.abs().mean())
+    data = clean + level * torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed))
+    how, seconds = DeepImagePrior(steps=settings.steps), {}
+    started = time.perf_counter()
+    fitted = how.fit(operator, data, level, seed)
+    seconds[STAGES[0]] = time.perf_counter() - started
+    bars = ErrorBars(rank=settings.rank, samples=settings.samples, posterior="drawn")
+    model = LinearisedModel(operator, data, fitted, level, how.variation, bars)
+    started = time.perf_counter()
+    _ = model.observed, model.hyper_prior
+    seconds[STAGES[1]] = time.perf_counter() - started
+    scores, shown = {}, {}
+    for method, predcp in ((PLAIN, False), (WITH_TV, True)):
+        started = time.perf_counter()
+        tuned = model.tune("map", predcp, level)
+        seconds[STAGES[2]] = time.perf_counter() - started
+        started = time.perf_counter()
+        posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
+        seconds[STAGES[3]] = time.perf_counter() - started
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        scores[method] = {**_scored(posterior, truth), **seconds, SECONDS: sum(seconds.values()), MEMORY: peak}
+        shown[method] = {"mean": _coarse(posterior.mean), "deviation": _coarse(posterior.stddev)}
+    scores[UNIT] = _scored(isotropic(operator, fitted.image), truth)
+    if settings.dropout:
+        dropped = mc_dropout(operator, data, level, how, settings.dropout, seed=seed)[1]
+        scores[DROPOUT] = _scored(dropped, truth)
+        shown[DROPOUT] = {"mean": _coarse(dropped.mean), "deviation": _coarse(dropped.stddev)}
+    scores[VARIATION] = {
+        PSNR: max(psnr(tv_reconstruction(operator, data, w * level**2), truth) for w in (1.0, 3.0, 10.0))
+    }
+    scores[BACK_PROJECTION] = {PSNR: psnr(filtered_back_projection(operator, data), truth)}
+    return {"scores": scores, "shown": shown, "truth": _coarse(truth)}
+
+
+def _scored(posterior: ImageDistribution, truth: Tensor) -> dict[str, float]:
+    patches = {
+        f"log density of a pixel, patches {size}²": float(posterior.patch_log_prob(truth, size)) / truth.numel()
+        for size in PATCHES
+    }
+    found = scored(posterior, truth)
+    return {column: found[column] for column in (DENSITY, PSNR, COVERED, RANKED)} | patches
+
+
+def _coarse(image: Tensor) -> list:
+    return [[round(float(value), 3) for value in row] for row in image]
+
+
+def claims(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[Claim, ...]:
+    """Time, memory, and the order of the methods."""
+
+    def values(title: str, method: str, column: str) -> list[float]:
+        return [each["scores"][method][column] for each in found[title]]
+
+    middle = [title for title in found if "128" in title]
+    time_, memory = ({title: max(values(title, PLAIN, column)) for title in found} for column in (SECONDS, MEMORY))
+    differences = {
+        title: mean(values(title, PLAIN, DENSITY)) - mean(values(title, DROPOUT, DENSITY))
+        for title in found
+        if DROPOUT in found[title][0]["scores"]
+    }
+    told = "; ".join(f"{title}: {time_[title]:.0f} s, {memory[title]:.1f} GB" for title in found)
+    return (
+        Claim.judged(
+            "An image of 128² with error bars takes less than 15 minutes and 4 GB",
+            all(time_[title] < 900 and memory[title] < 4 for title in middle) if middle else None,
+            f"{told}.",
+        ),
+        Claim.judged("The largest image stays within 8 GB", max(memory.values()) < 8, f"{told}."),
+        Claim.judged(
+            "The linearised model has a higher density than MC dropout for every picture",
+            min(differences.values()) > 0 if differences and min(map(len, found.values())) > 1 else None,
+            "; ".join(f"{title}: {value:+.2f}" for title, value in differences.items()) + " nats a pixel.",
+        ),
+    )
+
+
+def draw(record: Record) -> Any:
+    """The first picture."""
+    from osculate import plots
+
+    first = record.findings.data["first"]
+    return plots.error_maps(
+        first["truth"],
+        {name: (each["mean"], each["deviation"]) for name, each in first["shown"].items()},
+        "Rectangles from few X-rays: where reconstructions are wrong, and where they say so",
+    )
+
+
+REPRODUCTION = Reproduction(
+    "dip-large",
+    "Error bars of larger images by conjugate gradients and draws",
+    f"{DOCUMENT}, section 7",
+    PRESETS,
+    measure,
+    draw,
+)
