@@ -14,6 +14,7 @@ from osculate import (
     curvature as curvature,
     data as data,
     evidence as evidence,
+    inverse as inverse,
     likelihoods as likelihoods,
     methods as methods,
     metrics as metrics,

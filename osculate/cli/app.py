@@ -9,7 +9,7 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from osculate.cli import demo, evaluate, fit, predict, reproduce, train
+from osculate.cli import demo, evaluate, fit, predict, reconstruct, reproduce, train
 from osculate.registry import lookup
 
 #: What a user can cause and repair: answered by one sentence, not by a traceback.
@@ -49,6 +49,7 @@ COMMANDS = {
         "fit": fit,
         "predict": predict,
         "evaluate": evaluate,
+        "reconstruct": reconstruct,
         "reproduce": reproduce,
     }.items()
 }
@@ -156,10 +157,14 @@ def _normalised(words: Sequence[str]) -> list[str]:
 
 
 def _with_subject(typed: list[str]) -> list[str]:
-    """``reproduce lae-table1`` as ``reproduce --experiment=lae-table1``."""
+    """``reproduce lae-table1`` as ``reproduce --experiment=lae-table1``; the bare word may also stand last."""
     subject = COMMANDS[typed[0]].subject if typed[0] in COMMANDS else ""
-    if subject and len(typed) > 1 and not typed[1].startswith("-"):
-        return [typed[0], f"--{subject}={typed[1]}", *typed[2:]]
+    if subject and len(typed) > 1:
+        for number in (1, len(typed) - 1):
+            before = typed[number - 1]
+            value = number > 1 and before.startswith("--") and "=" not in before  # of the option before it
+            if not typed[number].startswith("-") and not value:
+                return [*typed[:number], f"--{subject}={typed[number]}", *typed[number + 1 :]]
     return typed
 
 

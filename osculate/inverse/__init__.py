@@ -2,6 +2,7 @@
 
 from osculate.inverse import baselines as baselines, operators as operators, stopping as stopping
 from osculate.inverse.classical import (
+    brightness as brightness,
     filtered_back_projection as filtered_back_projection,
     tikhonov as tikhonov,
     tv_reconstruction as tv_reconstruction,

@@ -43,8 +43,8 @@ def class_grams(prior: FilterPrior, rows: Float[Tensor, "V P"]) -> Float[Tensor,
     return torch.cat(result)
 
 
-def class_diagonals(prior: FilterPrior, parts: Iterable[Float[Tensor, "v P"]]) -> list[Float[Tensor, "E V"]]:
-    """The diagonals of M, one tensor a block, from a few rows at a time; no matrix is formed."""
+def class_diagonals(prior: FilterPrior, parts: Iterable[Float[Tensor, "_ P"]]) -> list[Float[Tensor, "_ _"]]:
+    """The diagonals of M, one tensor (E, V) a block, from a few rows at a time; no matrix is formed."""
     found: list[list[Tensor]] = [[] for _ in prior.blocks]
     for rows in parts:
         for mine, block, filters in zip(found, prior.blocks, prior.split(rows), strict=True):

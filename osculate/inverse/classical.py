@@ -1,6 +1,7 @@
 """Reconstructions without a network: filtered back-projection, Tikhonov, total variation."""
 
 from math import pi
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,7 +108,20 @@ def first_guess(operator: LinearOperator, data: Tensor) -> Float[Tensor, "H W"]:
     return tikhonov(operator, data, DAMPING * operator.norm() ** 2)
 
 
-def _pylops(operator: LinearOperator):
+def brightness(operator: LinearOperator, data: Tensor) -> float:
+    """A range for images whose largest value is not known: a little more than nearly all of the first guess's values.
+
+    Raises:
+        ValueError: the first guess has no positive value: images are taken to be positive.
+    """
+    require_data(operator, data)
+    largest = 1.1 * float(first_guess(operator, data).double().quantile(0.995))
+    if not largest > 0:
+        raise ValueError("these measurements are not those of an image with positive values: check signs and operator.")
+    return largest
+
+
+def _pylops(operator: LinearOperator) -> Any:
     import pylops
 
     def forward(flat: np.ndarray) -> np.ndarray:

@@ -107,7 +107,8 @@ def tune_filters(
     correlated = prior.correlated
     start = torch.cat([prior.variance.log(), prior.lengthscale[correlated].log(), torch.tensor([math.log(noise)])])
     bounds = [VARIANCES] * len(prior.variance) + [LENGTHSCALES] * len(correlated)
-    bounds.append((start[-1].item(),) * 2 if fixed_noise else tuple(start[-1].item() + end for end in NOISE))
+    least, most = (0.0, 0.0) if fixed_noise else NOISE
+    bounds.append((start[-1].item() + least, start[-1].item() + most))
 
     def read(values: Tensor) -> tuple[FilterPrior, Tensor]:
         variance, rest = values[: len(prior.variance)], values[len(prior.variance) : -1]

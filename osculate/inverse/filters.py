@@ -1,4 +1,4 @@
-"""A prior over the filters of a convolutional network: entries of one filter go together the more the nearer they are."""
+"""A prior over the filters of a convolutional network, in which neighbouring entries of a filter go together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -106,15 +106,15 @@ class FilterPrior:
         """The blocks with filters of several entries: those that have a length-scale."""
         return [number for number, block in enumerate(self.blocks) if block.positions > 1]
 
-    def split(self, theta: Float[Tensor, "*S P"]) -> list[Float[Tensor, "*S F k"]]:
-        """Flat weights to filters: one tensor a block."""
+    def split(self, theta: Float[Tensor, "*S P"]) -> list[Float[Tensor, "*S _ _"]]:
+        """Flat weights to filters: one tensor (*S, F, k) a block."""
         named, batch = self.space.unflatten(theta), theta.shape[:-1]
         return [
             torch.cat([named[name].reshape(*batch, -1, block.positions) for name in block.parameters], -2)
             for block in self.blocks
         ]
 
-    def merge(self, filters: Sequence[Float[Tensor, "*S F k"]]) -> Float[Tensor, "*S P"]:
+    def merge(self, filters: Sequence[Float[Tensor, "*S _ _"]]) -> Float[Tensor, "*S P"]:
         """The reverse of :meth:`split`."""
         named: dict[str, Tensor] = {}
         sizes = dict(zip(self.space.names, self.space.sizes, strict=True))
@@ -123,12 +123,12 @@ class FilterPrior:
             named.update(zip(block.parameters, parts, strict=True))
         return torch.cat([named[name] for name in self.space.names], -1)
 
-    def covariances(self) -> list[Float[Tensor, "k k"]]:
+    def covariances(self) -> list[Float[Tensor, "_ _"]]:
         """Σ_b."""
         triples = zip(self.blocks, self.variance, self.lengthscale, strict=True)
         return [v * block.correlation(scale) for block, v, scale in triples]
 
-    def class_weights(self) -> list[Float[Tensor, " E"]]:
+    def class_weights(self) -> list[Float[Tensor, " _"]]:
         """v_b e^(−δ/ℓ_b) for the distances δ of each block; differentiable."""
         triples = zip(self.blocks, self.variance, self.lengthscale, strict=True)
         return [v * torch.exp(-block.distances.to(v) / scale) for block, v, scale in triples]

@@ -1,5 +1,7 @@
 """Distributions of whole images: a Gaussian with its covariance, and one known by draws."""
 
+from typing import TypeAlias
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -7,6 +9,8 @@ from torch.distributions import Distribution, MultivariateNormal, constraints
 
 from osculate.linalg import cholesky
 
+#: Of several draws.
+Shape: TypeAlias = torch.Size | list[int] | tuple[int, ...]
 #: How much covariances between pixels that come from draws are drawn towards zero.
 SHRUNK = 0.5
 
@@ -32,6 +36,10 @@ class ImageDistribution(Distribution):
 
     def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
         """The covariance of some pixels, by their numbers in the flat image."""
+        raise NotImplementedError
+
+    def times(self, factor: float) -> "ImageDistribution":
+        """The same in other units: mean and deviations times a positive factor."""
         raise NotImplementedError
 
     def patch_log_prob(self, image: Float[Tensor, "H W"], size: int = 1) -> Float[Tensor, ""]:
@@ -76,6 +84,10 @@ class GaussianImage(ImageDistribution):
         self.covariance_matrix = covariance.double()
         self._factor = cholesky(self.covariance_matrix)
 
+    def times(self, factor: float) -> "GaussianImage":
+        """The same in other units."""
+        return GaussianImage(factor * self._mean, factor**2 * self.covariance_matrix)
+
     @property
     def variance(self) -> Float[Tensor, "H W"]:
         """Of each pixel."""
@@ -85,7 +97,7 @@ class GaussianImage(ImageDistribution):
         """The covariance of some pixels, by their numbers in the flat image."""
         return self.covariance_matrix[pixels][:, pixels]
 
-    def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Float[Tensor, "*S H W"]:
+    def rsample(self, sample_shape: Shape = ()) -> Float[Tensor, "*S H W"]:
         """Whole images: what is wrong in one place goes with what is wrong in another."""
         return self._joint().rsample(torch.Size(sample_shape)).reshape(*sample_shape, *self._mean.shape)
 
@@ -111,6 +123,10 @@ class DrawnImage(ImageDistribution):
         super().__init__(mean)
         self.draws, self.noise = draws.double(), noise
 
+    def times(self, factor: float) -> "DrawnImage":
+        """The same in other units."""
+        return DrawnImage(factor * self._mean, factor * self.draws, factor * self.noise)
+
     @property
     def variance(self) -> Float[Tensor, "H W"]:
         """Of each pixel: relative error √(2/S)."""
@@ -123,7 +139,7 @@ class DrawnImage(ImageDistribution):
         own = raw.diagonal().diag_embed()
         return SHRUNK * raw + (1 - SHRUNK) * own + self.noise**2 * torch.eye(len(pixels)).to(raw)
 
-    def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Float[Tensor, "*S H W"]:
+    def rsample(self, sample_shape: Shape = ()) -> Float[Tensor, "*S H W"]:
         """Some of the draws, with noise."""
         shape = torch.Size(sample_shape)
         chosen = self.draws[torch.randint(len(self.draws), shape)]
@@ -142,6 +158,10 @@ class IndependentImage(ImageDistribution):
         super().__init__(mean)
         self._variance = variance.double()
 
+    def times(self, factor: float) -> "IndependentImage":
+        """The same in other units."""
+        return IndependentImage(factor * self._mean, factor**2 * self._variance)
+
     @property
     def variance(self) -> Float[Tensor, "H W"]:
         """Of each pixel."""
@@ -151,7 +171,7 @@ class IndependentImage(ImageDistribution):
         """A diagonal matrix."""
         return self._variance.reshape(-1)[pixels].diag_embed()
 
-    def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Float[Tensor, "*S H W"]:
+    def rsample(self, sample_shape: Shape = ()) -> Float[Tensor, "*S H W"]:
         """Noise around the mean."""
         noise = torch.randn(*sample_shape, *self._mean.shape).to(self._mean)
         return self._mean + self._variance.sqrt() * noise

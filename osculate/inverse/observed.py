@@ -78,7 +78,7 @@ class Observed:
 
     def covariance(self, weights: Float[Tensor, " E"]) -> Float[Tensor, "R R"]:
         """Σ_c w_c M_c."""
-        return (weights @ self.grams.flatten(1)).reshape(self.grams.shape[1:])
+        return (weights.to(self.grams) @ self.grams.flatten(1)).reshape(self.grams.shape[1:])
 
     def inside(self, vector: Float[Tensor, " M"]) -> tuple[Float[Tensor, " R"], Float[Tensor, ""]]:
         """A vector in the basis, and the squared norm of what stands orthogonal to it."""
@@ -96,10 +96,8 @@ def data_basis(
         return None
     like = linearised.image
     if operator.pixels <= rank:
-        values, vectors = torch.linalg.eigh(_gram(operator).to(like.device))
-        kept = values > 1e-12 * values[-1]
-        left = operator.matrix().to(like.device) @ (vectors[:, kept] / values[kept].sqrt())
-        return torch.linalg.qr(left).Q.T.to(like)
+        left, values, _ = torch.linalg.svd(operator.matrix(), full_matrices=False)
+        return left[:, values > 1e-10 * values[0]].T.to(like)
     generator = torch.Generator().manual_seed(0)
     tests = torch.randn(rank, operator.measurements, generator=generator, dtype=torch.double).to(like)
     values, vectors = nystrom(tests, prior_product(linearised, operator, prior, tests), rank)
@@ -112,11 +110,6 @@ def prior_product(
     """A J Σ Jᵀ Aᵀ u for several u; two passes through the network each, and nothing of size M × M."""
     pulled = linearised.vjp(operator.adjoint(data.reshape(-1, *operator.data_shape)))
     return operator(linearised.jvp(prior.covariance_product(pulled))).flatten(1)
-
-
-def _gram(operator: LinearOperator) -> Float[Tensor, "D D"]:
-    matrix = operator.matrix()
-    return matrix.T @ matrix
 
 
 def _eye(operator: LinearOperator, like: Tensor) -> Float[Tensor, "M M"]:

@@ -10,7 +10,7 @@ from osculate.inverse.image_distributions import DrawnImage, GaussianImage
 from osculate.inverse.linearised import AT_ONCE, LinearisedImage
 from osculate.inverse.observed import Observed, prior_product
 from osculate.inverse.operators import LinearOperator
-from osculate.linalg import cholesky, conjugate_gradients
+from osculate.linalg import Product, cholesky, conjugate_gradients
 from osculate.memory import even_parts
 from osculate.progress import track
 
@@ -82,17 +82,17 @@ def drawn_posterior(
     Cost: for each draw two passes through the network an iteration of conjugate gradients, 10 to 30 of them.
     """
     drawn, precondition = [], _preconditioner(observed, prior, noise)
+
+    def covariance(u: Float[Tensor, "S M"]) -> Float[Tensor, "S M"]:
+        return prior_product(linearised, operator, prior, u.to(linearised.image)).double() + noise**2 * u
+
     parts = even_parts(samples, AT_ONCE)
     for part in track(parts, "error bars: draws", len(parts), progress):
         images = linearised.jvp(prior.sample(part.stop - part.start, linearised.weights, generator))
         level = noise * torch.randn(len(images), operator.measurements, generator=generator, dtype=torch.double)
         wanted = operator(images).flatten(1).double() + level.to(images.device)
         solution = conjugate_gradients(
-            lambda u: prior_product(linearised, operator, prior, u.to(images)).double() + noise**2 * u,
-            wanted,
-            precondition=precondition,
-            tolerance=1e-3,
-            max_iterations=100,
+            covariance, wanted, precondition=precondition, tolerance=1e-3, max_iterations=100
         )
         back = linearised.vjp(operator.adjoint(solution.x.to(images).reshape(-1, *operator.data_shape)))
         drawn.append(linearised.image + images - linearised.jvp(prior.covariance_product(back)))
@@ -135,7 +135,7 @@ def _prior_covariance(prior: FilterPrior, rows: Tensor) -> Float[Tensor, "D D"]:
     return total
 
 
-def _preconditioner(observed: Observed | None, prior: FilterPrior, noise: float):
+def _preconditioner(observed: Observed | None, prior: FilterPrior, noise: float) -> Product | None:
     """u to (Q K Qᵀ + σ² I)⁻¹ u, K the prior covariance of the data in the basis of the evidence."""
     if observed is None:
         return None

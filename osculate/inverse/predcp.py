@@ -20,7 +20,8 @@ DIFFERENCES = 512
 class PredCP:
     r"""p(δ_b) = Exp(κ_b; λ) |∂κ_b/∂δ_b| over one hyperparameter of each block. [antoran2023, eq. 12; nalisnick2021]
 
-    .. math:: \kappa_b = \mathbb{E}\, \mathrm{TV}\big(f(\hat\theta) + J_b \theta_b\big), \quad \theta_b \sim N(0, \Sigma_b)
+    .. math:: \kappa_b = \mathbb{E}\, \mathrm{TV}\big(f(\hat\theta) + J_b \theta_b\big), \qquad
+              \theta_b \sim N(0, \Sigma_b)
 
     δ_b is log ℓ_b, and log v_b for 1 × 1 filters. Total variation is a sum of absolute values of Gaussian variables,
 
@@ -38,7 +39,7 @@ class PredCP:
     """
 
     means: Float[Tensor, " T"]
-    spreads: list[Float[Tensor, "E T"]]
+    spreads: list[Float[Tensor, "_ T"]]
     scale: float
     weight: float
 
@@ -70,7 +71,8 @@ class PredCP:
         units[torch.arange(len(chosen)), chosen] = 1
         rows = linearised.rows(operator.adjoint(units), "total variation: Jacobian", progress)
         means = operator(linearised.image)[chosen].double()
-        return cls(means, class_diagonals(prior, rows), operator.measurements / len(chosen), weight)
+        spreads = [spread.cpu() for spread in class_diagonals(prior, rows)]
+        return cls(means.cpu(), spreads, operator.measurements / len(chosen), weight)
 
     def expected_variation(self, prior: FilterPrior) -> Float[Tensor, " B"]:
         """κ of each block."""
@@ -85,6 +87,9 @@ class PredCP:
     def __call__(self, prior: FilterPrior) -> Float[Tensor, ""]:
         """−log p of the hyperparameters; differentiable."""
         variance, lengthscale = prior.variance.log(), prior.lengthscale.log()
+        for values in (variance, lengthscale):
+            if not values.requires_grad:
+                values.requires_grad_()
         kappa = self.expected_variation(prior.replace(variance.exp(), lengthscale.exp()))
         by_variance, by_lengthscale = torch.autograd.grad(kappa.sum(), [variance, lengthscale], create_graph=True)
         correlated = torch.zeros(len(kappa), dtype=torch.bool)

@@ -28,6 +28,7 @@ from osculate.plots.predictives import Predictives as Predictives, predictives a
 from osculate.plots.rate_distortion import rate_distortion as rate_distortion
 from osculate.plots.regression import Band as Band, regression_bands as regression_bands
 from osculate.plots.reliability import reliability_diagram as reliability_diagram
+from osculate.plots.residuals import residuals as residuals
 from osculate.plots.roc import roc_curves as roc_curves
 from osculate.plots.samples import error_curves as error_curves
 from osculate.plots.sandwich import Bounds as Bounds, sandwich as sandwich

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -44,9 +45,10 @@ PRESETS = {"small": Settings(), "paper": Settings(Scan(steps=20_000))}
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Tune every image's prior by every objective."""
     keep, scan = Keep(settings.cells, VERSION), settings.scan
+    place = (scan.data, scan.angles, f"{scan.noise:g}")
     cells = [
-        keep("ard", (scan.data, scan.angles, f"{scan.noise:g}", n), (scan.steps,), lambda n=n: _tuned(scan, n))
-        for n in track(seeds, "images", len(seeds), progress)
+        keep("ard", (*place, number), (scan.steps,), partial(_tuned, scan, number))
+        for number in track(seeds, "images", len(seeds), progress)
     ]
     numbers = tuple(
         Number(f"{objective}: {block}", column, tuple(each[objective][block][column] for each in cells))

@@ -120,8 +120,8 @@ def claims(
             f"mean distance of coverage and level: {told}.",
         ),
         Claim.judged(
-            "Where error bars are largest, errors of the linearised model are within a factor of 1.5 of them, and those of "
-            "dropout with the document's rate are not",
+            "Where error bars are largest, errors of the linearised model are within a factor of 1.5 of them, and "
+            "those of dropout with the document's rate are not",
             all(2 / 3 <= ratios[method] <= 1.5 for method in (EVIDENCE, WITH_TV))
             and not 2 / 3 <= ratios[DROPOUT] <= 1.5
             if enough

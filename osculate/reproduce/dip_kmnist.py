@@ -97,64 +97,68 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], main: str) -> tuple
     def values(title: str, method: str, column: str) -> list[float]:
         return [each["scores"][method][column] for each in found[title]]
 
-    def told(title: str, column: str) -> str:
-        return ", ".join(f"{method} {mean(values(title, method, column)):.2f}" for method in METHODS)
+    def apart(method: str, other: str) -> dict[str, list[float]]:
+        """How much denser one is than the other, image by image."""
+        return {
+            title: [a - b for a, b in zip(values(title, method, DENSITY), values(title, other, DENSITY), strict=True)]
+            for title in found
+        }
 
-    enough = len(found.get(main, ())) >= 10
-    result = []
-    for method in (EVIDENCE, WITH_TV):
-        above = (
-            {
-                other: mean(values(main, method, DENSITY)) - mean(values(main, other, DENSITY)) >= margin
-                for other, margin in MARGINS.items()
-            }
-            if enough
-            else {}
-        )
-        joint = f" Joint densities: {mean(values(main, method, JOINT)):.2f}." if enough else ""
-        result.append(
-            Claim.judged(
-                f"{main}: the density of a pixel by {method} is at least 0.1 nats above that of MC dropout and 0.5 above "
-                "that of DIP with σ² = 1",
-                all(above.values()) if enough else None,
-                f"{len(found.get(main, ()))} images: {told(main, DENSITY) if main in found else 'none'}.{joint}",
-            )
-        )
-        covered, ranked = (values(main, method, c) if enough else [0.0] for c in (COVERED, RANKED))
-        result.append(
-            Claim.judged(
-                f"{main}: {method} covers .90 to 1 of the pixels by its 95 % intervals, and its error bars correlate with the "
-                "errors by at least .5",
-                0.9 <= mean(covered) <= 1 and mean(ranked) >= 0.5 if enough else None,
-                f"coverage {mean(covered):.3f}, correlation {mean(ranked):.2f}.",
-            )
-        )
-    pairs = {
-        title: [
-            a - b for a, b in zip(values(title, WITH_TV, DENSITY), values(title, BEST_DROPOUT, DENSITY), strict=True)
-        ]
-        for title in found
+    several = all(len(cells) > 1 for cells in found.values())
+    told = {
+        other: "; ".join(f"{title}: {mean(each):+.3f}" for title, each in apart(WITH_TV, other).items())
+        for other in (BEST_DROPOUT, EVIDENCE)
     }
-    several = all(len(each) > 1 for each in pairs.values())
-    result.append(
+    result = [claim for method in (EVIDENCE, WITH_TV) for claim in _of_main(found.get(main, ()), main, method)]
+    return (
+        *result,
         Claim.judged(
-            "In every scan the linearised model with TV-PredCP has a higher density than the best MC dropout, by two standard errors",
-            all(mean(each) > 2 * stdev(each) / len(each) ** 0.5 for each in pairs.values()) if several else None,
-            "; ".join(f"{title}: {mean(each):+.2f}" for title, each in pairs.items()) + " nats a pixel.",
-        )
-    )
-    changes = {
-        title: [a - b for a, b in zip(values(title, WITH_TV, DENSITY), values(title, EVIDENCE, DENSITY), strict=True)]
-        for title in found
-    }
-    result.append(
+            "In every scan the linearised model with TV-PredCP has a higher density than the best MC dropout, by two "
+            "standard errors",
+            all(map(_clearly, apart(WITH_TV, BEST_DROPOUT).values())) if several else None,
+            f"{told[BEST_DROPOUT]} nats a pixel.",
+        ),
         Claim.judged(
             "In every scan TV-PredCP improves the density, by two standard errors",
-            all(mean(each) > 2 * stdev(each) / len(each) ** 0.5 for each in changes.values()) if several else None,
-            "; ".join(f"{title}: {mean(each):+.3f}" for title, each in changes.items()) + " nats a pixel.",
-        )
+            all(map(_clearly, apart(WITH_TV, EVIDENCE).values())) if several else None,
+            f"{told[EVIDENCE]} nats a pixel.",
+        ),
     )
-    return tuple(result)
+
+
+def _clearly(differences: Sequence[float]) -> bool:
+    return mean(differences) > 2 * stdev(differences) / len(differences) ** 0.5
+
+
+def _of_main(cells: Sequence[Mapping[str, Any]], main: str, method: str) -> tuple[Claim, Claim]:
+    """Of the scan that is done for all images: at least ten are needed for a verdict."""
+    enough = len(cells) >= 10
+    means = {
+        (other, column): mean(each["scores"][other][column] for each in cells)
+        for other in METHODS
+        for column in (DENSITY, JOINT, COVERED, RANKED)
+        if cells and column in cells[0]["scores"][other]
+    }
+    told = ", ".join(f"{other} {means[other, DENSITY]:.2f}" for other in METHODS) if cells else "none"
+    joint = f"; jointly {means[method, JOINT]:.2f}" if cells else ""
+    above = enough and all(
+        means[method, DENSITY] - means[other, DENSITY] >= margin for other, margin in MARGINS.items()
+    )
+    covered, ranked = (means.get((method, column), 0.0) for column in (COVERED, RANKED))
+    return (
+        Claim.judged(
+            f"{main}: the density of a pixel by {method} is at least 0.1 nats above that of MC dropout and 0.5 above "
+            "that of DIP with σ² = 1",
+            above if enough else None,
+            f"{len(cells)} images: {told}{joint}.",
+        ),
+        Claim.judged(
+            f"{main}: {method} covers .90 to 1 of the pixels by its 95 % intervals, and its error bars correlate with "
+            "the errors by at least .5",
+            0.9 <= covered <= 1 and ranked >= 0.5 if enough else None,
+            f"coverage {covered:.3f}, correlation {ranked:.2f}.",
+        ),
+    )
 
 
 def draw(record: Record) -> Any:

@@ -45,8 +45,7 @@ class Settings:
         noise: standard deviation, as a share of the mean absolute measurement.
         steps: of the deep image prior.
         dropout: probability of the baseline, 0 for none.
-        rank: directions in data space that the evidence works with at most.
-        samples: draws from the posterior.
+        limits: directions in data space that the evidence works with at most, and draws from the posterior.
         cells: folder where measurements are kept; empty for none.
     """
 
@@ -55,12 +54,11 @@ class Settings:
     noise: float = 0.05
     steps: int = 2000
     dropout: float = 0.05
-    rank: int = 400
-    samples: int = 64
+    limits: tuple[int, int] = (400, 64)
     cells: str = field(default="", metadata={"recorded": False})
 
 
-PRESETS = {"small": Settings(), "paper": Settings(steps=20_000, rank=2000, samples=1024)}
+PRESETS = {"small": Settings(), "paper": Settings(steps=20_000, limits=(2000, 1024))}
 
 
 def picture(name: str, size: int, seed: int) -> Tensor:
@@ -74,7 +72,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     todo = [(name, size, seed) for name, size in settings.cases for seed in seeds]
     found: dict[str, list[dict[str, Any]]] = {}
     for name, size, seed in track(todo, "images", len(todo), progress):
-        about = [settings.angles, settings.noise, settings.steps, settings.dropout, settings.rank, settings.samples]
+        about = [settings.angles, settings.noise, settings.steps, settings.dropout, settings.limits]
         cell = keep("large", (name, size, seed), about, lambda: _measure(settings, name, size, seed))  # noqa: B023
         found.setdefault(f"{name}, {size}²", []).append(cell)
     numbers = tuple(
@@ -97,7 +95,8 @@ def _measure(settings: Settings, name: str, size: int, seed: int) -> dict[str, A
     started = time.perf_counter()
     fitted = how.fit(operator, data, level, seed)
     seconds[STAGES[0]] = time.perf_counter() - started
-    bars = ErrorBars(rank=settings.rank, samples=settings.samples, posterior="drawn")
+    rank, samples = settings.limits
+    bars = ErrorBars(rank=rank, samples=samples, posterior="drawn")
     model = LinearisedModel(operator, data, fitted, level, how.variation, bars)
     started = time.perf_counter()
     _ = model.observed, model.hyper_prior

@@ -51,8 +51,8 @@ class LinearOperator(ABC):
         """M, how many numbers one measurement has."""
         return prod(self.data_shape)
 
-    def __call__(self, image: Float[Tensor, "*S H W"]) -> Float[Tensor, "..."]:
-        """A x, of shape (\\*S, \\*data_shape).
+    def __call__(self, image: Tensor) -> Float[Tensor, "..."]:
+        """A x, with the shape of the data behind the leading axes.
 
         Raises:
             ValueError: the image is of another shape, or not of floating type.
@@ -60,8 +60,8 @@ class LinearOperator(ABC):
         lead = self._lead(image, self.image_shape, "an image")
         return _Product.apply(image.reshape(-1, self.pixels), self, False).reshape(*lead, *self.data_shape)
 
-    def adjoint(self, data: Float[Tensor, "..."]) -> Float[Tensor, "*S H W"]:
-        """Aᵀ y, of shape (\\*S, H, W).
+    def adjoint(self, data: Tensor) -> Float[Tensor, "*S H W"]:
+        """Aᵀ y, with (H, W) behind the leading axes.
 
         Raises:
             ValueError: the data are of another shape, or not of floating type.

@@ -22,7 +22,7 @@ def from_astra(projection: Mapping[str, Any], volume: Mapping[str, Any], project
         ValueError: ASTRA knows no such projector for this geometry.
     """
     try:
-        import astra  # type: ignore[import-not-found]
+        import astra
     except ImportError as error:
         raise ImportError(f"geometries of ASTRA need its package ({error}): pip install 'osculate[astra]'") from error
     try:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ class Matrix(LinearOperator):
         if not np.isfinite(own.data if issparse(own) else own).all():
             raise ValueError("an operator's matrix holds NaN or infinity.")
         self._matrix = _tensor(own)
-        self._transposed = _tensor(own.T)
+        self._transposed = _tensor(csr_array(own.T) if issparse(own) else own.T)
         self._ready: dict[tuple, tuple[Tensor, Tensor]] = {}
 
     def apply(self, images: Float[Tensor, "S D"]) -> Float[Tensor, "S M"]:
@@ -61,11 +62,11 @@ class Matrix(LinearOperator):
         return self._ready[key]
 
 
-def _tensor(matrix: "csr_array | np.ndarray") -> Tensor:
+def _tensor(matrix: Any) -> Tensor:
     if not issparse(matrix):
         return torch.from_numpy(np.ascontiguousarray(matrix))
-    rows = csr_array(matrix)
-    parts = (torch.from_numpy(part.astype(np.int64)) for part in (rows.indptr, rows.indices))
+    starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    entries = torch.from_numpy(matrix.data)
     with warnings.catch_warnings():  # that the layout is young; products with it are thirty times those of the old one
         warnings.filterwarnings("ignore", "Sparse CSR tensor support", UserWarning)
-        return torch.sparse_csr_tensor(*parts, torch.from_numpy(rows.data), rows.shape, check_invariants=True)
+        return torch.sparse_csr_tensor(starts, columns, entries, matrix.shape, check_invariants=True)

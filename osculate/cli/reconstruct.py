@@ -1,0 +1,196 @@
+"""Reconstruct an image from few measurements, with error bars: osculate reconstruct picture.png --angles 10.
+
+Leaves in --output the image and its error bars as pictures and arrays (reconstruction.npz), samples, a calibration plot
+where the truth is known, metrics.json, and report.html.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from osculate.cli.folder import staged, write_config, write_json
+from osculate.cli.measurement import Measured, MeasurementOptions, OperatorOptions, measured
+from osculate.cli.options import RunOptions, pick_device
+from osculate.cli.reconstruct_report import figures, numbers, report
+from osculate.cli.tables import console, table
+from osculate.inverse import (
+    DeepImagePrior,
+    ErrorBars,
+    FittedImage,
+    ImageReconstruction,
+    with_error_bars,
+)
+from osculate.inverse.reconstruct import Stages
+from osculate.networks import SkipUNet
+from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
+
+#: The option that may be given without its name.
+SUBJECT = "image"
+FOLDER = Path("reconstruction")
+#: The fitted network, from which an interrupted run goes on.
+NETWORK, HEADER = "deep_image_prior.safetensors", "osculate_deep_image_prior"
+#: Whole images that are drawn into the folder.
+SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class PriorOptions:
+    """How the deep image prior is trained.
+
+    Args:
+        steps: of training.
+        learning_rate: at the start; it falls to zero.
+        variation: weight of the total variation, in nats for a unit of it.
+        width: channels of the U-Net.
+        depth: how often it halves the resolution.
+        stopping: a rule that ends the training earlier: variance or discrepancy; none by default.
+        seed: of initial weights and draws.
+    """
+
+    steps: int = DeepImagePrior.steps
+    learning_rate: float = DeepImagePrior.learning_rate
+    variation: float = DeepImagePrior.variation
+    width: int = 32
+    depth: int = 2
+    stopping: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ErrorBarOptions:
+    """How the error bars are found.
+
+    Args:
+        objective: of the evidence: map (around the network's own weights), linear (exact), linear_tv, or none.
+        predcp: a prior over the hyperparameters that expects images of low total variation.
+        posterior: exact, drawn (by conjugate gradients), or auto, exact up to 2,048 pixels.
+        samples: draws, where the posterior is known by draws.
+        rank: directions in data space that the evidence works with at most.
+        resume: take the network of an interrupted run in the same folder, if it was trained for the same data.
+    """
+
+    objective: str = ErrorBars.objective
+    predcp: bool = ErrorBars.predcp
+    posterior: str = ErrorBars.posterior
+    samples: int = ErrorBars.samples
+    rank: int = ErrorBars.rank
+    resume: bool = False
+
+    @property
+    def settings(self) -> ErrorBars:
+        """As the library takes them."""
+        return ErrorBars(self.objective, self.predcp, self.posterior, self.samples, self.rank)
+
+
+PARTS = (MeasurementOptions, OperatorOptions, PriorOptions, ErrorBarOptions, RunOptions)
+
+
+def run(
+    what: MeasurementOptions, how: OperatorOptions, prior: PriorOptions, bars: ErrorBarOptions, options: RunOptions
+) -> None:
+    """Measure or read, reconstruct, and write."""
+    settings, stages = bars.settings, Stages()
+    given = measured(what, how)
+    folder = options.output or FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    device = pick_device(options.device)
+    data = (given.data / given.scale).to(device)
+    noise = None if given.noise is None else given.noise / given.scale
+    with stages("deep image prior"):
+        fitted = _fitted(given, data, noise, prior, folder if bars.resume else None, options.progress)
+        _keep(folder / NETWORK, fitted, _digest(given, data, prior))
+    found = with_error_bars(
+        given.operator,
+        data,
+        fitted,
+        noise,
+        variation=prior.variation,
+        error_bars=settings,
+        seed=prior.seed,
+        progress=options.progress,
+    )
+    result = ImageReconstruction(
+        found.posterior.times(given.scale),
+        fitted,
+        found.tuned,
+        given.scale * found.noise,
+        {name: round(value, 1) for name, value in (stages.seconds | found.seconds).items()},
+    )
+    _write(folder, given, result, (what, how, prior, bars, options))
+    _print(given, result, folder)
+
+
+def _fitted(
+    given: Measured, data: Tensor, noise: float | None, prior: PriorOptions, folder: Path | None, progress: bool
+) -> FittedImage:
+    """The deep image prior, trained now or taken from an earlier run."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(prior.seed)
+        network = SkipUNet(width=prior.width, depth=prior.depth)
+    training = DeepImagePrior(network, prior.variation, prior.steps, prior.learning_rate, prior.stopping)
+    if folder is not None and (folder / NETWORK).is_file():
+        metadata, tensors = read_tensors(folder / NETWORK)
+        header = json.loads(metadata.get(HEADER, "{}"))
+        if header.get("digest") != _digest(given, data, prior):
+            raise ValueError(
+                f"{str(folder / NETWORK)!r} was trained for other data or with other settings: leave out --resume to "
+                "train anew, or choose another --output."
+            )
+        z, image = tensors.pop("input").to(data), tensors.pop("image").to(data)
+        fill(network, tensors, folder / NETWORK)
+        return FittedImage(
+            network.to(data).eval(), z, image, tuple(header["misfits"]), tuple(header["variations"]), header["step"]
+        )
+    return training.fit(given.operator, data, noise, prior.seed, progress)
+
+
+def _keep(path: Path, fitted: FittedImage, digest: str) -> None:
+    header = {"digest": digest, "misfits": fitted.misfits, "variations": fitted.variations, "step": fitted.step}
+    tensors = network_tensors(fitted.network) | {"input": fitted.input, "image": fitted.image}
+    write_tensors(path, tensors, HEADER, header)
+
+
+def _digest(given: Measured, data: Tensor, prior: PriorOptions) -> str:
+    """Of everything that the trained network depends on."""
+    parts = [repr(given.operator), str(given.noise), json.dumps(asdict(prior))]
+    numbers = data.cpu().numpy().tobytes() + given.operator.adjoint(data).cpu().numpy().tobytes()
+    return hashlib.sha256("|".join(parts).encode() + numbers).hexdigest()[:16]
+
+
+def _write(folder: Path, given: Measured, result: ImageReconstruction, parts: tuple[Any, ...]) -> None:
+    with torch.random.fork_rng(devices=[]), staged(folder) as aside:
+        torch.manual_seed(parts[2].seed)
+        draws = result.posterior.sample((SAMPLES,)).cpu()
+        arrays = {"mean": result.mean, "stddev": result.stddev, "samples": draws, "data": given.data}
+        if given.truth is not None:
+            arrays["truth"] = given.truth
+        plain: Any = {name: value.cpu().float().numpy() for name, value in arrays.items()}
+        np.savez_compressed(aside / "reconstruction.npz", **plain)
+        _grey(aside / "reconstruction.png", result.mean / given.scale)
+        _grey(aside / "stddev.png", result.stddev / result.stddev.max())
+        scores = numbers(given, result)
+        write_json(aside / "metrics.json", {"scores": scores, "seconds": result.seconds})
+        write_config(aside / "config.yaml", "reconstruct", *parts)
+        drawn = figures(aside, given, result, draws)
+        (aside / "report.html").write_text(report(given, result, scores, drawn), encoding="utf-8")
+
+
+def _grey(path: Path, image: Tensor) -> None:
+    """An image with values in [0, 1] as a picture."""
+    Image.fromarray((255 * image.clamp(0, 1)).round().byte().cpu().numpy()).save(path)
+
+
+def _print(given: Measured, result: ImageReconstruction, folder: Path) -> None:
+    from osculate.cli.tables import Score
+
+    scores = {name: Score(value) for name, value in numbers(given, result).items()}
+    console().print(table("Reconstruction", {"linearised deep image prior": scores}))
+    print("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()))
+    print(f"Saved {folder / 'report.html'}, with pictures, arrays and samples beside it")

@@ -1,0 +1,150 @@
+"""The report of a reconstruction: numbers, pictures, and how to read them."""
+
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from osculate import plots
+from osculate.cli.measurement import Measured
+from osculate.cli.page import Explanation, facts, figure, page, table
+from osculate.cli.tables import Score
+from osculate.files import versions
+from osculate.inverse import ImageReconstruction
+from osculate.metrics import coverage
+
+#: Shares that central intervals should hold, and groups of pixels with similar error bars.
+LEVELS, GROUPS = tuple(round(0.05 * step, 2) for step in range(1, 20)) + (0.99,), 20
+
+BODY = Template("""<h1>An image from few measurements, and where it can be trusted</h1>
+<p class="lead">$count measurements ($operator) of an image of $pixels pixels. There are many images that would have
+given these data. The reconstruction is a plausible one of them; the error bars tell where others differ from it.</p>
+<p>An untrained network was fitted to the data (a <em>deep image prior</em>): it prefers images that look natural. Then
+it was linearised, so that every way in which its filters could be a little different became a way in which the image
+could be different. Those ways that the data contradict were ruled out, and what remains is the standard deviation of
+each pixel.</p>
+$table
+<dl>$meanings</dl>
+$figures
+<footer><h2>What was run</h2>$facts
+<p>The folder of this page also holds mean, standard deviation and whole sampled images
+(<code>reconstruction.npz</code>), the numbers (<code>metrics.json</code>), the settings (<code>config.yaml</code>) and
+the network (<code>deep_image_prior.safetensors</code>).</p></footer>""")
+
+MEANINGS = {
+    "sigma": ("noise", "standard deviation of the noise of the data, given or estimated, in their units"),
+    "mean_stddev": ("error bar", "mean standard deviation of a pixel, in units of the image"),
+    "psnr": ("PSNR", "peak signal-to-noise ratio against the truth, in decibels; higher is better"),
+    "pixel_rmse": ("pixel error", "root mean square of the pixels' errors"),
+    "coverage_95": ("95 % covers", "share of pixels within the central 95 % interval; it should be 0.95"),
+    "error_correlation": ("error bar and error", "correlation of error bar and absolute error; 0 for error bars that "
+                          "know nothing"),
+    "log_density": ("log density", "log density of the truth, in nats a pixel; higher is better"),
+}  # fmt: skip
+
+EXPLAINED: Mapping[str, Explanation] = {
+    "error_maps": (
+        "Where is the image uncertain?",
+        "The reconstruction and, in the same place, the standard deviation of each pixel; where the truth is known, "
+        "the truth and the absolute error too, in the scale of the standard deviation.",
+        "Bright places of the standard deviation are those in which other images fit the data as well. They should be "
+        "bright where the error is; an artefact under a dark place would be an error that the model does not know of.",
+    ),
+    "samples": (
+        "Which other images fit the data?",
+        "The reconstruction, and whole images drawn from the posterior.",
+        "What is the same in all of them, the data tell; what differs, they leave open.",
+    ),
+    "calibration": (
+        "Do the error bars hold what they promise?",
+        "Left, the share of pixels within intervals that should hold a given share. Right, pixels in groups of "
+        "similar error bars: their errors against their error bars.",
+        "On the dashed lines, promises are kept. Left, above the line the error bars are too wide, below it too "
+        "narrow.",
+    ),
+    "training": (
+        "Was the network trained long enough?",
+        "The mean squared residual of the data as the network is fitted.",
+        "It should fall to about the variance of the noise (grey) and no further than it must.",
+    ),
+}
+
+
+def numbers(given: Measured, result: ImageReconstruction) -> dict[str, float]:
+    """Scores of a reconstruction; those against the truth where it is known."""
+    found = {"sigma": result.noise, "mean_stddev": float(result.stddev.mean())}
+    if given.truth is None:
+        return found
+    truth = given.truth.to(result.mean)
+    error, deviation = (result.mean - truth).abs(), result.stddev
+    cdf = torch.distributions.Normal(result.mean, deviation).cdf(truth).reshape(1, -1)
+    peak = float(truth.max() - truth.min()) or 1.0
+    rms = float(error.square().mean().sqrt())
+    ranked = torch.corrcoef(torch.stack([error.reshape(-1), deviation.reshape(-1)]))[0, 1]
+    return found | {
+        "psnr": 20 * float(torch.log10(torch.tensor(peak / max(rms, 1e-12)))),
+        "pixel_rmse": rms,
+        "coverage_95": coverage(cdf, 0.95),
+        "error_correlation": float(ranked.nan_to_num()),
+        "log_density": float(result.posterior.patch_log_prob(truth)) / truth.numel(),
+    }
+
+
+def figures(
+    folder: Path, given: Measured, result: ImageReconstruction, draws: Float[Tensor, "S H W"]
+) -> dict[str, Path]:
+    """Draw what there is to see."""
+    mean, deviation = result.mean.cpu(), result.stddev.cpu()
+    truth = None if given.truth is None else given.truth.double()
+    made = {
+        "error_maps": plots.error_maps(
+            truth, {"linearised deep image prior": (mean, deviation)}, "Where is the reconstruction uncertain?"
+        ),
+        "samples": plots.image_grid(
+            {"": torch.cat([mean[None], draws[:7]])[:, None]},
+            "The reconstruction, and other images that fit the data",
+            limits=(given.scale, 0.0),
+            captions={"": ["reconstruction", *[f"draw {n + 1}" for n in range(len(draws[:7]))]]},
+        ),
+        "training": plots.residuals(
+            result.fitted.misfits, (result.noise / given.scale) ** 2, result.fitted.step, "How the network was fitted"
+        ),
+    }
+    if truth is not None:
+        made["calibration"] = _calibration(truth, mean, deviation)
+    return {name: plots.save(made[name], folder / f"{name}.png") for name in EXPLAINED if name in made}
+
+
+def _calibration(truth: Tensor, mean: Tensor, deviation: Tensor) -> Any:
+    cdf = torch.distributions.Normal(mean, deviation).cdf(truth).reshape(1, -1)
+    order = deviation.reshape(-1).argsort()
+    groups = [
+        [float(values.reshape(-1)[part].square().mean().sqrt()) for part in order.tensor_split(GROUPS)]
+        for values in (deviation, mean - truth)
+    ]
+    name = "linearised deep image prior"
+    return plots.image_calibration(
+        LEVELS, {name: [coverage(cdf, level) for level in LEVELS]}, {name: (groups[0], groups[1])}, "Calibration"
+    )
+
+
+def report(given: Measured, result: ImageReconstruction, scores: Mapping[str, float], drawn: Mapping[str, Path]) -> str:
+    """The page."""
+    height, width = given.operator.image_shape
+    body = BODY.substitute(
+        count=f"{given.operator.measurements:,}",
+        operator=escape(type(given.operator).__name__),
+        pixels=f"{height} × {width}",
+        table=table("", {"linearised deep image prior": {name: Score(value) for name, value in scores.items()}}),
+        meanings="".join(
+            f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for name, (a, b) in MEANINGS.items() if name in scores
+        ),
+        figures="".join(figure(path, EXPLAINED[name]) for name, path in drawn.items()),
+        facts=facts({"seconds": result.seconds, "versions": versions()}),
+    )
+    return page("reconstruction", body)
