@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
@@ -157,14 +158,12 @@ def _normalised(words: Sequence[str]) -> list[str]:
 
 
 def _with_subject(typed: list[str]) -> list[str]:
-    """``reproduce lae-table1`` as ``reproduce --experiment=lae-table1``; the bare word may also stand last."""
+    """``reproduce lae-table1`` as ``reproduce --experiment=lae-table1``, wherever the bare word stands."""
     subject = COMMANDS[typed[0]].subject if typed[0] in COMMANDS else ""
-    if subject and len(typed) > 1:
-        for number in (1, len(typed) - 1):
-            before = typed[number - 1]
-            value = number > 1 and before.startswith("--") and "=" not in before  # of the option before it
-            if not typed[number].startswith("-") and not value:
-                return [*typed[:number], f"--{subject}={typed[number]}", *typed[number + 1 :]]
+    for number, (before, word) in enumerate(pairwise(typed), 1):
+        value = before.startswith("--") and "=" not in before  # of the option before it
+        if subject and not word.startswith("-") and not value:
+            return [*typed[:number], f"--{subject}={word}", *typed[number + 1 :]]
     return typed
 
 

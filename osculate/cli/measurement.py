@@ -111,7 +111,7 @@ def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
     if what.sigma is not None:
         raise ValueError("--sigma is the noise of measured data; the noise of a picture's measurement is --noise.")
     truth = _picture(what)
-    operator = _operator(how, tuple(truth.shape), None, what.measurement_seed)
+    operator = _operator(how, (truth.shape[0], truth.shape[1]), None, what.measurement_seed)
     share = NOISE if what.noise is None else what.noise
     require_positive("--noise (a share of the mean absolute measurement)", share)
     clean = operator(truth)
@@ -206,15 +206,15 @@ def _shape(
 
 
 def _operator(
-    how: OperatorOptions, shape: tuple[int, ...], given: tuple[Tensor, Mapping[str, Any]] | None, seed: int
+    how: OperatorOptions, shape: tuple[int, int], given: tuple[Tensor, Mapping[str, Any]] | None, seed: int
 ) -> LinearOperator:
     data, arrays = given if given is not None else (None, {})
     if how.operator == "radon":
-        angles: Any = how.angles or (ANGLES if data is None or data.ndim != 2 else int(data.shape[0]))
+        sinogram = tuple(data.shape) if data is not None and data.ndim == 2 else (ANGLES, None)
+        angles: Any = sinogram[0] if how.angles is None else how.angles
         if "angles" in arrays:
             angles = torch.from_numpy(np.asarray(arrays["angles"], dtype=float))
-        detectors = how.detectors or (None if data is None or data.ndim != 2 else int(data.shape[1]))
-        return RayTransform(shape, angles, detectors)
+        return RayTransform(shape, angles, sinogram[1] if how.detectors is None else how.detectors)
     if how.operator == "blur":
         return Blur(shape, how.blur)
     if how.operator == "inpainting":

@@ -44,7 +44,7 @@ MEANINGS = {
     "coverage_95": ("95 % covers", "share of pixels within the central 95 % interval; it should be 0.95"),
     "error_correlation": ("error bar and error", "correlation of error bar and absolute error; 0 for error bars that "
                           "know nothing"),
-    "log_density": ("log density", "log density of the truth, in nats a pixel; higher is better"),
+    "pixel_log_density": ("log density", "log density of the truth, in nats a pixel; higher is better"),
 }  # fmt: skip
 
 EXPLAINED: Mapping[str, Explanation] = {
@@ -91,7 +91,7 @@ def numbers(given: Measured, result: ImageReconstruction) -> dict[str, float]:
         "pixel_rmse": rms,
         "coverage_95": coverage(cdf, 0.95),
         "error_correlation": float(ranked.nan_to_num()),
-        "log_density": float(result.posterior.patch_log_prob(truth)) / truth.numel(),
+        "pixel_log_density": float(result.posterior.patch_log_prob(truth)) / truth.numel(),
     }
 
 

@@ -19,7 +19,7 @@ from osculate.linalg import conjugate_gradients
 DAMPING = 1e-2
 
 
-def filtered_back_projection(operator: RayTransform, data: Float[Tensor, "K T"]) -> Float[Tensor, "H W"]:
+def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Tensor, "H W"]:
     r"""The inverse of the ray transform for very many angles, x = (π/K) Aᵀ (ramp ∗ y). [ramachandran1971]
 
     Args:

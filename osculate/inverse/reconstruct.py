@@ -1,6 +1,7 @@
 """The whole way from measurements to an image with error bars."""
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,9 @@ from osculate.inverse.evidence import Tuned
 from osculate.inverse.image_distributions import ImageDistribution
 from osculate.inverse.model import ErrorBars, LinearisedModel
 from osculate.inverse.operators import LinearOperator
+
+#: Mean squared residual, in variances of the noise, above which a network counts as not fitted.
+UNFITTED = 2.0
 
 
 @dataclass(frozen=True)
@@ -140,9 +144,19 @@ def with_error_bars(
 
     Raises:
         ValueError: as :func:`reconstruct`.
+
+    A network that leaves more than twice the variance of the noise in the data is a warning.
     """
     require_data(operator, data, noise)
     how, stages, tuned = error_bars or ErrorBars(), Stages(), None
+    misfit = fitted.misfits[fitted.step - 1]
+    if noise is not None and misfit > UNFITTED * noise**2:
+        warnings.warn(
+            f"the deep image prior has not fitted the data: the mean squared residual is {misfit / noise**2:.1f} times "
+            "the variance of the noise, and error bars leave such a bias out. Train for more steps, with a smaller "
+            "penalty, or check noise and scale.",
+            stacklevel=2,
+        )
     model = LinearisedModel(operator, data, fitted, noise, variation, how, progress)
     if how.objective != "none":
         with stages("Jacobian and covariances"):

@@ -40,12 +40,13 @@ def image_calibration(
     left.set_title("above the line: too modest; below: too sure", fontsize=9, color=INK, loc="left")
     if groups:
         right = axes[0, 1]
-        ends = np.array([[np.min(part), np.max(part)] for pair in groups.values() for part in map(np.asarray, pair)])
-        low, high = max(float(ends.min()), 1e-4), float(ends.max())
+        bars, errors = (np.concatenate([np.asarray(pair[n]) for pair in groups.values()]) for n in (0, 1))
+        low, high = float(bars.min()) / 2, 1.5 * float(max(bars.max(), errors.max()))
         right.plot([low, high], [low, high], "--", color=GREY, linewidth=1)
         for mark, (name, (expected, found)) in zip(MARKERS * 3, groups.items(), strict=False):
             right.plot(expected, found, color=colours[name], marker=mark, markersize=3.5, linewidth=1.1)
-        right.set(xscale="log", yscale="log")
+        # pixels that are exact to many digits, such as those outside an object, may lie below
+        right.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low / 3, high))
         right.set_xlabel("error bar (groups of pixels with similar ones)", fontsize=9)
         right.set_ylabel("error, root mean square", fontsize=9)
         right.set_title("above the line: worse than the error bar says", fontsize=9, color=INK, loc="left")

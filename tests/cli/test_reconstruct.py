@@ -1,0 +1,166 @@
+"""``osculate reconstruct``: pictures, measured data, other operators, what it leaves, going on, and errors."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from PIL import Image
+
+from osculate.cli.measurement import MeasurementOptions, OperatorOptions, measured
+from osculate.data import shepp_logan
+from osculate.inverse import Blur, RayTransform, Subsampling
+from tests.cli.conftest import Run
+
+TINY = ("--steps", 300, "--learning-rate", 1e-2, "--width", 4)
+
+
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A photograph in colour that is not square."""
+    path = tmp_path_factory.mktemp("pictures") / "picture.png"
+    grey = (255 * shepp_logan(20)[:14]).byte().numpy()
+    Image.fromarray(np.stack([grey, grey, grey], -1)).save(path)
+    return path
+
+
+def test_a_picture_is_measured_and_reconstructed(
+    run: Run, picture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "found"
+    words = ("--operator", "radon", "--angles", 9, "--noise", 0.05, "--output", folder, *TINY, picture)
+    assert run("reconstruct", *words) == 0
+    out = capsys.readouterr().out
+    assert "seconds: deep image prior" in out
+    assert "posterior" in out
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "calibration.png",
+        "config.yaml",
+        "deep_image_prior.safetensors",
+        "error_maps.png",
+        "metrics.json",
+        "reconstruction.npz",
+        "reconstruction.png",
+        "report.html",
+        "samples.png",
+        "stddev.png",
+        "training.png",
+    }
+    arrays = np.load(folder / "reconstruction.npz", allow_pickle=False)
+    assert arrays["mean"].shape == arrays["stddev"].shape == arrays["truth"].shape == (14, 20)
+    assert arrays["samples"].shape == (20, 14, 20)
+    assert arrays["data"].shape == (9, 25)
+    assert (arrays["stddev"] > 0).all()
+    record = json.loads((folder / "metrics.json").read_text())
+    assert set(record["seconds"]) == {"deep image prior", "Jacobian and covariances", "evidence", "posterior"}
+    error = np.abs(arrays["mean"] - arrays["truth"])
+    assert record["scores"]["pixel_rmse"] == pytest.approx(float(np.sqrt((error**2).mean())), rel=1e-4)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for words in ("Where is the image uncertain?", "Do the error bars hold", "225 measurements", "14 × 20"):
+        assert words in page
+
+    # the settings repeat the run; the network is taken from it, and refused for other data
+    assert run("reconstruct", "--config", folder / "config.yaml", "--resume", "--objective", "linear") == 0
+    again = np.load(folder / "reconstruction.npz", allow_pickle=False)
+    assert np.array_equal(again["mean"], arrays["mean"])
+    assert not np.allclose(again["stddev"], arrays["stddev"])
+    capsys.readouterr()
+    assert run("reconstruct", "--config", folder / "config.yaml", "--resume", "--noise", 0.1) == 2
+    assert "trained for other data" in capsys.readouterr().err
+
+
+def test_measured_data_need_nothing_but_the_file(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truth = 30 * shepp_logan(16)
+    operator = RayTransform((16, 16), [0.1, 0.7, 1.3, 1.9, 2.5])
+    data = operator(truth) + 4 * torch.randn(operator.data_shape, generator=torch.Generator().manual_seed(0))
+    np.savez(tmp_path / "scan.npz", sinogram=data.numpy(), angles=operator.angles.numpy())
+    folder = tmp_path / "found"
+    assert run("reconstruct", tmp_path / "scan.npz", "--output", folder, *TINY) == 0
+    arrays = np.load(folder / "reconstruction.npz", allow_pickle=False)
+    assert arrays["mean"].shape == (16, 16)
+    assert 5 < arrays["mean"].max() < 60, "in units of the data"
+    scores = json.loads((folder / "metrics.json").read_text())["scores"]
+    assert set(scores) == {"sigma", "mean_stddev"}, "nothing that needs the truth"
+    assert 0.5 < scores["sigma"] < 16, "the noise was estimated"
+    assert not (folder / "calibration.png").exists()
+
+
+def test_ways_to_say_what_was_measured(tmp_path: Path) -> None:
+    def read(name: str, how: OperatorOptions | None = None, **options: object):
+        return measured(MeasurementOptions(str(tmp_path / name), **options), how or OperatorOptions())
+
+    np.save(tmp_path / "sinogram.npy", RayTransform((16, 16), 6)(shepp_logan(16)).numpy())
+    plain = read("sinogram.npy")
+    assert plain.operator.data_shape == (6, 23)
+    assert plain.operator.image_shape == (16, 16)
+    assert plain.noise is None
+    assert 0.3 < plain.scale < 3
+    assert read("sinogram.npy", sigma=0.5, scale=2.0).noise == 0.5
+    mask = torch.rand(8, 9) < 0.5
+    seen = torch.rand(int(mask.sum())).numpy()
+    np.savez(tmp_path / "seen.npz", data=seen, mask=mask.numpy(), shape=(8, 9), noise=0.1)
+    inpainting = read("seen.npz", OperatorOptions("inpainting"))
+    assert isinstance(inpainting.operator, Subsampling)
+    assert inpainting.noise == pytest.approx(0.1)
+    np.savez(tmp_path / "blurred.npz", data=Blur((8, 9))(torch.rand(8, 9)).numpy(), truth=np.zeros((8, 9)))
+    assert read("blurred.npz", OperatorOptions("blur")).truth is not None
+    scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.random_array((5, 12), density=0.5))
+    np.save(tmp_path / "five.npy", np.ones(5))
+    how = OperatorOptions("matrix", matrix=tmp_path / "matrix.npz")
+    with_shape = np.savez(tmp_path / "with_shape.npz", data=np.ones(5), shape=(3, 4))
+    assert with_shape is None
+    assert read("with_shape.npz", how).operator.image_shape == (3, 4)
+    with pytest.raises(ValueError, match="--size"):
+        read("five.npy", how)
+    for name in ("rectangles", "shepp_logan"):
+        found = measured(MeasurementOptions(name, size=12), OperatorOptions("inpainting", keep=0.5))
+        assert found.operator.measurements == 72
+        assert found.truth is not None
+
+
+BAD = {
+    "nothing": ((), "name what is to be reconstructed"),
+    "no such file": (("missing.png",), "there is no file 'missing.png'"),
+    "no such data": (("missing.npz",), "there is no file 'missing.npz'"),
+    "no picture": (("broken.png",), "cannot be read as a picture"),
+    "no archive": (("broken.npz",), "cannot be read as a file of NumPy"),
+    "an archive without data": (("empty.npz",), "one must be called data or sinogram or y"),
+    "NaN": (("holes.npy",), "1 of 46 measurements are NaN"),
+    "an unknown operator": (("shepp_logan", "--operator", "mri"), "unknown operator 'mri'"),
+    "no noise": (("shepp_logan", "--noise", "0"), "--noise"),
+    "negative noise": (("shepp_logan", "--noise=-0.1"), "--noise"),
+    "the noise of measured data": (("shepp_logan", "--sigma", "1"), "the noise of a picture's measurement is --noise"),
+    "the noise of a picture": (("holes.npy", "--noise", ".1"), "the noise of measured data is --sigma"),
+    "no angles": (("shepp_logan", "--angles", "0"), "number of angles"),
+    "a matrix without its file": (("shepp_logan", "--operator", "matrix"), "needs --matrix FILE"),
+    "other angles than the data": (("sinogram.npy", "--angles", "9"), "(9, 23)"),
+    "a picture made larger": (("small.png", "--size", "50"), "is not enlarged"),
+    "a black picture": (("black.png",), "black"),
+    "an unknown rule": (("shepp_logan", "--size", "8", "--stopping", "soon"), "unknown stopping rule 'soon'"),
+    "an unknown objective": (("shepp_logan", "--objective", "mle"), "unknown objective 'mle'"),
+    "an unknown option": (("shepp_logan", "--angels", "9"), "--angles"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_cannot_be_reconstructed_is_told_in_a_sentence(
+    what: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("broken.png", "broken.npz"):
+        Path(name).write_text("nothing", encoding="utf-8")
+    np.savez("empty.npz", other=np.ones(3))
+    holes = np.ones((2, 23), dtype=np.float32)
+    holes[1, 3] = np.nan
+    np.save("holes.npy", holes)
+    np.save("sinogram.npy", np.ones((6, 23)))
+    Image.new("L", (8, 8), 90).save("small.png")
+    Image.new("L", (8, 8), 0).save("black.png")
+    words, said = BAD[what]
+    assert run("reconstruct", *words) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error

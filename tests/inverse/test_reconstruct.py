@@ -1,0 +1,315 @@
+"""Classical reconstructions, the deep image prior, distributions of images, and the whole way."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal, Normal
+
+from osculate.data import rectangles, shepp_logan
+from osculate.inverse import (
+    Blur,
+    DeepImagePrior,
+    DrawnImage,
+    ErrorBars,
+    FittedImage,
+    GaussianImage,
+    IndependentImage,
+    LinearOperator,
+    RayTransform,
+    Subsampling,
+    brightness,
+    filtered_back_projection,
+    linear_mode,
+    reconstruct,
+    tikhonov,
+    total_variation,
+    tv_reconstruction,
+    with_error_bars,
+)
+from osculate.inverse.baselines import ensemble, isotropic, kernel_log_prob, mc_dropout
+from osculate.inverse.stopping import Variance
+from osculate.networks import SkipUNet
+from tests.errors import says
+
+SIGMA = 0.2
+TINY = DeepImagePrior(SkipUNet(width=4, skipped=2), steps=60, learning_rate=1e-2)
+
+
+def measured(operator: LinearOperator, image: Tensor, sigma: float = SIGMA) -> Tensor:
+    clean = operator(image)
+    return clean + sigma * torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def scan() -> tuple[RayTransform, Tensor, Tensor]:
+    image = rectangles(16, 3, torch.Generator().manual_seed(1))
+    operator = RayTransform((16, 16), 8)
+    return operator, measured(operator, image), image
+
+
+@pytest.fixture(scope="module")
+def fitted(scan: tuple[RayTransform, Tensor, Tensor]) -> FittedImage:
+    return TINY.fit(scan[0], scan[1], SIGMA)
+
+
+def error(image: Tensor, truth: Tensor) -> float:
+    return float((image - truth).square().mean().sqrt())
+
+
+def test_phantoms_are_pictures() -> None:
+    head = shepp_logan(64)
+    assert float(head.min()) == 0.0
+    assert float(head.max()) == 1.0
+    assert float(head[32, 32]) == pytest.approx(0.2)
+    torch.testing.assert_close(shepp_logan(128).reshape(64, 2, 64, 2).mean((1, 3)), head, atol=0.3, rtol=0)
+    again = [rectangles(20, 4, torch.Generator().manual_seed(n)) for n in (0, 0, 1)]
+    assert torch.equal(again[0], again[1])
+    assert not torch.equal(again[0], again[2])
+
+
+def test_filtered_back_projection_inverts_many_angles() -> None:
+    y, x = torch.meshgrid(torch.arange(48.0), torch.arange(48.0), indexing="ij")
+    image = torch.exp(-((x - 20).square() + (y - 26).square()) / 60)
+    operator = RayTransform((48, 48), 90)
+    assert error(filtered_back_projection(operator, operator(image)), image) < 0.01
+    with pytest.raises(ValueError, match=says("ray transform", "tikhonov")):
+        filtered_back_projection(Blur((8, 8)), torch.ones(8, 8))
+
+
+def test_tikhonov_solves_its_equations(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, data, _ = scan
+    matrix = operator.matrix()
+    wanted = torch.linalg.solve(matrix.T @ matrix + 2.0 * torch.eye(256), matrix.T @ data.double().flatten())
+    torch.testing.assert_close(tikhonov(operator, data.double(), 2.0).flatten(), wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_total_variation_reaches_the_minimum_of_its_objective(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, data, truth = scan
+
+    def objective(x: Tensor) -> float:
+        return float(0.5 * (operator(x) - data).square().sum() + 0.1 * total_variation(x))
+
+    found = tv_reconstruction(operator, data, 0.1)
+    assert float(found.min()) >= 0
+    assert float(found.max()) <= 1
+    for seed in range(5):
+        moved = (found + 0.01 * torch.randn(16, 16, generator=torch.Generator().manual_seed(seed))).clamp(0, 1)
+        assert objective(found) < objective(moved)
+    for other in (truth, 0.99 * found, (found + truth) / 2):
+        assert objective(found) < objective(other)
+    assert error(found, truth) < error(tikhonov(operator, data, 1.0), truth)
+
+
+def test_the_deep_image_prior_fits_and_repeats_itself(
+    scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImage
+) -> None:
+    operator, data, _ = scan
+    assert fitted.misfits[-1] < 0.2 * fitted.misfits[0]
+    assert len(fitted.misfits) == fitted.step == TINY.steps
+    state = torch.get_rng_state()
+    again = TINY.fit(operator, data, SIGMA)
+    assert torch.equal(again.image, fitted.image)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert TINY.network is not None
+    assert not torch.equal(again.network.inlet[0].weight, TINY.network.inlet[0].weight)
+    other = DeepImagePrior(steps=2).fit(operator, data, seed=1)
+    assert not torch.equal(other.image, DeepImagePrior(steps=2).fit(operator, data, seed=2).image)
+
+
+def test_noise_that_is_not_known_is_profiled(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImage) -> None:
+    operator, data, truth = scan
+    unknown = TINY.fit(operator, data)
+    assert error(unknown.image, truth) < 1.3 * error(fitted.image, truth)
+
+
+def test_variance_stops_before_noise_is_fitted() -> None:
+    """Images that settle, stay, and then begin to wander."""
+    rule, generator, image = Variance(window=5, patience=10), torch.Generator().manual_seed(0), torch.zeros(4, 4)
+    best, stopped = 0, 0
+    for step in range(1, 200):
+        speed = math.exp(-step / 10) if step < 60 else 0.5
+        image = image + speed * torch.randn(4, 4, generator=generator)
+        better, stop = rule.look(image, 1.0)
+        best = step if better else best
+        if stop:
+            stopped = step
+            break
+    assert 40 <= best <= 65 < stopped < 100
+
+
+def test_stopping_rules_choose_the_weights(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImage) -> None:
+    operator, data, _ = scan
+    level = fitted.misfits[30] ** 0.5
+    found = DeepImagePrior(TINY.network, steps=60, learning_rate=1e-2, stopping="discrepancy").fit(
+        operator, data, level
+    )
+    assert found.step == len(found.misfits) < 60
+    assert found.misfits[-1] <= level**2
+    misfit = (operator(found.image) - data).square().mean()
+    assert float(misfit) == pytest.approx(found.misfits[-1], rel=1e-4), "the weights of that step, not of the next"
+    rule = Variance(window=3, patience=5)
+    kept = DeepImagePrior(TINY.network, steps=40, learning_rate=1e-2, stopping=rule).fit(operator, data, SIGMA)
+    assert kept.step <= len(kept.misfits)
+    assert not rule._images, "the rule itself is not used up"
+
+
+def test_densities_of_images() -> None:
+    root = torch.randn(12, 12, dtype=torch.double)
+    mean, covariance = torch.randn(3, 4).double(), root @ root.T + torch.eye(12)
+    image = torch.randn(3, 4).double()
+    whole = GaussianImage(mean, covariance)
+    truth = MultivariateNormal(mean.flatten(), covariance).log_prob(image.flatten())
+    torch.testing.assert_close(whole.log_prob(image), truth)
+    torch.testing.assert_close(whole.patch_log_prob(image, 4), truth)
+    single = Normal(mean, covariance.diagonal().reshape(3, 4).sqrt()).log_prob(image).sum()
+    torch.testing.assert_close(whole.patch_log_prob(image), single)
+    alone = IndependentImage(mean, whole.variance)
+    torch.testing.assert_close(alone.log_prob(image), single)
+    torch.testing.assert_close(alone.patch_log_prob(image, 2), single)
+    draws = whole.sample((20_000,))
+    torch.testing.assert_close(draws.flatten(1).T.cov(), covariance, atol=1.5, rtol=0)
+    drawn = DrawnImage(mean, draws, noise=0.5)
+    torch.testing.assert_close(drawn.variance, whole.variance + 0.25, rtol=0.05, atol=0)
+    pixels = torch.tensor([0, 5, 7])
+    halved = 0.5 * covariance + 0.5 * covariance.diagonal().diag_embed() + 0.25 * torch.eye(12)
+    torch.testing.assert_close(drawn.covariance_of(pixels), halved[pixels][:, pixels], atol=1.0, rtol=0)
+    for each in (whole, alone, drawn):
+        torch.testing.assert_close(each.times(3.0).mean, 3 * mean)
+        torch.testing.assert_close(each.times(3.0).stddev, 3 * each.stddev)
+        assert each.sample((2, 5)).shape == (2, 5, 3, 4)
+        torch.testing.assert_close(each.sample((4000,)).mean(0), mean, atol=0.3, rtol=0)
+
+
+def test_a_kernel_estimate_is_a_density() -> None:
+    draws, grid = torch.randn(50, 1, 1), torch.linspace(-6, 6, 2001)
+    densities = torch.stack([kernel_log_prob(draws, x.reshape(1, 1), 0.2) for x in grid]).exp()
+    assert float(torch.trapezoid(densities, grid.double())) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("objective", ["map", "linear", "linear_tv", "none"])
+@pytest.mark.parametrize("posterior", ["exact", "drawn"])
+def test_error_bars_of_every_kind(
+    scan: tuple[RayTransform, Tensor, Tensor],
+    fitted: FittedImage,
+    objective: str,
+    posterior: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("osculate.inverse.model.linear_mode", partial(linear_mode, steps=20))
+    operator, data, _ = scan
+    settings = ErrorBars(objective=objective, predcp=objective != "linear", posterior=posterior, samples=16)
+    found = with_error_bars(operator, data, fitted, SIGMA, error_bars=settings)
+    torch.testing.assert_close(found.mean.float(), fitted.image)
+    assert found.stddev.shape == (16, 16)
+    assert bool((found.stddev > 0).all())
+    assert found.noise == pytest.approx(SIGMA)
+    assert (found.tuned is None) == (objective == "none")
+    assert "posterior" in found.seconds
+
+
+def test_the_whole_way_and_in_other_units(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, data, truth = scan
+    longer = DeepImagePrior(SkipUNet(width=8), steps=400, learning_rate=3e-3)
+    found = reconstruct(operator, data, SIGMA, prior=longer)
+    assert set(found.seconds) == {"deep image prior", "Jacobian and covariances", "evidence", "posterior"}
+    cdf = Normal(found.mean, found.stddev).cdf(truth.double())
+    assert 0.8 < float(((cdf - 0.5).abs() < 0.475).double().mean()) <= 1
+    errors = (found.mean - truth).abs().flatten()
+    assert float(torch.corrcoef(torch.stack([errors, found.stddev.flatten()]))[0, 1]) > 0.2
+    larger = reconstruct(operator, 7 * data, 7 * SIGMA, prior=longer, scale=7.0)
+    torch.testing.assert_close(larger.mean, 7 * found.mean, atol=0.2, rtol=0)
+    torch.testing.assert_close(larger.stddev, 7 * found.stddev, atol=0.2, rtol=0.1)
+    assert larger.noise == pytest.approx(7 * SIGMA)
+    assert 1.0 < brightness(operator, 7 * data) < 20.0
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Blur((12, 9), 1.0),
+        Subsampling.random((9, 14), 0.4, torch.Generator().manual_seed(0)),
+        RayTransform((9, 13), 5),
+        RayTransform((8, 8), 12),
+    ],
+    ids=["blur", "inpainting", "a wide image", "more data than pixels"],
+)
+def test_other_operators_shapes_and_an_unknown_noise(operator: LinearOperator) -> None:
+    data = measured(operator, torch.rand(operator.image_shape), 0.05)
+    found = reconstruct(operator, data, prior=TINY)
+    assert found.mean.shape == operator.image_shape
+    assert 0.001 < found.noise < 2.0
+    assert math.isfinite(float(found.posterior.log_prob(found.mean)))
+
+
+def test_a_network_that_does_not_fit_is_told(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, data, _ = scan
+    with pytest.warns(UserWarning, match=says("has not fitted", "steps")):
+        reconstruct(operator, data, SIGMA, prior=DeepImagePrior(SkipUNet(width=2), steps=5))
+
+
+def test_double_precision_stays(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, data, _ = scan
+    found = reconstruct(operator, data.double(), SIGMA, prior=DeepImagePrior(SkipUNet(width=2), steps=3))
+    assert found.fitted.image.dtype == torch.double
+
+
+def test_baselines(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImage) -> None:
+    operator, data, truth = scan
+    few = DeepImagePrior(steps=20)
+    same = isotropic(operator, fitted.image)
+    assert float(same.stddev.std()) == pytest.approx(0, abs=1e-9)
+    one, dropped = mc_dropout(operator, data, SIGMA, few, dropout=0.3, samples=12)
+    assert dropped.draws.shape == (12, 16, 16)
+    assert float(dropped.draws.std(0).mean()) > 0
+    assert not one.network.training
+    members = ensemble(operator, data, None, few, members=3)
+    assert members.draws.shape == (3, 16, 16)
+    for posterior in (same, dropped, members):
+        assert math.isfinite(float(posterior.patch_log_prob(truth)))
+
+
+DATA = torch.ones(8, 23)
+HOLES = DATA.index_fill(0, torch.tensor(1), math.nan)
+EVERY = Subsampling(torch.ones(3, 3, dtype=torch.bool))
+BAD = {
+    "another shape": (lambda: reconstruct(RayTransform((16, 16), 8), torch.ones(9, 23)), ("(8, 23)", "(9, 23)")),
+    "a transposed sinogram": (lambda: reconstruct(RayTransform((16, 16), 8), DATA.T), ("transpose",)),
+    "NaN": (lambda: reconstruct(RayTransform((16, 16), 8), HOLES), ("23 of 184",)),
+    "whole numbers": (lambda: reconstruct(RayTransform((16, 16), 8), DATA.long()), ("floating type",)),
+    "nothing": (lambda: reconstruct(RayTransform((16, 16), 8), 0 * DATA), ("all measurements are zero",)),
+    "no noise": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, 0.0), ("noise", "0.0")),
+    "negative noise": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, -1.0), ("noise", "-1.0")),
+    "a scale of zero": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, scale=0.0), ("scale",)),
+    "negative data": (lambda: brightness(EVERY, -torch.ones(9)), ("positive",)),
+    "no steps": (lambda: DeepImagePrior(steps=0), ("steps",)),
+    "a negative penalty": (lambda: DeepImagePrior(variation=-1.0), ("variation",)),
+    "an unknown rule": (lambda: DeepImagePrior(stopping="patience"), ("'discrepancy'", "'variance'")),
+    "a rule without its noise": (
+        lambda: DeepImagePrior(stopping="discrepancy", steps=1).fit(RayTransform((16, 16), 8), DATA),
+        ("give the noise",),
+    ),
+    "an unknown objective": (lambda: ErrorBars(objective="mle"), ("'mle'", "'linear'")),
+    "an unknown posterior": (lambda: ErrorBars(posterior="full"), ("'exact'",)),
+    "no draws": (lambda: ErrorBars(samples=0), ("samples",)),
+    "a rate that explodes": (
+        lambda: DeepImagePrior(learning_rate=1e30, steps=5).fit(RayTransform((16, 16), 8), DATA),
+        ("learning_rate",),
+    ),
+    "bounds upside down": (lambda: tv_reconstruction(RayTransform((16, 16), 8), DATA, 1.0, (1.0, 0.0)), ("bounds",)),
+    "no weight": (lambda: tikhonov(RayTransform((16, 16), 8), DATA, 0.0), ("weight",)),
+    "another covariance": (lambda: GaussianImage(torch.zeros(2, 2), torch.eye(3)), ("4 pixels",)),
+    "another image": (
+        lambda: IndependentImage(torch.zeros(2, 2), torch.ones(2, 2)).patch_log_prob(torch.zeros(3, 2)),
+        ("(2, 2)",),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_cannot_be_used_is_refused_in_words(what: str) -> None:
+    make, words = BAD[what]
+    with pytest.raises(ValueError, match=says(*words)):
+        make()
