@@ -53,7 +53,7 @@ def log_evidence(
     .. math:: -\tfrac12\Big(\tfrac{1}{\sigma^2}\lVert y - A h(\theta)\rVert^2 + \theta^\top\Sigma^{-1}\theta
               + \log\lvert A J\Sigma J^\top A^\top + \sigma^2 I\rvert + M\log 2\pi\Big)
 
-    [antoran2023, eq. 15], and without them at the mode of the linear model itself, where the first two terms are
+    [antoran2023dip], and without them at the mode of the linear model itself, where the first two terms are
     r₀ᵀ K⁻¹ r₀ with r₀ = y − A f(θ̂) + A J θ̂: the exact evidence.
 
     Args:

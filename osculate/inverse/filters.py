@@ -58,7 +58,7 @@ class FilterBlock:
 
 @dataclass(frozen=True)
 class FilterPrior:
-    r"""Every filter of block b is N(0, Σ_b), independent of the others. [antoran2023, eq. 9]
+    r"""Every filter of block b is N(0, Σ_b), independent of the others. [antoran2023dip]
 
     .. math:: [\Sigma_b]_{ij} = v_b \exp(-d_{ij}/\ell_b) = v_b \sum_{\delta} e^{-\delta/\ell_b} [D_\delta]_{ij}
 

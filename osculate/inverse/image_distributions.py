@@ -5,8 +5,9 @@ from typing import TypeAlias
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import Distribution, MultivariateNormal, constraints
+from torch.distributions import Distribution, MultivariateNormal, Normal, constraints
 
+from osculate.checks import require_whole
 from osculate.linalg import cholesky
 
 #: Of several draws.
@@ -50,6 +51,9 @@ class ImageDistribution(Distribution):
             size: side of a patch in pixels; patches at the border are smaller.
         """
         self._require(image)
+        require_whole("the side of a patch", size)
+        if size == 1:
+            return Normal(self._mean, self.stddev).log_prob(image.to(self._mean)).sum()
         height, width = self._mean.shape
         number = torch.arange(height * width).reshape(height, width)
         error, total = (image.to(self._mean) - self._mean).reshape(-1), self._mean.new_zeros(())

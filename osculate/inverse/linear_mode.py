@@ -21,7 +21,7 @@ def linear_mode(
     weight_decay: float = 1e-6,
     progress: bool = False,
 ) -> tuple[Float[Tensor, " P"], Float[Tensor, "H W"]]:
-    r"""argmin over θ of ‖y − A h(θ)‖²/2σ² + λ TV(h(θ)), a convex problem, by Adam from θ̂. [antoran2023, section 4.2]
+    r"""argmin over θ of ‖y − A h(θ)‖²/2σ² + λ TV(h(θ)), a convex problem, by Adam from θ̂. [antoran2023dip]
 
     Args:
         linearised: h.

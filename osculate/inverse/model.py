@@ -38,6 +38,7 @@ class ErrorBars:
         posterior: "exact" (the covariance of all pixels), "drawn" (samples by conjugate gradients), or "auto": exact
             for images of at most 2,048 pixels.
         samples: draws, where the posterior is known by draws.
+        linear_steps: of Adam towards the mode of the linear model, for "linear_tv".
         rank: directions in data space that the evidence works with at most.
         start: of the prior, instead of one from the network itself.
 
@@ -50,6 +51,7 @@ class ErrorBars:
     posterior: str = "auto"
     samples: int = 64
     rank: int = RANK
+    linear_steps: int = 1000
     start: FilterPrior | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +59,7 @@ class ErrorBars:
         choose("posterior", self.posterior, POSTERIORS)
         require_whole("samples", self.samples, 2)
         require_whole("rank", self.rank)
+        require_whole("linear_steps", self.linear_steps)
 
 
 class LinearisedModel:
@@ -104,7 +107,13 @@ class LinearisedModel:
     @cached_property
     def _linear_mode(self) -> tuple[Tensor, Tensor]:
         return linear_mode(
-            self.linearised, self.operator, self.data, self.level, self.variation, progress=self._progress
+            self.linearised,
+            self.operator,
+            self.data,
+            self.level,
+            self.variation,
+            self._settings.linear_steps,
+            progress=self._progress,
         )
 
     def tune(self, objective: str, predcp: bool, noise: float | None) -> Tuned:

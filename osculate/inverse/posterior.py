@@ -25,7 +25,7 @@ def exact_posterior(
     noise: float,
     image_noise: float = 0.0,
 ) -> GaussianImage:
-    r"""The Gaussian posterior of the image, with its whole covariance. [antoran2023, eq. 8]
+    r"""The Gaussian posterior of the image, with its whole covariance. [antoran2023dip]
 
     .. math:: N\big(f(\hat\theta),\; K_{xx} - K_{xx} A^\top (A K_{xx} A^\top + \sigma^2 I)^{-1} A K_{xx}
               + \sigma_x^2 I\big), \qquad K_{xx} = J \Sigma J^\top
@@ -66,7 +66,7 @@ def drawn_posterior(
     .. math:: x = f(\hat\theta) + J\theta_0 - J\Sigma J^\top A^\top (A J\Sigma J^\top A^\top + \sigma^2 I)^{-1}
               (A J\theta_0 + \varepsilon), \qquad \theta_0 \sim N(0, \Sigma),\ \varepsilon \sim N(0, \sigma^2 I)
 
-    Pathwise conditioning of a draw from the prior. [matheron; wilson2020]
+    Pathwise conditioning of a draw from the prior. [wilson2020]
 
     Args:
         linearised: h.

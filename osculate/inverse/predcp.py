@@ -18,7 +18,7 @@ DIFFERENCES = 512
 
 @dataclass(frozen=True)
 class PredCP:
-    r"""p(δ_b) = Exp(κ_b; λ) |∂κ_b/∂δ_b| over one hyperparameter of each block. [antoran2023, eq. 12; nalisnick2021]
+    r"""p(δ_b) = Exp(κ_b; λ) |∂κ_b/∂δ_b| over one hyperparameter of each block. [antoran2023dip; nalisnick2021]
 
     .. math:: \kappa_b = \mathbb{E}\, \mathrm{TV}\big(f(\hat\theta) + J_b \theta_b\big), \qquad
               \theta_b \sim N(0, \Sigma_b)

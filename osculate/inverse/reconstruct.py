@@ -82,7 +82,7 @@ def reconstruct(
 
     A deep image prior gives f(θ̂); linearised in its convolution filters it is a Gaussian model of the image, whose
     variances, length-scales and, where it is not known, noise are those that explain the data best; and that model's
-    posterior has the error bars. [S1, section 7; antoran2023]
+    posterior has the error bars. [antoran2023dip]
 
     Args:
         operator: A.

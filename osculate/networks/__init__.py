@@ -37,7 +37,6 @@ NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
     "fixup_resnet": FixupResNet.for_inputs,
     "vit": ViT.for_inputs,
     "unet": UNet.for_inputs,
-    "skip_unet": SkipUNet.for_inputs,
     "autoencoder": ConvAutoencoder,
     "gpt": GPT.for_inputs,
 }

@@ -6,14 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from osculate.networks.unet import image_channels
-
 #: Logits beyond which the sigmoid is flat in single precision: weights shall not be drawn there.
 SATURATED = 15.0
 
 
 class SkipUNet(nn.Module):
-    """A U-Net with few skipped channels, for images with values in [0, 1]. [barbano2022; ulyanov2018]
+    """A U-Net with few skipped channels, for images with values in [0, 1]. [antoran2023dip; ulyanov2018]
 
     Images (N, channels, H, W) become (N, channels, H, W). Halving is by strided convolutions, doubling by bilinear
     interpolation, so that any height and width goes. Its 3 × 3 convolutions stand in blocks (``inlet``, ``down.0``, …,
@@ -61,18 +59,6 @@ class SkipUNet(nn.Module):
         self.skip = nn.ModuleList(nn.Sequential(nn.Conv2d(width, skipped, 1), nn.LeakyReLU(0.2)) for _ in range(depth))
         self.up = nn.ModuleList(block(width + skipped, (1, 1)) for _ in range(depth))
         self.outlet = nn.Sequential(nn.Conv2d(width, channels, 1))
-
-    @classmethod
-    def for_inputs(cls, input_shape: Sequence[int], outputs: int, width: int = 32, depth: int = 2) -> "SkipUNet":
-        """For images of shape ``(channels, height, width)``.
-
-        Raises:
-            ValueError: the outputs are not as many as the channels.
-        """
-        channels = image_channels("skip_unet", input_shape)
-        if outputs != channels:
-            raise ValueError(f"network 'skip_unet' returns the {channels} channels of its images, not {outputs}.")
-        return cls(channels, width, depth)
 
     def forward(self, x: Tensor) -> Tensor:
         """An image with values in (0, 1)."""

@@ -32,10 +32,12 @@ class Settings:
 
     Args:
         scan: how they are measured.
+        linear_steps: towards the mode of the linear model.
         cells: folder where measurements are kept; empty for none.
     """
 
     scan: Scan = Scan()
+    linear_steps: int = 1000
     cells: str = field(default="", metadata={"recorded": False})
 
 
@@ -47,7 +49,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     keep, scan = Keep(settings.cells, VERSION), settings.scan
     place = (scan.data, scan.angles, f"{scan.noise:g}")
     cells = [
-        keep("ard", (*place, number), (scan.steps,), partial(_tuned, scan, number))
+        keep("ard", (*place, number), (scan.steps, settings.linear_steps), partial(_tuned, settings, number))
         for number in track(seeds, "images", len(seeds), progress)
     ]
     numbers = tuple(
@@ -59,10 +61,12 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     return Findings(numbers, claims(cells), {"shares": _shares(cells)}, keep.seconds)
 
 
-def _tuned(scan: Scan, number: int) -> dict[str, Any]:
+def _tuned(settings: Settings, number: int) -> dict[str, Any]:
+    scan = settings.scan
     operator, data, level = scan.measured(images(scan.data)[1][number], number)
     how = DeepImagePrior(steps=scan.steps)
-    model = LinearisedModel(operator, data, how.fit(operator, data, level, number), level, how.variation, ErrorBars())
+    bars = ErrorBars(linear_steps=settings.linear_steps)
+    model = LinearisedModel(operator, data, how.fit(operator, data, level, number), level, how.variation, bars)
     return {name: _blocks(model, model.tune(*which, level)) for name, which in OBJECTIVES.items()}
 
 
@@ -149,7 +153,7 @@ def draw(record: Record) -> Any:
 REPRODUCTION = Reproduction(
     "dip-ard",
     "Blocks of a deep image prior that the evidence switches off",
-    f"{DOCUMENT}, section 7",
+    DOCUMENT,
     PRESETS,
     measure,
     draw,

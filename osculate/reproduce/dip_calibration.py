@@ -142,10 +142,11 @@ def draw(record: Record) -> Any:
     from osculate import plots
 
     data = record.findings.data
+    groups = {method: (expected, found) for method, (expected, found) in data["groups"].items()}
     return plots.image_calibration(
         data["levels"],
         data["covered"],
-        data["groups"],
+        groups,
         "Handwriting from ten X-rays: do error bars hold what they promise?",
     )
 
@@ -153,7 +154,7 @@ def draw(record: Record) -> Any:
 REPRODUCTION = Reproduction(
     "dip-calibration",
     "Calibration of reconstructed images: linearised Laplace and dropout",
-    f"{DOCUMENT}, section 7",
+    DOCUMENT,
     PRESETS,
     measure,
     draw,

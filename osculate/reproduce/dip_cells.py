@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +26,7 @@ from osculate.inverse.baselines import ensemble, isotropic, kernel_log_prob, mc_
 from osculate.metrics import coverage
 from osculate.reproduce.keep import Keep
 
-DOCUMENT = "The linearized Laplace approximation in Bayesian neural networks"
+DOCUMENT = "Linearised Laplace tutorial, section 7 [antoran2023dip]"
 #: Of the cells: another number where what is kept has changed.
 VERSION = 1
 
@@ -44,7 +45,9 @@ DROPOUTS = {DROPOUT: 0.05, BEST_DROPOUT: 0.4}
 METHODS = (*LINEARISED, UNIT, FITTED, *DROPOUTS, ENSEMBLE)
 CLASSICAL = ("filtered back-projection", "Tikhonov", "total variation")
 #: Widths of the kernels, and weights of the classical penalties, that compete.
-BANDWIDTHS, WEIGHTS = (0.05, 0.1), (0.1, 0.3, 1.0, 3.0, 10.0)
+BANDWIDTHS, WEIGHTS, RIDGES = (0.05, 0.1), (0.1, 0.3, 1.0, 3.0, 10.0), (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+#: Validation images that decide on these weights.
+HELD_OUT = 5
 
 DENSITY, JOINT, PSNR = "log density of a pixel, nats", "joint log density, nats a pixel", "PSNR, dB"
 COVERED, RANKED = "within 95 %", "correlation of error bar and error"
@@ -168,7 +171,7 @@ def _best_kernel(drawn: DrawnImage, truth: Tensor) -> float:
 
 
 def classical(scan: Scan, operator: RayTransform, data: Tensor, level: float) -> dict[str, Tensor]:
-    """Reconstructions without a network; their weights are the best of five validation images."""
+    """Reconstructions without a network; their weights are the best on validation images."""
     ridge, variation = best_weights(scan)
     return {
         "filtered back-projection": filtered_back_projection(operator, data),
@@ -180,16 +183,24 @@ def classical(scan: Scan, operator: RayTransform, data: Tensor, level: float) ->
 @cache
 def best_weights(scan: Scan) -> tuple[float, float]:
     """Nats for a unit of squared norm, and of total variation, by PSNR."""
-    held_out = images(scan.data)[0][:5]
+    held_out = images(scan.data)[0][:HELD_OUT]
     measured = [(image, *scan.measured(image, 1000 + number)) for number, image in enumerate(held_out)]
 
     def mean_psnr(method: Any, weight: float) -> float:
         return sum(psnr(method(operator, y, weight * s**2), x) for x, operator, y, s in measured) / len(measured)
 
-    ridges = {weight: mean_psnr(tikhonov, weight) for weight in (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)}
+    ridges = {weight: mean_psnr(tikhonov, weight) for weight in RIDGES}
     variations = {weight: mean_psnr(tv_reconstruction, weight) for weight in WEIGHTS}
     return max(ridges, key=lambda w: ridges[w]), max(variations, key=lambda w: variations[w])
 
 
 def _rounded(image: Tensor) -> list:
     return [[round(float(value), 4) for value in row] for row in image]
+
+
+def draw_maps(first: Mapping[str, Any], heading: str) -> Any:
+    """Images of one picture by several methods, as a record keeps them, with errors and error bars."""
+    from osculate import plots
+
+    shown = {name: (np.array(each["mean"]), np.array(each["deviation"])) for name, each in first["shown"].items()}
+    return plots.error_maps(np.array(first["truth"]), shown, heading)

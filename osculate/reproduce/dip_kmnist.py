@@ -26,6 +26,7 @@ from osculate.reproduce.dip_cells import (
     VERSION,
     Scan,
     cell,
+    draw_maps,
 )
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
@@ -51,7 +52,7 @@ class Settings:
     scan: Scan = Scan()
     angles: tuple[int, ...] = (5, 10, 20, 30)
     noises: tuple[float, ...] = (0.05, 0.1)
-    main: tuple[float, ...] = (10, 0.05)
+    main: tuple[int, float] = (10, 0.05)
     others: int = 3
     cells: str = field(default="", metadata={"recorded": False})
 
@@ -85,7 +86,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for column in (DENSITY, JOINT, PSNR, COVERED, RANKED, NOISE, SECONDS)
         if column in cells[0]["scores"][method]
     )
-    main = Scan(angles=int(settings.main[0]), noise=settings.main[1]).title
+    main = Scan(angles=settings.main[0], noise=settings.main[1]).title
     shown = found.get(main) or next(iter(found.values()))
     kept = {"truth": shown[0]["truth"], "shown": {m: shown[0]["shown"][m] for m in (WITH_TV, BEST_DROPOUT, ENSEMBLE)}}
     return Findings(numbers, claims(found, main), {"first": kept}, keep.seconds)
@@ -163,20 +164,14 @@ def _of_main(cells: Sequence[Mapping[str, Any]], main: str, method: str) -> tupl
 
 def draw(record: Record) -> Any:
     """One image: reconstructions, their errors and their error bars."""
-    from osculate import plots
-
-    first = record.findings.data["first"]
-    return plots.error_maps(
-        first["truth"],
-        {name: (each["mean"], each["deviation"]) for name, each in first["shown"].items()},
-        "Handwriting from ten X-rays: where the reconstructions are wrong, and where they say so",
-    )
+    heading = "Handwriting from ten X-rays: where the reconstructions are wrong, and where they say so"
+    return draw_maps(record.findings.data["first"], heading)
 
 
 REPRODUCTION = Reproduction(
     "dip-kmnist",
     "Handwriting from few X-rays with error bars",
-    f"{DOCUMENT}, section 7",
+    DOCUMENT,
     PRESETS,
     measure,
     draw,

@@ -1,7 +1,6 @@
 """Classical reconstructions, the deep image prior, distributions of images, and the whole way."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -22,7 +21,6 @@ from osculate.inverse import (
     Subsampling,
     brightness,
     filtered_back_projection,
-    linear_mode,
     reconstruct,
     tikhonov,
     total_variation,
@@ -196,11 +194,9 @@ def test_error_bars_of_every_kind(
     fitted: FittedImage,
     objective: str,
     posterior: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("osculate.inverse.model.linear_mode", partial(linear_mode, steps=20))
     operator, data, _ = scan
-    settings = ErrorBars(objective=objective, predcp=objective != "linear", posterior=posterior, samples=16)
+    settings = ErrorBars(objective, predcp=objective != "linear", posterior=posterior, samples=16, linear_steps=20)
     found = with_error_bars(operator, data, fitted, SIGMA, error_bars=settings)
     torch.testing.assert_close(found.mean.float(), fitted.image)
     assert found.stddev.shape == (16, 16)

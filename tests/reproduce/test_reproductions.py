@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from osculate import plots
-from osculate.reproduce import REGISTRY, lae_figure5, lae_figure7, lae_memory, lae_table1, read_record
+from osculate.reproduce import REGISTRY, dip_cells, lae_figure5, lae_figure7, lae_memory, lae_table1, read_record
 from osculate.reproduce.aevb_cells import Coders, Fit as Seen, Task as Digits
 from osculate.reproduce.aevb_figure5 import Part as EstimatorPart
 from osculate.reproduce.cost import Curve
@@ -56,6 +56,7 @@ PAIRS: Mapping[str, Any] = {
     "document": SEEN,
     "latents": [2],
 }
+SCAN = {"data": "digits", "angles": 3, "steps": 3, "dropout_steps": 3, "members": 2, "samples": 3}
 FEW = ["MAP", "temperature scaling", "VariationalLaplace", "DeepEnsemble", "HMC"]
 #: Those that take several seconds with one seed.
 SLOW = frozenset(
@@ -97,6 +98,15 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "depth": 2,
         "limits": {"repeats": 1},
         "faces": {"images": 6, "batch": 4, "epochs": 2},
+    },
+    "dip-kmnist": {"scan": SCAN, "angles": [3], "noises": [0.05, 0.1], "main": [3, 0.05], "others": 1},
+    "dip-calibration": {"scan": SCAN},
+    "dip-ard": {"scan": SCAN, "linear_steps": 5},
+    "dip-large": {
+        "cases": [["rectangles", 8], ["shepp_logan", 10]],
+        "angles": 3,
+        "steps": 3,
+        "limits": [10, 4],
     },
     "linlap-mackay": {"data": 8, "width": 2, "widths": [2, 3], "starts": [0.5], "steps": 4, "grid": 5},
     "linlap-uci": {
@@ -195,6 +205,13 @@ TINY: Mapping[str, Mapping[str, Any]] = {
 
 def verdicts(claims: tuple[Claim, ...]) -> list[str]:
     return [claim.verdict for claim in claims]
+
+
+@pytest.fixture(autouse=True)
+def few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer classical reconstructions of validation images."""
+    monkeypatch.setattr(dip_cells, "HELD_OUT", 1)
+    monkeypatch.setattr(dip_cells, "WEIGHTS", (1.0, 3.0))
 
 
 @pytest.mark.parametrize("name", REGISTRY)
