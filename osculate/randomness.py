@@ -14,6 +14,6 @@ def seeded(seed: int) -> Iterator[None]:
     ...     torch.rand(1)
     tensor([0.4963])
     """
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield

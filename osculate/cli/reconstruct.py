@@ -6,20 +6,21 @@ where the truth is known, metrics.json, and report.html.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
 from osculate.cli.folder import staged, write_config, write_json
-from osculate.cli.measurement import Measured, MeasurementOptions, OperatorOptions, measured
+from osculate.cli.measured import measured
+from osculate.cli.measurement import Measured, MeasurementOptions
+from osculate.cli.operator_options import OperatorOptions
 from osculate.cli.options import RunOptions, pick_device
 from osculate.cli.reconstruct_report import figures, numbers, report
-from osculate.cli.tables import console, table
+from osculate.cli.tables import Score, console, table
 from osculate.inverse import (
     DeepImagePrior,
     ErrorBars,
@@ -29,6 +30,7 @@ from osculate.inverse import (
 )
 from osculate.inverse.reconstruct import Stages
 from osculate.networks import SkipUNet
+from osculate.randomness import seeded
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
 
 #: The option that may be given without its name.
@@ -99,6 +101,8 @@ def run(
     settings, stages = bars.settings, Stages()
     given = measured(what, how)
     folder = options.output or FOLDER
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"--output {str(folder)!r} is a file, and a folder is needed.")
     folder.mkdir(parents=True, exist_ok=True)
     device = pick_device(options.device)
     data = (given.data / given.scale).to(device)
@@ -111,18 +115,12 @@ def run(
         data,
         fitted,
         noise,
-        variation=prior.variation,
         error_bars=settings,
         seed=prior.seed,
         progress=options.progress,
     )
-    result = ImageReconstruction(
-        found.posterior.times(given.scale),
-        fitted,
-        found.tuned,
-        given.scale * found.noise,
-        {name: round(value, 1) for name, value in (stages.seconds | found.seconds).items()},
-    )
+    seconds = {name: round(value, 1) for name, value in (stages.seconds | found.seconds).items()}
+    result = replace(found.times(given.scale), seconds=seconds)
     _write(folder, given, result, (what, how, prior, bars, options))
     _print(given, result, folder)
 
@@ -131,8 +129,7 @@ def _fitted(
     given: Measured, data: Tensor, noise: float | None, prior: PriorOptions, folder: Path | None, progress: bool
 ) -> FittedImage:
     """The deep image prior, trained now or taken from an earlier run."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(prior.seed)
+    with seeded(prior.seed):
         network = SkipUNet(width=prior.width, depth=prior.depth)
     training = DeepImagePrior(network, prior.variation, prior.steps, prior.learning_rate, prior.stopping)
     if folder is not None and (folder / NETWORK).is_file():
@@ -145,9 +142,8 @@ def _fitted(
             )
         z, image = tensors.pop("input").to(data), tensors.pop("image").to(data)
         fill(network, tensors, folder / NETWORK)
-        return FittedImage(
-            network.to(data).eval(), z, image, tuple(header["misfits"]), tuple(header["variations"]), header["step"]
-        )
+        told = (tuple(header["misfits"]), tuple(header["variations"]), header["step"], prior.variation)
+        return FittedImage(network.to(data).eval(), z, image, *told)
     return training.fit(given.operator, data, noise, prior.seed, progress)
 
 
@@ -165,8 +161,7 @@ def _digest(given: Measured, data: Tensor, prior: PriorOptions) -> str:
 
 
 def _write(folder: Path, given: Measured, result: ImageReconstruction, parts: tuple[Any, ...]) -> None:
-    with torch.random.fork_rng(devices=[]), staged(folder) as aside:
-        torch.manual_seed(parts[2].seed)
+    with seeded(parts[2].seed), staged(folder) as aside:
         draws = result.posterior.sample((SAMPLES,)).cpu()
         arrays = {"mean": result.mean, "stddev": result.stddev, "samples": draws, "data": given.data}
         if given.truth is not None:
@@ -188,8 +183,6 @@ def _grey(path: Path, image: Tensor) -> None:
 
 
 def _print(given: Measured, result: ImageReconstruction, folder: Path) -> None:
-    from osculate.cli.tables import Score
-
     scores = {name: Score(value) for name, value in numbers(given, result).items()}
     console().print(table("Reconstruction", {"linearised deep image prior": scores}))
     print("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()))

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,10 +15,7 @@ from osculate.cli.page import Explanation, facts, figure, page, table
 from osculate.cli.tables import Score
 from osculate.files import versions
 from osculate.inverse import ImageReconstruction
-from osculate.metrics import coverage
-
-#: Shares that central intervals should hold, and groups of pixels with similar error bars.
-LEVELS, GROUPS = tuple(round(0.05 * step, 2) for step in range(1, 20)) + (0.99,), 20
+from osculate.inverse.scores import LEVELS, covered, error_correlation, grouped, psnr
 
 BODY = Template("""<h1>An image from few measurements, and where it can be trusted</h1>
 <p class="lead">$count measurements ($operator) of an image of $pixels pixels. There are many images that would have
@@ -81,17 +77,13 @@ def numbers(given: Measured, result: ImageReconstruction) -> dict[str, float]:
     if given.truth is None:
         return found
     truth = given.truth.to(result.mean)
-    error, deviation = (result.mean - truth).abs(), result.stddev
-    cdf = torch.distributions.Normal(result.mean, deviation).cdf(truth).reshape(1, -1)
-    peak = float(truth.max() - truth.min()) or 1.0
-    rms = float(error.square().mean().sqrt())
-    ranked = torch.corrcoef(torch.stack([error.reshape(-1), deviation.reshape(-1)]))[0, 1]
+    posterior = result.posterior
     return found | {
-        "psnr": 20 * float(torch.log10(torch.tensor(peak / max(rms, 1e-12)))),
-        "pixel_rmse": rms,
-        "coverage_95": coverage(cdf, 0.95),
-        "error_correlation": float(ranked.nan_to_num()),
-        "pixel_log_density": float(result.posterior.patch_log_prob(truth)) / truth.numel(),
+        "psnr": psnr(result.mean, truth),
+        "pixel_rmse": float((result.mean - truth).square().mean().sqrt()),
+        "coverage_95": covered(posterior, truth, (0.95,))[0],
+        "error_correlation": error_correlation(posterior, truth),
+        "pixel_log_density": float(posterior.patch_log_prob(truth)) / truth.numel(),
     }
 
 
@@ -116,21 +108,13 @@ def figures(
         ),
     }
     if truth is not None:
-        made["calibration"] = _calibration(truth, mean, deviation)
+        name = "linearised deep image prior"
+        shares = {name: covered(result.posterior, truth.to(result.mean))}
+        groups = {name: grouped(mean - truth, deviation)}
+        made["calibration"] = plots.image_calibration(
+            LEVELS, shares, groups, "Do the error bars hold what they promise?"
+        )
     return {name: plots.save(made[name], folder / f"{name}.png") for name in EXPLAINED if name in made}
-
-
-def _calibration(truth: Tensor, mean: Tensor, deviation: Tensor) -> Any:
-    cdf = torch.distributions.Normal(mean, deviation).cdf(truth).reshape(1, -1)
-    order = deviation.reshape(-1).argsort()
-    groups = [
-        [float(values.reshape(-1)[part].square().mean().sqrt()) for part in order.tensor_split(GROUPS)]
-        for values in (deviation, mean - truth)
-    ]
-    name = "linearised deep image prior"
-    return plots.image_calibration(
-        LEVELS, {name: [coverage(cdf, level) for level in LEVELS]}, {name: (groups[0], groups[1])}, "Calibration"
-    )
 
 
 def report(given: Measured, result: ImageReconstruction, scores: Mapping[str, float], drawn: Mapping[str, Path]) -> str:

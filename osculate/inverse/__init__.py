@@ -1,6 +1,6 @@
 """y = A f + ε: images from few measurements, with error bars, by a linearised deep image prior."""
 
-from osculate.inverse import baselines as baselines, operators as operators, stopping as stopping
+from osculate.inverse import baselines as baselines, operators as operators, scores as scores, stopping as stopping
 from osculate.inverse.classical import (
     brightness as brightness,
     filtered_back_projection as filtered_back_projection,

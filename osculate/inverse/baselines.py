@@ -1,12 +1,14 @@
 """Error bars without a linearised network: those that everyone compares with."""
 
+import copy
 import math
 from dataclasses import replace
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from osculate.checks import require_whole
 from osculate.inverse.dip import DeepImagePrior, FittedImage
 from osculate.inverse.image_distributions import DrawnImage, IndependentImage
 from osculate.inverse.operators import LinearOperator
@@ -75,16 +77,32 @@ def ensemble(
         data: y.
         noise: σ, None where it is not known.
         prior: how each is trained.
-        members: how many.
+        members: how many, at least two; each with weights of its own, drawn anew where a network is given.
         seed: members have seeds counted from it.
         progress: show a bar.
     """
-    fits = [
-        (prior or DeepImagePrior()).fit(operator, data, noise, seed + number)
-        for number in track(range(members), "ensemble", members, progress)
-    ]
+    require_whole("members", members, 2)
+    how = prior or DeepImagePrior()
+    fits = []
+    for number in track(range(members), "ensemble", members, progress):
+        member = replace(how, network=_new_weights(how.network, seed + number))
+        fits.append(member.fit(operator, data, noise, seed + number))
     images = torch.stack([fitted.image for fitted in fits])
-    return DrawnImage(images.mean(0), images, image_noise(operator, _level(noise, fits[0])))
+    mean = images.mean(0)
+    spread = mean + (images - mean) * math.sqrt(members / (members - 1))  # around their own mean, without bias
+    return DrawnImage(mean, spread, image_noise(operator, _level(noise, fits[0])))
+
+
+def _new_weights(network: nn.Module | None, seed: int) -> nn.Module | None:
+    """A copy whose layers have drawn their weights anew."""
+    if network is None:
+        return None
+    network = copy.deepcopy(network)
+    with seeded(seed):
+        for layer in network.modules():
+            if callable(draw := getattr(layer, "reset_parameters", None)):
+                draw()
+    return network
 
 
 def kernel_log_prob(draws: Float[Tensor, "S H W"], image: Float[Tensor, "H W"], bandwidth: float) -> Float[Tensor, ""]:
@@ -95,4 +113,4 @@ def kernel_log_prob(draws: Float[Tensor, "S H W"], image: Float[Tensor, "H W"], 
 
 
 def _level(noise: float | None, fitted: FittedImage) -> float:
-    return fitted.misfits[-1] ** 0.5 if noise is None else noise
+    return fitted.misfit**0.5 if noise is None else noise

@@ -115,10 +115,14 @@ def brightness(operator: LinearOperator, data: Tensor) -> float:
         ValueError: the first guess has no positive value: images are taken to be positive.
     """
     require_data(operator, data)
-    largest = 1.1 * float(first_guess(operator, data).double().quantile(0.995))
-    if not largest > 0:
+    if not (largest := likely_largest(operator, data)) > 0:
         raise ValueError("these measurements are not those of an image with positive values: check signs and operator.")
     return largest
+
+
+def likely_largest(operator: LinearOperator, data: Tensor) -> float:
+    """The same without a word about images that are not positive."""
+    return 1.1 * float(first_guess(operator, data).double().quantile(0.995))
 
 
 def _pylops(operator: LinearOperator) -> Any:

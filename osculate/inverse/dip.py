@@ -1,6 +1,7 @@
 """The deep image prior: an image as the output of an untrained network that is fitted to one measurement."""
 
 import copy
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +34,7 @@ class FittedImage:
         misfits: mean squared residual of the data, one a step.
         variations: total variation of the image, one a step.
         step: the step whose weights these are.
+        penalty: λ of the training.
     """
 
     network: nn.Module
@@ -41,6 +43,12 @@ class FittedImage:
     misfits: tuple[float, ...]
     variations: tuple[float, ...]
     step: int
+    penalty: float
+
+    @property
+    def misfit(self) -> float:
+        """Mean squared residual of the data with these weights."""
+        return self.misfits[self.step - 1]
 
 
 @dataclass(frozen=True)
@@ -50,12 +58,13 @@ class DeepImagePrior:
     .. math:: \hat\theta = \arg\min_\theta \frac{1}{2\sigma^2} \lVert y - A f_\theta(z) \rVert^2
               + \lambda\, \mathrm{TV}(f_\theta(z))
 
-    by Adam with a rate that falls as a cosine. z is a classical reconstruction. Where σ is not known, the mean squared
-    residual of each step stands for σ²: the profile likelihood, −M/2 log ‖y − A f‖².
+    by Adam with a rate that falls as a cosine, or stays as it is where a rule ends the training. z is a classical
+    reconstruction. Where σ is not known, the mean squared residual of each step stands for σ²: the profile likelihood,
+    −M/2 log ‖y − A f‖².
 
     Args:
-        network: takes (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied. By default a
-            :class:`~osculate.networks.SkipUNet` with new weights.
+        network: takes (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied, and trained from
+            the weights that it has. By default a :class:`~osculate.networks.SkipUNet` with new weights.
         variation: λ, nats for a unit of total variation, 0 for none.
         steps: of training.
         learning_rate: of Adam, at the start.
@@ -94,7 +103,7 @@ class DeepImagePrior:
             operator: A.
             data: y.
             noise: σ, in the units of the data; None where it is not known.
-            seed: of the initial weights.
+            seed: of new weights, where no network was given, and of dropout.
             progress: show a bar.
 
         Returns:
@@ -109,8 +118,9 @@ class DeepImagePrior:
         z = first_guess(operator, data).detach()
         network = self._new(operator, z, seed)
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         rule = self._rule(noise)
+        # behind a rate that falls to zero, any rule that watches the images change would wait for the end
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if rule is None else None
         misfits: list[float] = []
         variations: list[float] = []
         best, chosen = None, 0
@@ -120,8 +130,7 @@ class DeepImagePrior:
                 image = network(z[None, None])[0, 0]
                 misfit = (operator(image) - data).square().mean()
                 varied = total_variation(image)
-                variance = misfit.detach().clamp(min=1e-12) if noise is None else noise**2
-                loss = misfit + (2 * variance * self.variation / operator.measurements) * varied
+                loss = misfit + self._weight(misfit, noise, operator) * varied
                 misfits.append(float(misfit.detach()))
                 variations.append(float(varied.detach()))
                 if not bool(loss.isfinite()):
@@ -134,12 +143,25 @@ class DeepImagePrior:
                 loss.backward()
                 nn.utils.clip_grad_norm_(network.parameters(), CLIP)
                 optimizer.step()
-                schedule.step()
+                if falling is not None:
+                    falling.step()
         if best is not None:
             network.load_state_dict(best)
+        elif rule is not None:
+            warnings.warn(
+                f"the stopping rule chose none of {self.steps} steps: these are the weights of the last. Train for "
+                "more steps, or without a rule.",
+                stacklevel=2,
+            )
         with torch.no_grad():
             image = network.eval()(z[None, None])[0, 0]
-        return FittedImage(network, z, image, tuple(misfits), tuple(variations), chosen or len(misfits))
+        step = chosen or len(misfits)
+        return FittedImage(network, z, image, tuple(misfits), tuple(variations), step, self.variation)
+
+    def _weight(self, misfit: Tensor, noise: float | None, operator: LinearOperator) -> Tensor | float:
+        """Of the total variation beside a mean squared residual."""
+        variance = misfit.detach().clamp(min=1e-12) if noise is None else noise**2
+        return 2 * variance * self.variation / operator.measurements
 
     def _new(self, operator: LinearOperator, z: Tensor, seed: int) -> nn.Module:
         if self.network is not None:

@@ -1,6 +1,7 @@
 """Which variances, length-scales and noise explain the data best: the evidence of the linearised image."""
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,13 +29,15 @@ class Tuned:
     Attributes:
         prior: with its best values.
         noise: σ.
-        log_evidence: there, in nats, of all data.
+        log_evidence: there, in nats, of all data; around given weights a lower bound of it.
+        size: how many numbers the data are.
         evaluations: how often it was computed.
     """
 
     prior: FilterPrior
     noise: float
     log_evidence: float
+    size: int
     evaluations: int
 
 
@@ -53,7 +56,8 @@ def log_evidence(
     .. math:: -\tfrac12\Big(\tfrac{1}{\sigma^2}\lVert y - A h(\theta)\rVert^2 + \theta^\top\Sigma^{-1}\theta
               + \log\lvert A J\Sigma J^\top A^\top + \sigma^2 I\rvert + M\log 2\pi\Big)
 
-    [antoran2023dip], and without them at the mode of the linear model itself, where the first two terms are
+    [antoran2023dip], which is a lower bound: without weights it is taken at the mode of the linear model, which
+    minimises the first two terms together. They are then
     r₀ᵀ K⁻¹ r₀ with r₀ = y − A f(θ̂) + A J θ̂: the exact evidence.
 
     Args:
@@ -85,6 +89,7 @@ def tune_filters(
     evidence: Callable[[FilterPrior, Tensor], Tensor],
     prior: FilterPrior,
     noise: float,
+    size: int,
     fixed_noise: bool,
     hyper_prior: HyperPrior | None = None,
     max_evaluations: int = 300,
@@ -97,6 +102,7 @@ def tune_filters(
         evidence: prior and noise to log p(y).
         prior: where to begin.
         noise: σ, likewise.
+        size: how many numbers the data are.
         fixed_noise: keep it.
         hyper_prior: −log p of the prior's values, added.
         max_evaluations: at most.
@@ -105,7 +111,9 @@ def tune_filters(
         ValueError: the objective is not finite at the start.
     """
     correlated = prior.correlated
-    start = torch.cat([prior.variance.log(), prior.lengthscale[correlated].log(), torch.tensor([math.log(noise)])])
+    start = torch.cat(
+        [prior.variance.log(), prior.lengthscale[correlated].log(), torch.tensor([math.log(noise)], dtype=torch.double)]
+    )
     bounds = [VARIANCES] * len(prior.variance) + [LENGTHSCALES] * len(correlated)
     least, most = (0.0, 0.0) if fixed_noise else NOISE
     bounds.append((start[-1].item() + least, start[-1].item() + most))
@@ -130,6 +138,11 @@ def tune_filters(
     found = minimize(
         objective, start.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": max_evaluations}
     )
+    if found.nfev >= max_evaluations:
+        warnings.warn(
+            f"the evidence was still rising after {found.nfev} evaluations: error bars would change with more of them.",
+            stacklevel=2,
+        )
     best, level = read(torch.tensor(found.x))
     value = evidence(best, level)
-    return Tuned(best, float(level), float(value), int(found.nfev))
+    return Tuned(best, noise if fixed_noise else float(level), float(value), size, int(found.nfev))

@@ -93,6 +93,11 @@ class FilterPrior:
             raise ValueError("the prior is over the filters of two-dimensional convolutions: the network has none.")
         blocks = tuple(FilterBlock(holder, tuple(names), kernel) for (holder, kernel), names in found.items())
         wanted = {name for block in blocks for name in block.parameters}
+        if missing := wanted - {name for name, _ in network.named_parameters()}:
+            raise ValueError(
+                f"the weight of {', '.join(sorted(missing))} is not a parameter of its own (weight normalisation?): "
+                "the prior is over filters. Remove the parametrisation."
+            )
         space = ParameterSpace.of({name: p for name, p in network.named_parameters() if name in wanted})
         start = torch.ones(len(blocks), dtype=torch.double)
         return cls(blocks, space, VARIANCE * start, LENGTHSCALE * start)

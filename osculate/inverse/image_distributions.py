@@ -43,7 +43,7 @@ class ImageDistribution(Distribution):
         """The same in other units: mean and deviations times a positive factor."""
         raise NotImplementedError
 
-    def patch_log_prob(self, image: Float[Tensor, "H W"], size: int = 1) -> Float[Tensor, ""]:
+    def patch_log_prob(self, image: Tensor, size: int = 1) -> Float[Tensor, ""]:
         r"""Σ log density of square patches side by side, as if they were independent: of each pixel for size 1.
 
         Args:
@@ -51,6 +51,8 @@ class ImageDistribution(Distribution):
             size: side of a patch in pixels; patches at the border are smaller.
         """
         self._require(image)
+        if image.ndim > 2:
+            raise ValueError(f"densities of patches are those of one image (H, W), not of {tuple(image.shape)}.")
         require_whole("the side of a patch", size)
         if size == 1:
             return Normal(self._mean, self.stddev).log_prob(image.to(self._mean)).sum()
@@ -143,10 +145,27 @@ class DrawnImage(ImageDistribution):
         own = raw.diagonal().diag_embed()
         return SHRUNK * raw + (1 - SHRUNK) * own + self.noise**2 * torch.eye(len(pixels)).to(raw)
 
+    def log_prob(self, value: Float[Tensor, "*S H W"]) -> Float[Tensor, "*S"]:
+        """There is none: draws do not tell the density of a whole image.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            "a distribution that is known by draws has no density of whole images: take patch_log_prob(image, size), "
+            "or ErrorBars(posterior='exact')."
+        )
+
     def rsample(self, sample_shape: Shape = ()) -> Float[Tensor, "*S H W"]:
-        """Some of the draws, with noise."""
+        """Some of the draws with noise, each once as far as there are enough."""
         shape = torch.Size(sample_shape)
-        chosen = self.draws[torch.randint(len(self.draws), shape)]
+        count = shape.numel()
+        numbers = (
+            torch.randperm(len(self.draws))[:count]
+            if count <= len(self.draws)
+            else torch.randint(len(self.draws), (count,))
+        )
+        chosen = self.draws[numbers].reshape(*shape, *self._mean.shape)
         return chosen + self.noise * torch.randn(chosen.shape).to(chosen)
 
 
@@ -182,4 +201,5 @@ class IndependentImage(ImageDistribution):
 
     def log_prob(self, value: Float[Tensor, "*S H W"]) -> Float[Tensor, "*S"]:
         """The joint log density of all pixels, in nats."""
-        return torch.distributions.Normal(self._mean, self._variance.sqrt()).log_prob(value).sum((-2, -1))
+        self._require(value)
+        return Normal(self._mean, self._variance.sqrt()).log_prob(value.to(self._mean)).sum((-2, -1))

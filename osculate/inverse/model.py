@@ -70,7 +70,6 @@ class LinearisedModel:
         data: y.
         fitted: f(θ̂) of a deep image prior.
         noise: σ; None to estimate it.
-        variation: λ of the deep image prior, also the weight of the prior over hyperparameters.
         settings: how it is tuned and used.
         progress: show bars.
     """
@@ -81,15 +80,16 @@ class LinearisedModel:
         data: Tensor,
         fitted: FittedImage,
         noise: float | None,
-        variation: float,
         settings: ErrorBars,
         progress: bool = False,
     ) -> None:
-        self.operator, self.data, self.noise, self.variation = operator, data, noise, variation
+        self.operator, self.data = operator, data
+        #: λ of the deep image prior, also the weight of the prior over hyperparameters.
+        self.penalty = fitted.penalty
         self._settings, self._progress = settings, progress
         self.start = settings.start or FilterPrior.of(fitted.network)
         #: σ where it begins: the residual of the deep image prior, if it is not known.
-        self.level = fitted.misfits[fitted.step - 1] ** 0.5 if noise is None else noise
+        self.level = fitted.misfit**0.5 if noise is None else noise
         self.linearised = LinearisedImage(fitted.network, fitted.input, self.start.space)
 
     @cached_property
@@ -102,7 +102,12 @@ class LinearisedModel:
     @cached_property
     def hyper_prior(self) -> PredCP:
         """The prior over the hyperparameters."""
-        return PredCP.of(self.linearised, self.start, self.variation, progress=self._progress)
+        return PredCP.of(self.linearised, self.start, self.penalty, progress=self._progress)
+
+    @cached_property
+    def _spread(self) -> float:
+        """Noise in the image for one unit of noise in the data."""
+        return image_noise(self.operator, 1.0)
 
     @cached_property
     def _linear_mode(self) -> tuple[Tensor, Tensor]:
@@ -111,7 +116,7 @@ class LinearisedModel:
             self.operator,
             self.data,
             self.level,
-            self.variation,
+            self.penalty,
             self._settings.linear_steps,
             progress=self._progress,
         )
@@ -133,8 +138,9 @@ class LinearisedModel:
             lambda prior, sigma: log_evidence(self.observed, prior, sigma, weights, seen),
             self.start,
             self.level if noise is None else noise,
+            self.operator.measurements,
             noise is not None,
-            self.hyper_prior if predcp and self.variation else None,
+            self.hyper_prior if predcp and self.penalty else None,
         )
 
     def posterior(self, tuned: Tuned | None, generator: torch.Generator | None = None) -> ImageDistribution:
@@ -145,7 +151,7 @@ class LinearisedModel:
             generator: for draws.
         """
         prior, level = (self.start, self.level) if tuned is None else (tuned.prior, tuned.noise)
-        extra, how = image_noise(self.operator, level), self._settings
+        extra, how = level * self._spread, self._settings
         if how.posterior == "exact" or (how.posterior == "auto" and self.operator.pixels <= EXACT):
             return exact_posterior(self.linearised, self.operator, prior, level, extra)
         observed = None if tuned is None else self.observed

@@ -101,7 +101,12 @@ def data_basis(
     generator = torch.Generator().manual_seed(0)
     tests = torch.randn(rank, operator.measurements, generator=generator, dtype=torch.double).to(like)
     values, vectors = nystrom(tests, prior_product(linearised, operator, prior, tests), rank)
-    return vectors[values > NEGLIGIBLE * noise**2]
+    if not bool((kept := values > NEGLIGIBLE * noise**2).any()):
+        raise ValueError(
+            "the network's image does not change with its filters by as much as the noise: it is black, or saturated "
+            "at its largest value. Check scale and noise, or train for more steps."
+        )
+    return vectors[kept]
 
 
 def prior_product(

@@ -12,7 +12,7 @@ from osculate.inverse.filters import FilterPrior
 from osculate.inverse.linearised import LinearisedImage
 from osculate.inverse.variation import differences
 
-#: Differences between neighbours that stand for all of them in larger images.
+#: Differences between neighbours that stand for all of them, where there are more: κ is then within a few percent.
 DIFFERENCES = 512
 
 
@@ -28,7 +28,7 @@ class PredCP:
     .. math:: \mathbb{E}\lvert N(m, s^2)\rvert = s\sqrt{2/\pi}\, e^{-m^2/2s^2} + m\, \mathrm{erf}(m/s\sqrt2), \qquad
               s_{bi}^2 = \sum_\delta v_b e^{-\delta/\ell_b}\, t_{b\delta i}
 
-    so that κ, and by differentiation its Jacobian, are closed forms of the hyperparameters: nothing is sampled, and the
+    so that κ, and by differentiation its Jacobian, are closed forms of the hyperparameters: no image is drawn, and the
     network is not needed once t is known.
 
     Attributes:

@@ -1,5 +1,6 @@
 """The whole way from measurements to an image with error bars."""
 
+import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from osculate.checks import require_positive
 from osculate.inverse.checks import require_data
+from osculate.inverse.classical import likely_largest
 from osculate.inverse.dip import DeepImagePrior, FittedImage
 from osculate.inverse.evidence import Tuned
 from osculate.inverse.image_distributions import ImageDistribution
@@ -20,6 +22,8 @@ from osculate.inverse.operators import LinearOperator
 
 #: Mean squared residual, in variances of the noise, above which a network counts as not fitted.
 UNFITTED = 2.0
+#: First guess of the largest value, in units of the scale, above which the scale counts as forgotten.
+TOO_BRIGHT = 4.0
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,9 @@ class ImageReconstruction:
 
     Attributes:
         posterior: of the image; its mean is the reconstruction.
-        fitted: the deep image prior.
-        tuned: prior over the filters, noise and evidence; None where nothing was tuned.
-        noise: σ of the data, given or found.
+        fitted: the deep image prior, whose image has values in [0, 1] whatever the scale.
+        tuned: prior over the filters, noise and evidence of the data; None where nothing was tuned.
+        noise: σ of the data, given or found, in their units.
         seconds: by stage.
     """
 
@@ -39,6 +43,16 @@ class ImageReconstruction:
     tuned: Tuned | None
     noise: float
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def times(self, scale: float) -> "ImageReconstruction":
+        """The same where image and data have values that many times as large."""
+        if scale == 1:
+            return self
+        tuned = self.tuned
+        if tuned is not None:
+            shift = tuned.size * math.log(scale)
+            tuned = replace(tuned, noise=scale * tuned.noise, log_evidence=tuned.log_evidence - shift)
+        return replace(self, posterior=self.posterior.times(scale), tuned=tuned, noise=scale * self.noise)
 
     @property
     def mean(self) -> Float[Tensor, "H W"]:
@@ -105,18 +119,17 @@ def reconstruct(
     require_data(operator, data, noise)
     require_positive("scale, the largest value of the image,", scale)
     how, stages = prior or DeepImagePrior(), Stages()
+    if (largest := likely_largest(operator, data)) > TOO_BRIGHT * scale:
+        warnings.warn(
+            f"the image seems to have values up to about {largest:.3g}, but scale, its largest value, is {scale:.3g}: "
+            "give scale=osculate.inverse.brightness(operator, data), or the largest value that you know.",
+            stacklevel=2,
+        )
     data, noise = data / scale, None if noise is None else noise / scale
     with stages("deep image prior"):
         fitted = how.fit(operator, data, noise, seed, progress)
-    found = with_error_bars(
-        operator, data, fitted, noise, variation=how.variation, error_bars=error_bars, seed=seed, progress=progress
-    )
-    return replace(
-        found,
-        posterior=found.posterior if scale == 1 else found.posterior.times(scale),
-        noise=scale * found.noise,
-        seconds=stages.seconds | found.seconds,
-    )
+    found = with_error_bars(operator, data, fitted, noise, error_bars=error_bars, seed=seed, progress=progress)
+    return replace(found.times(scale), seconds=stages.seconds | found.seconds)
 
 
 def with_error_bars(
@@ -125,7 +138,6 @@ def with_error_bars(
     fitted: FittedImage,
     noise: float | None = None,
     *,
-    variation: float = DeepImagePrior.variation,
     error_bars: ErrorBars | None = None,
     seed: int = 0,
     progress: bool = False,
@@ -137,7 +149,6 @@ def with_error_bars(
         data: y.
         fitted: f(θ̂).
         noise: σ; None to estimate it.
-        variation: λ of the deep image prior.
         error_bars: how the linearised model is tuned and used.
         seed: of the draws.
         progress: show bars.
@@ -149,18 +160,17 @@ def with_error_bars(
     """
     require_data(operator, data, noise)
     how, stages, tuned = error_bars or ErrorBars(), Stages(), None
-    misfit = fitted.misfits[fitted.step - 1]
-    if noise is not None and misfit > UNFITTED * noise**2:
+    if noise is not None and fitted.misfit > UNFITTED * noise**2:
         warnings.warn(
-            f"the deep image prior has not fitted the data: the mean squared residual is {misfit / noise**2:.1f} times "
-            "the variance of the noise, and error bars leave such a bias out. Train for more steps, with a smaller "
-            "penalty, or check noise and scale.",
+            f"the deep image prior has not fitted the data: the mean squared residual is "
+            f"{fitted.misfit / noise**2:.1f} times the variance of the noise, and error bars leave such a bias out. "
+            "Train for more steps, with a smaller penalty, or check noise and scale.",
             stacklevel=2,
         )
-    model = LinearisedModel(operator, data, fitted, noise, variation, how, progress)
+    model = LinearisedModel(operator, data, fitted, noise, how, progress)
     if how.objective != "none":
         with stages("Jacobian and covariances"):
-            _ = model.observed, how.predcp and variation and model.hyper_prior
+            _ = model.observed, how.predcp and fitted.penalty and model.hyper_prior
         with stages("evidence"):
             tuned = model.tune(how.objective, how.predcp, noise)
     with stages("posterior"):

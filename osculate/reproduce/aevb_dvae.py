@@ -11,9 +11,10 @@ from osculate.posteriors import Point
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction, seeded
 from osculate.reproduce.aevb_cells import DOCUMENT, VERSION, Coders, Fit, Task, draw_curves, fitted, likelihood_of
-from osculate.reproduce.aevb_lines import HELD_OUT, clearly, together
+from osculate.reproduce.aevb_lines import HELD_OUT
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.verdicts import clearly, together
 
 #: No noise, noise that stays, and noise that fades.
 NONE, CONSTANT = "none", "constant"

@@ -6,8 +6,9 @@ from typing import Any
 
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.aevb_cells import DOCUMENT, PUBLISHED, Coders, Fit, Task, draw_curves
-from osculate.reproduce.aevb_lines import Found, Line, together, train_lines
+from osculate.reproduce.aevb_lines import Found, Line, train_lines
 from osculate.reproduce.record import Claim, Findings, Record
+from osculate.reproduce.verdicts import together
 
 ORTHOGONAL, SMALL, ADAGRAD = "orthogonal weights", "N(0, 0.01²) weights", "N(0, 0.01²) weights, Adagrad"
 #: Panels, with the initial weights of each: ours, the document's, and these with its optimiser too.

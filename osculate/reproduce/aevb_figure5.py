@@ -20,8 +20,9 @@ from osculate.reproduce.aevb_cells import (
     held_out,
     likelihood_of,
 )
-from osculate.reproduce.aevb_lines import Found, Line, together, train_lines
+from osculate.reproduce.aevb_lines import Found, Line, train_lines
 from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.verdicts import together
 
 #: The estimators, as the document writes them, and the gradient through the path alone.
 NAMES = {"A": "A, all sampled", "B": "B, divergence in closed form", "stl": "A, path gradients"}

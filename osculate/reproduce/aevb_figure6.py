@@ -7,8 +7,9 @@ from typing import Any
 
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.aevb_cells import DOCUMENT, PUBLISHED, Coders, Fit, Task, draw_curves
-from osculate.reproduce.aevb_lines import Found, Line, together, train_lines
+from osculate.reproduce.aevb_lines import Found, Line, train_lines
 from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.verdicts import together
 
 #: The activation that the document starts from, and the others that it compares.
 TANH, RELU, SIGMOID = "tanh", "relu", "sigmoid"

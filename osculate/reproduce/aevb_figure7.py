@@ -8,7 +8,6 @@ from typing import Any
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.aevb_cells import DOCUMENT, TITLES, VERSION
-from osculate.reproduce.aevb_lines import clearly, together
 from osculate.reproduce.aevb_pairs import (
     AE_DOCUMENT,
     AE_EQUAL,
@@ -21,6 +20,7 @@ from osculate.reproduce.aevb_pairs import (
 )
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.verdicts import clearly, together
 
 #: Columns: squared error of a test image.
 MEAN, AVERAGE = "mean code", "drawn codes"

@@ -19,9 +19,9 @@ from osculate.priors import Layerwise, ScaleMixture, fan_in
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction, seeded
 from osculate.reproduce.aevb_cells import DOCUMENT, FREY, FREY_CODERS, VERSION, Coders, likelihood_of, network
-from osculate.reproduce.aevb_lines import clearly
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.verdicts import clearly
 from osculate.training import train
 
 #: A decoder without posterior, the document's form, the one that learns, and other posteriors over the decoder.

@@ -1,8 +1,8 @@
 """Trainings of one autoencoder that differ in one thing: measured, tabulated and drawn alike."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from osculate.autoencoders import VAE
@@ -10,6 +10,7 @@ from osculate.progress import track
 from osculate.reproduce.aevb_cells import VERSION, Coders, Fit, Task, fitted
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Number
+from osculate.reproduce.verdicts import clearly
 
 TRAINED, HELD_OUT = "training bound, nats", "validation bound, nats"
 HIGHEST = "highest validation bound on the way, nats"
@@ -77,27 +78,6 @@ class Found:
         for line, runs in self.runs.items():
             shown.setdefault(line.panel, {})[line.name] = {key: list(runs[0][key]) for key in SHOWN}
         return shown
-
-
-def clearly(differences: Sequence[float]) -> bool | None:
-    """Whether their mean is above zero by more than two standard errors; None for fewer than two, which cannot tell.
-
-    >>> clearly([1.0, 1.2]), clearly([1.0, -1.2]), clearly([5.0])
-    (True, False, None)
-    """
-    if len(differences) < 2:
-        return None
-    return mean(differences) > 2 * stdev(differences) / len(differences) ** 0.5
-
-
-def together(verdicts: Iterable[bool | None]) -> bool | None:
-    """Whether all hold: None where there are none, or one is not tested and no other fails.
-
-    >>> together([True, None]), together([False, None]), together([])
-    (None, False, None)
-    """
-    found = list(verdicts)
-    return False if False in found else None if None in found or not found else True
 
 
 def train_lines(

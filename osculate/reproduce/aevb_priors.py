@@ -9,9 +9,10 @@ from osculate.posteriors import Point
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.aevb_cells import DOCUMENT, VERSION, Coders, Fit, Task, fitted, likelihood_of
-from osculate.reproduce.aevb_lines import HELD_OUT, clearly
+from osculate.reproduce.aevb_lines import HELD_OUT
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.verdicts import clearly
 
 #: Priors by name.
 NORMAL, BETA, TWO = "normal", "sparse Beta", "two normals"

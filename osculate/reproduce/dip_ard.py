@@ -10,7 +10,7 @@ from osculate.inverse import DeepImagePrior, ErrorBars, LinearisedModel
 from osculate.inverse.evidence import Tuned
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction
-from osculate.reproduce.dip_cells import DOCUMENT, VERSION, Scan, images
+from osculate.reproduce.dip_cells import DOCUMENT, TRAINING, VERSION, Scan, images
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
 
@@ -49,7 +49,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     keep, scan = Keep(settings.cells, VERSION), settings.scan
     place = (scan.data, scan.angles, f"{scan.noise:g}")
     cells = [
-        keep("ard", (*place, number), (scan.steps, settings.linear_steps), partial(_tuned, settings, number))
+        keep("ard", (*place, number), (scan.steps, settings.linear_steps, *TRAINING), partial(_tuned, settings, number))
         for number in track(seeds, "images", len(seeds), progress)
     ]
     numbers = tuple(
@@ -66,7 +66,7 @@ def _tuned(settings: Settings, number: int) -> dict[str, Any]:
     operator, data, level = scan.measured(images(scan.data)[1][number], number)
     how = DeepImagePrior(steps=scan.steps)
     bars = ErrorBars(linear_steps=settings.linear_steps)
-    model = LinearisedModel(operator, data, how.fit(operator, data, level, number), level, how.variation, bars)
+    model = LinearisedModel(operator, data, how.fit(operator, data, level, number), level, bars)
     return {name: _blocks(model, model.tune(*which, level)) for name, which in OBJECTIVES.items()}
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from osculate.metrics import coverage
+from osculate.inverse import IndependentImage
+from osculate.inverse.scores import LEVELS, covered, grouped
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction
 from osculate.reproduce.dip_cells import (
@@ -24,13 +25,10 @@ from osculate.reproduce.dip_cells import (
 )
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.verdicts import clearly, together
 
 EVIDENCE, WITH_TV = tuple(LINEARISED)[:2]
 COMPARED = (EVIDENCE, WITH_TV, DROPOUT, BEST_DROPOUT, ENSEMBLE, UNIT)
-#: Shares that central intervals should hold.
-LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 20)) + (0.99,)
-#: Pixels are sorted by their error bars into that many groups of equal size.
-GROUPS = 20
 MISCALIBRATION, SLOPE = "mean error of coverage", "rank correlation of error bar and error, over groups"
 
 
@@ -78,9 +76,9 @@ def _errors(found: Mapping[str, Any], method: str) -> tuple[Tensor, Tensor]:
 
 
 def _coverage(found: Mapping[str, Any], method: str) -> list[float]:
-    error, deviation = _errors(found, method)
-    cdf = torch.distributions.Normal(0.0, deviation).cdf(error)[None]
-    return [coverage(cdf, level) for level in LEVELS]
+    shown = found["shown"][method]
+    mean_, deviation, truth = (torch.tensor(part) for part in (shown["mean"], shown["deviation"], found["truth"]))
+    return covered(IndependentImage(mean_, deviation.clamp(min=1e-4).square()), truth)
 
 
 def _distance(curve: Sequence[float]) -> float:
@@ -88,15 +86,9 @@ def _distance(curve: Sequence[float]) -> float:
 
 
 def _groups(cells: Sequence[Mapping[str, Any]], method: str) -> tuple[list[float], list[float]]:
-    """Root mean square of error bars and of errors, in groups of pixels with similar error bars."""
     parts = [_errors(found, method) for found in cells]
     error, deviation = (torch.cat(both) for both in zip(*parts, strict=True))
-    order = deviation.argsort()
-    rms = [
-        [float(values[group].square().mean().sqrt()) for group in order.tensor_split(GROUPS)]
-        for values in (deviation, error)
-    ]
-    return rms[0], rms[1]
+    return grouped(error, deviation)
 
 
 def _ranks(expected: Sequence[float], found: Sequence[float]) -> float:
@@ -109,14 +101,20 @@ def claims(
     covered: Mapping[str, Sequence[Sequence[float]]], groups: Mapping[str, tuple[Sequence[float], Sequence[float]]]
 ) -> tuple[Claim, ...]:
     """The slide's comparison."""
-    means = {method: mean(map(_distance, curves)) for method, curves in covered.items()}
-    enough = len(covered[DROPOUT]) > 1
-    told = ", ".join(f"{method} {value:.3f}" for method, value in means.items())
+    distances = {method: [_distance(curve) for curve in curves] for method, curves in covered.items()}
+    told = ", ".join(f"{method} {mean(values):.3f}" for method, values in distances.items())
     ratios = {method: _at_the_top(*groups[method]) for method in groups}
+    closer = together(
+        clearly([b - a for a, b in zip(distances[ours], distances[other], strict=True)])
+        for ours in (EVIDENCE, WITH_TV)
+        for other in (DROPOUT, BEST_DROPOUT)
+    )
+    enough = len(covered[DROPOUT]) > 1
     return (
         Claim.judged(
-            "Intervals of the linearised model hold more nearly what they promise than those of dropout",
-            max(means[EVIDENCE], means[WITH_TV]) < min(means[DROPOUT], means[BEST_DROPOUT]) if enough else None,
+            "Intervals of the linearised model hold more nearly what they promise than those of dropout, by two "
+            "standard errors",
+            closer,
             f"mean distance of coverage and level: {told}.",
         ),
         Claim.judged(

@@ -23,12 +23,12 @@ from osculate.inverse import (
     tv_reconstruction,
 )
 from osculate.inverse.baselines import ensemble, isotropic, kernel_log_prob, mc_dropout
-from osculate.metrics import coverage
+from osculate.inverse.scores import covered, error_correlation, psnr
 from osculate.reproduce.keep import Keep
 
 DOCUMENT = "Linearised Laplace tutorial, section 7 [antoran2023dip]"
 #: Of the cells: another number where what is kept has changed.
-VERSION = 1
+VERSION = 2
 
 #: Reconstructions with error bars, by name: objective of the evidence, TV-PredCP, whether the noise is known.
 LINEARISED: Mapping[str, tuple[str, bool, bool]] = {
@@ -52,6 +52,8 @@ HELD_OUT = 5
 DENSITY, JOINT, PSNR = "log density of a pixel, nats", "joint log density, nats a pixel", "PSNR, dB"
 COVERED, RANKED = "within 95 %", "correlation of error bar and error"
 NOISE, SECONDS = "noise found / true", "seconds"
+#: What the networks of all cells have in common.
+TRAINING = (DeepImagePrior.variation, DeepImagePrior.learning_rate)
 
 
 @dataclass(frozen=True)
@@ -97,15 +99,14 @@ def images(data: str) -> tuple[Tensor, Tensor]:
     return found.validation[0][:, 0], found.test[0][:, 0]
 
 
-def psnr(image: Tensor, truth: Tensor) -> float:
-    """Peak signal-to-noise ratio, with the truth's own range as the peak."""
-    return float(10 * torch.log10((truth.max() - truth.min()).square() / (image - truth).square().mean()))
-
-
 def cell(scan: Scan, number: int, keep: Keep) -> dict[str, Any]:
     """Everything about one test image; scores by method, and the images themselves."""
-    about = (asdict(scan), DeepImagePrior.variation, DeepImagePrior.learning_rate)
-    return keep("dip", (scan.data, scan.angles, f"{scan.noise:g}", number), about, lambda: _measure(scan, number))
+    return keep(
+        "dip",
+        (scan.data, scan.angles, f"{scan.noise:g}", number),
+        (asdict(scan), *TRAINING),
+        lambda: _measure(scan, number),
+    )
 
 
 def _measure(scan: Scan, number: int) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def _measure(scan: Scan, number: int) -> dict[str, Any]:
             scores[name][DENSITY] = max(scores[name][DENSITY], density)
         shown[name] = {"mean": _rounded(posterior.mean), "deviation": _rounded(posterior.stddev)}
 
-    model = LinearisedModel(operator, data, fitted, level, how.variation, ErrorBars())
+    model = LinearisedModel(operator, data, fitted, level, ErrorBars())
     once = time.perf_counter()
     _ = model.observed, model.hyper_prior, model.linearised.jacobian
     once = time.perf_counter() - once
@@ -140,10 +141,10 @@ def _measure(scan: Scan, number: int) -> dict[str, Any]:
     for name, dropout in DROPOUTS.items():
         started, longer = time.perf_counter(), DeepImagePrior(steps=scan.dropout_steps)
         _, dropped = mc_dropout(operator, data, level, longer, dropout, scan.samples, number)
-        note(name, dropped, {SECONDS: time.perf_counter() - started}, _best_kernel(dropped, truth))
+        note(name, dropped, {SECONDS: time.perf_counter() - started}, best_kernel(dropped, truth))
     started = time.perf_counter()
     together = ensemble(operator, data, level, how, scan.members, number)
-    note(ENSEMBLE, together, {SECONDS: time.perf_counter() - started}, _best_kernel(together, truth))
+    note(ENSEMBLE, together, {SECONDS: time.perf_counter() - started}, best_kernel(together, truth))
     for name, image in classical(scan, operator, data, level).items():
         scores[name] = {PSNR: psnr(image, truth)}
     return {"scores": scores, "shown": shown, "truth": _rounded(truth)}
@@ -151,21 +152,18 @@ def _measure(scan: Scan, number: int) -> dict[str, Any]:
 
 def scored(posterior: ImageDistribution, truth: Tensor) -> dict[str, float]:
     """Scores of error bars against the truth."""
-    error, deviation = (posterior.mean - truth).abs().reshape(-1), posterior.stddev.reshape(-1)
-    cdf = torch.distributions.Normal(posterior.mean, posterior.stddev).cdf(truth.double())
-    ranked = torch.corrcoef(torch.stack([error, deviation]))[0, 1]
     found = {
         DENSITY: float(posterior.patch_log_prob(truth)) / truth.numel(),
         PSNR: psnr(posterior.mean, truth),
-        COVERED: coverage(cdf.reshape(1, -1), 0.95),
-        RANKED: float(ranked.nan_to_num()),
+        COVERED: covered(posterior, truth, (0.95,))[0],
+        RANKED: error_correlation(posterior, truth),
     }
     if not isinstance(posterior, DrawnImage):
         found[JOINT] = float(posterior.log_prob(truth)) / truth.numel()
     return found
 
 
-def _best_kernel(drawn: DrawnImage, truth: Tensor) -> float:
+def best_kernel(drawn: DrawnImage, truth: Tensor) -> float:
     """The better of two kernel estimates: the baselines get the density that suits them best."""
     return max(float(kernel_log_prob(drawn.draws, truth, width)) for width in BANDWIDTHS) / truth.numel()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from osculate.progress import track
@@ -30,8 +30,11 @@ from osculate.reproduce.dip_cells import (
 )
 from osculate.reproduce.keep import Keep
 from osculate.reproduce.record import Claim, Findings, Number, Record
+from osculate.reproduce.verdicts import clearly, together
 
 EVIDENCE, WITH_TV = tuple(LINEARISED)[:2]
+#: Images that a verdict on all scans needs.
+ENOUGH = 5
 #: By how much a pixel's density shall be above that of a baseline, in nats.
 MARGINS = {DROPOUT: 0.1, BEST_DROPOUT: 0.1, UNIT: 0.5}
 
@@ -53,7 +56,7 @@ class Settings:
     angles: tuple[int, ...] = (5, 10, 20, 30)
     noises: tuple[float, ...] = (0.05, 0.1)
     main: tuple[int, float] = (10, 0.05)
-    others: int = 3
+    others: int = 5
     cells: str = field(default="", metadata={"recorded": False})
 
     def scans(self) -> list[Scan]:
@@ -105,30 +108,30 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], main: str) -> tuple
             for title in found
         }
 
-    several = all(len(cells) > 1 for cells in found.values())
     told = {
         other: "; ".join(f"{title}: {mean(each):+.3f}" for title, each in apart(WITH_TV, other).items())
         for other in (BEST_DROPOUT, EVIDENCE)
     }
+
+    def everywhere(other: str) -> bool | None:
+        pairs = apart(WITH_TV, other).values()
+        return together(clearly(each) if len(each) >= ENOUGH else None for each in pairs)
+
     result = [claim for method in (EVIDENCE, WITH_TV) for claim in _of_main(found.get(main, ()), main, method)]
     return (
         *result,
         Claim.judged(
             "In every scan the linearised model with TV-PredCP has a higher density than the best MC dropout, by two "
             "standard errors",
-            all(map(_clearly, apart(WITH_TV, BEST_DROPOUT).values())) if several else None,
+            everywhere(BEST_DROPOUT),
             f"{told[BEST_DROPOUT]} nats a pixel.",
         ),
         Claim.judged(
             "In every scan TV-PredCP improves the density, by two standard errors",
-            all(map(_clearly, apart(WITH_TV, EVIDENCE).values())) if several else None,
+            everywhere(EVIDENCE),
             f"{told[EVIDENCE]} nats a pixel.",
         ),
     )
-
-
-def _clearly(differences: Sequence[float]) -> bool:
-    return mean(differences) > 2 * stdev(differences) / len(differences) ** 0.5
 
 
 def _of_main(cells: Sequence[Mapping[str, Any]], main: str, method: str) -> tuple[Claim, Claim]:

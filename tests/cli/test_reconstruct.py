@@ -9,7 +9,9 @@ import scipy.sparse
 import torch
 from PIL import Image
 
-from osculate.cli.measurement import MeasurementOptions, OperatorOptions, measured
+from osculate.cli.measured import measured
+from osculate.cli.measurement import MeasurementOptions
+from osculate.cli.operator_options import OperatorOptions
 from osculate.data import shepp_logan
 from osculate.inverse import Blur, RayTransform, Subsampling
 from tests.cli.conftest import Run
@@ -101,7 +103,7 @@ def test_ways_to_say_what_was_measured(tmp_path: Path) -> None:
     assert read("sinogram.npy", sigma=0.5, scale=2.0).noise == 0.5
     mask = torch.rand(8, 9) < 0.5
     seen = torch.rand(int(mask.sum())).numpy()
-    np.savez(tmp_path / "seen.npz", data=seen, mask=mask.numpy(), shape=(8, 9), noise=0.1)
+    np.savez(tmp_path / "seen.npz", data=seen, mask=mask.numpy(), noise=0.1)
     inpainting = read("seen.npz", OperatorOptions("inpainting"))
     assert isinstance(inpainting.operator, Subsampling)
     assert inpainting.noise == pytest.approx(0.1)
@@ -110,8 +112,7 @@ def test_ways_to_say_what_was_measured(tmp_path: Path) -> None:
     scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.random_array((5, 12), density=0.5))
     np.save(tmp_path / "five.npy", np.ones(5))
     how = OperatorOptions("matrix", matrix=tmp_path / "matrix.npz")
-    with_shape = np.savez(tmp_path / "with_shape.npz", data=np.ones(5), shape=(3, 4))
-    assert with_shape is None
+    np.savez(tmp_path / "with_shape.npz", data=np.ones(5), shape=(3, 4))
     assert read("with_shape.npz", how).operator.image_shape == (3, 4)
     with pytest.raises(ValueError, match="--size"):
         read("five.npy", how)
@@ -139,6 +140,16 @@ BAD = {
     "other angles than the data": (("sinogram.npy", "--angles", "9"), "(9, 23)"),
     "a picture made larger": (("small.png", "--size", "50"), "is not enlarged"),
     "a black picture": (("black.png",), "black"),
+    "a picture without pixels": (("shepp_logan", "--size", "0"), "--size must be a whole number of at least 1"),
+    "no scale": (("shepp_logan", "--scale", "0"), "--scale must be positive"),
+    "a truth with one axis": (("line.npz",), "the truth is to be an image (H, W)"),
+    "a shape with three axes": (("deep.npz",), "the shape in the file says (1, 16, 16)"),
+    "several noises": (("noises.npz",), "is one standard deviation, not 2"),
+    "complex data": (("complex.npy",), "real numbers, not complex"),
+    "other angles than the file": (("angles.npz", "--angles", "7"), "--angles is 7"),
+    "angles in degrees": (("degrees.npz",), "look like degrees"),
+    "two shapes": (("truth.npz", "--size", "9"), "--size says (9, 9)"),
+    "a folder in place of a file": (("small.png", "--output", "small.png"), "is a file, and a folder is needed"),
     "an unknown rule": (("shepp_logan", "--size", "8", "--stopping", "soon"), "unknown stopping rule 'soon'"),
     "an unknown objective": (("shepp_logan", "--objective", "mle"), "unknown objective 'mle'"),
     "an unknown option": (("shepp_logan", "--angels", "9"), "--angles"),
@@ -157,6 +168,14 @@ def test_what_cannot_be_reconstructed_is_told_in_a_sentence(
     holes[1, 3] = np.nan
     np.save("holes.npy", holes)
     np.save("sinogram.npy", np.ones((6, 23)))
+    data = np.ones((6, 23), dtype=np.float32)
+    np.savez("line.npz", data=data, truth=np.ones(5))
+    np.savez("deep.npz", data=data, shape=(1, 16, 16))
+    np.savez("noises.npz", data=data, noise=[1.0, 2.0])
+    np.save("complex.npy", data + 1j)
+    np.savez("angles.npz", data=data, angles=np.linspace(0, 3, 6))
+    np.savez("degrees.npz", data=data, angles=np.linspace(0, 150, 6))
+    np.savez("truth.npz", data=data, truth=np.ones((16, 16)))
     Image.new("L", (8, 8), 90).save("small.png")
     Image.new("L", (8, 8), 0).save("black.png")
     words, said = BAD[what]

@@ -11,6 +11,7 @@ from osculate.inverse import (
     DrawnImage,
     FilterPrior,
     LinearisedImage,
+    Matrix,
     Observed,
     PredCP,
     RayTransform,
@@ -108,6 +109,18 @@ def test_a_sketch_keeps_what_is_above_the_noise(model: tuple[LinearisedImage, Fi
     assert values[0] == pytest.approx(values[1], abs=0.5)
 
 
+def test_a_saturated_network_is_told(model: tuple[LinearisedImage, FilterPrior]) -> None:
+    network = SkipUNet(width=2).double()
+    network.outlet[0].bias.data.fill_(100.0)
+    prior = FilterPrior.of(network)
+    linearised, operator = (
+        LinearisedImage(network, torch.rand(SHAPE, dtype=torch.double), prior.space),
+        RayTransform(SHAPE, 9),
+    )
+    with pytest.raises(ValueError, match=says("saturated", "scale")):
+        Observed.of(linearised, operator, torch.ones(operator.data_shape).double(), prior, SIGMA, rank=20)
+
+
 def test_diagonals_by_classes(model: tuple[LinearisedImage, FilterPrior]) -> None:
     linearised, prior = model
     jacobian = dense_jacobian(linearised)
@@ -163,10 +176,10 @@ def test_tuning_climbs_finds_the_noise_and_keeps_a_known_one(
         return log_evidence(observed, proposal, noise)
 
     before = float(evidence(prior, torch.tensor(1.0, dtype=torch.double)))
-    found = tune_filters(evidence, prior, 1.0, fixed_noise=False)
-    kept = tune_filters(evidence, prior, 1.0, fixed_noise=True)
+    found = tune_filters(evidence, prior, 1.0, rays.measurements, fixed_noise=False)
+    kept = tune_filters(evidence, prior, 1.0, rays.measurements, fixed_noise=True)
     assert found.log_evidence > kept.log_evidence > before
-    assert kept.noise == pytest.approx(1.0)
+    assert kept.noise == 1.0
     assert SIGMA / 2 < found.noise < 2 * SIGMA
 
 
@@ -211,8 +224,8 @@ def test_predcp_prefers_smaller_variances(model: tuple[LinearisedImage, FilterPr
     def evidence(proposal: FilterPrior, noise: Tensor) -> Tensor:
         return log_evidence(observed, proposal, noise)
 
-    plain = tune_filters(evidence, prior, SIGMA, True)
-    smooth = tune_filters(evidence, prior, SIGMA, True, PredCP.of(linearised, prior, weight=30.0))
+    plain = tune_filters(evidence, prior, SIGMA, rays.measurements, True)
+    smooth = tune_filters(evidence, prior, SIGMA, rays.measurements, True, PredCP.of(linearised, prior, weight=30.0))
     predcp = PredCP.of(linearised, prior, weight=0.3)
     assert float(predcp.expected_variation(smooth.prior).sum()) < float(predcp.expected_variation(plain.prior).sum())
 
@@ -278,7 +291,12 @@ def test_products_of_the_prior_covariance(model: tuple[LinearisedImage, FilterPr
 def test_noise_is_carried_back_by_the_pseudo_inverse(rays: RayTransform) -> None:
     pinv = torch.linalg.pinv(rays.matrix().T @ rays.matrix(), rtol=1e-9)
     assert image_noise(rays, SIGMA, 1000) == pytest.approx(SIGMA * float(pinv.diagonal().mean()) ** 0.5, rel=0.05)
-    assert image_noise(Subsampling(torch.ones(1, 1, dtype=torch.bool)), 0.5) == pytest.approx(0.5)
+    small_values = Matrix(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 0.01, 0.0, 0.0]]), (2, 2))
+    assert image_noise(small_values, 1.0) == pytest.approx(((1 + 1e4) / 4) ** 0.5)
+    assert image_noise(Subsampling(torch.eye(2, dtype=torch.bool)), 0.5) == pytest.approx(0.5 / 2**0.5)
+    large = RayTransform((24, 24), 30)
+    some = torch.linalg.svdvals(large.matrix())[:100].pow(-2).sum()
+    assert image_noise(large, 1.0) == pytest.approx(float((some / 576) ** 0.5), rel=1e-6)
 
 
 def test_networks_that_cannot_be_linearised_are_refused() -> None:
@@ -287,6 +305,9 @@ def test_networks_that_cannot_be_linearised_are_refused() -> None:
     network = SkipUNet(width=2, dropout=0.1)
     with pytest.raises(ValueError, match=says("dropout")):
         LinearisedImage(network, torch.rand(8, 8), FilterPrior.of(network).space)
+    normalised = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv2d(1, 1, 3))
+    with pytest.raises(ValueError, match=says("parametrisation")):
+        FilterPrior.of(torch.nn.Sequential(normalised))
     half = torch.nn.Conv2d(1, 1, 3, stride=2)
     with pytest.raises(ValueError, match=says("same shape")):
         LinearisedImage(half, torch.rand(8, 8), FilterPrior.of(half).space)

@@ -120,6 +120,11 @@ def test_rays_turn_with_the_image() -> None:
     torch.testing.assert_close(turned, RayTransform((9, 9), [0.3])(torch.rot90(image, -1)))
 
 
+def test_angles_are_counted_in_any_type() -> None:
+    assert RayTransform((8, 8), np.int64(5)).data_shape == RayTransform((8, 8), 5).data_shape
+    assert Matrix(torch.eye(4).to_sparse(), (2, 2))(torch.ones(2, 2)).sum() == 4
+
+
 def test_total_variation_is_the_sum_of_absolute_differences() -> None:
     image = torch.randn(5, 7, dtype=torch.double)
     torch.testing.assert_close(differences((5, 7))(image).abs().sum(), total_variation(image))
@@ -143,6 +148,12 @@ BAD = {
     "a matrix with three axes": (lambda: Matrix(torch.zeros(2, 2, 2), (2, 2)), "two axes"),
     "an image with three axes": (lambda: RayTransform((1, 8, 8), 4), "(H, W)"),
     "an image without pixels": (lambda: Blur((0, 4), 1.0), "side of the image"),
+    "an adjoint that is 5 % off": (
+        lambda: FromFunctions(lambda x: x, lambda y: 1.05 * y, (300, 300), (300, 300), torch.float32),
+        "not the adjoint",
+    ),
+    "angles that are no whole number": (lambda: RayTransform((8, 8), 20.0), "number of angles"),
+    "angles of two axes": (lambda: RayTransform((8, 8), torch.zeros(2, 2)), "one axis"),
     "no angle": (lambda: RayTransform((8, 8), 0), "number of angles"),
     "an angle that is NaN": (lambda: RayTransform((8, 8), [0.0, float("nan")]), "finite"),
     "no detector": (lambda: RayTransform((8, 8), 4, 0), "number of detectors"),

@@ -22,6 +22,7 @@ from osculate.inverse import (
     brightness,
     filtered_back_projection,
     reconstruct,
+    scores,
     tikhonov,
     total_variation,
     tv_reconstruction,
@@ -148,9 +149,20 @@ def test_stopping_rules_choose_the_weights(scan: tuple[RayTransform, Tensor, Ten
     assert found.misfits[-1] <= level**2
     misfit = (operator(found.image) - data).square().mean()
     assert float(misfit) == pytest.approx(found.misfits[-1], rel=1e-4), "the weights of that step, not of the next"
-    rule = Variance(window=3, patience=5)
-    kept = DeepImagePrior(TINY.network, steps=40, learning_rate=1e-2, stopping=rule).fit(operator, data, SIGMA)
-    assert kept.step <= len(kept.misfits)
+    with pytest.warns(UserWarning, match=says("chose none of 5 steps")):
+        DeepImagePrior(TINY.network, steps=5, stopping="discrepancy").fit(operator, data, 1e-6)
+
+
+def test_the_variance_rule_ends_a_training_that_fits_noise(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, _, truth = scan
+    data = measured(operator, truth, 1.5)
+    rule = Variance(window=20, patience=100)
+    prior = DeepImagePrior(SkipUNet(width=8), variation=0.0, steps=1500, learning_rate=3e-3, stopping=rule)
+    found = prior.fit(operator, data)
+    assert found.step + 100 <= len(found.misfits) < 1500
+    assert found.misfit == found.misfits[found.step - 1]
+    longest = DeepImagePrior(SkipUNet(width=8), variation=0.0, steps=1500, learning_rate=3e-3).fit(operator, data)
+    assert error(found.image, truth) < error(longest.image, truth)
     assert not rule._images, "the rule itself is not used up"
 
 
@@ -178,6 +190,11 @@ def test_densities_of_images() -> None:
         torch.testing.assert_close(each.times(3.0).mean, 3 * mean)
         torch.testing.assert_close(each.times(3.0).stddev, 3 * each.stddev)
         assert each.sample((2, 5)).shape == (2, 5, 3, 4)
+    with pytest.raises(NotImplementedError, match=says("patch_log_prob", "exact")):
+        drawn.log_prob(image)
+    few = DrawnImage(mean, draws[:20])
+    assert len(few.sample((20,)).flatten(1).unique(dim=0)) == 20, "each draw once"
+    for each in (whole, alone, drawn):
         torch.testing.assert_close(each.sample((4000,)).mean(0), mean, atol=0.3, rtol=0)
 
 
@@ -219,6 +236,10 @@ def test_the_whole_way_and_in_other_units(scan: tuple[RayTransform, Tensor, Tens
     torch.testing.assert_close(larger.mean, 7 * found.mean, atol=0.2, rtol=0)
     torch.testing.assert_close(larger.stddev, 7 * found.stddev, atol=0.2, rtol=0.1)
     assert larger.noise == pytest.approx(7 * SIGMA)
+    assert larger.tuned is not None
+    assert larger.tuned.noise == pytest.approx(7 * SIGMA)
+    assert found.tuned is not None
+    assert larger.tuned.log_evidence == pytest.approx(found.tuned.log_evidence - 184 * math.log(7), rel=0.1)
     assert 1.0 < brightness(operator, 7 * data) < 20.0
 
 
@@ -246,6 +267,28 @@ def test_a_network_that_does_not_fit_is_told(scan: tuple[RayTransform, Tensor, T
         reconstruct(operator, data, SIGMA, prior=DeepImagePrior(SkipUNet(width=2), steps=5))
 
 
+def test_a_forgotten_scale_is_told(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, data, _ = scan
+    with pytest.warns(UserWarning, match=says("scale", "brightness")):
+        reconstruct(operator, 30 * data, prior=DeepImagePrior(SkipUNet(width=2), steps=5))
+
+
+def test_scores(fitted: FittedImage) -> None:
+    truth = torch.zeros(10, 20)
+    posterior = IndependentImage(truth, torch.full((10, 20), 0.04))
+    assert scores.psnr(truth + 0.1, torch.eye(20)[:10] + truth) == pytest.approx(
+        10 * math.log10(1 / (0.95 * 0.01 + 0.05 * 0.81))
+    )
+    off = truth + 0.2 * torch.randn(10, 20, generator=torch.Generator().manual_seed(0))
+    assert scores.covered(posterior, off, (0.5, 0.95)) == pytest.approx([0.5, 0.95], abs=0.08)
+    assert scores.error_correlation(posterior, off) == 0.0
+    told = IndependentImage(truth, off.square() + 1e-6)
+    assert scores.error_correlation(told, off) > 0.99
+    bars, errors = scores.grouped(off, told.stddev, 10)
+    assert bars == pytest.approx(errors, rel=0.05)
+    assert sorted(bars) == bars
+
+
 def test_double_precision_stays(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
     operator, data, _ = scan
     found = reconstruct(operator, data.double(), SIGMA, prior=DeepImagePrior(SkipUNet(width=2), steps=3))
@@ -262,9 +305,15 @@ def test_baselines(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImag
     assert float(dropped.draws.std(0).mean()) > 0
     assert not one.network.training
     members = ensemble(operator, data, None, few, members=3)
+    given = ensemble(operator, data, None, DeepImagePrior(SkipUNet(width=3), steps=3), members=2)
+    assert float(given.draws.std(0).max()) > 0, "each member has weights of its own"
     assert members.draws.shape == (3, 16, 16)
     for posterior in (same, dropped, members):
         assert math.isfinite(float(posterior.patch_log_prob(truth)))
+
+
+def alone() -> IndependentImage:
+    return IndependentImage(torch.zeros(2, 2), torch.ones(2, 2))
 
 
 DATA = torch.ones(8, 23)
@@ -296,9 +345,13 @@ BAD = {
     ),
     "bounds upside down": (lambda: tv_reconstruction(RayTransform((16, 16), 8), DATA, 1.0, (1.0, 0.0)), ("bounds",)),
     "no weight": (lambda: tikhonov(RayTransform((16, 16), 8), DATA, 0.0), ("weight",)),
+    "several images": (lambda: alone().patch_log_prob(torch.zeros(3, 2, 2), 2), ("one image",)),
+    "no patch": (lambda: alone().patch_log_prob(torch.zeros(2, 2), 0), ("side of a patch",)),
+    "a row": (lambda: alone().log_prob(torch.zeros(1, 2)), ("(2, 2)",)),
+    "one member": (lambda: ensemble(RayTransform((16, 16), 8), DATA, members=1), ("members",)),
     "another covariance": (lambda: GaussianImage(torch.zeros(2, 2), torch.eye(3)), ("4 pixels",)),
     "another image": (
-        lambda: IndependentImage(torch.zeros(2, 2), torch.ones(2, 2)).patch_log_prob(torch.zeros(3, 2)),
+        lambda: alone().patch_log_prob(torch.zeros(3, 2)),
         ("(2, 2)",),
     ),
 }

@@ -30,7 +30,7 @@ class Matrix(LinearOperator):
 
     def __init__(self, matrix: object, image_shape: Sequence[int], data_shape: Sequence[int] | None = None) -> None:
         if isinstance(matrix, Tensor):
-            matrix = matrix.detach().cpu().numpy()
+            matrix = matrix.detach().to_dense().cpu().numpy()
         own = csr_array(matrix, dtype=float) if issparse(matrix) else np.asarray(matrix, dtype=float)
         if own.ndim != 2:
             raise ValueError(f"an operator's matrix has two axes, not shape {own.shape}.")
@@ -67,6 +67,6 @@ def _tensor(matrix: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(matrix))
     starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
     entries = torch.from_numpy(matrix.data)
-    with warnings.catch_warnings():  # that the layout is young; products with it are thirty times those of the old one
+    with warnings.catch_warnings():  # that the layout is young; products with the old one take many times as long
         warnings.filterwarnings("ignore", "Sparse CSR tensor support", UserWarning)
         return torch.sparse_csr_tensor(starts, columns, entries, matrix.shape, check_invariants=True)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from math import ceil, cos, hypot, pi, sin
+from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,13 +41,14 @@ class RayTransform(Matrix):
             [3., 2., 1.]])
     """
 
-    def __init__(
-        self, image_shape: Sequence[int], angles: int | Sequence[float] | Tensor = 20, detectors: int | None = None
-    ) -> None:
-        if isinstance(angles, int):
+    def __init__(self, image_shape: Sequence[int], angles: Any = 20, detectors: int | None = None) -> None:
+        if isinstance(angles, Real):
             require_whole("the number of angles", angles)
-            angles = [k * pi / angles for k in range(angles)]
-        self.angles: Float[Tensor, " K"] = torch.as_tensor(angles, dtype=torch.double).reshape(-1)
+            count = int(angles)  # type: ignore[call-overload]
+            angles = [k * pi / count for k in range(count)]
+        self.angles: Float[Tensor, " K"] = torch.as_tensor(angles, dtype=torch.double)
+        if self.angles.ndim != 1:
+            raise ValueError(f"angles are a whole number, or radians along one axis, not shape {self.angles.shape}.")
         if not len(self.angles) or not bool(self.angles.isfinite().all()):
             raise ValueError("a ray transform needs at least one angle, and all of them finite.")
         image_shape = require_image_shape(image_shape)

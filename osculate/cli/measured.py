@@ -1,0 +1,107 @@
+"""What is reconstructed: a picture that is measured here, or data that were measured elsewhere."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from osculate.checks import require_positive, require_whole
+from osculate.cli.measurement import PICTURES, Measured, MeasurementOptions, measure_picture
+from osculate.cli.operator_options import OPERATORS, OperatorOptions, operator_for
+from osculate.inverse import brightness
+from osculate.registry import lookup
+
+#: Names that the measured array has in an .npz file.
+ARRAYS = ("data", "sinogram", "y")
+
+
+def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
+    """Measure a picture, or read what was measured.
+
+    Raises:
+        ValueError: a file that cannot be read, or options that do not go together.
+        FileNotFoundError: there is no such file.
+    """
+    lookup("operator", how.operator, dict.fromkeys(OPERATORS))
+    if what.image is None:
+        raise ValueError(
+            "name what is to be reconstructed: osculate reconstruct FILE, a picture or measured data; or "
+            f"{' or '.join(PICTURES)}, which need no file."
+        )
+    if what.size is not None:
+        require_whole("--size", what.size)
+    for name in ("noise", "sigma", "scale"):
+        if getattr(what, name) is not None:
+            require_positive(f"--{name}", getattr(what, name))
+    data = Path(what.image).suffix in (".npy", ".npz")
+    return _read(Path(what.image), what, how) if data else measure_picture(what, how)
+
+
+def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measured:
+    """Data that were measured elsewhere."""
+    if what.noise is not None:
+        raise ValueError("--noise is that of a picture's measurement; the noise of measured data is --sigma.")
+    arrays = _arrays(path)
+    name = next((name for name in ARRAYS if name in arrays), None)
+    if name is None:
+        raise ValueError(f"{str(path)!r} has arrays {sorted(arrays)}: one must be called {' or '.join(ARRAYS)}.")
+    data = _numbers(arrays[name], name)
+    truth = _numbers(arrays["truth"], "truth") if "truth" in arrays else None
+    if truth is not None and (truth.ndim != 2 or not bool(truth.isfinite().all())):
+        raise ValueError(f"the truth is to be an image (H, W) without NaN, not of shape {tuple(truth.shape)}.")
+    shape = _shape(data, what, how, arrays, truth)
+    operator = operator_for(how, shape, (data, arrays), what.measurement_seed)
+    if truth is not None and tuple(truth.shape) != operator.image_shape:
+        raise ValueError(f"the truth has shape {tuple(truth.shape)}, the reconstruction {operator.image_shape}.")
+    sigma = what.sigma
+    if sigma is None and "noise" in arrays:
+        if np.size(arrays["noise"]) != 1:
+            raise ValueError(f"the noise in {str(path)!r} is one standard deviation, not {np.size(arrays['noise'])}.")
+        sigma = float(np.asarray(arrays["noise"]).reshape(()))
+        require_positive(f"the noise in {str(path)!r} (a standard deviation)", sigma)
+    scale = brightness(operator, data) if what.scale is None else what.scale
+    return Measured(operator, data, sigma, scale, truth)
+
+
+def _arrays(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}.")
+    try:
+        found = np.load(path, allow_pickle=False)
+        return {ARRAYS[0]: found} if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{str(path)!r} cannot be read as a file of NumPy ({error}).") from error
+
+
+def _numbers(array: Any, name: str) -> Tensor:
+    if np.asarray(array).dtype.kind not in "fiub":
+        raise ValueError(f"{name!r} is to be real numbers, not {np.asarray(array).dtype}.")
+    return torch.from_numpy(np.asarray(array, dtype=np.float32))
+
+
+def _shape(
+    data: Tensor, what: MeasurementOptions, how: OperatorOptions, arrays: Mapping[str, Any], truth: Tensor | None
+) -> tuple[int, int]:
+    """(H, W) of the image behind some data."""
+    told = {
+        "the mask": np.shape(arrays["mask"]) if "mask" in arrays and how.operator == "inpainting" else None,
+        "the truth": None if truth is None else tuple(truth.shape),
+        "the shape in the file": tuple(np.asarray(arrays["shape"]).reshape(-1).tolist()) if "shape" in arrays else None,
+        "--size": None if what.size is None else (what.size, what.size),
+    }
+    known = {name: shape for name, shape in told.items() if shape is not None}
+    if len(set(known.values())) > 1:
+        raise ValueError("the shape of the image is not clear: " + ", ".join(f"{n} says {s}" for n, s in known.items()))
+    for name, shape in known.items():
+        if len(shape) != 2 or not all(side == int(side) and side > 0 for side in shape):
+            raise ValueError(f"an image has a shape (H, W), but {name} says {shape}.")
+        return int(shape[0]), int(shape[1])
+    if data.ndim == 2 and how.operator == "radon":
+        side = max(1, int(data.shape[1] / 2**0.5))
+        return side, side
+    if data.ndim == 2 and how.operator == "blur":
+        return int(data.shape[0]), int(data.shape[1])
+    raise ValueError("say with --size how many pixels a side of the image has: the data do not tell.")
