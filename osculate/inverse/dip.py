@@ -121,9 +121,7 @@ class DeepImagePrior:
         rule = self._rule(noise)
         # behind a rate that falls to zero, any rule that watches the images change would wait for the end
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if rule is None else None
-        misfits: list[float] = []
-        variations: list[float] = []
-        best, chosen = None, 0
+        misfits, variations, best, chosen = [], [], None, 0
         with torch.inference_mode(False), torch.enable_grad(), seeded(seed):  # a dropout layer draws here
             for step in track(range(1, self.steps + 1), "deep image prior", self.steps, progress):
                 optimizer.zero_grad(set_to_none=True)
