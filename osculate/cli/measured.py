@@ -11,7 +11,7 @@ from torch import Tensor
 from osculate.checks import require_positive, require_whole
 from osculate.cli.measurement import PICTURES, Measured, MeasurementOptions, measure_picture
 from osculate.cli.operator_options import OPERATORS, OperatorOptions, operator_for
-from osculate.inverse import brightness
+from osculate.inverse import Subsampling, brightness
 from osculate.registry import lookup
 
 #: Names that the measured array has in an .npz file.
@@ -48,12 +48,18 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
     name = next((name for name in ARRAYS if name in arrays), None)
     if name is None:
         raise ValueError(f"{str(path)!r} has arrays {sorted(arrays)}: one must be called {' or '.join(ARRAYS)}.")
+    if "mask" in arrays and how.operator != "inpainting":
+        raise ValueError(f"{str(path)!r} has a mask: use --operator inpainting, not {how.operator!r}.")
     data = _numbers(arrays[name], name)
     truth = _numbers(arrays["truth"], "truth") if "truth" in arrays else None
     if truth is not None and (truth.ndim != 2 or not bool(truth.isfinite().all())):
         raise ValueError(f"the truth is to be an image (H, W) without NaN, not of shape {tuple(truth.shape)}.")
+    if not data.numel():
+        raise ValueError(f"{name!r} in {str(path)!r} has shape {tuple(data.shape)}: it is empty.")
     shape = _shape(data, what, how, arrays, truth)
     operator = operator_for(how, shape, (data, arrays), what.measurement_seed)
+    if isinstance(operator, Subsampling) and tuple(data.shape) == operator.image_shape:
+        data = operator(data)  # a whole image, of which the mask says what was seen
     if truth is not None and tuple(truth.shape) != operator.image_shape:
         raise ValueError(f"the truth has shape {tuple(truth.shape)}, the reconstruction {operator.image_shape}.")
     sigma = what.sigma
@@ -67,6 +73,8 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
 
 
 def _arrays(path: Path) -> Mapping[str, Any]:
+    if path.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder: name a file.")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}.")
     try:
@@ -99,7 +107,9 @@ def _shape(
         if len(shape) != 2 or not all(side == int(side) and side > 0 for side in shape):
             raise ValueError(f"an image has a shape (H, W), but {name} says {shape}.")
         return int(shape[0]), int(shape[1])
-    if data.ndim == 2 and how.operator == "radon":
+    if data.ndim != 2 and how.operator == "radon":
+        raise ValueError(f"a sinogram has two axes, angles and detectors, not shape {tuple(data.shape)}.")
+    if how.operator == "radon":
         side = max(1, int(data.shape[1] / 2**0.5))
         return side, side
     if data.ndim == 2 and how.operator == "blur":

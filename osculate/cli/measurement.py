@@ -31,8 +31,9 @@ class MeasurementOptions:
     Args:
         image: a picture (.png, .jpg, …, in grey) that is measured here with noise and then reconstructed; one of
             {pictures}, which need no file; or measured data, .npy, or .npz with "data" (or "sinogram"), and "angles"
-            in radians, "noise", "shape" and "truth" where they are known. Its name may stand behind the command.
-        size: side in pixels, to which a picture is shrunk; of the reconstruction from measured data.
+            in radians, "noise", "shape", "mask" and "truth" where they are known. The name needs no --image.
+        size: longer side in pixels, to which a picture is shrunk (64 for those that need no file); side of the
+            reconstruction from measured data, by default what the detectors cover.
         noise: of a picture's measurement, its standard deviation as a share of the mean absolute value; by default
             .05.
         sigma: of measured data, the standard deviation of their noise in their own units; by default estimated.
@@ -102,8 +103,12 @@ def _picture(what: MeasurementOptions) -> Float[Tensor, "H W"]:
         )
     try:
         with Image.open(name) as file:
-            pixels = torch.from_numpy(np.asarray(file.convert("F"), dtype=np.float32).copy())
             depth = 65535.0 if file.mode.startswith("I") else 1.0 if file.mode == "F" else 255.0
+            opaque: Image.Image = file
+            if file.has_transparency_data:
+                clear = file.convert("RGBA")
+                opaque = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
+            pixels = torch.from_numpy(np.asarray(opaque.convert("F"), dtype=np.float32).copy())
     except (UnidentifiedImageError, OSError) as error:
         raise ValueError(f"{name!r} cannot be read as a picture ({error}).") from error
     image = (pixels / depth).clamp(0, 1)

@@ -55,6 +55,8 @@ def operator_for(
         ValueError: options and data that do not go together.
     """
     data, arrays = given if given is not None else (None, {})
+    if how.matrix is not None and how.operator != "matrix":
+        raise ValueError(f"--matrix goes with --operator matrix, not with {how.operator!r}.")
     if how.operator == "radon":
         sinogram = tuple(data.shape) if data is not None and data.ndim == 2 else (ANGLES, None)
         angles: Any = sinogram[0] if how.angles is None else how.angles
@@ -100,5 +102,5 @@ def _matrix(path: Path | None) -> Any:
         raise FileNotFoundError(f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}.")
     try:
         return load_npz(path) if path.suffix == ".npz" else np.load(path, allow_pickle=False)
-    except (ValueError, OSError, KeyError) as error:
+    except (ValueError, OSError, KeyError, EOFError) as error:
         raise ValueError(f"{str(path)!r} cannot be read as a matrix ({error}).") from error

@@ -1,7 +1,7 @@
 """Reconstruct an image from few measurements, with error bars: osculate reconstruct picture.png --angles 10.
 
-Leaves in --output the image and its error bars as pictures and arrays (reconstruction.npz), samples, a calibration plot
-where the truth is known, metrics.json, and report.html.
+Leaves in --output (reconstruction by default) the image and its error bars as pictures and arrays (reconstruction.npz),
+samples, a calibration plot where the truth is known, metrics.json, and report.html.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from osculate.cli.measured import measured
 from osculate.cli.measurement import Measured, MeasurementOptions
 from osculate.cli.operator_options import OperatorOptions
 from osculate.cli.options import RunOptions, pick_device
-from osculate.cli.reconstruct_report import figures, numbers, report
-from osculate.cli.tables import Score, console, table
+from osculate.cli.reconstruct_report import Measure, figures, numbers, report, told
+from osculate.cli.tables import console, table
 from osculate.inverse import (
     DeepImagePrior,
     ErrorBars,
@@ -75,7 +75,7 @@ class ErrorBarOptions:
         posterior: exact, drawn (by conjugate gradients), or auto, exact up to 2,048 pixels.
         samples: draws, where the posterior is known by draws.
         rank: directions in data space that the evidence works with at most.
-        resume: take the network of an interrupted run in the same folder, if it was trained for the same data.
+        resume: take the network that an earlier run has trained for the same data and left in the same folder.
     """
 
     objective: str = ErrorBars.objective
@@ -144,6 +144,8 @@ def _fitted(
         fill(network, tensors, folder / NETWORK)
         told = (tuple(header["misfits"]), tuple(header["variations"]), header["step"], prior.variation)
         return FittedImage(network.to(data).eval(), z, image, *told)
+    if folder is not None:
+        print(f"nothing to resume in {folder}: training anew")
     return training.fit(given.operator, data, noise, prior.seed, progress)
 
 
@@ -171,7 +173,7 @@ def _write(folder: Path, given: Measured, result: ImageReconstruction, parts: tu
         _grey(aside / "reconstruction.png", result.mean / given.scale)
         _grey(aside / "stddev.png", result.stddev / result.stddev.max())
         scores = numbers(given, result)
-        write_json(aside / "metrics.json", {"scores": scores, "seconds": result.seconds})
+        write_json(aside / "metrics.json", {"scores": scores, "seconds": result.seconds, "given": told(given)})
         write_config(aside / "config.yaml", "reconstruct", *parts)
         drawn = figures(aside, given, result, draws)
         (aside / "report.html").write_text(report(given, result, scores, drawn), encoding="utf-8")
@@ -183,7 +185,8 @@ def _grey(path: Path, image: Tensor) -> None:
 
 
 def _print(given: Measured, result: ImageReconstruction, folder: Path) -> None:
-    scores = {name: Score(value) for name, value in numbers(given, result).items()}
+    scores = {name: Measure(value) for name, value in numbers(given, result).items()}
     console().print(table("Reconstruction", {"linearised deep image prior": scores}))
+    print(", ".join(f"{name}: {value}" for name, value in told(given).items()))
     print("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()))
     print(f"Saved {folder / 'report.html'}, with pictures, arrays and samples beside it")

@@ -15,6 +15,7 @@ from osculate.cli.page import Explanation, facts, figure, page, table
 from osculate.cli.tables import Score
 from osculate.files import versions
 from osculate.inverse import ImageReconstruction
+from osculate.inverse.reconstruct import UNFITTED
 from osculate.inverse.scores import LEVELS, covered, error_correlation, grouped, psnr
 
 BODY = Template("""<h1>An image from few measurements, and where it can be trusted</h1>
@@ -24,6 +25,7 @@ given these data. The reconstruction is a plausible one of them; the error bars 
 it was linearised, so that every way in which its filters could be a little different became a way in which the image
 could be different. Those ways that the data contradict were ruled out, and what remains is the standard deviation of
 each pixel.</p>
+$warning
 $table
 <dl>$meanings</dl>
 $figures
@@ -32,9 +34,17 @@ $figures
 (<code>reconstruction.npz</code>), the numbers (<code>metrics.json</code>), the settings (<code>config.yaml</code>) and
 the network (<code>deep_image_prior.safetensors</code>).</p></footer>""")
 
+#: Where the network has not fitted the data.
+WARNING = (
+    "<p><b>The network has not fitted the data</b> (the residual is above the noise): its image is biased, and error "
+    "bars leave such a bias out. Train for more steps.</p>"
+)
+
 MEANINGS = {
     "sigma": ("noise", "standard deviation of the noise of the data, given or estimated, in their units"),
     "mean_stddev": ("error bar", "mean standard deviation of a pixel, in units of the image"),
+    "residual": ("residual / noise", "mean squared residual of the data in variances of the noise; 1 or less if the "
+                 "network has fitted them"),
     "psnr": ("PSNR", "peak signal-to-noise ratio against the truth, in decibels; higher is better"),
     "pixel_rmse": ("pixel error", "root mean square of the pixels' errors"),
     "coverage_95": ("95 % covers", "share of pixels within the central 95 % interval; it should be 0.95"),
@@ -71,9 +81,27 @@ EXPLAINED: Mapping[str, Explanation] = {
 }
 
 
+class Measure(Score):
+    """A number in units of the data: as many digits as tell something."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g}"
+
+
+def told(given: Measured) -> dict[str, str]:
+    """What the reconstruction started from, given or guessed, in words."""
+    height, width = given.operator.image_shape
+    return {
+        "image": f"{height} × {width} pixels",
+        "largest value": f"{given.scale:.3g}",
+        "noise": "estimated" if given.noise is None else f"{given.noise:.3g}, given",
+    }
+
+
 def numbers(given: Measured, result: ImageReconstruction) -> dict[str, float]:
     """Scores of a reconstruction; those against the truth where it is known."""
-    found = {"sigma": result.noise, "mean_stddev": float(result.stddev.mean())}
+    residual = result.fitted.misfit * given.scale**2 / result.noise**2
+    found = {"sigma": result.noise, "mean_stddev": float(result.stddev.mean()), "residual": residual}
     if given.truth is None:
         return found
     truth = given.truth.to(result.mean)
@@ -104,7 +132,11 @@ def figures(
             captions={"": ["reconstruction", *[f"draw {n + 1}" for n in range(len(draws[:7]))]]},
         ),
         "training": plots.residuals(
-            result.fitted.misfits, (result.noise / given.scale) ** 2, result.fitted.step, "How the network was fitted"
+            result.fitted.misfits,
+            (result.noise / given.scale) ** 2,
+            result.fitted.step,
+            "How the network was fitted",
+            given.noise is None,
         ),
     }
     if truth is not None:
@@ -124,11 +156,12 @@ def report(given: Measured, result: ImageReconstruction, scores: Mapping[str, fl
         count=f"{given.operator.measurements:,}",
         operator=escape(type(given.operator).__name__),
         pixels=f"{height} × {width}",
-        table=table("", {"linearised deep image prior": {name: Score(value) for name, value in scores.items()}}),
+        warning=WARNING if scores["residual"] > UNFITTED else "",
+        table=table("", {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}),
         meanings="".join(
             f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for name, (a, b) in MEANINGS.items() if name in scores
         ),
         figures="".join(figure(path, EXPLAINED[name]) for name, path in drawn.items()),
-        facts=facts({"seconds": result.seconds, "versions": versions()}),
+        facts=facts({"given": told(given), "seconds": result.seconds, "versions": versions()}),
     )
     return page("reconstruction", body)

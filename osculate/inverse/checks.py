@@ -13,7 +13,12 @@ def require_data(operator: LinearOperator, data: Tensor, noise: float | None = N
         ValueError: the data have another shape or type, hold NaN, or are all zero; the noise is not positive.
     """
     if not isinstance(data, Tensor) or not data.is_floating_point():
-        raise ValueError(f"measurements are a tensor of floating type, not {getattr(data, 'dtype', type(data))}.")
+        found = (
+            f"a tensor of {data.dtype}" if isinstance(data, Tensor) else f"{type(data).__name__}: take torch.as_tensor"
+        )
+        raise ValueError(f"measurements are a tensor of floating type, not {found}.")
+    if operator.pixels < 4:
+        raise ValueError(f"an image of {operator.image_shape} has too few pixels for a network of convolutions.")
     if tuple(data.shape) != operator.data_shape:
         raise ValueError(
             f"measurements of {operator!r} have shape {operator.data_shape}, not {tuple(data.shape)}: check the "

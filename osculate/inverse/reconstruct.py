@@ -18,10 +18,12 @@ from osculate.inverse.dip import DeepImagePrior, FittedImage
 from osculate.inverse.evidence import Tuned
 from osculate.inverse.image_distributions import ImageDistribution
 from osculate.inverse.model import ErrorBars, LinearisedModel
-from osculate.inverse.operators import LinearOperator
+from osculate.inverse.operators import LinearOperator, require_adjoint
 
 #: Mean squared residual, in variances of the noise, above which a network counts as not fitted.
 UNFITTED = 2.0
+#: And, where the noise is not known, as a share of the mean square of the data.
+UNEXPLAINED = 0.1
 #: First guess of the largest value, in units of the scale, above which the scale counts as forgotten.
 TOO_BRIGHT = 4.0
 
@@ -117,6 +119,7 @@ def reconstruct(
     Cost: 20 s for 28² pixels and 410 numbers, most of it training; see docs for larger images.
     """
     require_data(operator, data, noise)
+    require_adjoint(operator, getattr(operator, "dtype", torch.double))
     require_positive("scale, the largest value of the image,", scale)
     how, stages = prior or DeepImagePrior(), Stages()
     if (largest := likely_largest(operator, data)) > TOO_BRIGHT * scale:
@@ -160,13 +163,7 @@ def with_error_bars(
     """
     require_data(operator, data, noise)
     how, stages, tuned = error_bars or ErrorBars(), Stages(), None
-    if noise is not None and fitted.misfit > UNFITTED * noise**2:
-        warnings.warn(
-            f"the deep image prior has not fitted the data: the mean squared residual is "
-            f"{fitted.misfit / noise**2:.1f} times the variance of the noise, and error bars leave such a bias out. "
-            "Train for more steps, with a smaller penalty, or check noise and scale.",
-            stacklevel=2,
-        )
+    _tell_misfit(fitted, noise, float(data.square().mean()))
     model = LinearisedModel(operator, data, fitted, noise, how, progress)
     if how.objective != "none":
         with stages("Jacobian and covariances"):
@@ -176,3 +173,21 @@ def with_error_bars(
     with stages("posterior"):
         posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
     return ImageReconstruction(posterior, fitted, tuned, tuned.noise if tuned else model.level, stages.seconds)
+
+
+def _tell_misfit(fitted: FittedImage, noise: float | None, size: float) -> None:
+    """Warn of a network that leaves too much of the data, whose mean square is ``size``, unexplained."""
+    if noise is None and fitted.misfit > UNEXPLAINED * size:
+        warnings.warn(
+            f"the deep image prior leaves {100 * fitted.misfit / size:.0f} % of the measurements' mean square "
+            "unexplained, and takes it for noise: check scale, shape and the order of angles and detectors, or train "
+            "for more steps.",
+            stacklevel=3,
+        )
+    if noise is not None and fitted.misfit > UNFITTED * noise**2:
+        warnings.warn(
+            f"the deep image prior has not fitted the data: the mean squared residual is "
+            f"{fitted.misfit / noise**2:.1f} times the variance of the noise, and error bars leave such a bias out. "
+            "Train for more steps, with a smaller penalty, or check noise and scale.",
+            stacklevel=3,
+        )

@@ -45,8 +45,9 @@ def error_maps(
     )
     figure, axes = panels(len(pairs), len(columns), 2.3, 2.3 * shape[0] / shape[1] + 0.1)
     figure.set_size_inches(max(2.3 * len(columns) + 1.0, 6.4), (2.25 * shape[0] / shape[1] + 0.15) * len(pairs) + 0.8)
-    reference = next(iter(pairs.values()))[0] if known is None else known
-    grey = {"cmap": "gray", "vmin": float(reference.min()), "vmax": float(reference.max())}
+    shades = [mean for mean, _ in pairs.values()] + ([] if known is None else [known])
+    black, white = min(float(image.min()) for image in shades), max(float(image.max()) for image in shades)
+    grey = {"cmap": "gray", "vmin": black, "vmax": white}
     for row, (name, (mean, deviation)) in zip(axes, pairs.items(), strict=True):
         error = None if known is None else np.abs(mean - known)
         top = max(float(deviation.max()), 0.0 if error is None else float(error.max())) or 1.0
@@ -63,6 +64,7 @@ def error_maps(
         row[0].set_ylabel(name, fontsize=9, color=INK)
     for ax, column in zip(axes[0], columns, strict=True):
         ax.set_title(column, fontsize=9, color=INK)
+    axes[-1, 0].set_xlabel(f"black is {black:.3g}, white {white:.3g}", fontsize=8, color=INK)
     title(figure, heading)
     return figure
 

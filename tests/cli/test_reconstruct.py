@@ -85,7 +85,7 @@ def test_measured_data_need_nothing_but_the_file(run: Run, tmp_path: Path, capsy
     assert arrays["mean"].shape == (16, 16)
     assert 5 < arrays["mean"].max() < 60, "in units of the data"
     scores = json.loads((folder / "metrics.json").read_text())["scores"]
-    assert set(scores) == {"sigma", "mean_stddev"}, "nothing that needs the truth"
+    assert set(scores) == {"sigma", "mean_stddev", "residual"}, "nothing that needs the truth"
     assert 0.5 < scores["sigma"] < 16, "the noise was estimated"
     assert not (folder / "calibration.png").exists()
 
@@ -116,6 +116,15 @@ def test_ways_to_say_what_was_measured(tmp_path: Path) -> None:
     assert read("with_shape.npz", how).operator.image_shape == (3, 4)
     with pytest.raises(ValueError, match="--size"):
         read("five.npy", how)
+    whole = torch.rand(8, 9)
+    np.savez(tmp_path / "whole.npz", data=whole.numpy(), mask=mask.numpy())
+    torch.testing.assert_close(read("whole.npz", OperatorOptions("inpainting")).data, whole[mask])
+    clear = np.zeros((4, 4, 4), dtype=np.uint8)
+    clear[:2, :, 3] = 255
+    Image.fromarray(clear).save(tmp_path / "clear.png")
+    shown = read("clear.png").truth
+    assert shown is not None
+    assert shown.mean(1).tolist() == [0, 0, 1, 1], "what is transparent is white"
     for name in ("rectangles", "shepp_logan"):
         found = measured(MeasurementOptions(name, size=12), OperatorOptions("inpainting", keep=0.5))
         assert found.operator.measurements == 72
@@ -150,6 +159,16 @@ BAD = {
     "angles in degrees": (("degrees.npz",), "look like degrees"),
     "two shapes": (("truth.npz", "--size", "9"), "--size says (9, 9)"),
     "a folder in place of a file": (("small.png", "--output", "small.png"), "is a file, and a folder is needed"),
+    "a mask without its operator": (("seen.npz",), "use --operator inpainting"),
+    "a matrix without its operator": (("shepp_logan", "--matrix", "complex.npy"), "--operator matrix"),
+    "an empty matrix": (
+        ("shepp_logan", "--operator", "matrix", "--matrix", "nothing.npy"),
+        "cannot be read as a matrix",
+    ),
+    "an empty sinogram": (("flat.npy",), "it is empty"),
+    "a sinogram with three axes": (("cube.npy",), "a sinogram has two axes"),
+    "a folder": (("folder.npy",), "is a folder"),
+    "a single pixel": (("shepp_logan", "--size", "1"), "too few pixels"),
     "an unknown rule": (("shepp_logan", "--size", "8", "--stopping", "soon"), "unknown stopping rule 'soon'"),
     "an unknown objective": (("shepp_logan", "--objective", "mle"), "unknown objective 'mle'"),
     "an unknown option": (("shepp_logan", "--angels", "9"), "--angles"),
@@ -169,6 +188,11 @@ def test_what_cannot_be_reconstructed_is_told_in_a_sentence(
     np.save("holes.npy", holes)
     np.save("sinogram.npy", np.ones((6, 23)))
     data = np.ones((6, 23), dtype=np.float32)
+    np.savez("seen.npz", data=np.ones(3), mask=np.ones((1, 3), dtype=bool))
+    Path("nothing.npy").touch()
+    Path("folder.npy").mkdir()
+    np.save("flat.npy", np.ones((0, 20)))
+    np.save("cube.npy", np.ones((2, 3, 4)))
     np.savez("line.npz", data=data, truth=np.ones(5))
     np.savez("deep.npz", data=data, shape=(1, 16, 16))
     np.savez("noises.npz", data=data, noise=[1.0, 2.0])

@@ -17,6 +17,7 @@ from osculate.inverse import (
     RayTransform,
     Subsampling,
     from_astra,
+    reconstruct,
 )
 from osculate.inverse.variation import differences, total_variation
 from tests.errors import says
@@ -120,7 +121,19 @@ def test_rays_turn_with_the_image() -> None:
     torch.testing.assert_close(turned, RayTransform((9, 9), [0.3])(torch.rot90(image, -1)))
 
 
-def test_angles_are_counted_in_any_type() -> None:
+def test_a_wide_blur_takes_no_more_than_the_image_needs() -> None:
+    narrow = Blur((5, 4), 30.0)
+    assert narrow.kernel.shape == (9, 9)
+    profile = torch.exp(-0.5 * (torch.arange(-90.0, 91.0) / 30).square()).double()
+    weight = float((profile[90] / profile.sum()) ** 2)
+    assert float(narrow(torch.eye(5, dtype=torch.double)[:, :4])[0, 0]) > weight
+    assert float(narrow.kernel[4, 4]) == pytest.approx(weight, rel=1e-6)
+
+
+def test_numbers_and_arrays_of_other_libraries() -> None:
+    mask = np.eye(3, dtype=bool)
+    assert Subsampling(mask).measurements == 3
+    assert Blur((3, 3), np.ones((3, 3)))(torch.ones(3, 3))[1, 1] == 9
     assert RayTransform((8, 8), np.int64(5)).data_shape == RayTransform((8, 8), 5).data_shape
     assert Matrix(torch.eye(4).to_sparse(), (2, 2))(torch.ones(2, 2)).sum() == 4
 
@@ -134,12 +147,21 @@ def scaled(x: Tensor) -> Tensor:
     return 1.01 * x
 
 
+class Wrong(LinearOperator):
+    def apply(self, images: Tensor) -> Tensor:
+        return images.cumsum(1)
+
+    def transpose(self, data: Tensor) -> Tensor:
+        return data
+
+
 BAD = {
-    "an adjoint that is none": (lambda: FromFunctions(scaled, lambda y: y, (3, 3), (3, 3)), "not the adjoint"),
+    "a class whose transpose is none": (lambda: reconstruct(Wrong((4, 4), (4, 4)), torch.ones(4, 4)), "its adjoint"),
+    "an adjoint that is none": (lambda: FromFunctions(scaled, lambda y: y, (3, 3), (3, 3)), "not its adjoint"),
     "a function that is not linear": (lambda: FromFunctions(torch.exp, lambda y: y, (3, 3), (3, 3)), "not linear"),
     "a function of another shape": (
         lambda: FromFunctions(lambda x: x[:2], lambda y: y, (3, 3), (3, 3)),
-        "should return floats of (3, 3)",
+        "torch tensor of floats of shape (3, 3)",
     ),
     "another adjoint shape": (lambda: FromFunctions(lambda x: x, lambda y: y[:1], (3, 3), (3, 3)), "(1, 3)"),
     "a function of NaN": (lambda: FromFunctions(lambda x: x * float("nan"), lambda y: y, (3, 3), (3, 3)), "linear"),
@@ -150,7 +172,7 @@ BAD = {
     "an image without pixels": (lambda: Blur((0, 4), 1.0), "side of the image"),
     "an adjoint that is 5 % off": (
         lambda: FromFunctions(lambda x: x, lambda y: 1.05 * y, (300, 300), (300, 300), torch.float32),
-        "not the adjoint",
+        "not its adjoint",
     ),
     "angles that are no whole number": (lambda: RayTransform((8, 8), 20.0), "number of angles"),
     "angles of two axes": (lambda: RayTransform((8, 8), torch.zeros(2, 2)), "one axis"),

@@ -273,6 +273,12 @@ def test_a_forgotten_scale_is_told(scan: tuple[RayTransform, Tensor, Tensor]) ->
         reconstruct(operator, 30 * data, prior=DeepImagePrior(SkipUNet(width=2), steps=5))
 
 
+def test_what_is_taken_for_noise_is_told(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, data, _ = scan
+    with pytest.warns(UserWarning, match=says("unexplained", "order of angles")):
+        reconstruct(operator, data.flip(0).flip(1).roll(7, 1), prior=DeepImagePrior(SkipUNet(width=2), steps=20))
+
+
 def test_scores(fitted: FittedImage) -> None:
     truth = torch.zeros(10, 20)
     posterior = IndependentImage(truth, torch.full((10, 20), 0.04))

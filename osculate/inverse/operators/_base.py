@@ -110,6 +110,33 @@ def require_image_shape(shape: Sequence[int]) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
+def require_adjoint(operator: LinearOperator, dtype: torch.dtype = torch.double) -> None:
+    """Test on random vectors that an operator is linear, and that its transpose is one.
+
+    Args:
+        operator: with methods of the user's.
+        dtype: what they compute in.
+
+    Raises:
+        ValueError: either is not so, by more than rounding.
+    """
+    generator, tolerance = torch.Generator().manual_seed(0), 1e3 * torch.finfo(dtype).eps
+    x = torch.randn(2, operator.pixels, generator=generator, dtype=torch.double)
+    y = torch.randn(1, operator.measurements, generator=generator, dtype=torch.double)
+    ax = operator.apply(torch.cat([x, x[:1] - 2 * x[1:]]))
+    if not bool((ax[2] - ax[0] + 2 * ax[1]).norm() <= tolerance * ax.norm()):
+        raise ValueError(f"{operator!r} is not linear: A(x − 2z) is not A x − 2 A z.")
+    # inner products of vectors that belong together do not cancel, so that an error of a few percent shows
+    back, seen = operator.transpose(torch.cat([y, ax[:1]])), operator.apply(operator.transpose(y))
+    for a, b, c, d in ((ax[0], ax[0], x[0], back[1]), (seen[0], y[0], back[0], back[0]), (ax[0], y[0], x[0], back[0])):
+        left, right = float(a @ b), float(c @ d)
+        if not abs(left - right) <= tolerance * float(a.norm() * b.norm() + c.norm() * d.norm()):
+            raise ValueError(
+                f"the transpose of {operator!r} is not its adjoint: ⟨A x, y⟩ = {left:.6g}, but ⟨x, Aᵀy⟩ = {right:.6g}. "
+                "Check scalings, flips and the treatment of borders."
+            )
+
+
 class _Product(torch.autograd.Function):
     """A x, whose gradient is Aᵀ of the gradient, and the other way round."""
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from osculate.checks import require_positive
-from osculate.inverse.operators._base import LinearOperator
+from osculate.inverse.operators._base import LinearOperator, require_image_shape
 
 
 class Blur(LinearOperator):
@@ -27,10 +28,12 @@ class Blur(LinearOperator):
     tensor([[0.0000, 0.2500, 0.5000, 0.2500, 0.0000]])
     """
 
-    def __init__(self, image_shape: Sequence[int], kernel: float | Tensor = 1.0) -> None:
+    def __init__(self, image_shape: Sequence[int], kernel: float | Tensor | np.ndarray = 1.0) -> None:
+        if isinstance(kernel, np.ndarray):
+            kernel = torch.as_tensor(kernel)
         if not isinstance(kernel, Tensor):
             require_positive("the standard deviation of a blur", kernel)
-            kernel = _gaussian(float(kernel))
+            kernel = _gaussian(float(kernel), max(require_image_shape(image_shape)) - 1)
         if kernel.ndim != 2 or kernel.shape[0] % 2 == 0 or kernel.shape[1] % 2 == 0:
             raise ValueError(f"a blur's kernel has two odd sides, not shape {tuple(kernel.shape)}.")
         if not bool(kernel.isfinite().all()):
@@ -52,8 +55,9 @@ class Blur(LinearOperator):
         return F.conv2d(image, kernel[None, None].to(flat), padding=padding).reshape(flat.shape)
 
 
-def _gaussian(deviation: float) -> Tensor:
+def _gaussian(deviation: float, most: int) -> Tensor:
     reach = max(1, round(3 * deviation))
     profile = torch.exp(-0.5 * (torch.arange(-reach, reach + 1, dtype=torch.double) / deviation) ** 2)
-    kernel = torch.outer(profile, profile)
-    return kernel / kernel.sum()
+    profile = profile / profile.sum()
+    kept = slice(max(0, reach - most), min(len(profile), reach + most + 1))  # no pixel is further from another
+    return torch.outer(profile[kept], profile[kept])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -22,7 +23,9 @@ class Subsampling(LinearOperator):
     tensor([1., 4.])
     """
 
-    def __init__(self, mask: Tensor) -> None:
+    def __init__(self, mask: Tensor | np.ndarray) -> None:
+        if isinstance(mask, np.ndarray):
+            mask = torch.as_tensor(mask)
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
             raise ValueError("a mask is a tensor of True (the pixel is seen) and False.")
         if not bool(mask.any()):
