@@ -1,5 +1,6 @@
 """Measurements that a reconstruction can use, and the words for those that it cannot."""
 
+import torch
 from torch import Tensor
 
 from osculate.checks import require_positive
@@ -17,6 +18,8 @@ def require_data(operator: LinearOperator, data: Tensor, noise: float | None = N
             f"a tensor of {data.dtype}" if isinstance(data, Tensor) else f"{type(data).__name__}: take torch.as_tensor"
         )
         raise ValueError(f"measurements are a tensor of floating type, not {found}.")
+    if data.dtype in (torch.float16, torch.bfloat16):
+        raise ValueError(f"measurements are in single or double precision, not {data.dtype}: take data.float().")
     if operator.pixels < 4:
         raise ValueError(f"an image of {operator.image_shape} has too few pixels for a network of convolutions.")
     if tuple(data.shape) != operator.data_shape:

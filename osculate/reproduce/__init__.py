@@ -32,6 +32,7 @@ MODULES = (
     "linlap_adapted",
     "linlap_images",
     "linlap_uci_classification",
+    "dip_choices",
     "dip_kmnist",
     "dip_calibration",
     "dip_ard",

@@ -38,7 +38,7 @@ LINEARISED: Mapping[str, tuple[str, bool, bool]] = {
     "linearised DIP, exact evidence": ("linear", False, True),
 }
 UNIT, FITTED, ENSEMBLE = "DIP, σ² = 1", "DIP, σ² fitted", "ensemble"
-#: The document's probability of dropping a channel, and the best of .05, .1, .2, .3, .4, .5 on validation images.
+#: The document's probability of dropping a channel, and the best on validation images (dip-choices).
 DROPOUT, BEST_DROPOUT = "MC dropout, p = .05", "MC dropout, p = .4"
 DROPOUTS = {DROPOUT: 0.05, BEST_DROPOUT: 0.4}
 #: Error bars, and reconstructions without them.

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import astra
 import numpy as np
 
 ROWS, COLUMNS, DETECTORS = 28, 36, 45
@@ -10,6 +9,8 @@ BLOBS = ((1.0, 12.0, 9.0, 4.0), (0.7, 24.0, 18.0, 3.0), (-0.3, 18.0, 14.0, 5.0))
 ANGLES = np.pi * np.arange(10) / 10
 
 if __name__ == "__main__":
+    import astra
+
     row, column = np.mgrid[:ROWS, :COLUMNS]
     image = sum(h * np.exp(-((column - x) ** 2 + (row - y) ** 2) / (2 * s**2)) for h, x, y, s in BLOBS)
     volume = astra.create_vol_geom(ROWS, COLUMNS)

@@ -330,6 +330,7 @@ BAD = {
     "a transposed sinogram": (lambda: reconstruct(RayTransform((16, 16), 8), DATA.T), ("transpose",)),
     "NaN": (lambda: reconstruct(RayTransform((16, 16), 8), HOLES), ("23 of 184",)),
     "whole numbers": (lambda: reconstruct(RayTransform((16, 16), 8), DATA.long()), ("floating type",)),
+    "half precision": (lambda: reconstruct(RayTransform((16, 16), 8), DATA.half()), ("data.float()",)),
     "nothing": (lambda: reconstruct(RayTransform((16, 16), 8), 0 * DATA), ("all measurements are zero",)),
     "no noise": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, 0.0), ("noise", "0.0")),
     "negative noise": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, -1.0), ("noise", "-1.0")),

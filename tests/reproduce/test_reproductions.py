@@ -101,6 +101,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     },
     "dip-kmnist": {"scan": SCAN, "angles": [3], "noises": [0.05, 0.1], "main": [3, 0.05], "others": 1},
     "dip-calibration": {"scan": SCAN},
+    "dip-choices": {"scan": SCAN, "scans": [[3, 0.05]], "variations": [0.3, 1.0], "dropouts": [0.05, 0.4]},
     "dip-ard": {"scan": SCAN, "linear_steps": 5},
     "dip-large": {
         "cases": [["rectangles", 8], ["shepp_logan", 10]],
