@@ -1,0 +1,133 @@
+"""Verdicts on reconstructions, which can fall either way."""
+
+import pytest
+
+from osculate.reproduce import dip_ard, dip_calibration, dip_choices, dip_kmnist, dip_large
+from osculate.reproduce.dip_cells import BEST_DROPOUT, COVERED, DENSITY, DROPOUT, JOINT, METHODS, PSNR, RANKED, UNIT
+from osculate.reproduce.record import FAILS, HOLDS, UNTESTED, Claim
+
+TITLE = "10 angles, 5 %"
+
+
+def verdicts(claims: tuple[Claim, ...]) -> list[str]:
+    return [claim.verdict for claim in claims]
+
+
+def scans(ours: float, dropout: float, covered: float, tv: float, count: int) -> dict[str, list[dict]]:
+    """Cells of a scan: densities of the linearised model without and with TV-PredCP, and of dropout."""
+    densities = {
+        dip_kmnist.EVIDENCE: ours,
+        dip_kmnist.WITH_TV: ours + tv,
+        DROPOUT: dropout,
+        BEST_DROPOUT: dropout,
+        UNIT: 1.5,
+    }
+    return {
+        TITLE: [
+            {
+                "scores": {
+                    method: {
+                        DENSITY: densities.get(method, 0.0) + 0.001 * number * (method == dip_kmnist.WITH_TV),
+                        JOINT: 2.0,
+                        COVERED: covered,
+                        RANKED: 0.7,
+                    }
+                    for method in METHODS
+                }
+            }
+            for number in range(count)
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (scans(2.5, 2.0, 0.95, 0.1, 10), [HOLDS, HOLDS, HOLDS, HOLDS, HOLDS, HOLDS]),
+        (scans(2.05, 2.0, 0.95, -0.2, 10), [FAILS, HOLDS, FAILS, HOLDS, FAILS, FAILS]),
+        (scans(2.5, 2.0, 0.85, 0.1, 10), [HOLDS, FAILS, HOLDS, FAILS, HOLDS, HOLDS]),
+        (scans(2.5, 2.0, 0.95, 0.1, 4), [UNTESTED] * 6),
+    ],
+)
+def test_verdicts_on_handwriting(cells: dict[str, list[dict]], expected: list[str]) -> None:
+    assert verdicts(dip_kmnist.claims(cells, TITLE)) == expected
+
+
+def curves(shift: float, count: int) -> list[list[float]]:
+    return [[min(1.0, level + shift + 0.001 * n) for level in dip_calibration.LEVELS] for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "ratios", "count", "expected"),
+    [
+        (0.0, 0.2, (1.1, 3.0), 3, [HOLDS, HOLDS]),
+        (0.2, 0.0, (1.1, 1.2), 3, [FAILS, FAILS]),
+        (0.0, 0.2, (2.0, 3.0), 3, [HOLDS, FAILS]),
+        (0.0, 0.2, (1.1, 3.0), 1, [UNTESTED, UNTESTED]),
+    ],
+)
+def test_verdicts_on_calibration(
+    ours: float, theirs: float, ratios: tuple[float, float], count: int, expected: list[str]
+) -> None:
+    linearised = (dip_calibration.EVIDENCE, dip_calibration.WITH_TV)
+    methods = dip_calibration.COMPARED
+    covered = {method: curves(ours if method in linearised else theirs, count) for method in methods}
+    groups = {method: ([1.0], [ratios[method not in linearised]]) for method in methods}
+    assert verdicts(dip_calibration.claims(covered, groups)) == expected
+
+
+def blocks(exact: float, variance: float, scale: float) -> dict[str, dict]:
+    def block(share: float, change: float = 0.0, longer: float = 0.0) -> dict[str, float]:
+        return {dip_ard.SHARE: share, dip_ard.VARIANCE: change, dip_ard.SCALE: 0.1 + longer}
+
+    plain, smooth, tv, linear = dip_ard.OBJECTIVES
+    return {
+        plain: {"a": block(0.5)},
+        smooth: {"a": block(0.5, variance, scale)},
+        tv: {"a": block(0.5)},
+        linear: {"a": block(exact)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([blocks(1e-6, -1.0, 0.2)] * 2, [HOLDS, HOLDS]),
+        ([blocks(0.5, -1.0, 0.2)] * 2, [FAILS, HOLDS]),
+        ([blocks(1e-6, -1.0, 0.2), blocks(1e-6, 0.1, 0.2)], [HOLDS, FAILS]),
+        ([blocks(1e-6, -1.0, 0.2)], [UNTESTED, UNTESTED]),
+    ],
+)
+def test_verdicts_on_blocks(cells: list[dict], expected: list[str]) -> None:
+    assert verdicts(dip_ard.claims(cells)) == expected
+
+
+def large(density: float, seconds: float, memory: float) -> dict:
+    ours = {DENSITY: density, dip_large.SECONDS: seconds, dip_large.MEMORY: memory}
+    return {"scores": {dip_large.PLAIN: ours, dip_large.DROPOUT: {DENSITY: 2.0}}}
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([large(2.5, 300.0, 1.4), large(2.6, 300.0, 1.4)], [HOLDS, HOLDS, HOLDS]),
+        ([large(1.5, 901.0, 1.4), large(1.6, 300.0, 9.0)], [FAILS, FAILS, FAILS]),
+        ([large(2.5, 300.0, 1.4)], [HOLDS, HOLDS, UNTESTED]),
+    ],
+)
+def test_verdicts_on_larger_images(cells: list[dict], expected: list[str]) -> None:
+    assert verdicts(dip_large.claims({"rectangles, 128²": cells})) == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rate", "count", "expected"),
+    [(30.0, 2.5, 2, [HOLDS, HOLDS]), (28.0, 1.0, 2, [FAILS, FAILS]), (30.0, 2.5, 1, [UNTESTED, UNTESTED])],
+)
+def test_verdicts_on_choices(chosen: float, rate: float, count: int, expected: list[str]) -> None:
+    found = {
+        (TITLE, "penalty", 0.3): [{PSNR: chosen}] * count,
+        (TITLE, "penalty", 1.0): [{PSNR: 29.0}] * count,
+        (TITLE, "dropout", 0.4): [{PSNR: 1.0, DENSITY: rate}] * count,
+        (TITLE, "dropout", 0.05): [{PSNR: 1.0, DENSITY: 2.0}] * count,
+    }
+    assert verdicts(dip_choices.claims(found)) == expected
