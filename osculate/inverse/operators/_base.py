@@ -27,6 +27,9 @@ class LinearOperator(ABC):
         ValueError: a shape is not of positive whole numbers, or the image's is not (H, W).
     """
 
+    #: What its own arithmetic is as exact as.
+    dtype: torch.dtype = torch.double
+
     def __init__(self, image_shape: Sequence[int], data_shape: Sequence[int]) -> None:
         self.image_shape = require_image_shape(image_shape)
         for size in data_shape:
@@ -110,17 +113,16 @@ def require_image_shape(shape: Sequence[int]) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def require_adjoint(operator: LinearOperator, dtype: torch.dtype = torch.double) -> None:
+def require_adjoint(operator: LinearOperator) -> None:
     """Test on random vectors that an operator is linear, and that its transpose is one.
 
     Args:
-        operator: with methods of the user's.
-        dtype: what they compute in.
+        operator: with methods of the user's, that compute in its ``dtype``.
 
     Raises:
         ValueError: either is not so, by more than rounding.
     """
-    generator, tolerance = torch.Generator().manual_seed(0), 1e3 * torch.finfo(dtype).eps
+    generator, tolerance = torch.Generator().manual_seed(0), 1e3 * torch.finfo(operator.dtype).eps
     x = torch.randn(2, operator.pixels, generator=generator, dtype=torch.double)
     y = torch.randn(1, operator.measurements, generator=generator, dtype=torch.double)
     ax = operator.apply(torch.cat([x, x[:1] - 2 * x[1:]]))

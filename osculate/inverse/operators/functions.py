@@ -39,7 +39,7 @@ class FromFunctions(LinearOperator):
     ) -> None:
         super().__init__(image_shape, data_shape)
         self._forward, self._backward, self.dtype = forward, adjoint, dtype
-        require_adjoint(self, dtype)
+        require_adjoint(self)
 
     def apply(self, images: Float[Tensor, "S D"]) -> Float[Tensor, "S M"]:
         """A x for images as flat rows."""
