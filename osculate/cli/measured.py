@@ -1,6 +1,7 @@
 """What is reconstructed: a picture that is measured here, or data that were measured elsewhere."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,11 @@ def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
     for name in ("noise", "sigma", "scale"):
         if getattr(what, name) is not None:
             require_positive(f"--{name}", getattr(what, name))
+    if what.estimate_noise and what.sigma is not None:
+        raise ValueError("--sigma gives the noise, and --estimate_noise asks for an estimate: choose one.")
     data = Path(what.image).suffix in (".npy", ".npz")
-    return _read(Path(what.image), what, how) if data else measure_picture(what, how)
+    found = _read(Path(what.image), what, how) if data else measure_picture(what, how)
+    return replace(found, noise=None) if what.estimate_noise else found
 
 
 def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measured:

@@ -37,6 +37,7 @@ class MeasurementOptions:
         noise: of a picture's measurement, its standard deviation as a share of the mean absolute value; by default
             .05.
         sigma: of measured data, the standard deviation of their noise in their own units; by default estimated.
+        estimate_noise: find the noise from the data, though it is known.
         scale: largest value of the image; by default 1 for pictures, and guessed for measured data.
         measurement_seed: of the noise, of random pictures and of the pixels that inpainting sees.
     """
@@ -45,6 +46,7 @@ class MeasurementOptions:
     size: int | None = None
     noise: float | None = None
     sigma: float | None = None
+    estimate_noise: bool = False
     scale: float | None = None
     measurement_seed: int = 0
 

@@ -28,7 +28,7 @@ from osculate.inverse import (
     ImageReconstruction,
     with_error_bars,
 )
-from osculate.inverse.reconstruct import Stages
+from osculate.inverse.reconstruct import Stages, tell_scale
 from osculate.networks import SkipUNet
 from osculate.randomness import seeded
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
@@ -105,6 +105,7 @@ def run(
         raise FileExistsError(f"--output {str(folder)!r} is a file, and a folder is needed.")
     folder.mkdir(parents=True, exist_ok=True)
     device = pick_device(options.device)
+    tell_scale(given.operator, given.data, given.scale)
     data = (given.data / given.scale).to(device)
     noise = None if given.noise is None else given.noise / given.scale
     with stages("deep image prior"):

@@ -100,7 +100,7 @@ def told(given: Measured) -> dict[str, str]:
 
 def numbers(given: Measured, result: ImageReconstruction) -> dict[str, float]:
     """Scores of a reconstruction; those against the truth where it is known."""
-    residual = result.fitted.misfit * given.scale**2 / result.noise**2
+    residual = result.fitted.misfit(given.operator, given.data / given.scale) * given.scale**2 / result.noise**2
     found = {"sigma": result.noise, "mean_stddev": float(result.stddev.mean()), "residual": residual}
     if given.truth is None:
         return found

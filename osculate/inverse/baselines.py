@@ -58,7 +58,7 @@ def mc_dropout(
         active = fitted.network.train()
         draws = torch.stack([active(fitted.input[None, None])[0, 0] for _ in range(samples)])
         active.eval()
-    return fitted, DrawnImage(draws.mean(0), draws, image_noise(operator, _level(noise, fitted)))
+    return fitted, DrawnImage(draws.mean(0), draws, image_noise(operator, _level(noise, fitted, operator, data)))
 
 
 def ensemble(
@@ -71,6 +71,9 @@ def ensemble(
     progress: bool = False,
 ) -> DrawnImage:
     """Deep image priors from several initial weights: their images spread around their mean. [lakshminarayanan2017]
+
+    Its draws are the members' images, their distance from their mean made larger by √(M / (M − 1)): few members are
+    nearer to their own mean than to that of all.
 
     Args:
         operator: A.
@@ -89,8 +92,8 @@ def ensemble(
         fits.append(member.fit(operator, data, noise, seed + number))
     images = torch.stack([fitted.image for fitted in fits])
     mean = images.mean(0)
-    spread = mean + (images - mean) * math.sqrt(members / (members - 1))  # around their own mean, without bias
-    return DrawnImage(mean, spread, image_noise(operator, _level(noise, fits[0])))
+    spread = mean + (images - mean) * math.sqrt(members / (members - 1))
+    return DrawnImage(mean, spread, image_noise(operator, _level(noise, fits[0], operator, data)))
 
 
 def _new_weights(network: nn.Module | None, seed: int) -> nn.Module | None:
@@ -112,5 +115,5 @@ def kernel_log_prob(draws: Float[Tensor, "S H W"], image: Float[Tensor, "H W"], 
     return (exponent.logsumexp(0) - constant).sum()
 
 
-def _level(noise: float | None, fitted: FittedImage) -> float:
-    return fitted.misfit**0.5 if noise is None else noise
+def _level(noise: float | None, fitted: FittedImage, operator: LinearOperator, data: Tensor) -> float:
+    return fitted.misfit(operator, data) ** 0.5 if noise is None else noise

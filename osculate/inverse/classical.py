@@ -68,7 +68,7 @@ def tv_reconstruction(
 ) -> Float[Tensor, "H W"]:
     r"""argmin ½ ‖A x − y‖² + w TV(x) over images within bounds, by the primal-dual algorithm. [chambolle2011]
 
-    In double precision on the CPU, by PyProximal.
+    In double precision on the CPU, by PyProximal. Data in other units need other ``bounds``: (0, the largest value).
 
     Args:
         operator: A.

@@ -31,7 +31,7 @@ class FittedImage:
         network: f_θ at θ̂.
         input: z, (H, W).
         image: f_θ̂(z).
-        misfits: mean squared residual of the data, one a step.
+        misfits: mean squared residual of the data, one a step of the training, with dropout where there is some.
         variations: total variation of the image, one a step.
         step: the step whose weights these are.
         penalty: λ of the training.
@@ -45,10 +45,9 @@ class FittedImage:
     step: int
     penalty: float
 
-    @property
-    def misfit(self) -> float:
-        """Mean squared residual of the data with these weights."""
-        return self.misfits[self.step - 1]
+    def misfit(self, operator: LinearOperator, data: Tensor) -> float:
+        """Mean squared residual of the data with these weights, without dropout."""
+        return float((operator(self.image) - data).square().mean())
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class DeepImagePrior:
         if self.variation:
             require_positive("variation (nats for a unit of total variation)", self.variation)
         if self.stopping is not None:
-            made("stopping rule", self.stopping, {name: lambda: None for name in STOPPING}, Stopping)
+            made("stopping rule", self.stopping, STOPPING, Stopping)
 
     def fit(
         self,
@@ -101,8 +100,8 @@ class DeepImagePrior:
 
         Args:
             operator: A.
-            data: y.
-            noise: σ, in the units of the data; None where it is not known.
+            data: y, of an image with values in [0, 1]: divided by its largest value, where that is another.
+            noise: σ, in the units of these data; None where it is not known.
             seed: of new weights, where no network was given, and of dropout.
             progress: show a bar.
 
@@ -118,7 +117,10 @@ class DeepImagePrior:
         z = first_guess(operator, data).detach()
         network = self._new(operator, z, seed)
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
-        rule = self._rule(noise)
+        # one object serves one training
+        rule = (
+            None if self.stopping is None else copy.deepcopy(made("stopping rule", self.stopping, STOPPING, Stopping))
+        )
         # behind a rate that falls to zero, any rule that watches the images change would wait for the end
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if rule is None else None
         misfits, variations, best, chosen = [], [], None, 0
@@ -133,7 +135,7 @@ class DeepImagePrior:
                 variations.append(float(varied.detach()))
                 if not bool(loss.isfinite()):
                     raise ValueError(f"the deep image prior diverged at step {step}: use a smaller learning_rate.")
-                better, stop = rule.look(image, misfits[-1]) if rule is not None else (False, False)
+                better, stop = rule.look(image, misfits[-1], noise) if rule is not None else (False, False)
                 if better:
                     best, chosen = copy.deepcopy(network.state_dict()), step
                 if stop:
@@ -166,8 +168,3 @@ class DeepImagePrior:
             return copy.deepcopy(self.network).to(z).train()
         with seeded(seed):
             return SkipUNet().to(z)
-
-    def _rule(self, noise: float | None) -> Stopping | None:
-        if isinstance(self.stopping, str):
-            return STOPPING[self.stopping](noise)
-        return copy.deepcopy(self.stopping)

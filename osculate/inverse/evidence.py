@@ -32,6 +32,8 @@ class Tuned:
         log_evidence: there, in nats, of all data; around given weights a lower bound of it.
         size: how many numbers the data are.
         evaluations: how often it was computed.
+        at_ends: how many logarithms of variances and length-scales ended where their range does: the data ask for a
+            block without variance, say, not for this value.
     """
 
     prior: FilterPrior
@@ -39,6 +41,7 @@ class Tuned:
     log_evidence: float
     size: int
     evaluations: int
+    at_ends: int
 
 
 def log_evidence(
@@ -58,7 +61,9 @@ def log_evidence(
 
     [antoran2023dip], which is a lower bound: without weights it is taken at the mode of the linear model, which
     minimises the first two terms together. They are then
-    r₀ᵀ K⁻¹ r₀ with r₀ = y − A f(θ̂) + A J θ̂: the exact evidence.
+    r₀ᵀ K⁻¹ r₀ with r₀ = y − A f(θ̂) + A J θ̂: the exact evidence. Where the basis of the data is smaller than what images
+    reach, the determinant is an upper bound (see :class:`~osculate.inverse.observed.Observed`), and the evidence around
+    weights is lower still.
 
     Args:
         observed: the data, and their covariance by classes.
@@ -71,14 +76,15 @@ def log_evidence(
         ValueError: the covariance is not positive definite, or not finite.
     """
     variance = noise.square()
-    covariance = observed.covariance(torch.cat(prior.class_weights()))
+    classes = torch.cat(prior.class_weights())
+    covariance, beyond = observed.covariance(classes), observed.variance_beyond(classes) + variance
     covariance = covariance + variance * torch.eye(len(covariance)).to(covariance)
     factor = cholesky(covariance)
-    log_det = 2 * factor.diagonal().log().sum() + (observed.size - len(covariance)) * variance.log()
+    log_det = 2 * factor.diagonal().log().sum() + (observed.size - len(covariance)) * beyond.log()
     if weights is None:
-        within, outside = observed.inside(observed.data - observed.image + observed.weights)
+        within, outside = observed.inside(observed.data - observed.seen + observed.seen_weights)
         white = torch.linalg.solve_triangular(factor, within.unsqueeze(1), upper=False)
-        misfit = white.square().sum() + outside / variance
+        misfit = white.square().sum() + outside / beyond
     else:
         assert seen is not None
         misfit = (observed.data - seen).square().sum() / variance + prior.penalty(weights)
@@ -145,4 +151,6 @@ def tune_filters(
         )
     best, level = read(torch.tensor(found.x))
     value = evidence(best, level)
-    return Tuned(best, noise if fixed_noise else float(level), float(value), size, int(found.nfev))
+    ends = torch.tensor(bounds[:-1], dtype=torch.double)
+    at_ends = int((torch.tensor(found.x[:-1, None]) - ends).abs().min(1).values.lt(1e-6).sum())
+    return Tuned(best, noise if fixed_noise else float(level), float(value), size, int(found.nfev), at_ends)

@@ -20,7 +20,8 @@ from osculate.inverse.predcp import PredCP
 from osculate.registry import choose
 
 #: Around which weights the evidence is taken; "none" leaves the prior as it begins.
-OBJECTIVES = ("map", "linear", "linear_tv", "none")
+TUNED = ("map", "linear", "linear_tv")
+OBJECTIVES = (*TUNED, "none")
 POSTERIORS = ("auto", "exact", "drawn")
 #: Pixels up to which the covariance of the whole image is formed by default.
 EXACT = 2048
@@ -89,7 +90,7 @@ class LinearisedModel:
         self._settings, self._progress = settings, progress
         self.start = settings.start or FilterPrior.of(fitted.network)
         #: σ where it begins: the residual of the deep image prior, if it is not known.
-        self.level = fitted.misfit**0.5 if noise is None else noise
+        self.level = fitted.misfit(operator, data) ** 0.5 if noise is None else noise
         self.linearised = LinearisedImage(fitted.network, fitted.input, self.start.space)
 
     @cached_property
@@ -125,10 +126,14 @@ class LinearisedModel:
         """Maximise the evidence.
 
         Args:
-            objective: around which weights, see :class:`ErrorBars`.
+            objective: around which weights: "map", "linear" or "linear_tv", see :class:`ErrorBars`.
             predcp: with the prior over the hyperparameters.
             noise: σ, None to tune it.
+
+        Raises:
+            ValueError: an unknown objective.
         """
+        choose("objective", objective, TUNED)
         weights, seen = None, None
         if objective != "linear":
             tv = objective == "linear_tv"

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator as SciPyOperator, svds
 from torch import Tensor
 
+from osculate.inverse.classes import PART
 from osculate.inverse.filters import FilterPrior
 from osculate.inverse.image_distributions import DrawnImage, GaussianImage
 from osculate.inverse.linearised import AT_ONCE, LinearisedImage
@@ -68,7 +69,7 @@ def drawn_posterior(
     .. math:: x = f(\hat\theta) + J\theta_0 - J\Sigma J^\top A^\top (A J\Sigma J^\top A^\top + \sigma^2 I)^{-1}
               (A J\theta_0 + \varepsilon), \qquad \theta_0 \sim N(0, \Sigma),\ \varepsilon \sim N(0, \sigma^2 I)
 
-    Pathwise conditioning of a draw from the prior. [wilson2020]
+    Matheron's rule: pathwise conditioning of a draw from the prior. [wilson2020]
 
     Args:
         linearised: h.
@@ -135,7 +136,7 @@ def _prior_covariance(prior: FilterPrior, rows: Tensor) -> Float[Tensor, "D D"]:
     total = torch.zeros(len(rows), len(rows), dtype=torch.double, device=rows.device)
     for filters, covariance in zip(prior.split(rows), prior.covariances(), strict=True):
         root = cholesky(covariance).to(rows.device)
-        for part in even_parts(filters.shape[1], max(1, 2**24 // (len(rows) * len(root)))):
+        for part in even_parts(filters.shape[1], max(1, PART // (len(rows) * len(root)))):
             half = (filters[:, part].double() @ root).flatten(1)
             total.addmm_(half, half.T)
     return total
@@ -145,7 +146,8 @@ def _preconditioner(observed: Observed | None, prior: FilterPrior, noise: float)
     """u to (Q K Qᵀ + σ² I)⁻¹ u, K the prior covariance of the data in the basis of the evidence."""
     if observed is None:
         return None
-    covariance = observed.covariance(torch.cat(prior.class_weights()))
+    classes = torch.cat(prior.class_weights())
+    covariance, beyond = observed.covariance(classes), float(observed.variance_beyond(classes)) + noise**2
     factor = cholesky(covariance + noise**2 * torch.eye(len(covariance)).to(covariance))
 
     def apply(u: Float[Tensor, "S M"]) -> Float[Tensor, "S M"]:
@@ -153,6 +155,6 @@ def _preconditioner(observed: Observed | None, prior: FilterPrior, noise: float)
             return torch.cholesky_solve(u.T, factor).T
         within = u @ observed.basis.T
         solved = torch.cholesky_solve(within.T, factor).T
-        return (u - within @ observed.basis) / noise**2 + solved @ observed.basis
+        return (u - within @ observed.basis) / beyond + solved @ observed.basis
 
     return apply

@@ -123,12 +123,7 @@ def reconstruct(
     require_adjoint(operator)
     require_positive("scale, the largest value of the image,", scale)
     how, stages = prior or DeepImagePrior(), Stages()
-    if (largest := likely_largest(operator, data)) > TOO_BRIGHT * scale:
-        warnings.warn(
-            f"the image seems to have values up to about {largest:.3g}, but scale, its largest value, is {scale:.3g}: "
-            "give scale=osculate.inverse.brightness(operator, data), or the largest value that you know.",
-            stacklevel=2,
-        )
+    tell_scale(operator, data, scale)
     data, noise = data / scale, None if noise is None else noise / scale
     with stages("deep image prior"):
         fitted = how.fit(operator, data, noise, seed, progress)
@@ -164,7 +159,13 @@ def with_error_bars(
     """
     require_data(operator, data, noise)
     how, stages, tuned = error_bars or ErrorBars(), Stages(), None
-    _tell_misfit(fitted, noise, float(data.square().mean()))
+    _tell_misfit(fitted.misfit(operator, data), noise, float(data.square().mean()))
+    if how.objective != "none" and how.predcp and not fitted.penalty:
+        warnings.warn(
+            "predcp, the prior over the hyperparameters, has the weight of the deep image prior's penalty, which is 0: "
+            "these error bars are without it. Train with a penalty, or give ErrorBars(predcp=False).",
+            stacklevel=2,
+        )
     model = LinearisedModel(operator, data, fitted, noise, how, progress)
     if how.objective != "none":
         with stages("Jacobian and covariances"):
@@ -176,19 +177,29 @@ def with_error_bars(
     return ImageReconstruction(posterior, fitted, tuned, tuned.noise if tuned else model.level, stages.seconds)
 
 
-def _tell_misfit(fitted: FittedImage, noise: float | None, size: float) -> None:
-    """Warn of a network that leaves too much of the data, whose mean square is ``size``, unexplained."""
-    if noise is None and fitted.misfit > UNEXPLAINED * size:
+def tell_scale(operator: LinearOperator, data: Tensor, scale: float) -> None:
+    """Warn of data that seem to be of a much brighter image."""
+    if (largest := likely_largest(operator, data)) > TOO_BRIGHT * scale:
         warnings.warn(
-            f"the deep image prior leaves {100 * fitted.misfit / size:.0f} % of the measurements' mean square "
+            f"the image seems to have values up to about {largest:.3g}, but scale, its largest value, is {scale:.3g}: "
+            "give scale=osculate.inverse.brightness(operator, data), or the largest value that you know.",
+            stacklevel=3,
+        )
+
+
+def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:
+    """Warn of a network that leaves too much of the data, whose mean square is ``size``, unexplained."""
+    if noise is None and misfit > UNEXPLAINED * size:
+        warnings.warn(
+            f"the deep image prior leaves {100 * misfit / size:.0f} % of the measurements' mean square "
             "unexplained, and takes it for noise: check scale, shape and the order of angles and detectors, or train "
             "for more steps.",
             stacklevel=3,
         )
-    if noise is not None and fitted.misfit > UNFITTED * noise**2:
+    if noise is not None and misfit > UNFITTED * noise**2:
         warnings.warn(
             f"the deep image prior has not fitted the data: the mean squared residual is "
-            f"{fitted.misfit / noise**2:.1f} times the variance of the noise, and error bars leave such a bias out. "
+            f"{misfit / noise**2:.1f} times the variance of the noise, and error bars leave such a bias out. "
             "Train for more steps, with a smaller penalty, or check noise and scale.",
             stacklevel=3,
         )

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -15,12 +14,13 @@ class Stopping(ABC):
     """Looks at every step of a training. One object serves one training."""
 
     @abstractmethod
-    def look(self, image: Float[Tensor, "H W"], misfit: float) -> tuple[bool, bool]:
+    def look(self, image: Float[Tensor, "H W"], misfit: float, noise: float | None) -> tuple[bool, bool]:
         """Whether this step is the best so far, and whether to stop.
 
         Args:
             image: the network's image.
             misfit: mean squared residual of the data.
+            noise: σ, None where it is not known.
         """
 
 
@@ -42,7 +42,7 @@ class Variance(Stopping):
         self._images: deque[Tensor] = deque(maxlen=window)
         self._least, self._since, self._step = float("inf"), 0, 0
 
-    def look(self, image: Float[Tensor, "H W"], misfit: float) -> tuple[bool, bool]:
+    def look(self, image: Float[Tensor, "H W"], misfit: float, noise: float | None) -> tuple[bool, bool]:
         """Compare with the images before it."""
         self._step += 1
         if self._step % self.every:
@@ -59,32 +59,29 @@ class Variance(Stopping):
 
 
 class Discrepancy(Stopping):
-    """Stop when the residual is as large as the noise. [morozov1966]
+    """Stop when the residual is as large as the noise, which has to be known. [morozov1966]
 
     Args:
-        noise: σ, in the units of the data.
         factor: the share of σ² that the mean squared residual shall reach.
     """
 
-    def __init__(self, noise: float, factor: float = 1.0) -> None:
-        require_positive("the noise", noise)
+    def __init__(self, factor: float = 1.0) -> None:
         require_positive("the factor of the discrepancy principle", factor)
-        self._level = factor * noise**2
+        self.factor = factor
 
-    def look(self, image: Float[Tensor, "H W"], misfit: float) -> tuple[bool, bool]:
-        """Compare with the noise."""
-        reached = misfit <= self._level
+    def look(self, image: Float[Tensor, "H W"], misfit: float, noise: float | None) -> tuple[bool, bool]:
+        """Compare with the noise.
+
+        Raises:
+            ValueError: the noise is not known.
+        """
+        if noise is None:
+            raise ValueError(
+                "stopping='discrepancy' compares the residual with the noise: give the noise, or 'variance'."
+            )
+        reached = misfit <= self.factor * noise**2
         return reached, reached
 
 
-#: Rules by name: each is made for a noise σ, which the first does not need.
-STOPPING: dict[str, Callable[[float | None], Stopping]] = {
-    "variance": lambda noise: Variance(),
-    "discrepancy": lambda noise: Discrepancy(_known(noise)),
-}
-
-
-def _known(noise: float | None) -> float:
-    if noise is None:
-        raise ValueError("stopping='discrepancy' compares the residual with the noise: give the noise, or 'variance'.")
-    return noise
+#: Rules by name.
+STOPPING: dict[str, type[Stopping]] = {"variance": Variance, "discrepancy": Discrepancy}

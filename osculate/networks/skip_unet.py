@@ -77,7 +77,7 @@ class SkipUNet(nn.Module):
 def _convolution(inputs: int, outputs: int, stride: int, normalised: bool, dropout: float) -> Iterator[nn.Module]:
     yield nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
     if normalised:
-        yield nn.GroupNorm(min(4, outputs) if outputs % 4 == 0 else 1, outputs)
+        yield nn.GroupNorm(4 if outputs % 4 == 0 else 1, outputs)
     yield nn.LeakyReLU(0.2)
     if dropout:
         yield nn.Dropout2d(dropout)

@@ -1,5 +1,6 @@
 """Section 7 of the tutorial on linearised Laplace: do the error bars hold what they promise? Laplace and dropout."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
@@ -29,7 +30,10 @@ from osculate.reproduce.verdicts import clearly, together
 
 EVIDENCE, WITH_TV = tuple(LINEARISED)[:2]
 COMPARED = (EVIDENCE, WITH_TV, DROPOUT, BEST_DROPOUT, ENSEMBLE, UNIT)
-MISCALIBRATION, SLOPE = "mean error of coverage", "rank correlation of error bar and error, over groups"
+MISCALIBRATION, RANKS = "mean error of coverage", "rank correlation of error bar and error, over groups"
+#: Pixels that a method's own image has between these: the others are background, or ink through and through.
+BETWEEN = (0.05, 0.95)
+WITHIN = f"the same of pixels between {BETWEEN[0]:g} and {BETWEEN[1]:g}"
 
 
 @dataclass(frozen=True)
@@ -53,32 +57,36 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     keep = Keep(settings.cells, VERSION)
     cells = [cell(settings.scan, number, keep) for number in track(seeds, "images", len(seeds), progress)]
     covered = {method: [_coverage(each, method) for each in cells] for method in COMPARED}
+    within = {method: [_coverage(each, method, BETWEEN) for each in cells] for method in COMPARED}
     numbers = [
-        Number(method, MISCALIBRATION, tuple(_distance(curve) for curve in curves))
-        for method, curves in covered.items()
+        Number(method, column, tuple(_distance(curve) for curve in curves))
+        for column, found in ((MISCALIBRATION, covered), (WITHIN, within))
+        for method, curves in found.items()
     ]
     groups = {method: _groups(cells, method) for method in COMPARED if method != UNIT}
     for method, (expected, found) in groups.items():
-        numbers.append(Number(method, SLOPE, (_ranks(expected, found),)))
+        numbers.append(Number(method, RANKS, (_ranks(expected, found),)))
     lines = {method: [mean(column) for column in zip(*curves, strict=True)] for method, curves in covered.items()}
     return Findings(
         tuple(numbers), claims(covered, groups), {"levels": LEVELS, "covered": lines, "groups": groups}, keep.seconds
     )
 
 
-def _errors(found: Mapping[str, Any], method: str) -> tuple[Tensor, Tensor]:
-    """Errors and error bars of all pixels."""
+def _pixels(found: Mapping[str, Any], method: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Truth, reconstruction and error bar of every pixel (1, D)."""
     shown = found["shown"][method]
     truth, mean_, deviation = (
-        torch.tensor(part).reshape(-1) for part in (found["truth"], shown["mean"], shown["deviation"])
+        torch.tensor(part).reshape(1, -1) for part in (found["truth"], shown["mean"], shown["deviation"])
     )
-    return truth - mean_, deviation.clamp(min=1e-4)
+    return truth, mean_, deviation.clamp(min=1e-4)
 
 
-def _coverage(found: Mapping[str, Any], method: str) -> list[float]:
-    shown = found["shown"][method]
-    mean_, deviation, truth = (torch.tensor(part) for part in (shown["mean"], shown["deviation"], found["truth"]))
-    return covered(IndependentImage(mean_, deviation.clamp(min=1e-4).square()), truth)
+def _coverage(
+    found: Mapping[str, Any], method: str, between: tuple[float, float] = (-math.inf, math.inf)
+) -> list[float]:
+    truth, mean_, deviation = _pixels(found, method)
+    kept = (mean_ > between[0]) & (mean_ < between[1])
+    return covered(IndependentImage(mean_[kept][None], deviation[kept][None].square()), truth[kept][None])
 
 
 def _distance(curve: Sequence[float]) -> float:
@@ -86,9 +94,9 @@ def _distance(curve: Sequence[float]) -> float:
 
 
 def _groups(cells: Sequence[Mapping[str, Any]], method: str) -> tuple[list[float], list[float]]:
-    parts = [_errors(found, method) for found in cells]
-    error, deviation = (torch.cat(both) for both in zip(*parts, strict=True))
-    return grouped(error, deviation)
+    pixels = [_pixels(found, method) for found in cells]
+    truth, mean_, deviation = (torch.cat(parts, 1)[0] for parts in zip(*pixels, strict=True))
+    return grouped(truth - mean_, deviation)
 
 
 def _ranks(expected: Sequence[float], found: Sequence[float]) -> float:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
+from osculate.data import shepp_logan
 from osculate.inverse import (
     DrawnImage,
     FilterPrior,
@@ -26,6 +27,7 @@ from osculate.inverse import (
 )
 from osculate.inverse.classes import class_diagonals
 from osculate.inverse.observed import prior_product
+from osculate.inverse.predcp import _representatives
 from osculate.networks import SkipUNet
 from tests.errors import says
 from tests.inverse.models import dense_data_covariance, dense_jacobian, dense_prior, small
@@ -96,17 +98,36 @@ def test_the_covariance_by_classes_is_the_dense_one(model: tuple[LinearisedImage
     assert float((found - wanted).abs().max() / wanted.abs().max()) < 1e-8
 
 
-def test_a_sketch_keeps_what_is_above_the_noise(model: tuple[LinearisedImage, FilterPrior]) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.double])
+def test_a_basis_of_few_directions_gives_a_lower_bound_of_the_evidence(dtype: torch.dtype) -> None:
+    """That of all data in the end, in single precision too."""
+    linearised, prior = small((20, 20), dtype=dtype)
+    operator, noise = RayTransform((20, 20), 12), 1e-3
+    found = {}
+    for rank in (25, 50, 200, 400):
+        observed = Observed.of(linearised, operator, operator(linearised.image), prior, noise, rank=rank)
+        assert len(observed.grams[0]) == min(rank, operator.measurements)
+        level = torch.tensor(noise, dtype=torch.double)
+        found[rank] = float(log_evidence(observed, prior, level, linearised.weights, observed.seen))
+    lost = {rank: found[400] - value for rank, value in found.items()}
+    assert lost[25] > 2 * lost[50] > 2
+    assert lost[200] == pytest.approx(0, abs=0.1)
+
+
+@pytest.mark.parametrize("rank", [10, 30])
+def test_directions_beyond_the_basis_have_their_mean_variance(
+    model: tuple[LinearisedImage, FilterPrior], rank: int
+) -> None:
     linearised, prior = model
     operator = RayTransform(SHAPE, 9)
-    data, noise = measured(linearised, operator), torch.tensor(SIGMA, dtype=torch.double)
-    few = Observed.of(linearised, operator, data, prior, SIGMA, rank=45)
+    few = Observed.of(linearised, operator, measured(linearised, operator), prior, SIGMA, rank=rank)
+    whole = dense_data_covariance(linearised, prior, operator)
     assert few.basis is not None
-    assert len(few.basis) <= 45 < operator.pixels
-    whole = Observed.of(linearised, operator, data, prior, SIGMA)
-    theta, seen = linearised.weights, operator(linearised.image).flatten()
-    values = [float(log_evidence(each, prior, noise, theta, seen)) for each in (few, whole)]
-    assert values[0] == pytest.approx(values[1], abs=0.5)
+    torch.testing.assert_close(few.basis @ few.basis.T, torch.eye(rank, dtype=torch.double))
+    classes = torch.cat(prior.class_weights())
+    torch.testing.assert_close(few.covariance(classes), few.basis @ whole @ few.basis.T)
+    beyond = (whole.trace() - few.covariance(classes).trace()) / (operator.measurements - rank)
+    assert float(few.variance_beyond(classes)) == pytest.approx(float(beyond), rel=0.5)
 
 
 def test_a_saturated_network_is_told(model: tuple[LinearisedImage, FilterPrior]) -> None:
@@ -213,8 +234,18 @@ def test_gradients_of_predcp_are_finite_differences(model: tuple[LinearisedImage
 
 def test_few_differences_stand_for_all(model: tuple[LinearisedImage, FilterPrior]) -> None:
     linearised, prior = model
-    every, some = (PredCP.of(linearised, prior, 0.3, count).expected_variation(prior) for count in (1000, 60))
-    torch.testing.assert_close(some, every, rtol=0.25, atol=0)
+    every, some = (PredCP.of(linearised, prior, 0.3, count) for count in (1000, 60))
+    assert len(some.means) <= 60 < len(every.means)
+    assert float(every.shares.sum()) == len(every.means)
+    torch.testing.assert_close(some.expected_variation(prior), every.expected_variation(prior), rtol=0.1, atol=0)
+
+
+def test_few_differences_of_a_picture_with_edges_stand_for_all() -> None:
+    """Nearly all of its total variation is in few places: those that are chosen have to be likely there."""
+    sizes = shepp_logan(64).double().diff(dim=0).abs().flatten()
+    chosen, shares = _representatives(sizes, 512)
+    assert float((shares * sizes[chosen]).sum() / sizes.sum()) == pytest.approx(1, abs=0.02)
+    assert float(shares.sum()) == pytest.approx(len(sizes), rel=0.05)
 
 
 def test_predcp_prefers_smaller_variances(model: tuple[LinearisedImage, FilterPrior], rays: RayTransform) -> None:

@@ -28,7 +28,7 @@ def scans(ours: float, dropout: float, covered: float, tv: float, count: int) ->
                 "scores": {
                     method: {
                         DENSITY: densities.get(method, 0.0) + 0.001 * number * (method == dip_kmnist.WITH_TV),
-                        JOINT: 2.0,
+                        JOINT: densities.get(method, 0.0),
                         COVERED: covered,
                         RANKED: 0.7,
                     }
@@ -43,10 +43,10 @@ def scans(ours: float, dropout: float, covered: float, tv: float, count: int) ->
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        (scans(2.5, 2.0, 0.95, 0.1, 10), [HOLDS, HOLDS, HOLDS, HOLDS, HOLDS, HOLDS]),
-        (scans(2.05, 2.0, 0.95, -0.2, 10), [FAILS, HOLDS, FAILS, HOLDS, FAILS, FAILS]),
-        (scans(2.5, 2.0, 0.85, 0.1, 10), [HOLDS, FAILS, HOLDS, FAILS, HOLDS, HOLDS]),
-        (scans(2.5, 2.0, 0.95, 0.1, 4), [UNTESTED] * 6),
+        (scans(2.5, 2.0, 0.95, 0.1, 10), [HOLDS] * 8),
+        (scans(2.05, 2.0, 0.95, -0.2, 10), [FAILS, HOLDS, HOLDS, FAILS, FAILS, HOLDS, FAILS, FAILS]),
+        (scans(2.5, 2.0, 0.85, 0.1, 10), [HOLDS, HOLDS, FAILS, HOLDS, HOLDS, FAILS, HOLDS, HOLDS]),
+        (scans(2.5, 2.0, 0.95, 0.1, 4), [UNTESTED] * 8),
     ],
 )
 def test_verdicts_on_handwriting(cells: dict[str, list[dict]], expected: list[str]) -> None:
@@ -76,13 +76,13 @@ def test_verdicts_on_calibration(
     assert verdicts(dip_calibration.claims(covered, groups)) == expected
 
 
-def blocks(exact: float, variance: float, scale: float) -> dict[str, dict]:
+def blocks(exact: float, variance: float, scale: float, around: float = 0.5) -> dict[str, dict]:
     def block(share: float, change: float = 0.0, longer: float = 0.0) -> dict[str, float]:
         return {dip_ard.SHARE: share, dip_ard.VARIANCE: change, dip_ard.SCALE: 0.1 + longer}
 
     plain, smooth, tv, linear = dip_ard.OBJECTIVES
     return {
-        plain: {"a": block(0.5)},
+        plain: {"a": block(around)},
         smooth: {"a": block(0.5, variance, scale)},
         tv: {"a": block(0.5)},
         linear: {"a": block(exact)},
@@ -92,10 +92,10 @@ def blocks(exact: float, variance: float, scale: float) -> dict[str, dict]:
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        ([blocks(1e-6, -1.0, 0.2)] * 2, [HOLDS, HOLDS]),
-        ([blocks(0.5, -1.0, 0.2)] * 2, [FAILS, HOLDS]),
-        ([blocks(1e-6, -1.0, 0.2), blocks(1e-6, 0.1, 0.2)], [HOLDS, FAILS]),
-        ([blocks(1e-6, -1.0, 0.2)], [UNTESTED, UNTESTED]),
+        ([blocks(1e-6, -1.0, 0.2)] * 2, [HOLDS, FAILS, HOLDS, HOLDS]),
+        ([blocks(0.5, -1.0, -0.2)] * 2, [FAILS, FAILS, HOLDS, FAILS]),
+        ([blocks(1e-6, -1.0, 0.2, 1e-6), blocks(1e-6, 0.1, 0.2, 1e-6)], [HOLDS, HOLDS, FAILS, HOLDS]),
+        ([blocks(1e-6, -1.0, 0.2)], [UNTESTED] * 4),
     ],
 )
 def test_verdicts_on_blocks(cells: list[dict], expected: list[str]) -> None:

@@ -73,13 +73,14 @@ class LinearOperator(ABC):
         return _Product.apply(data.reshape(-1, self.measurements), self, True).reshape(*lead, *self.image_shape)
 
     def matrix(self, like: Tensor | None = None) -> Float[Tensor, "M D"]:
-        """A as a dense matrix, in double precision where nothing else is asked for; D products.
+        """A as a dense matrix, in double precision where nothing else is asked for; a product for each column or row.
 
         Args:
             like: a tensor whose type and device it shall have.
         """
         like = torch.empty(0, dtype=torch.double) if like is None else like
-        return self.apply(torch.eye(self.pixels, dtype=like.dtype, device=like.device)).T
+        unit = torch.eye(min(self.pixels, self.measurements), dtype=like.dtype, device=like.device)
+        return self.transpose(unit) if self.measurements < self.pixels else self.apply(unit).T
 
     def norm(self, iterations: int = 50) -> float:
         """The largest singular value, from below, by that many products with AᵀA."""
