@@ -144,8 +144,8 @@ def claims(cells: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
         Claim.judged(
             "TV-PredCP leads to longer length-scales, in every image",
             min(scales) > 0 if enough else None,
-            f"mean change {mean(scales):+.2f} pixels. Images of longer ones vary more: it is the change of variables in "
-            "the prior's density, not the expected variation, that asks for them.",
+            f"mean change {mean(scales):+.2f} pixels. Images of longer ones vary more: it is the change of variables "
+            "in the prior's density, not the expected variation, that asks for them.",
         ),
     )
 

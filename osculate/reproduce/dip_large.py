@@ -21,6 +21,7 @@ from osculate.inverse import (
     tv_reconstruction,
 )
 from osculate.inverse.baselines import isotropic, mc_dropout
+from osculate.inverse.observed import RANK
 from osculate.inverse.scores import psnr
 from osculate.progress import track
 from osculate.reproduce._base import Reproduction
@@ -69,7 +70,7 @@ class Settings:
     noise: float = 0.05
     steps: int = 2000
     dropout: tuple[float, int] = (0.4, 6000)
-    limits: tuple[int, int] = (400, 64)
+    limits: tuple[int, int] = (RANK, 64)
     cells: str = field(default="", metadata={"recorded": False})
 
 
