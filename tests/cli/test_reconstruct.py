@@ -57,6 +57,7 @@ def test_a_picture_is_measured_and_reconstructed(
     assert arrays["data"].shape == (9, 25)
     assert (arrays["stddev"] > 0).all()
     record = json.loads((folder / "metrics.json").read_text())
+    assert "given" in record["given"]["noise"]
     assert set(record["seconds"]) == {"deep image prior", "Jacobian and covariances", "evidence", "posterior"}
     error = np.abs(arrays["mean"] - arrays["truth"])
     assert record["scores"]["pixel_rmse"] == pytest.approx(float(np.sqrt((error**2).mean())), rel=1e-4)

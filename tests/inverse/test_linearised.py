@@ -201,6 +201,7 @@ def test_tuning_climbs_finds_the_noise_and_keeps_a_known_one(
     kept = tune_filters(evidence, prior, 1.0, rays.measurements, fixed_noise=True)
     assert found.log_evidence > kept.log_evidence > before
     assert kept.noise == 1.0
+    assert 0 <= found.at_ends < len(prior.blocks) + len(prior.correlated)
     assert SIGMA / 2 < found.noise < 2 * SIGMA
 
 
@@ -213,6 +214,16 @@ def test_expected_variation_is_that_of_draws(model: tuple[LinearisedImage, Filte
         alone = [some if other == number else 0 * some for other, some in enumerate(draws)]
         images = linearised.image + linearised.jvp(prior.merge(alone))
         assert float(found[number]) == pytest.approx(float(total_variation(images).mean()), rel=0.03)
+
+
+def test_longer_length_scales_are_expected_to_vary_more(model: tuple[LinearisedImage, FilterPrior]) -> None:
+    """So that only the change of variables in the density of TV-PredCP can ask for longer ones."""
+    linearised, prior = model
+    predcp = PredCP.of(linearised, prior, weight=0.3)
+    short, long = (
+        predcp.expected_variation(prior.replace(prior.variance, prior.lengthscale * by)) for by in (1.0, 2.0)
+    )
+    assert bool((long[prior.correlated] > short[prior.correlated]).all())
 
 
 def test_gradients_of_predcp_are_finite_differences(model: tuple[LinearisedImage, FilterPrior]) -> None:
@@ -259,6 +270,15 @@ def test_predcp_prefers_smaller_variances(model: tuple[LinearisedImage, FilterPr
     smooth = tune_filters(evidence, prior, SIGMA, rays.measurements, True, PredCP.of(linearised, prior, weight=30.0))
     predcp = PredCP.of(linearised, prior, weight=0.3)
     assert float(predcp.expected_variation(smooth.prior).sum()) < float(predcp.expected_variation(plain.prior).sum())
+
+
+def test_values_at_an_end_of_their_range_are_counted(model: tuple[LinearisedImage, FilterPrior]) -> None:
+    def switched_off(proposal: FilterPrior, noise: Tensor) -> Tensor:
+        return -proposal.variance[:2].log().sum() - (proposal.variance[2:].log() + 1).square().sum()
+
+    found = tune_filters(switched_off, model[1], SIGMA, 5, fixed_noise=True)
+    assert found.at_ends == 2
+    assert float(found.prior.variance[0].log()) == pytest.approx(-14.0)
 
 
 def test_the_linear_mode_descends_its_loss(model: tuple[LinearisedImage, FilterPrior], rays: RayTransform) -> None:

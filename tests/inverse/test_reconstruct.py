@@ -21,6 +21,7 @@ from osculate.inverse import (
     Subsampling,
     brightness,
     filtered_back_projection,
+    image_noise,
     reconstruct,
     scores,
     tikhonov,
@@ -29,7 +30,7 @@ from osculate.inverse import (
     with_error_bars,
 )
 from osculate.inverse.baselines import ensemble, isotropic, kernel_log_prob, mc_dropout
-from osculate.inverse.stopping import Variance
+from osculate.inverse.stopping import Discrepancy, Variance
 from osculate.networks import SkipUNet
 from tests.errors import says
 
@@ -151,6 +152,14 @@ def test_stopping_rules_choose_the_weights(scan: tuple[RayTransform, Tensor, Ten
     assert float(misfit) == pytest.approx(found.misfits[-1], rel=1e-4), "the weights of that step, not of the next"
     with pytest.warns(UserWarning, match=says("chose none of 5 steps")):
         DeepImagePrior(TINY.network, steps=5, stopping="discrepancy").fit(operator, data, 1e-6)
+
+
+def test_a_rule_compares_in_the_units_of_the_training(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, data, _ = scan
+    for scale in (1.0, 30.0):
+        prior = DeepImagePrior(TINY.network, steps=80, learning_rate=1e-2, stopping=Discrepancy(factor=400.0))
+        found = reconstruct(operator, scale * data, scale * SIGMA, prior=prior, scale=scale).fitted
+        assert found.misfits[-1] <= 400 * SIGMA**2 < found.misfits[-2]
 
 
 def test_the_variance_rule_ends_a_training_that_fits_noise(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
@@ -275,6 +284,12 @@ def test_a_forgotten_scale_is_told(scan: tuple[RayTransform, Tensor, Tensor]) ->
         reconstruct(operator, 30 * data, prior=DeepImagePrior(SkipUNet(width=2), steps=5))
 
 
+def test_a_prior_over_hyperparameters_without_a_weight_is_told(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
+    operator, data, _ = scan
+    with pytest.warns(UserWarning, match=says("predcp", "penalty")):
+        reconstruct(operator, data, SIGMA, prior=DeepImagePrior(TINY.network, variation=0.0, steps=5))
+
+
 def test_what_is_taken_for_noise_is_told(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
     operator, data, _ = scan
     with pytest.warns(UserWarning, match=says("unexplained", "order of angles")):
@@ -312,6 +327,9 @@ def test_baselines(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImag
     assert dropped.draws.shape == (12, 16, 16)
     assert float(dropped.draws.std(0).mean()) > 0
     assert not one.network.training
+    unknown, spread = mc_dropout(operator, data, None, few, dropout=0.3, samples=12)
+    assert unknown.misfit(operator, data) == pytest.approx(float((operator(unknown.image) - data).square().mean()))
+    assert spread.noise == pytest.approx(image_noise(operator, unknown.misfit(operator, data) ** 0.5))
     members = ensemble(operator, data, None, few, members=3)
     given = ensemble(operator, data, None, DeepImagePrior(SkipUNet(width=3), steps=3), members=2)
     assert float(given.draws.std(0).max()) > 0, "each member has weights of its own"
