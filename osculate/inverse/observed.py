@@ -29,8 +29,8 @@ class Observed:
 
     with the class weights w of the prior. Directions orthogonal to Q share their mean prior variance Σ w_c t_c, and are
     taken as uncorrelated. This is exact where Q spans the range of A J, always so where no more than ``rank`` numbers
-    were measured, or the image has no more pixels; t is then zero. Elsewhere the determinant is never too small:
-    neither taking correlations away nor evening variances out lowers it.
+    were measured, or the image has no more pixels; t is then zero. Elsewhere, up to the error of that mean, the
+    determinant is not too small: neither taking correlations away nor evening variances out lowers it.
 
     Attributes:
         grams: M_c in the basis Q.
