@@ -107,7 +107,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "cases": [["rectangles", 8], ["shepp_logan", 10]],
         "angles": 3,
         "steps": 3,
-        "dropout": [0.4, 3],
+        "dropout": [0.4, 3, 8],
         "limits": [10, 4],
     },
     "linlap-mackay": {"data": 8, "width": 2, "widths": [2, 3], "starts": [0.5], "steps": 4, "grid": 5},
