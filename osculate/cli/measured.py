@@ -12,11 +12,13 @@ from torch import Tensor
 from osculate.checks import require_positive, require_whole
 from osculate.cli.measurement import PICTURES, Measured, MeasurementOptions, measure_picture
 from osculate.cli.operator_options import OPERATORS, OperatorOptions, operator_for
-from osculate.inverse import Subsampling, brightness
+from osculate.inverse import RayTransform, Subsampling, brightness
 from osculate.registry import lookup
 
 #: Names that the measured array has in an .npz file.
 ARRAYS = ("data", "sinogram", "y")
+#: What may stand beside it.
+BESIDE = ("angles", "noise", "shape", "mask", "truth")
 
 
 def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
@@ -26,7 +28,7 @@ def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
         ValueError: a file that cannot be read, or options that do not go together.
         FileNotFoundError: there is no such file.
     """
-    lookup("operator", how.operator, dict.fromkeys(OPERATORS))
+    lookup("operator", how.operator, OPERATORS)
     if what.image is None:
         raise ValueError(
             "name what is to be reconstructed: osculate reconstruct FILE, a picture or measured data; or "
@@ -49,9 +51,17 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
     if what.noise is not None:
         raise ValueError("--noise is that of a picture's measurement; the noise of measured data is --sigma.")
     arrays = _arrays(path)
-    name = next((name for name in ARRAYS if name in arrays), None)
-    if name is None:
+    names = [name for name in ARRAYS if name in arrays]
+    if len(names) != 1:
         raise ValueError(f"{str(path)!r} has arrays {sorted(arrays)}: one must be called {' or '.join(ARRAYS)}.")
+    name = names[0]
+    if unknown := sorted(set(arrays) - {name, *BESIDE}):
+        raise ValueError(
+            f"{str(path)!r} has an array {unknown[0]!r}, which says nothing here: beside {name!r} there may be "
+            f"{', '.join(BESIDE)}."
+        )
+    if how.operator == "inpainting" and "mask" not in arrays:
+        raise ValueError('measured data of inpainting are an .npz file with "data" and "mask", the pixels seen.')
     if "mask" in arrays and how.operator != "inpainting":
         raise ValueError(f"{str(path)!r} has a mask: use --operator inpainting, not {how.operator!r}.")
     data = _numbers(arrays[name], name)
@@ -72,8 +82,13 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
             raise ValueError(f"the noise in {str(path)!r} is one standard deviation, not {np.size(arrays['noise'])}.")
         sigma = float(np.asarray(arrays["noise"]).reshape(()))
         require_positive(f"the noise in {str(path)!r} (a standard deviation)", sigma)
+    if what.scale is None and not isinstance(operator, RayTransform):
+        raise ValueError(
+            f"the largest value of an image is guessed from a sinogram only, not from data of {how.operator!r}: give "
+            "--scale, 1 for example."
+        )
     scale = brightness(operator, data) if what.scale is None else what.scale
-    return Measured(operator, data, sigma, scale, truth)
+    return Measured(operator, data, sigma, scale, truth, guessed=what.scale is None)
 
 
 def _arrays(path: Path) -> Mapping[str, Any]:

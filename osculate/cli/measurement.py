@@ -1,5 +1,6 @@
 """A picture that is measured here, and what every measurement has."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ PICTURES = {"shepp_logan": shepp_logan, "rectangles": rectangles}
 SIDE, NOISE = 64, 0.05
 #: Pixels of a picture that is taken as it is.
 LARGEST = 512**2
+#: Share of white below which the brightest pixel of a picture is told to be dark.
+DARK = 0.25
 
 
 @naming(pictures=PICTURES)
@@ -38,7 +41,8 @@ class MeasurementOptions:
             .05.
         sigma: of measured data, the standard deviation of their noise in their own units; by default estimated.
         estimate_noise: find the noise from the data, though it is known.
-        scale: largest value of the image; by default 1 for pictures, and guessed for measured data.
+        scale: largest value of the image; by default 1 for pictures, whose values it multiplies, and guessed for a
+            measured sinogram.
         measurement_seed: of the noise, of random pictures and of the pixels that inpainting sees.
     """
 
@@ -61,6 +65,7 @@ class Measured:
         noise: σ; None where it is not known.
         scale: largest value of the image.
         truth: the image, where it is known.
+        guessed: whether the scale was.
     """
 
     operator: LinearOperator
@@ -68,6 +73,7 @@ class Measured:
     noise: float | None
     scale: float
     truth: Float[Tensor, "H W"] | None
+    guessed: bool = False
 
 
 def measure_picture(what: MeasurementOptions, how: OperatorOptions) -> Measured:
@@ -114,6 +120,12 @@ def _picture(what: MeasurementOptions) -> Float[Tensor, "H W"]:
     except (UnidentifiedImageError, OSError) as error:
         raise ValueError(f"{name!r} cannot be read as a picture ({error}).") from error
     image = (pixels / depth).clamp(0, 1)
+    if 0 < float(image.max()) < DARK:
+        warnings.warn(
+            f"the brightest pixel of {name!r} has {100 * float(image.max()):.1f} % of white: stretch its values, or "
+            "what changes in it drowns in the range that an image may have.",
+            stacklevel=2,
+        )
     if what.size is None and image.numel() > LARGEST:
         raise ValueError(
             f"{name!r} has {image.shape[0]} × {image.shape[1]} pixels, which would take hours: shrink it with --size, "

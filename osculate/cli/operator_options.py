@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import pi
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,17 @@ from torch import Tensor
 from osculate.cli.options import naming
 from osculate.inverse import Blur, LinearOperator, Matrix, RayTransform, Subsampling
 
-OPERATORS = ("radon", "blur", "inpainting", "matrix")
+#: Operators, and the options that are theirs.
+OPERATORS: Mapping[str, tuple[str, ...]] = {
+    "radon": ("angles", "detectors"),
+    "blur": ("blur",),
+    "inpainting": ("keep",),
+    "matrix": ("matrix",),
+}
 #: Angles of the rays, where neither options nor data say how many.
 ANGLES = 20
+#: Standard deviation of a blur, and share of the pixels that inpainting sees, where they are not named.
+BLUR, KEEP = 1.5, 0.3
 
 
 @naming(operators=OPERATORS)
@@ -27,16 +34,16 @@ class OperatorOptions:
         operator: one of {operators}.
         angles: of radon: how many, evenly over half a turn; by default 20, or as many as the data have.
         detectors: of radon: rays at each angle, one pixel apart; by default as many as cover the diagonal.
-        blur: standard deviation of the Gaussian in pixels.
-        keep: of inpainting: share of the pixels that is seen.
-        matrix: a file with the matrix, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement.
+        blur: of blur: standard deviation of the Gaussian in pixels, by default 1.5.
+        keep: of inpainting: share of the pixels that is seen, by default .3.
+        matrix: of matrix: its file, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement.
     """
 
     operator: str = "radon"
     angles: int | None = None
     detectors: int | None = None
-    blur: float = 1.5
-    keep: float = 0.3
+    blur: float | None = None
+    keep: float | None = None
     matrix: Path | None = None
 
 
@@ -55,8 +62,10 @@ def operator_for(
         ValueError: options and data that do not go together.
     """
     data, arrays = given if given is not None else (None, {})
-    if how.matrix is not None and how.operator != "matrix":
-        raise ValueError(f"--matrix goes with --operator matrix, not with {how.operator!r}.")
+    for operator, options in OPERATORS.items():
+        for name in options:
+            if operator != how.operator and getattr(how, name) is not None:
+                raise ValueError(f"--{name} goes with --operator {operator}, not with {how.operator!r}.")
     if how.operator == "radon":
         sinogram = tuple(data.shape) if data is not None and data.ndim == 2 else (ANGLES, None)
         angles: Any = sinogram[0] if how.angles is None else how.angles
@@ -64,26 +73,19 @@ def operator_for(
             angles = _angles(arrays["angles"], how.angles)
         return RayTransform(shape, angles, sinogram[1] if how.detectors is None else how.detectors)
     if how.operator == "blur":
-        return Blur(shape, how.blur)
+        return Blur(shape, BLUR if how.blur is None else how.blur)
     if how.operator == "inpainting":
         if "mask" in arrays:
             return Subsampling(_mask(arrays))
-        if data is not None:
-            raise ValueError('measured data of inpainting are an .npz file with "data" and "mask", the pixels seen.')
-        return Subsampling.random(shape, how.keep, torch.Generator().manual_seed(seed))
+        return Subsampling.random(shape, KEEP if how.keep is None else how.keep, torch.Generator().manual_seed(seed))
     return Matrix(_matrix(how.matrix), shape, None if data is None else tuple(data.shape))
 
 
-def _angles(found: Any, asked: int | None) -> Tensor:
+def _angles(found: Any, asked: int | None) -> Any:
     angles = torch.from_numpy(np.asarray(found, dtype=float))
-    if asked is not None and angles.shape != (asked,):
+    if asked is not None and angles.ndim and angles.shape != (asked,):
         raise ValueError(f"--angles is {asked}, but the file has angles of shape {tuple(angles.shape)}: leave it out.")
-    if angles.numel() > 1 and float(angles.max() - angles.min()) > 4 * pi:
-        raise ValueError(
-            f"the angles go from {float(angles.min()):.3g} to {float(angles.max()):.3g}: they are in radians here, and "
-            "these look like degrees."
-        )
-    return angles
+    return angles if angles.ndim else np.asarray(found).item()
 
 
 def _mask(arrays: Mapping[str, Any]) -> Tensor:

@@ -6,7 +6,7 @@ samples, a calibration plot where the truth is known, metrics.json, and report.h
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from osculate.cli.measured import measured
 from osculate.cli.measurement import Measured, MeasurementOptions
 from osculate.cli.operator_options import OperatorOptions
 from osculate.cli.options import RunOptions, pick_device
-from osculate.cli.reconstruct_report import Measure, figures, numbers, report, told
+from osculate.cli.reconstruct_report import EXPLAINED, Measure, figures, numbers, report, told
 from osculate.cli.tables import console, table
 from osculate.inverse import (
     DeepImagePrior,
@@ -28,7 +28,8 @@ from osculate.inverse import (
     ImageReconstruction,
     with_error_bars,
 )
-from osculate.inverse.reconstruct import Stages, tell_scale
+from osculate.inverse.classical import tell_scale
+from osculate.inverse.reconstruct import Stages
 from osculate.networks import SkipUNet
 from osculate.randomness import seeded
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
@@ -38,6 +39,10 @@ SUBJECT = "image"
 FOLDER = Path("reconstruction")
 #: The fitted network, from which an interrupted run goes on.
 NETWORK, HEADER = "deep_image_prior.safetensors", "osculate_deep_image_prior"
+#: What else is in the folder in the end.
+ARRAYS, PAGE, METRICS, CONFIG = "reconstruction.npz", "report.html", "metrics.json", "config.yaml"
+MEAN, DEVIATION = "reconstruction.png", "stddev.png"
+WRITTEN = (ARRAYS, PAGE, METRICS, CONFIG, MEAN, DEVIATION, *(f"{name}.png" for name in EXPLAINED))
 #: Whole images that are drawn into the folder.
 SAMPLES = 20
 
@@ -105,11 +110,14 @@ def run(
         raise FileExistsError(f"--output {str(folder)!r} is a file, and a folder is needed.")
     folder.mkdir(parents=True, exist_ok=True)
     device = pick_device(options.device)
-    tell_scale(given.operator, given.data, given.scale)
+    tell_scale(given.operator, given.data, given.scale, "--scale")
     data = (given.data / given.scale).to(device)
     noise = None if given.noise is None else given.noise / given.scale
     with stages("deep image prior"):
         fitted = _fitted(given, data, noise, prior, folder if bars.resume else None, options.progress)
+        if not bars.resume:
+            for name in WRITTEN:  # of another network
+                (folder / name).unlink(missing_ok=True)
         _keep(folder / NETWORK, fitted, _digest(given, data, prior))
     found = with_error_bars(
         given.operator,
@@ -170,14 +178,25 @@ def _write(folder: Path, given: Measured, result: ImageReconstruction, parts: tu
         if given.truth is not None:
             arrays["truth"] = given.truth
         plain: Any = {name: value.cpu().float().numpy() for name, value in arrays.items()}
-        np.savez_compressed(aside / "reconstruction.npz", **plain)
-        _grey(aside / "reconstruction.png", result.mean / given.scale)
-        _grey(aside / "stddev.png", result.stddev / result.stddev.max())
+        np.savez_compressed(aside / ARRAYS, **plain)
+        _grey(aside / MEAN, result.mean / given.scale)
+        _grey(aside / DEVIATION, result.stddev / result.stddev.max())
         scores = numbers(given, result)
-        write_json(aside / "metrics.json", {"scores": scores, "seconds": result.seconds, "given": told(given)})
-        write_config(aside / "config.yaml", "reconstruct", *parts)
+        words = told(given, result)
+        write_json(aside / METRICS, {"scores": scores, "seconds": result.seconds, "given": words})
+        write_config(aside / CONFIG, "reconstruct", *parts)
         drawn = figures(aside, given, result, draws)
-        (aside / "report.html").write_text(report(given, result, scores, drawn), encoding="utf-8")
+        (aside / PAGE).write_text(report(given, result, scores, drawn, _named(parts)), encoding="utf-8")
+
+
+def _named(parts: tuple[Any, ...]) -> dict[str, str]:
+    """The options that differ from their defaults."""
+    return {
+        each.name: str(getattr(part, each.name))
+        for part in parts
+        for each in fields(part)
+        if getattr(part, each.name) != each.default
+    }
 
 
 def _grey(path: Path, image: Tensor) -> None:
@@ -188,6 +207,6 @@ def _grey(path: Path, image: Tensor) -> None:
 def _print(given: Measured, result: ImageReconstruction, folder: Path) -> None:
     scores = {name: Measure(value) for name, value in numbers(given, result).items()}
     console().print(table("Reconstruction", {"linearised deep image prior": scores}))
-    print(", ".join(f"{name}: {value}" for name, value in told(given).items()))
+    print(", ".join(f"{name}: {value}" for name, value in told(given, result).items()))
     print("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()))
-    print(f"Saved {folder / 'report.html'}, with pictures, arrays and samples beside it")
+    print(f"Saved {folder / PAGE}, with pictures, arrays and samples beside it")

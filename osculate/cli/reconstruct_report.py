@@ -1,6 +1,6 @@
 """The report of a reconstruction: numbers, pictures, and how to read them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -37,8 +37,14 @@ the network (<code>deep_image_prior.safetensors</code>).</p></footer>""")
 #: Where the network has not fitted the data.
 WARNING = (
     "<p><b>The network has not fitted the data</b> (the residual is above the noise): its image is biased, and error "
-    "bars leave such a bias out. Train for more steps.</p>"
+    "bars leave such a bias out. Train for more steps, and check scale and noise.</p>"
 )
+#: Where many pixels are as bright as an image can be by a guess.
+GUESSED = Template(
+    "<p><b>$share % of the pixels are at the largest value, which was guessed</b>: give it with --scale if it is "
+    "larger.</p>"
+)
+TOUCHING = 0.01
 
 MEANINGS = {
     "sigma": ("noise", "standard deviation of the noise of the data, given or estimated, in their units"),
@@ -64,14 +70,15 @@ EXPLAINED: Mapping[str, Explanation] = {
     "samples": (
         "Which other images fit the data?",
         "The reconstruction, and whole images drawn from the posterior.",
-        "What is the same in all of them, the data tell; what differs, they leave open.",
+        "What is the same in all of them, the data tell; what differs, they leave open. A little independent noise in "
+        "every pixel stands for what the network cannot express.",
     ),
     "calibration": (
         "Do the error bars hold what they promise?",
         "Left, the share of pixels within intervals that should hold a given share. Right, pixels in groups of "
         "similar error bars: their errors against their error bars.",
         "On the dashed lines, promises are kept. Left, above the line the error bars are too wide, below it too "
-        "narrow.",
+        "narrow. Where much of the image is empty, its pixels are exact, and lift the left curve.",
     ),
     "training": (
         "Was the network trained long enough?",
@@ -88,14 +95,21 @@ class Measure(Score):
         return f"{self.mean:.3g}"
 
 
-def told(given: Measured) -> dict[str, str]:
+def told(given: Measured, result: ImageReconstruction) -> dict[str, str]:
     """What the reconstruction started from, given or guessed, in words."""
-    height, width = given.operator.image_shape
+    share = 100 * result.noise / float(given.data.abs().mean())
     return {
-        "image": f"{height} × {width} pixels",
-        "largest value": f"{given.scale:.3g}",
-        "noise": "estimated" if given.noise is None else f"{given.noise:.3g}, given",
+        "operator": type(given.operator).__name__,
+        "measurements": _sides(given.operator.data_shape),
+        "image": f"{_sides(given.operator.image_shape)} pixels",
+        "largest value": f"{given.scale:.3g}, {'guessed' if given.guessed else 'given'}",
+        "noise": f"{result.noise:.3g} ({share:.0f} % of the mean absolute measurement), "
+        + ("estimated" if given.noise is None else "given"),
     }
+
+
+def _sides(shape: Sequence[int]) -> str:
+    return " × ".join(f"{size:,}" for size in shape)
 
 
 def numbers(given: Measured, result: ImageReconstruction) -> dict[str, float]:
@@ -106,8 +120,9 @@ def numbers(given: Measured, result: ImageReconstruction) -> dict[str, float]:
         return found
     truth = given.truth.to(result.mean)
     posterior = result.posterior
+    if bool(truth.max() > truth.min()):
+        found["psnr"] = psnr(result.mean, truth)
     return found | {
-        "psnr": psnr(result.mean, truth),
         "pixel_rmse": float((result.mean - truth).square().mean().sqrt()),
         "coverage_95": covered(posterior, truth, (0.95,))[0],
         "error_correlation": error_correlation(posterior, truth),
@@ -123,7 +138,10 @@ def figures(
     truth = None if given.truth is None else given.truth.double()
     made = {
         "error_maps": plots.error_maps(
-            truth, {"linearised deep image prior": (mean, deviation)}, "Where is the reconstruction uncertain?"
+            truth,
+            {"linearised deep image prior": (mean, deviation)},
+            "Where is the reconstruction uncertain?",
+            white=given.scale,
         ),
         "samples": plots.image_grid(
             {"": torch.cat([mean[None], draws[:7]])[:, None]},
@@ -149,19 +167,34 @@ def figures(
     return {name: plots.save(made[name], folder / f"{name}.png") for name in EXPLAINED if name in made}
 
 
-def report(given: Measured, result: ImageReconstruction, scores: Mapping[str, float], drawn: Mapping[str, Path]) -> str:
-    """The page."""
-    height, width = given.operator.image_shape
+def report(
+    given: Measured,
+    result: ImageReconstruction,
+    scores: Mapping[str, float],
+    drawn: Mapping[str, Path],
+    what: Mapping[str, str],
+) -> str:
+    """The page.
+
+    Args:
+        given: what was reconstructed.
+        result: the reconstruction.
+        scores: its numbers.
+        drawn: its figures.
+        what: the options that differ from their defaults.
+    """
+    touching = float((result.mean > 0.99 * given.scale).double().mean())
     body = BODY.substitute(
-        count=f"{given.operator.measurements:,}",
+        count=_sides(given.operator.data_shape),
         operator=escape(type(given.operator).__name__),
-        pixels=f"{height} × {width}",
-        warning=WARNING if scores["residual"] > UNFITTED else "",
+        pixels=_sides(given.operator.image_shape),
+        warning=(WARNING if scores["residual"] > UNFITTED else "")
+        + (GUESSED.substitute(share=f"{100 * touching:.0f}") if given.guessed and touching > TOUCHING else ""),
         table=table("", {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}),
         meanings="".join(
             f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for name, (a, b) in MEANINGS.items() if name in scores
         ),
         figures="".join(figure(path, EXPLAINED[name]) for name, path in drawn.items()),
-        facts=facts({"given": told(given), "seconds": result.seconds, "versions": versions()}),
+        facts=facts({"what": what, "given": told(given, result), "seconds": result.seconds, "versions": versions()}),
     )
     return page("reconstruction", body)

@@ -50,7 +50,13 @@ def mc_dropout(
         samples: images drawn.
         seed: of weights and dropped channels.
         progress: show a bar.
+
+    Raises:
+        ValueError: fewer than two samples, or a probability that is not within (0, 1).
     """
+    require_whole("samples", samples, 2)
+    if not 0 < dropout < 1:
+        raise ValueError(f"dropout is a probability above 0 and below 1, not {dropout!r}.")
     with seeded(seed):
         network = SkipUNet(dropout=dropout)
     fitted = replace(prior or DeepImagePrior(), network=network).fit(operator, data, noise, seed, progress)

@@ -11,8 +11,14 @@ def require_data(operator: LinearOperator, data: Tensor, noise: float | None = N
     """Refuse measurements that are not those of the operator, and a noise that is none.
 
     Raises:
-        ValueError: the data have another shape or type, hold NaN, or are all zero; the noise is not positive.
+        ValueError: this is no operator; the data have another shape or type, hold NaN, or are all zero; the noise is
+            not positive.
     """
+    if not isinstance(operator, LinearOperator):
+        raise ValueError(
+            f"the first argument is an operator such as RayTransform((H, W), angles) or Matrix(matrix, (H, W)), not "
+            f"{operator if isinstance(operator, type) else type(operator)}."
+        )
     if not isinstance(data, Tensor) or not data.is_floating_point():
         found = (
             f"a tensor of {data.dtype}" if isinstance(data, Tensor) else f"{type(data).__name__}: take torch.as_tensor"

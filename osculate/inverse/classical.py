@@ -1,5 +1,6 @@
 """Reconstructions without a network: filtered back-projection, Tikhonov, total variation."""
 
+import warnings
 from math import pi
 from typing import Any
 
@@ -11,10 +12,14 @@ from torch import Tensor
 
 from osculate.checks import require_positive
 from osculate.inverse.checks import require_data
-from osculate.inverse.operators import LinearOperator, RayTransform
+from osculate.inverse.operators import LinearOperator, RayTransform, require_adjoint
 from osculate.inverse.variation import differences
 from osculate.linalg import conjugate_gradients
 
+#: Largest deviation of a step between angles from an even one that back-projection does not tell of.
+UNEVEN = 0.1
+#: First guess of the largest value, in units of the one given, above which that counts as forgotten.
+TOO_BRIGHT = 4.0
 #: Share of the largest eigenvalue of AᵀA that the first guess of other operators than rays adds to all of them.
 DAMPING = 1e-2
 
@@ -32,6 +37,17 @@ def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Te
     if not isinstance(operator, RayTransform):
         raise ValueError(f"filtered back-projection inverts a ray transform, not {operator!r}: use tikhonov.")
     require_data(operator, data)
+    steps = (operator.angles % pi).sort().values.diff() * len(operator.angles) / pi
+    if bool(((steps - 1).abs() > UNEVEN).any()):
+        warnings.warn(
+            "filtered back-projection takes angles as evenly spread over half a turn, and these are not: streaks are "
+            "to be expected. Use tikhonov or tv_reconstruction.",
+            stacklevel=2,
+        )
+    return _back_projected(operator, data)
+
+
+def _back_projected(operator: RayTransform, data: Tensor) -> Float[Tensor, "H W"]:
     offset = torch.arange(1 - operator.detectors, operator.detectors, device=data.device)
     ramp = torch.where(offset % 2 != 0, -1 / (pi * offset.clamp(min=1).maximum(-offset)).square(), 0.0)
     ramp[operator.detectors - 1] = 0.25
@@ -51,7 +67,12 @@ def tikhonov(operator: LinearOperator, data: Tensor, weight: float) -> Float[Ten
         ValueError: the data do not fit the operator, or the weight is not positive.
     """
     require_data(operator, data)
+    require_adjoint(operator)
     require_positive("the weight of Tikhonov's penalty", weight)
+    return _damped(operator, data, weight)
+
+
+def _damped(operator: LinearOperator, data: Tensor, weight: float) -> Float[Tensor, "H W"]:
     right = operator.transpose(data.double().reshape(1, -1))
     solution = conjugate_gradients(
         lambda x: operator.transpose(operator.apply(x)) + weight * x, right, tolerance=1e-6, max_iterations=2000
@@ -85,9 +106,11 @@ def tv_reconstruction(
     from pyproximal.optimization.primaldual import PrimalDual
 
     require_data(operator, data)
+    require_adjoint(operator)
     require_positive("the weight of the total variation", weight)
     if not bounds[0] < bounds[1]:
         raise ValueError(f"bounds are the smallest and the largest value of a pixel, not {bounds}.")
+    tell_scale(operator, data, bounds[1], "bounds=(0, scale)")
     slopes = differences(operator.image_shape)
     both = pylops.VStack([_pylops(operator), _pylops(slopes)])
     y = data.detach().cpu().double().reshape(-1).numpy()
@@ -104,25 +127,48 @@ def tv_reconstruction(
 def first_guess(operator: LinearOperator, data: Tensor) -> Float[Tensor, "H W"]:
     """Filtered back-projection of a ray transform, a damped inverse of others: what a deep image prior starts from."""
     if isinstance(operator, RayTransform):
-        return filtered_back_projection(operator, data)
-    return tikhonov(operator, data, DAMPING * operator.norm() ** 2)
+        return _back_projected(operator, data)
+    return _damped(operator, data, DAMPING * operator.norm() ** 2)
 
 
 def brightness(operator: LinearOperator, data: Tensor) -> float:
-    """A range for images whose largest value is not known: a little more than nearly all of the first guess's values.
+    """A range for images from rays whose largest value is not known: a little more than nearly all of the first guess.
 
     Raises:
-        ValueError: the first guess has no positive value: images are taken to be positive.
+        ValueError: the operator is no ray transform: what it leaves open, its damped inverse takes to be dark. Or the
+            first guess has no positive value: images are taken to be positive.
     """
     require_data(operator, data)
+    if not isinstance(operator, RayTransform):
+        raise ValueError(
+            f"the largest value of an image is guessed from a ray transform only, not from {operator!r}: give scale, "
+            "1 for example."
+        )
     if not (largest := likely_largest(operator, data)) > 0:
         raise ValueError("these measurements are not those of an image with positive values: check signs and operator.")
     return largest
 
 
 def likely_largest(operator: LinearOperator, data: Tensor) -> float:
-    """The same without a word about images that are not positive."""
+    """The same for any operator, for which it may be far too small, and for images that are not positive."""
     return 1.1 * float(first_guess(operator, data).double().quantile(0.995))
+
+
+def tell_scale(operator: LinearOperator, data: Tensor, scale: float, name: str = "scale") -> None:
+    """Warn of data that seem to be of a much brighter image.
+
+    Args:
+        operator: A.
+        data: y.
+        scale: what was taken for the image's largest value.
+        name: how the caller's user gives it.
+    """
+    if (largest := likely_largest(operator, data)) > TOO_BRIGHT * scale:
+        warnings.warn(
+            f"the image seems to have values up to about {largest:.3g}, but its largest value is taken to be "
+            f"{scale:.3g}: give {name}, the largest value that you know.",
+            stacklevel=3,
+        )
 
 
 def _pylops(operator: LinearOperator) -> Any:

@@ -85,8 +85,7 @@ class DeepImagePrior:
         require_positive("the learning rate", self.learning_rate)
         if self.variation:
             require_positive("variation (nats for a unit of total variation)", self.variation)
-        if self.stopping is not None:
-            made("stopping rule", self.stopping, STOPPING, Stopping)
+        self._rule()
 
     def fit(
         self,
@@ -117,10 +116,7 @@ class DeepImagePrior:
         z = first_guess(operator, data).detach()
         network = self._new(operator, z, seed)
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
-        # one object serves one training
-        rule = (
-            None if self.stopping is None else copy.deepcopy(made("stopping rule", self.stopping, STOPPING, Stopping))
-        )
+        rule = self._rule()
         # behind a rate that falls to zero, any rule that watches the images change would wait for the end
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if rule is None else None
         misfits, variations, best, chosen = [], [], None, 0
@@ -168,3 +164,9 @@ class DeepImagePrior:
             return copy.deepcopy(self.network).to(z).train()
         with seeded(seed):
             return SkipUNet().to(z)
+
+    def _rule(self) -> Stopping | None:
+        """A new one: an object serves one training."""
+        if self.stopping is None:
+            return None
+        return copy.deepcopy(made("stopping rule", self.stopping, STOPPING, Stopping))

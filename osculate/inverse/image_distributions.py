@@ -66,6 +66,8 @@ class ImageDistribution(Distribution):
         return total
 
     def _require(self, image: Tensor) -> None:
+        if not isinstance(image, Tensor):
+            raise ValueError(f"an image is a tensor, not {type(image).__name__}: take torch.as_tensor.")
         if image.shape[-2:] != self._mean.shape:
             raise ValueError(f"an image of shape {tuple(self._mean.shape)} is needed, not {tuple(image.shape)}.")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from osculate.checks import require_positive
 from osculate.inverse.checks import require_data
-from osculate.inverse.classical import likely_largest
+from osculate.inverse.classical import tell_scale
 from osculate.inverse.dip import DeepImagePrior, FittedImage
 from osculate.inverse.evidence import Tuned
 from osculate.inverse.image_distributions import ImageDistribution
@@ -24,8 +24,8 @@ from osculate.inverse.operators import LinearOperator, require_adjoint
 UNFITTED = 2.0
 #: And, where the noise is not known, as a share of the mean square of the data.
 UNEXPLAINED = 0.1
-#: First guess of the largest value, in units of the scale, above which the scale counts as forgotten.
-TOO_BRIGHT = 4.0
+#: The same below which the noise that was given counts as too large, or the network as fitted to it.
+OVERFITTED = 0.1
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class ImageReconstruction:
     """
 
     posterior: ImageDistribution
-    fitted: FittedImage
-    tuned: Tuned | None
+    fitted: FittedImage = field(repr=False)
+    tuned: Tuned | None = field(repr=False)
     noise: float
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -106,7 +106,7 @@ def reconstruct(
         noise: σ, in the units of the data; None to estimate it.
         prior: how the deep image prior is trained.
         error_bars: how the linearised model is tuned and used.
-        scale: the largest value of the image; :func:`~osculate.inverse.classical.brightness` guesses one.
+        scale: the largest value of the image; :func:`~osculate.inverse.classical.brightness` guesses one from rays.
         seed: of initial weights and draws.
         progress: show bars.
 
@@ -123,6 +123,8 @@ def reconstruct(
     require_adjoint(operator)
     require_positive("scale, the largest value of the image,", scale)
     how, stages = prior or DeepImagePrior(), Stages()
+    if not isinstance(how, DeepImagePrior):
+        raise ValueError(f"prior is a DeepImagePrior, which says how it is trained, not {how!r}.")
     tell_scale(operator, data, scale)
     data, noise = data / scale, None if noise is None else noise / scale
     with stages("deep image prior"):
@@ -177,16 +179,6 @@ def with_error_bars(
     return ImageReconstruction(posterior, fitted, tuned, tuned.noise if tuned else model.level, stages.seconds)
 
 
-def tell_scale(operator: LinearOperator, data: Tensor, scale: float) -> None:
-    """Warn of data that seem to be of a much brighter image."""
-    if (largest := likely_largest(operator, data)) > TOO_BRIGHT * scale:
-        warnings.warn(
-            f"the image seems to have values up to about {largest:.3g}, but scale, its largest value, is {scale:.3g}: "
-            "give scale=osculate.inverse.brightness(operator, data), or the largest value that you know.",
-            stacklevel=3,
-        )
-
-
 def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:
     """Warn of a network that leaves too much of the data, whose mean square is ``size``, unexplained."""
     if noise is None and misfit > UNEXPLAINED * size:
@@ -194,6 +186,13 @@ def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:
             f"the deep image prior leaves {100 * misfit / size:.0f} % of the measurements' mean square "
             "unexplained, and takes it for noise: check scale, shape and the order of angles and detectors, or train "
             "for more steps.",
+            stacklevel=3,
+        )
+    if noise is not None and misfit < OVERFITTED * noise**2:
+        warnings.warn(
+            f"the residual is small beside the noise that was given (mean square {misfit / noise**2:.2g} of its "
+            "variance): check the noise, a standard deviation in the units of the measurements, or train for fewer "
+            "steps.",
             stacklevel=3,
         )
     if noise is not None and misfit > UNFITTED * noise**2:

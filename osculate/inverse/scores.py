@@ -17,7 +17,7 @@ GROUPS = 20
 
 
 def psnr(image: Float[Tensor, "H W"], truth: Float[Tensor, "H W"]) -> float:
-    """Peak signal-to-noise ratio in decibels, with the truth's own range as the peak.
+    """Peak signal-to-noise ratio in decibels, with the truth's own range as the peak; −∞ for one without a range.
 
     >>> psnr(torch.tensor([[0.1, 1.0]]), torch.tensor([[0.0, 1.0]]))
     23.01...

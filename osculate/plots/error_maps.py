@@ -12,7 +12,11 @@ from osculate.plots.style import INK, panels, title
 
 @arrays
 def error_maps(
-    truth: np.ndarray | None, found: Mapping[str, tuple[np.ndarray, np.ndarray]], heading: str, words: str = "pixel"
+    truth: np.ndarray | None,
+    found: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    heading: str,
+    words: str = "pixel",
+    white: float | None = None,
 ) -> Figure:
     """A row for each method: its image, the absolute error where the truth is known, and its standard deviation.
 
@@ -23,6 +27,7 @@ def error_maps(
         found: by method, image and standard deviation, both (H, W).
         heading: the figure's sentence.
         words: what is in a place of the image, for the colour bars.
+        white: the largest value that an image may have, of a scale from 0; by default from what there is.
 
     Raises:
         ValueError: there is no method, or shapes differ.
@@ -46,7 +51,8 @@ def error_maps(
     figure, axes = panels(len(pairs), len(columns), 2.3, 2.3 * shape[0] / shape[1] + 0.1)
     figure.set_size_inches(max(2.3 * len(columns) + 1.0, 6.4), (2.25 * shape[0] / shape[1] + 0.15) * len(pairs) + 0.8)
     shades = [mean for mean, _ in pairs.values()] + ([] if known is None else [known])
-    black, white = min(float(image.min()) for image in shades), max(float(image.max()) for image in shades)
+    black = min(float(image.min()) for image in shades) if white is None else 0.0
+    white = max(float(image.max()) for image in shades) if white is None else white
     grey = {"cmap": "gray", "vmin": black, "vmax": white}
     for row, (name, (mean, deviation)) in zip(axes, pairs.items(), strict=True):
         error = None if known is None else np.abs(mean - known)

@@ -62,7 +62,13 @@ def test_a_picture_is_measured_and_reconstructed(
     error = np.abs(arrays["mean"] - arrays["truth"])
     assert record["scores"]["pixel_rmse"] == pytest.approx(float(np.sqrt((error**2).mean())), rel=1e-4)
     page = (folder / "report.html").read_text(encoding="utf-8")
-    for words in ("Where is the image uncertain?", "Do the error bars hold", "225 measurements", "14 × 20"):
+    for words in (
+        "Where is the image uncertain?",
+        "Do the error bars hold",
+        "9 × 25 measurements",
+        "14 × 20",
+        "picture.png",
+    ):
         assert words in page
 
     # the settings repeat the run; the network is taken from it, and refused for other data
@@ -105,21 +111,29 @@ def test_ways_to_say_what_was_measured(tmp_path: Path) -> None:
     mask = torch.rand(8, 9) < 0.5
     seen = torch.rand(int(mask.sum())).numpy()
     np.savez(tmp_path / "seen.npz", data=seen, mask=mask.numpy(), noise=0.1)
-    inpainting = read("seen.npz", OperatorOptions("inpainting"))
+    inpainting = read("seen.npz", OperatorOptions("inpainting"), scale=1.0)
     assert isinstance(inpainting.operator, Subsampling)
     assert inpainting.noise == pytest.approx(0.1)
     np.savez(tmp_path / "blurred.npz", data=Blur((8, 9))(torch.rand(8, 9)).numpy(), truth=np.zeros((8, 9)))
-    assert read("blurred.npz", OperatorOptions("blur")).truth is not None
+    assert read("blurred.npz", OperatorOptions("blur"), scale=1.0).truth is not None
     scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.random_array((5, 12), density=0.5))
     np.save(tmp_path / "five.npy", np.ones(5))
     how = OperatorOptions("matrix", matrix=tmp_path / "matrix.npz")
     np.savez(tmp_path / "with_shape.npz", data=np.ones(5), shape=(3, 4))
-    assert read("with_shape.npz", how).operator.image_shape == (3, 4)
+    assert read("with_shape.npz", how, scale=2.0).operator.image_shape == (3, 4)
     with pytest.raises(ValueError, match="--size"):
         read("five.npy", how)
+    with pytest.raises(ValueError, match="--scale"):
+        read("with_shape.npz", how)
+    assert plain.guessed
+    assert read("sinogram.npy", sigma=None, estimate_noise=True).noise is None
+    np.savez(tmp_path / "counted.npz", data=np.ones((6, 23)), angles=6, noise=0.1)
+    assert read("counted.npz").noise == pytest.approx(0.1)
+    assert read("counted.npz", estimate_noise=True).noise is None
+    assert torch.equal(read("counted.npz").operator.angles, plain.operator.angles)
     whole = torch.rand(8, 9)
     np.savez(tmp_path / "whole.npz", data=whole.numpy(), mask=mask.numpy())
-    torch.testing.assert_close(read("whole.npz", OperatorOptions("inpainting")).data, whole[mask])
+    torch.testing.assert_close(read("whole.npz", OperatorOptions("inpainting"), scale=1.0).data, whole[mask])
     clear = np.zeros((4, 4, 4), dtype=np.uint8)
     clear[:2, :, 3] = 255
     Image.fromarray(clear).save(tmp_path / "clear.png")
@@ -155,6 +169,10 @@ BAD = {
     "a truth with one axis": (("line.npz",), "the truth is to be an image (H, W)"),
     "a shape with three axes": (("deep.npz",), "the shape in the file says (1, 16, 16)"),
     "several noises": (("noises.npz",), "is one standard deviation, not 2"),
+    "an array of another name": (("named.npz",), "an array 'theta', which says nothing here"),
+    "two arrays of data": (("twice.npz",), "one must be called"),
+    "the noise given and estimated": (("sinogram.npy", "--sigma", "1", "--estimate_noise", "true"), "choose one"),
+    "an option of another operator": (("shepp_logan", "--operator", "blur", "--angles", "9"), "--operator radon"),
     "complex data": (("complex.npy",), "real numbers, not complex"),
     "other angles than the file": (("angles.npz", "--angles", "7"), "--angles is 7"),
     "angles in degrees": (("degrees.npz",), "look like degrees"),
@@ -198,6 +216,8 @@ def test_what_cannot_be_reconstructed_is_told_in_a_sentence(
     np.savez("deep.npz", data=data, shape=(1, 16, 16))
     np.savez("noises.npz", data=data, noise=[1.0, 2.0])
     np.save("complex.npy", data + 1j)
+    np.savez("named.npz", data=data, theta=np.arange(6.0))
+    np.savez("twice.npz", data=data, sinogram=data)
     np.savez("angles.npz", data=data, angles=np.linspace(0, 3, 6))
     np.savez("degrees.npz", data=data, angles=np.linspace(0, 150, 6))
     np.savez("truth.npz", data=data, truth=np.ones((16, 16)))

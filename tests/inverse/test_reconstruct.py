@@ -79,6 +79,14 @@ def test_filtered_back_projection_inverts_many_angles() -> None:
         filtered_back_projection(Blur((8, 8)), torch.ones(8, 8))
 
 
+def test_uneven_angles_and_other_units_are_told() -> None:
+    rays = RayTransform((8, 8), [0.0, 0.3, 0.5])
+    with pytest.warns(UserWarning, match=says("evenly", "tikhonov")):
+        filtered_back_projection(rays, rays(torch.ones(8, 8)))
+    with pytest.warns(UserWarning, match=says("bounds", "largest value")):
+        tv_reconstruction(rays, rays(50 * torch.ones(8, 8)), 1.0)
+
+
 def test_tikhonov_solves_its_equations(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
     operator, data, _ = scan
     matrix = operator.matrix()
@@ -280,8 +288,13 @@ def test_a_network_that_does_not_fit_is_told(scan: tuple[RayTransform, Tensor, T
 
 def test_a_forgotten_scale_is_told(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
     operator, data, _ = scan
-    with pytest.warns(UserWarning, match=says("scale", "brightness")):
+    with pytest.warns(UserWarning, match=says("scale", "largest value")):
         reconstruct(operator, 30 * data, prior=DeepImagePrior(SkipUNet(width=2), steps=5))
+
+
+def test_a_noise_that_is_too_large_is_told(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImage) -> None:
+    with pytest.warns(UserWarning, match=says("small beside the noise")):
+        with_error_bars(scan[0], scan[1], fitted, 100 * SIGMA)
 
 
 def test_a_prior_over_hyperparameters_without_a_weight_is_told(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
@@ -338,6 +351,16 @@ def test_baselines(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImag
         assert math.isfinite(float(posterior.patch_log_prob(truth)))
 
 
+class Short(LinearOperator):
+    """Leaves a measurement out."""
+
+    def apply(self, images: Tensor) -> Tensor:
+        return images[:, 1:]
+
+    def transpose(self, data: Tensor) -> Tensor:
+        return data
+
+
 def alone() -> IndependentImage:
     return IndependentImage(torch.zeros(2, 2), torch.ones(2, 2))
 
@@ -355,7 +378,11 @@ BAD = {
     "no noise": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, 0.0), ("noise", "0.0")),
     "negative noise": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, -1.0), ("noise", "-1.0")),
     "a scale of zero": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, scale=0.0), ("scale",)),
-    "negative data": (lambda: brightness(EVERY, -torch.ones(9)), ("positive",)),
+    "negative data": (lambda: brightness(RayTransform((16, 16), 8), -DATA), ("positive",)),
+    "a range of pixels": (lambda: brightness(EVERY, torch.ones(9)), ("ray transform", "scale")),
+    "one draw": (lambda: mc_dropout(RayTransform((16, 16), 8), DATA, samples=1), ("samples",)),
+    "dropping all": (lambda: mc_dropout(RayTransform((16, 16), 8), DATA, dropout=1.0), ("dropout",)),
+    "rows of another length": (lambda: reconstruct(Short((4, 4), (16,)), torch.ones(16)), ("apply", "(3, 16)")),
     "no steps": (lambda: DeepImagePrior(steps=0), ("steps",)),
     "a negative penalty": (lambda: DeepImagePrior(variation=-1.0), ("variation",)),
     "an unknown rule": (lambda: DeepImagePrior(stopping="patience"), ("'discrepancy'", "'variance'")),

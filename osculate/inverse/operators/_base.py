@@ -107,8 +107,8 @@ def require_image_shape(shape: Sequence[int]) -> tuple[int, int]:
     Raises:
         ValueError: it is not two positive whole numbers.
     """
-    if len(shape) != 2:
-        raise ValueError(f"an operator works on images of shape (H, W), not {tuple(shape)}.")
+    if not isinstance(shape, Sequence) or len(shape) != 2:
+        raise ValueError(f"an operator works on images of shape (H, W), not {shape!r}.")
     for size in shape:
         require_whole("every side of the image", size)
     return int(shape[0]), int(shape[1])
@@ -127,6 +127,14 @@ def require_adjoint(operator: LinearOperator) -> None:
     x = torch.randn(2, operator.pixels, generator=generator, dtype=torch.double)
     y = torch.randn(1, operator.measurements, generator=generator, dtype=torch.double)
     ax = operator.apply(torch.cat([x, x[:1] - 2 * x[1:]]))
+    for what, found, wanted in (
+        ("apply", ax, (3, operator.measurements)),
+        ("transpose", operator.transpose(y), x[:1].shape),
+    ):
+        if found.shape != wanted:
+            raise ValueError(
+                f"{what} of {operator!r} returns rows of shape {tuple(found.shape)}, and should return {tuple(wanted)}."
+            )
     if not bool((ax[2] - ax[0] + 2 * ax[1]).norm() <= tolerance * ax.norm()):
         raise ValueError(f"{operator!r} is not linear: A(x − 2z) is not A x − 2 A z.")
     # inner products of vectors that belong together do not cancel, so that an error of a few percent shows

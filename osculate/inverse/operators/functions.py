@@ -13,7 +13,7 @@ class FromFunctions(LinearOperator):
     """A and Aᵀ as two functions, of any library.
 
     On construction it is tested on random vectors that the first is linear and the second its adjoint, as exactly as
-    the type that they return allows.
+    ``dtype`` allows.
 
     Args:
         forward: an image (H, W) to its data.
@@ -60,6 +60,11 @@ class FromFunctions(LinearOperator):
                 raise ValueError(
                     f"{function!r} takes shape {given} to {found}, and should return a torch tensor of floats of shape "
                     f"{wanted}: wrap arrays in torch.as_tensor."
+                )
+            if torch.finfo(result.dtype).eps > torch.finfo(self.dtype).eps:
+                raise ValueError(
+                    f"{function!r} takes {self.dtype} and returns {result.dtype}, which is less exact: give "
+                    f"dtype={result.dtype}."
                 )
             results.append(result.reshape(-1))
         return torch.stack(results).to(rows)

@@ -31,7 +31,13 @@ class Matrix(LinearOperator):
     def __init__(self, matrix: object, image_shape: Sequence[int], data_shape: Sequence[int] | None = None) -> None:
         if isinstance(matrix, Tensor):
             matrix = matrix.detach().to_dense().cpu().numpy()
-        own = csr_array(matrix, dtype=float) if issparse(matrix) else np.asarray(matrix, dtype=float)
+        raw: Any = matrix if issparse(matrix) else np.asarray(matrix)
+        if raw.dtype.kind not in "fiub":
+            raise ValueError(
+                f"an operator's matrix is a tensor, an array or sparse, of real numbers, not {type(matrix).__name__} "
+                f"of {raw.dtype}: see FromFunctions for other instruments, and stack real and imaginary parts."
+            )
+        own = csr_array(raw, dtype=float) if issparse(raw) else np.asarray(raw, dtype=float)
         if own.ndim != 2:
             raise ValueError(f"an operator's matrix has two axes, not shape {own.shape}.")
         super().__init__(image_shape, own.shape[:1] if data_shape is None else data_shape)

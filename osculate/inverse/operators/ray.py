@@ -31,7 +31,7 @@ class RayTransform(Matrix):
         detectors: number of rays at each angle, one pixel apart and centred; by default as many as cover the diagonal.
 
     Raises:
-        ValueError: there is no angle, or one is not finite.
+        ValueError: there is no angle, one is not finite, or they are spread over more than two turns.
 
     Data have the shape (angles, detectors). Cost: about 2·max(H, W) entries of the matrix for each ray.
 
@@ -51,6 +51,11 @@ class RayTransform(Matrix):
             raise ValueError(f"angles are a whole number, or radians along one axis, not shape {self.angles.shape}.")
         if not len(self.angles) or not bool(self.angles.isfinite().all()):
             raise ValueError("a ray transform needs at least one angle, and all of them finite.")
+        if float(self.angles.max() - self.angles.min()) > 4 * pi:
+            raise ValueError(
+                f"the angles go from {float(self.angles.min()):.3g} to {float(self.angles.max()):.3g}: they are in "
+                "radians here, and these look like degrees."
+            )
         image_shape = require_image_shape(image_shape)
         self.detectors = 2 * ceil((hypot(*image_shape) - 1) / 2) + 1 if detectors is None else detectors
         require_whole("the number of detectors", self.detectors)
