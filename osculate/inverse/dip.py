@@ -19,6 +19,8 @@ from osculate.progress import track
 from osculate.randomness import seeded
 from osculate.registry import made
 
+#: Mean of an image, or of its negative, below which it begins a training no darker.
+DARKEST = 0.02
 #: Largest norm of a gradient.
 CLIP = 1.0
 
@@ -63,7 +65,8 @@ class DeepImagePrior:
 
     Args:
         network: takes (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied, and trained from
-            the weights that it has. By default a :class:`~osculate.networks.SkipUNet` with new weights.
+            the weights that it has. By default a :class:`~osculate.networks.SkipUNet` with new weights. One of these
+            begins as bright as z, by the bias of its last layer.
         variation: λ, nats for a unit of total variation, 0 for none.
         steps: of training.
         learning_rate: of Adam, at the start.
@@ -160,10 +163,11 @@ class DeepImagePrior:
         return 2 * variance * self.variation / operator.measurements
 
     def _new(self, operator: LinearOperator, z: Tensor, seed: int) -> nn.Module:
-        if self.network is not None:
-            return copy.deepcopy(self.network).to(z).train()
         with seeded(seed):
-            return SkipUNet().to(z)
+            network = (SkipUNet() if self.network is None else copy.deepcopy(self.network)).to(z).train()
+        if isinstance(network, SkipUNet):
+            network.show(z[None, None], min(max(float(z.clamp(0, 1).mean()), DARKEST), 1 - DARKEST))
+        return network
 
     def _rule(self) -> Stopping | None:
         """A new one: an object serves one training."""

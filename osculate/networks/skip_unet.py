@@ -60,6 +60,21 @@ class SkipUNet(nn.Module):
         self.up = nn.ModuleList(block(width + skipped, (1, 1)) for _ in range(depth))
         self.outlet = nn.Sequential(nn.Conv2d(width, channels, 1))
 
+    @torch.no_grad()
+    def show(self, x: Tensor, brightness: float) -> None:
+        """Shift the bias of the last layer, so that the image of x is on average about as bright.
+
+        Weights that are drawn show everything in grey. On its way to a dark image an optimiser then carries all pixels
+        into the flat end of the sigmoid at once, from where some never return.
+
+        Args:
+            x: (N, C, H, W).
+            brightness: in (0, 1).
+        """
+        now, wanted = self.eval()(x).mean(), torch.tensor(brightness).to(x)
+        self.outlet[0].bias += wanted.logit() - now.logit()
+        self.train()
+
     def forward(self, x: Tensor) -> Tensor:
         """An image with values in (0, 1)."""
         x = self.inlet(x)

@@ -28,7 +28,7 @@ from osculate.reproduce.keep import Keep
 
 DOCUMENT = "Linearised Laplace tutorial, section 7 [antoran2023dip]"
 #: Of the cells: another number where what is kept has changed.
-VERSION = 3
+VERSION = 4
 
 #: Reconstructions with error bars, by name: objective of the evidence, TV-PredCP, whether the noise is known.
 LINEARISED: Mapping[str, tuple[str, bool, bool]] = {

@@ -16,6 +16,14 @@ def test_any_height_and_width_and_values_in_the_unit_interval() -> None:
         assert float(image.max()) <= 1
 
 
+@pytest.mark.parametrize("brightness", [0.03, 0.5, 0.9])
+def test_it_shows_an_image_as_bright_as_is_asked_for(brightness: float) -> None:
+    network, x = SkipUNet(width=4, dropout=0.2), torch.rand(1, 1, 12, 10)
+    network.show(x, brightness)
+    assert network.training
+    assert float(network.eval()(x).mean()) == pytest.approx(brightness, rel=0.05)
+
+
 def test_dropout_and_normalisation_stand_behind_every_large_convolution() -> None:
     layers = list(SkipUNet(width=4, depth=1, normalised=True, dropout=0.2).modules())
     count = {kind: sum(isinstance(layer, kind) for layer in layers) for kind in (nn.GroupNorm, nn.Dropout2d)}

@@ -127,6 +127,15 @@ def test_the_deep_image_prior_fits_and_repeats_itself(
     assert not torch.equal(other.image, DeepImagePrior(steps=2).fit(operator, data, seed=2).image)
 
 
+@pytest.mark.parametrize("operator", [Subsampling(torch.ones(24, 24, dtype=torch.bool)), Blur((24, 24), 1.0)], ids=repr)
+def test_a_dark_image_does_not_end_in_black(operator: LinearOperator) -> None:
+    """From grey, an optimiser carries all pixels past it into the flat end of the sigmoid."""
+    image = shepp_logan(24)
+    data = measured(operator, image, 0.05)
+    found = DeepImagePrior(SkipUNet(width=32), steps=200).fit(operator, data, 0.05)
+    assert error(found.image, image) < 0.5 * error(torch.zeros(24, 24), image)
+
+
 def test_noise_that_is_not_known_is_profiled(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImage) -> None:
     operator, data, truth = scan
     unknown = TINY.fit(operator, data)
