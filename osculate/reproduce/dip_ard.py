@@ -60,7 +60,8 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for column in values
     ]
     numbers += [
-        Number(f"{name}: all blocks", ENDS, tuple(each["at ends"][name] for each in cells)) for name in OBJECTIVES
+        Number(f"{name}: all blocks", ENDS, tuple(float(each["at ends"][name]) for each in cells))
+        for name in OBJECTIVES
     ]
     blocks = [each["blocks"] for each in cells]
     return Findings(tuple(numbers), claims(blocks), {"shares": _shares(blocks)}, keep.seconds)
