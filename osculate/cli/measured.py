@@ -12,7 +12,7 @@ from torch import Tensor
 from osculate.checks import require_positive, require_whole
 from osculate.cli.measurement import PICTURES, Measured, MeasurementOptions, measure_picture
 from osculate.cli.operator_options import OPERATORS, OperatorOptions, operator_for
-from osculate.inverse import RayTransform, Subsampling, brightness
+from osculate.inverse import Subsampling, brightness
 from osculate.registry import lookup
 
 #: Names that the measured array has in an .npz file.
@@ -82,7 +82,7 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
             raise ValueError(f"the noise in {str(path)!r} is one standard deviation, not {np.size(arrays['noise'])}.")
         sigma = float(np.asarray(arrays["noise"]).reshape(()))
         require_positive(f"the noise in {str(path)!r} (a standard deviation)", sigma)
-    if what.scale is None and not isinstance(operator, RayTransform):
+    if what.scale is None and not operator.tells_brightness:
         raise ValueError(
             f"the largest value of an image is guessed from a sinogram only, not from data of {how.operator!r}: give "
             "--scale, 1 for example."

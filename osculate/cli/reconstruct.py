@@ -115,7 +115,7 @@ def run(
     noise = None if given.noise is None else given.noise / given.scale
     with stages("deep image prior"):
         fitted = _fitted(given, data, noise, prior, folder if bars.resume else None, options.progress)
-        if not bars.resume:
+        if not (bars.resume and (folder / NETWORK).is_file()):
             for name in WRITTEN:  # of another network
                 (folder / name).unlink(missing_ok=True)
         _keep(folder / NETWORK, fitted, _digest(given, data, prior))

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -14,14 +13,11 @@ from osculate.checks import require_positive
 from osculate.inverse.checks import require_data
 from osculate.inverse.operators import LinearOperator, RayTransform, require_adjoint
 from osculate.inverse.variation import differences
-from osculate.linalg import conjugate_gradients
 
 #: Largest deviation of a step between angles from an even one that back-projection does not tell of.
 UNEVEN = 0.1
 #: First guess of the largest value, in units of the one given, above which that counts as forgotten.
 TOO_BRIGHT = 4.0
-#: Share of the largest eigenvalue of AᵀA that the first guess of other operators than rays adds to all of them.
-DAMPING = 1e-2
 
 
 def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Tensor, "H W"]:
@@ -44,15 +40,7 @@ def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Te
             "to be expected. Use tikhonov or tv_reconstruction.",
             stacklevel=2,
         )
-    return _back_projected(operator, data)
-
-
-def _back_projected(operator: RayTransform, data: Tensor) -> Float[Tensor, "H W"]:
-    offset = torch.arange(1 - operator.detectors, operator.detectors, device=data.device)
-    ramp = torch.where(offset % 2 != 0, -1 / (pi * offset.clamp(min=1).maximum(-offset)).square(), 0.0)
-    ramp[operator.detectors - 1] = 0.25
-    filtered = F.conv1d(data.unsqueeze(1), ramp.to(data)[None, None], padding=operator.detectors - 1)
-    return pi / len(operator.angles) * operator.adjoint(filtered.squeeze(1))
+    return operator.rough_inverse(data)
 
 
 def tikhonov(operator: LinearOperator, data: Tensor, weight: float) -> Float[Tensor, "H W"]:
@@ -69,15 +57,7 @@ def tikhonov(operator: LinearOperator, data: Tensor, weight: float) -> Float[Ten
     require_data(operator, data)
     require_adjoint(operator)
     require_positive("the weight of Tikhonov's penalty", weight)
-    return _damped(operator, data, weight)
-
-
-def _damped(operator: LinearOperator, data: Tensor, weight: float) -> Float[Tensor, "H W"]:
-    right = operator.transpose(data.double().reshape(1, -1))
-    solution = conjugate_gradients(
-        lambda x: operator.transpose(operator.apply(x)) + weight * x, right, tolerance=1e-6, max_iterations=2000
-    )
-    return solution.x.reshape(operator.image_shape).to(data)
+    return operator.damped_inverse(data, weight)
 
 
 def tv_reconstruction(
@@ -124,13 +104,6 @@ def tv_reconstruction(
     return torch.from_numpy(np.asarray(found)).reshape(operator.image_shape).to(data)
 
 
-def first_guess(operator: LinearOperator, data: Tensor) -> Float[Tensor, "H W"]:
-    """Filtered back-projection of a ray transform, a damped inverse of others: what a deep image prior starts from."""
-    if isinstance(operator, RayTransform):
-        return _back_projected(operator, data)
-    return _damped(operator, data, DAMPING * operator.norm() ** 2)
-
-
 def brightness(operator: LinearOperator, data: Tensor) -> float:
     """A range for images from rays whose largest value is not known: a little more than nearly all of the first guess.
 
@@ -139,7 +112,7 @@ def brightness(operator: LinearOperator, data: Tensor) -> float:
             first guess has no positive value: images are taken to be positive.
     """
     require_data(operator, data)
-    if not isinstance(operator, RayTransform):
+    if not operator.tells_brightness:
         raise ValueError(
             f"the largest value of an image is guessed from a ray transform only, not from {operator!r}: give scale, "
             "1 for example."
@@ -151,7 +124,7 @@ def brightness(operator: LinearOperator, data: Tensor) -> float:
 
 def likely_largest(operator: LinearOperator, data: Tensor) -> float:
     """The same for any operator, for which it may be far too small, and for images that are not positive."""
-    return 1.1 * float(first_guess(operator, data).double().quantile(0.995))
+    return 1.1 * float(operator.rough_inverse(data).double().quantile(0.995))
 
 
 def tell_scale(operator: LinearOperator, data: Tensor, scale: float, name: str = "scale") -> None:

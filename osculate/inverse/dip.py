@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from osculate.checks import require_positive, require_whole
 from osculate.inverse.checks import require_data
-from osculate.inverse.classical import first_guess
 from osculate.inverse.operators import LinearOperator
 from osculate.inverse.stopping import STOPPING, Stopping
 from osculate.inverse.variation import total_variation
@@ -116,7 +115,7 @@ class DeepImagePrior:
         Cost: a forward and a backward pass of the network a step.
         """
         require_data(operator, data, noise)
-        z = first_guess(operator, data).detach()
+        z = operator.rough_inverse(data).detach()
         network = self._new(operator, z, seed)
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
         rule = self._rule()

@@ -115,6 +115,8 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], main: str) -> tuple
 
     def everywhere(other: str) -> bool | None:
         pairs = apart(WITH_TV, other).values()
+        if len(pairs) < 2:
+            return None
         return together(clearly(each) if len(each) >= ENOUGH else None for each in pairs)
 
     result = [claim for method in (EVIDENCE, WITH_TV) for claim in _of_main(found.get(main, ()), main, method)]

@@ -50,7 +50,8 @@ def scans(ours: float, dropout: float, covered: float, tv: float, count: int) ->
     ],
 )
 def test_verdicts_on_handwriting(cells: dict[str, list[dict]], expected: list[str]) -> None:
-    assert verdicts(dip_kmnist.claims(cells, TITLE)) == expected
+    assert verdicts(dip_kmnist.claims(cells | {"5 angles, 5 %": cells[TITLE]}, TITLE)) == expected
+    assert verdicts(dip_kmnist.claims(cells, TITLE))[-2:] == [UNTESTED] * 2, "one scan is not every scan"
 
 
 def curves(shift: float, count: int) -> list[list[float]]:
@@ -116,7 +117,8 @@ def large(density: float, seconds: float, memory: float) -> dict:
     ],
 )
 def test_verdicts_on_larger_images(cells: list[dict], expected: list[str]) -> None:
-    assert verdicts(dip_large.claims({"rectangles, 128²": cells})) == expected
+    assert verdicts(dip_large.claims({"rectangles, 128²": cells, "rectangles, 256²": cells})) == expected
+    assert verdicts(dip_large.claims({"rectangles, 128²": cells}))[1] == UNTESTED
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.checks import require_whole
+from osculate.linalg import conjugate_gradients
+
+#: Share of the largest eigenvalue of AᵀA that a rough inverse adds to all of them.
+DAMPING = 1e-2
 
 
 class LinearOperator(ABC):
@@ -29,6 +33,8 @@ class LinearOperator(ABC):
 
     #: What its own arithmetic is as exact as.
     dtype: torch.dtype = torch.double
+    #: Whether the rough inverse tells how bright an image is: a damped one takes what it does not see to be dark.
+    tells_brightness: bool = False
 
     def __init__(self, image_shape: Sequence[int], data_shape: Sequence[int]) -> None:
         self.image_shape = require_image_shape(image_shape)
@@ -81,6 +87,18 @@ class LinearOperator(ABC):
         like = torch.empty(0, dtype=torch.double) if like is None else like
         unit = torch.eye(min(self.pixels, self.measurements), dtype=like.dtype, device=like.device)
         return self.transpose(unit) if self.measurements < self.pixels else self.apply(unit).T
+
+    def rough_inverse(self, data: Float[Tensor, "..."]) -> Float[Tensor, "H W"]:
+        """A first guess of the image of one measurement: a damped inverse, unless an instrument knows better."""
+        return self.damped_inverse(data, DAMPING * self.norm() ** 2)
+
+    def damped_inverse(self, data: Float[Tensor, "..."], weight: float) -> Float[Tensor, "H W"]:
+        """(AᵀA + w I)⁻¹ Aᵀ y by conjugate gradients, in double precision."""
+        right = self.transpose(data.double().reshape(1, -1))
+        solution = conjugate_gradients(
+            lambda x: self.transpose(self.apply(x)) + weight * x, right, tolerance=1e-6, max_iterations=2000
+        )
+        return solution.x.reshape(self.image_shape).to(data)
 
     def norm(self, iterations: int = 50) -> float:
         """The largest singular value, from below, by that many products with AᵀA."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from scipy.sparse import csr_array
 from torch import Tensor
@@ -41,6 +42,8 @@ class RayTransform(Matrix):
             [3., 2., 1.]])
     """
 
+    tells_brightness = True
+
     def __init__(self, image_shape: Sequence[int], angles: Any = 20, detectors: int | None = None) -> None:
         if isinstance(angles, Real):
             require_whole("the number of angles", angles)
@@ -65,6 +68,14 @@ class RayTransform(Matrix):
         shape = (len(self.angles) * self.detectors, image_shape[0] * image_shape[1])
         matrix = csr_array((lengths, (rows, columns)), shape=shape)
         super().__init__(matrix, image_shape, (len(self.angles), self.detectors))
+
+    def rough_inverse(self, data: Float[Tensor, "K N"]) -> Float[Tensor, "H W"]:
+        """Filtered back-projection, (π/K) Aᵀ (ramp ∗ y). [ramachandran1971]"""
+        offset = torch.arange(1 - self.detectors, self.detectors, device=data.device)
+        ramp = torch.where(offset % 2 != 0, -1 / (pi * offset.clamp(min=1).maximum(-offset)).square(), 0.0)
+        ramp[self.detectors - 1] = 0.25
+        filtered = F.conv1d(data.unsqueeze(1), ramp.to(data)[None, None], padding=self.detectors - 1)
+        return pi / len(self.angles) * self.adjoint(filtered.squeeze(1))
 
 
 def _rays(image_shape: Sequence[int], angle: float, detectors: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
