@@ -66,6 +66,10 @@ def operator_for(
         for name in options:
             if operator != how.operator and getattr(how, name) is not None:
                 raise ValueError(f"--{name} goes with --operator {operator}, not with {how.operator!r}.")
+    if "angles" in arrays and how.operator != "radon":
+        raise ValueError(f"the file has angles, which are those of rays: use --operator radon, not {how.operator!r}.")
+    if "mask" in arrays and how.keep is not None:
+        raise ValueError("the file has a mask, which says what was seen: leave --keep out.")
     if how.operator == "radon":
         sinogram = tuple(data.shape) if data is not None and data.ndim == 2 else (ANGLES, None)
         angles: Any = sinogram[0] if how.angles is None else how.angles

@@ -28,6 +28,7 @@ from osculate.inverse import (
     ImageReconstruction,
     with_error_bars,
 )
+from osculate.inverse.checks import require_data
 from osculate.inverse.classical import tell_scale
 from osculate.inverse.reconstruct import Stages
 from osculate.networks import SkipUNet
@@ -76,7 +77,7 @@ class ErrorBarOptions:
 
     Args:
         objective: of the evidence: map (around the network's own weights), linear (exact), linear_tv, or none.
-        predcp: a prior over the hyperparameters that expects images of low total variation.
+        predcp: with a prior over the hyperparameters that expects images of low total variation.
         posterior: exact, drawn (by conjugate gradients), or auto, exact up to 2,048 pixels.
         samples: draws, where the posterior is known by draws.
         rank: directions in data space that the evidence works with at most.
@@ -110,6 +111,7 @@ def run(
         raise FileExistsError(f"--output {str(folder)!r} is a file, and a folder is needed.")
     folder.mkdir(parents=True, exist_ok=True)
     device = pick_device(options.device)
+    require_data(given.operator, given.data, given.noise)
     tell_scale(given.operator, given.data, given.scale, "--scale")
     data = (given.data / given.scale).to(device)
     noise = None if given.noise is None else given.noise / given.scale

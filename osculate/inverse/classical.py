@@ -16,6 +16,9 @@ from osculate.inverse.variation import differences
 
 #: Largest deviation of a step between angles from an even one that back-projection does not tell of.
 UNEVEN = 0.1
+#: Largest singular value that operators are brought to for total variation: with it the two steps of the algorithm are
+#: of a kind, and 2,000 iterations come within 1e-5 of the minimum.
+NORM = 10.0
 #: First guess of the largest value, in units of the one given, above which that counts as forgotten.
 TOO_BRIGHT = 4.0
 
@@ -24,7 +27,7 @@ def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Te
     r"""The inverse of the ray transform for very many angles, x = (π/K) Aᵀ (ramp ∗ y). [ramachandran1971]
 
     Args:
-        operator: a ray transform with angles evenly spread over half a turn.
+        operator: a ray transform with angles evenly spread over half a turn, or a whole one.
         data: the sinogram.
 
     Raises:
@@ -33,14 +36,20 @@ def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Te
     if not isinstance(operator, RayTransform):
         raise ValueError(f"filtered back-projection inverts a ray transform, not {operator!r}: use tikhonov.")
     require_data(operator, data)
-    steps = (operator.angles % pi).sort().values.diff() * len(operator.angles) / pi
-    if bool(((steps - 1).abs() > UNEVEN).any()):
+    if not (_even(operator.angles, pi) or _even(operator.angles, 2 * pi)):
         warnings.warn(
             "filtered back-projection takes angles as evenly spread over half a turn, and these are not: streaks are "
             "to be expected. Use tikhonov or tv_reconstruction.",
             stacklevel=2,
         )
     return operator.rough_inverse(data)
+
+
+def _even(angles: Tensor, turn: float) -> bool:
+    """Whether a turn is divided into equal steps."""
+    around = (angles % turn).sort().values
+    steps = torch.cat([around, around[:1] + turn]).diff() * len(angles) / turn
+    return bool(((steps - 1).abs() <= UNEVEN).all())
 
 
 def tikhonov(operator: LinearOperator, data: Tensor, weight: float) -> Float[Tensor, "H W"]:
@@ -92,12 +101,13 @@ def tv_reconstruction(
         raise ValueError(f"bounds are the smallest and the largest value of a pixel, not {bounds}.")
     tell_scale(operator, data, bounds[1], "bounds=(0, scale)")
     slopes = differences(operator.image_shape)
-    both = pylops.VStack([_pylops(operator), _pylops(slopes)])
-    y = data.detach().cpu().double().reshape(-1).numpy()
+    unit = operator.norm() / NORM
+    both = pylops.VStack([_pylops(operator) * (1 / unit), _pylops(slopes)])
+    y = data.detach().cpu().double().reshape(-1).numpy() / unit
     penalties = pyproximal.VStack(
-        [pyproximal.L2(b=y), pyproximal.L1(sigma=weight)], nn=[operator.measurements, slopes.measurements]
+        [pyproximal.L2(b=y), pyproximal.L1(sigma=weight / unit**2)], nn=[operator.measurements, slopes.measurements]
     )
-    step = 0.95 / (operator.norm() ** 2 + 8) ** 0.5  # ‖D‖² ≤ 8
+    step = 0.95 / (NORM**2 + 8) ** 0.5  # ‖D‖² ≤ 8
     start = np.full(operator.pixels, min(max(0.0, bounds[0]), bounds[1]))
     box = pyproximal.Box(*bounds)
     found = PrimalDual(box, penalties, both, start, tau=step, mu=step, niter=iterations, rtol=1e-6)

@@ -1,12 +1,17 @@
 """The deep image prior: an image as the output of an untrained network that is fitted to one measurement."""
 
 import copy
+import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from osculate.checks import require_positive, require_whole
 from osculate.inverse.checks import require_data
@@ -48,7 +53,7 @@ class FittedImage:
 
     def misfit(self, operator: LinearOperator, data: Tensor) -> float:
         """Mean squared residual of the data with these weights, without dropout."""
-        return float((operator(self.image) - data).square().mean())
+        return float((operator(self.image) - data.to(self.image)).square().mean())
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class DeepImagePrior:
 
     by Adam with a rate that falls as a cosine, or stays as it is where a rule ends the training. z is a classical
     reconstruction. Where σ is not known, the mean squared residual of each step stands for σ²: the profile likelihood,
-    −M/2 log ‖y − A f‖².
+    −M/2 log ‖y − A f‖². In the end, layers of batch normalisation keep the statistics of this one image.
 
     Args:
         network: takes (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied, and trained from
@@ -115,21 +120,28 @@ class DeepImagePrior:
         Cost: a forward and a backward pass of the network a step.
         """
         require_data(operator, data, noise)
-        z = operator.rough_inverse(data).detach()
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._fit(operator, data.detach().clone(), noise, seed, progress)
+
+    def _fit(
+        self, operator: LinearOperator, data: Tensor, noise: float | None, seed: int, progress: bool
+    ) -> FittedImage:
+        z, unit = operator.rough_inverse(data).detach(), own_unit(data)
+        level = None if noise is None else noise / unit
         network = self._new(operator, z, seed)
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
         rule = self._rule()
         # behind a rate that falls to zero, any rule that watches the images change would wait for the end
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if rule is None else None
         misfits, variations, best, chosen = [], [], None, 0
-        with torch.inference_mode(False), torch.enable_grad(), seeded(seed):  # a dropout layer draws here
+        with seeded(seed):  # a dropout layer draws here
             for step in track(range(1, self.steps + 1), "deep image prior", self.steps, progress):
                 optimizer.zero_grad(set_to_none=True)
                 image = network(z[None, None])[0, 0]
-                misfit = (operator(image) - data).square().mean()
+                misfit = ((operator(image) - data) / unit).square().mean()
                 varied = total_variation(image)
-                loss = misfit + self._weight(misfit, noise, operator) * varied
-                misfits.append(float(misfit.detach()))
+                loss = misfit + self._weight(misfit, level, operator) * varied
+                misfits.append(unit**2 * float(misfit.detach()))
                 variations.append(float(varied.detach()))
                 if not bool(loss.isfinite()):
                     raise ValueError(f"the deep image prior diverged at step {step}: use a smaller learning_rate.")
@@ -151,8 +163,8 @@ class DeepImagePrior:
                 "more steps, or without a rule.",
                 stacklevel=2,
             )
-        with torch.no_grad():
-            image = network.eval()(z[None, None])[0, 0]
+        with torch.no_grad(), _own_statistics(network.eval()):
+            image = network(z[None, None])[0, 0]
         step = chosen or len(misfits)
         return FittedImage(network, z, image, tuple(misfits), tuple(variations), step, self.variation)
 
@@ -173,3 +185,25 @@ class DeepImagePrior:
         if self.stopping is None:
             return None
         return copy.deepcopy(made("stopping rule", self.stopping, STOPPING, Stopping))
+
+
+def own_unit(data: Tensor) -> float:
+    """A power of ten thousand, in units of which data are neither tiny nor huge: rounding and clipping are absolute."""
+    return 10.0 ** (4 * math.floor((math.log10(float(data.square().mean().sqrt())) + 1) / 4))
+
+
+@contextmanager
+def _own_statistics(network: nn.Module) -> Iterator[None]:
+    """Let layers of batch normalisation normalise what they see by itself, and keep its statistics for ever."""
+
+    def keep(layer: Any, seen: tuple[Tensor, ...], _: Tensor) -> None:
+        axes = [axis for axis in range(seen[0].ndim) if axis != 1]
+        layer.running_mean.copy_(seen[0].mean(axes))
+        layer.running_var.copy_(seen[0].var(axes, correction=0))
+
+    layers = [each for each in network.modules() if isinstance(each, _BatchNorm) and each.track_running_stats]
+    hooks = [layer.train().register_forward_hook(keep) for layer in layers]
+    yield
+    for layer, hook in zip(layers, hooks, strict=True):
+        layer.eval()
+        hook.remove()

@@ -30,16 +30,14 @@ class Tuned:
         prior: with its best values.
         noise: σ.
         log_evidence: there, in nats, of all data; around given weights a lower bound of it.
-        size: how many numbers the data are.
         evaluations: how often it was computed.
-        at_ends: how many logarithms of variances and length-scales ended where their range does: the data ask for a
-            block without variance, say, not for this value.
+        at_ends: how many logarithms of variances ended where their range does: the data ask for a block without
+            variance, say, not for this value.
     """
 
     prior: FilterPrior
     noise: float
     log_evidence: float
-    size: int
     evaluations: int
     at_ends: int
 
@@ -95,7 +93,6 @@ def tune_filters(
     evidence: Callable[[FilterPrior, Tensor], Tensor],
     prior: FilterPrior,
     noise: float,
-    size: int,
     fixed_noise: bool,
     hyper_prior: HyperPrior | None = None,
     max_evaluations: int = 300,
@@ -108,7 +105,6 @@ def tune_filters(
         evidence: prior and noise to log p(y).
         prior: where to begin.
         noise: σ, likewise.
-        size: how many numbers the data are.
         fixed_noise: keep it.
         hyper_prior: −log p of the prior's values, added.
         max_evaluations: at most.
@@ -151,6 +147,6 @@ def tune_filters(
         )
     best, level = read(torch.tensor(found.x))
     value = evidence(best, level)
-    ends = torch.tensor(bounds[:-1], dtype=torch.double)
-    at_ends = int((torch.tensor(found.x[:-1, None]) - ends).abs().min(1).values.lt(1e-6).sum())
-    return Tuned(best, noise if fixed_noise else float(level), float(value), size, int(found.nfev), at_ends)
+    distance = best.variance.log()[:, None] - torch.tensor(VARIANCES, dtype=torch.double)
+    at_ends = int(distance.abs().min(1).values.lt(1e-6).sum())
+    return Tuned(best, noise if fixed_noise else float(level), float(value), int(found.nfev), at_ends)

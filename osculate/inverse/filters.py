@@ -79,10 +79,12 @@ class FilterPrior:
 
     @classmethod
     def of(cls, network: nn.Module) -> "FilterPrior":
-        """One block for each module that holds convolutions (and each size of their filters).
+        """One block for each module that holds convolutions, and each size of their filters.
+
+        Convolutions that the network itself holds are a block each: its parts, not the whole, are the blocks.
 
         Raises:
-            ValueError: the network has no two-dimensional convolution.
+            ValueError: the network has no two-dimensional convolution, or two share a weight.
         """
         found: dict[tuple, list[str]] = {}
         for name, layer in network.named_modules():
@@ -91,12 +93,18 @@ class FilterPrior:
                 found.setdefault((holder, tuple(layer.kernel_size)), []).append(f"{name}.weight" if name else "weight")
         if not found:
             raise ValueError("the prior is over the filters of two-dimensional convolutions: the network has none.")
-        blocks = tuple(FilterBlock(holder, tuple(names), kernel) for (holder, kernel), names in found.items())
+        holders = [holder for holder, _ in found]
+        blocks = tuple(
+            FilterBlock(
+                f"{holder}, {kernel[0]} × {kernel[1]}" if holders.count(holder) > 1 else holder, tuple(names), kernel
+            )
+            for (holder, kernel), names in found.items()
+        )
         wanted = {name for block in blocks for name in block.parameters}
         if missing := wanted - {name for name, _ in network.named_parameters()}:
             raise ValueError(
-                f"the weight of {', '.join(sorted(missing))} is not a parameter of its own (weight normalisation?): "
-                "the prior is over filters. Remove the parametrisation."
+                f"{', '.join(sorted(missing))} is not a parameter of its own, but shared or computed (weight "
+                "normalisation?): the prior is over filters. Remove the parametrisation."
             )
         space = ParameterSpace.of({name: p for name, p in network.named_parameters() if name in wanted})
         start = torch.ones(len(blocks), dtype=torch.double)

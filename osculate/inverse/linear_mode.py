@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.inverse.dip import own_unit
 from osculate.inverse.linearised import LinearisedImage
 from osculate.inverse.operators import LinearOperator
 from osculate.inverse.variation import total_variation
@@ -21,7 +22,12 @@ def linear_mode(
     weight_decay: float = 1e-6,
     progress: bool = False,
 ) -> tuple[Float[Tensor, " P"], Float[Tensor, "H W"]]:
-    r"""argmin over θ of ‖y − A h(θ)‖²/2σ² + λ TV(h(θ)), a convex problem, by Adam from θ̂. [antoran2023dip]
+    r"""Some steps of Adam from θ̂ down a convex function of θ. [antoran2023dip]
+
+    .. math:: \frac{1}{M} \lVert y - A h(\theta) \rVert^2 + \frac{2\sigma^2\lambda}{M} \mathrm{TV}(h(\theta))
+              + \frac{w}{2} \lVert \theta \rVert^2
+
+    There are more weights than pixels, and w is small: θ̂ moves by no more than the images ask for, and ‖θ‖ hardly.
 
     Args:
         linearised: h.
@@ -31,7 +37,7 @@ def linear_mode(
         variation: λ.
         steps: of Adam.
         learning_rate: of Adam.
-        weight_decay: on θ, relative to the mean squared residual.
+        weight_decay: w, with residuals in :func:`~osculate.inverse.dip.own_unit`.
         progress: show a bar.
 
     Returns:
@@ -39,14 +45,14 @@ def linear_mode(
 
     Cost: two passes through the network a step.
     """
-    start = linearised.weights
+    start, unit = linearised.weights, own_unit(data)
     theta = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([theta], learning_rate)
-    penalty = 2 * noise**2 * variation / operator.measurements
+    penalty = 2 * (noise / unit) ** 2 * variation / operator.measurements
     for _ in track(range(steps), "evidence: linear mode", steps, progress):
         image = (linearised.image + linearised.jvp((theta.detach() - start)[None])[0]).requires_grad_()
         with torch.enable_grad():
-            loss = (operator(image) - data).square().mean() + penalty * total_variation(image)
+            loss = ((operator(image) - data) / unit).square().mean() + penalty * total_variation(image)
             (slope,) = torch.autograd.grad(loss, image)
         theta.grad = linearised.vjp(slope[None])[0] + weight_decay * theta.detach()
         optimizer.step()

@@ -34,8 +34,8 @@ class ErrorBars:
     Args:
         objective: "map" (the evidence around the network's own weights), "linear" (at the mode of the linear model: the
             exact evidence), "linear_tv" (around that mode under the total-variation penalty), or "none".
-        predcp: a prior over the hyperparameters that expects images of low total variation, with the weight of the
-            deep image prior's penalty.
+        predcp: with a prior over the hyperparameters that expects images of low total variation, and has the weight of
+            the deep image prior's penalty.
         posterior: "exact" (the covariance of all pixels), "drawn" (samples by conjugate gradients), or "auto": exact
             for images of at most 2,048 pixels.
         samples: draws, where the posterior is known by draws.
@@ -48,7 +48,7 @@ class ErrorBars:
     """
 
     objective: str = "map"
-    predcp: bool = True
+    predcp: bool = False
     posterior: str = "auto"
     samples: int = 64
     rank: int = RANK
@@ -122,6 +122,16 @@ class LinearisedModel:
             progress=self._progress,
         )
 
+    def prepare(self, predcp: bool) -> None:
+        """Compute now what every tuning needs.
+
+        Args:
+            predcp: with the prior over the hyperparameters.
+        """
+        _ = self.observed
+        if predcp and self.penalty:
+            _ = self.hyper_prior
+
     def tune(self, objective: str, predcp: bool, noise: float | None) -> Tuned:
         """Maximise the evidence.
 
@@ -143,7 +153,6 @@ class LinearisedModel:
             lambda prior, sigma: log_evidence(self.observed, prior, sigma, weights, seen),
             self.start,
             self.level if noise is None else noise,
-            self.operator.measurements,
             noise is not None,
             self.hyper_prior if predcp and self.penalty else None,
         )

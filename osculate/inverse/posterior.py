@@ -26,7 +26,7 @@ def exact_posterior(
     operator: LinearOperator,
     prior: FilterPrior,
     noise: float,
-    image_noise: float = 0.0,
+    floor: float = 0.0,
 ) -> GaussianImage:
     r"""The Gaussian posterior of the image, with its whole covariance. [antoran2023dip]
 
@@ -38,19 +38,35 @@ def exact_posterior(
         operator: A.
         prior: Σ.
         noise: σ.
-        image_noise: σ_x, see :func:`image_noise`.
+        floor: σ_x, see :func:`image_noise`.
+
+    With more numbers than pixels, M > D, a square root of AᵀA stands for A: the posterior depends on that alone.
 
     Cost: D backward passes for D = H·W pixels, once for a linearised network; D²·P operations; the Jacobian, D·P
-    numbers, and a few matrices of D², M·D and M² in double precision.
+    numbers, and a few matrices of D² numbers in double precision.
     """
     kxx = _prior_covariance(prior, linearised.jacobian)
-    seen = operator(kxx.reshape(-1, *operator.image_shape)).flatten(1)  # K_xx Aᵀ
-    kyy = operator(seen.T.reshape(-1, *operator.image_shape)).flatten(1)
+    if operator.measurements > operator.pixels:
+        root = _gram_root(operator).to(kxx)
+        seen = kxx @ root
+        kyy = root.T @ seen
+    else:
+        seen = operator(kxx.reshape(-1, *operator.image_shape)).flatten(1)  # K_xx Aᵀ
+        kyy = operator(seen.T.reshape(-1, *operator.image_shape)).flatten(1)
     factor = cholesky(0.5 * (kyy + kyy.T) + noise**2 * torch.eye(len(kyy)).to(kyy))
     explained = torch.linalg.solve_triangular(factor, seen.T, upper=False)
     covariance = kxx - explained.T @ explained
-    covariance = 0.5 * (covariance + covariance.T) + image_noise**2 * torch.eye(len(kxx)).to(kxx)
+    covariance = 0.5 * (covariance + covariance.T) + floor**2 * torch.eye(len(kxx)).to(kxx)
     return GaussianImage(linearised.image, covariance)
+
+
+def _gram_root(operator: LinearOperator) -> Float[Tensor, "D D"]:
+    """R with R Rᵀ = AᵀA."""
+    gram = torch.cat(
+        [operator.transpose(operator.apply(unit)) for unit in torch.eye(operator.pixels).double().split(64)]
+    )
+    values, vectors = torch.linalg.eigh(0.5 * (gram + gram.T))
+    return vectors * values.clamp(min=0).sqrt()
 
 
 def drawn_posterior(
@@ -58,7 +74,7 @@ def drawn_posterior(
     operator: LinearOperator,
     prior: FilterPrior,
     noise: float,
-    image_noise: float = 0.0,
+    floor: float = 0.0,
     observed: Observed | None = None,
     samples: int = 64,
     generator: torch.Generator | None = None,
@@ -76,7 +92,7 @@ def drawn_posterior(
         operator: A.
         prior: Σ.
         noise: σ.
-        image_noise: σ_x.
+        floor: σ_x.
         observed: what the evidence was computed from; its covariance in a small basis is the preconditioner.
         samples: number of draws.
         generator: for the draws.
@@ -99,7 +115,7 @@ def drawn_posterior(
         )
         back = linearised.vjp(operator.adjoint(solution.x.to(images).reshape(-1, *operator.data_shape)))
         drawn.append(linearised.image + images - linearised.jvp(prior.covariance_product(back)))
-    return DrawnImage(linearised.image, torch.cat(drawn), image_noise)
+    return DrawnImage(linearised.image, torch.cat(drawn), floor)
 
 
 def image_noise(operator: LinearOperator, noise: float, vectors: int = SINGULAR) -> float:

@@ -1,6 +1,5 @@
 """The whole way from measurements to an image with error bars."""
 
-import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -35,7 +34,8 @@ class ImageReconstruction:
     Attributes:
         posterior: of the image; its mean is the reconstruction.
         fitted: the deep image prior, whose image has values in [0, 1] whatever the scale.
-        tuned: prior over the filters, noise and evidence of the data; None where nothing was tuned.
+        tuned: prior over the filters, noise and evidence, of the data divided by the scale; None where nothing was
+            tuned.
         noise: σ of the data, given or found, in their units.
         seconds: by stage.
     """
@@ -48,13 +48,7 @@ class ImageReconstruction:
 
     def times(self, scale: float) -> "ImageReconstruction":
         """The same where image and data have values that many times as large."""
-        if scale == 1:
-            return self
-        tuned = self.tuned
-        if tuned is not None:
-            shift = tuned.size * math.log(scale)
-            tuned = replace(tuned, noise=scale * tuned.noise, log_evidence=tuned.log_evidence - shift)
-        return replace(self, posterior=self.posterior.times(scale), tuned=tuned, noise=scale * self.noise)
+        return replace(self, posterior=self.posterior.times(scale), noise=scale * self.noise)
 
     @property
     def mean(self) -> Float[Tensor, "H W"]:
@@ -81,6 +75,7 @@ class Stages:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
+@torch.inference_mode(False)
 def reconstruct(
     operator: LinearOperator,
     data: Tensor,
@@ -117,7 +112,8 @@ def reconstruct(
         ValueError: data that do not fit the operator, NaN, a noise that is not positive.
 
     Cost: the training (see :meth:`DeepImagePrior.fit`), then a backward pass for each number that was measured (800 at
-    most, by default) and, up to 2,048 pixels, each pixel. The seconds of every stage are in the result.
+    most, by default), for each of 512 differences of neighbours with ``predcp`` and, up to 2,048 pixels, each pixel.
+    The seconds of every stage are in the result.
     """
     require_data(operator, data, noise)
     require_adjoint(operator)
@@ -133,6 +129,7 @@ def reconstruct(
     return replace(found.times(scale), seconds=stages.seconds | found.seconds)
 
 
+@torch.inference_mode(False)
 def with_error_bars(
     operator: LinearOperator,
     data: Tensor,
@@ -147,9 +144,9 @@ def with_error_bars(
 
     Args:
         operator: A.
-        data: y.
+        data: y, those that the deep image prior was fitted to: of an image with values in [0, 1].
         fitted: f(θ̂).
-        noise: σ; None to estimate it.
+        noise: σ, in the units of these data; None to estimate it.
         error_bars: how the linearised model is tuned and used.
         seed: of the draws.
         progress: show bars.
@@ -160,18 +157,18 @@ def with_error_bars(
     A network that leaves more than twice the variance of the noise in the data is a warning.
     """
     require_data(operator, data, noise)
-    how, stages, tuned = error_bars or ErrorBars(), Stages(), None
+    data, how, stages, tuned = data.clone(), error_bars or ErrorBars(), Stages(), None
     _tell_misfit(fitted.misfit(operator, data), noise, float(data.square().mean()))
     if how.objective != "none" and how.predcp and not fitted.penalty:
         warnings.warn(
             "predcp, the prior over the hyperparameters, has the weight of the deep image prior's penalty, which is 0: "
-            "these error bars are without it. Train with a penalty, or give ErrorBars(predcp=False).",
+            "these error bars are without it. Train with a penalty, or leave predcp out.",
             stacklevel=2,
         )
     model = LinearisedModel(operator, data, fitted, noise, how, progress)
     if how.objective != "none":
         with stages("Jacobian and covariances"):
-            _ = model.observed, how.predcp and fitted.penalty and model.hyper_prior
+            model.prepare(how.predcp)
         with stages("evidence"):
             tuned = model.tune(how.objective, how.predcp, noise)
     with stages("posterior"):

@@ -56,7 +56,7 @@ def conjugate_gradients(
         The solutions with their true residuals. A residual above the tolerance is also a warning that names it.
 
     Raises:
-        ValueError: A is not positive definite, or not finite.
+        ValueError: A is not positive definite, or A or b are not finite.
 
     Cost: one product with A an iteration, for all right-hand sides together; √cond(M⁻¹A) iterations.
 
@@ -65,6 +65,8 @@ def conjugate_gradients(
     tensor([[1., 1.]])
     """
     size = b.norm(dim=-1)
+    if not bool(size.isfinite().all()):
+        raise ValueError("conjugate gradients were given NaN or infinity as a right-hand side.")
     goal = tolerance * size
     x, residual, used, before = torch.zeros_like(b), b, 0, float("inf")
     if start is not None:

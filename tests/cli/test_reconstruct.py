@@ -179,6 +179,16 @@ BAD = {
     "two shapes": (("truth.npz", "--size", "9"), "--size says (9, 9)"),
     "a folder in place of a file": (("small.png", "--output", "small.png"), "is a file, and a folder is needed"),
     "a mask without its operator": (("seen.npz",), "use --operator inpainting"),
+    "data of another shape": (
+        ("sinogram.npy", "--operator", "blur", "--size", "8", "--scale", "1"),
+        "have shape (8, 8), not (6, 23)",
+    ),
+    "too many pixels": (("masked.npz", "--operator", "inpainting", "--scale", "1"), "have shape (2,), not (3,)"),
+    "a mask and a share": (
+        ("seen.npz", "--operator", "inpainting", "--scale", "1", "--keep", ".5"),
+        "leave --keep out",
+    ),
+    "angles without rays": (("angles.npz", "--operator", "blur", "--scale", "1"), "use --operator radon"),
     "a matrix without its operator": (("shepp_logan", "--matrix", "complex.npy"), "--operator matrix"),
     "an empty matrix": (
         ("shepp_logan", "--operator", "matrix", "--matrix", "nothing.npy"),
@@ -219,6 +229,7 @@ def test_what_cannot_be_reconstructed_is_told_in_a_sentence(
     np.savez("named.npz", data=data, theta=np.arange(6.0))
     np.savez("twice.npz", data=data, sinogram=data)
     np.savez("angles.npz", data=data, angles=np.linspace(0, 3, 6))
+    np.savez("masked.npz", data=np.ones(3), mask=np.array([[1, 0], [1, 0]], dtype=bool))
     np.savez("degrees.npz", data=data, angles=np.linspace(0, 150, 6))
     np.savez("truth.npz", data=data, truth=np.ones((16, 16)))
     Image.new("L", (8, 8), 90).save("small.png")

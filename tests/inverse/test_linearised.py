@@ -197,11 +197,11 @@ def test_tuning_climbs_finds_the_noise_and_keeps_a_known_one(
         return log_evidence(observed, proposal, noise)
 
     before = float(evidence(prior, torch.tensor(1.0, dtype=torch.double)))
-    found = tune_filters(evidence, prior, 1.0, rays.measurements, fixed_noise=False)
-    kept = tune_filters(evidence, prior, 1.0, rays.measurements, fixed_noise=True)
+    found = tune_filters(evidence, prior, 1.0, fixed_noise=False)
+    kept = tune_filters(evidence, prior, 1.0, fixed_noise=True)
     assert found.log_evidence > kept.log_evidence > before
     assert kept.noise == 1.0
-    assert 0 <= found.at_ends < len(prior.blocks) + len(prior.correlated)
+    assert 0 <= found.at_ends < len(prior.blocks)
     assert SIGMA / 2 < found.noise < 2 * SIGMA
 
 
@@ -266,8 +266,8 @@ def test_predcp_prefers_smaller_variances(model: tuple[LinearisedImage, FilterPr
     def evidence(proposal: FilterPrior, noise: Tensor) -> Tensor:
         return log_evidence(observed, proposal, noise)
 
-    plain = tune_filters(evidence, prior, SIGMA, rays.measurements, True)
-    smooth = tune_filters(evidence, prior, SIGMA, rays.measurements, True, PredCP.of(linearised, prior, weight=30.0))
+    plain = tune_filters(evidence, prior, SIGMA, True)
+    smooth = tune_filters(evidence, prior, SIGMA, True, PredCP.of(linearised, prior, weight=30.0))
     predcp = PredCP.of(linearised, prior, weight=0.3)
     assert float(predcp.expected_variation(smooth.prior).sum()) < float(predcp.expected_variation(plain.prior).sum())
 
@@ -276,7 +276,7 @@ def test_values_at_an_end_of_their_range_are_counted(model: tuple[LinearisedImag
     def switched_off(proposal: FilterPrior, noise: Tensor) -> Tensor:
         return -proposal.variance[:2].log().sum() - (proposal.variance[2:].log() + 1).square().sum()
 
-    found = tune_filters(switched_off, model[1], SIGMA, 5, fixed_noise=True)
+    found = tune_filters(switched_off, model[1], SIGMA, fixed_noise=True)
     assert found.at_ends == 2
     assert float(found.prior.variance[0].log()) == pytest.approx(-14.0)
 
@@ -301,12 +301,15 @@ def dense_posterior(linearised: LinearisedImage, prior: FilterPrior, operator: R
     return jacobian @ torch.linalg.inv(precision) @ jacobian.T
 
 
+@pytest.mark.parametrize("angles", [None, 30], ids=["fewer numbers than pixels", "more"])
 def test_the_exact_posterior_is_that_of_the_weights(
-    model: tuple[LinearisedImage, FilterPrior], rays: RayTransform
+    model: tuple[LinearisedImage, FilterPrior], rays: RayTransform, angles: int | None
 ) -> None:
     linearised, prior = model
-    found = exact_posterior(linearised, rays, prior, SIGMA, image_noise=0.01)
-    wanted = dense_posterior(linearised, prior, rays) + 1e-4 * torch.eye(rays.pixels, dtype=torch.double)
+    operator = rays if angles is None else RayTransform(rays.image_shape, angles)
+    assert (operator.measurements > operator.pixels) == (angles is not None)
+    found = exact_posterior(linearised, operator, prior, SIGMA, floor=0.01)
+    wanted = dense_posterior(linearised, prior, operator) + 1e-4 * torch.eye(rays.pixels, dtype=torch.double)
     torch.testing.assert_close(found.covariance_matrix, wanted, atol=1e-8, rtol=1e-6)
     torch.testing.assert_close(found.mean, linearised.image)
 
@@ -350,6 +353,13 @@ def test_noise_is_carried_back_by_the_pseudo_inverse(rays: RayTransform) -> None
     assert image_noise(large, 1.0) == pytest.approx(float((some / 576) ** 0.5), rel=1e-6)
 
 
+def test_blocks_are_the_parts_of_a_network() -> None:
+    convolutions = [torch.nn.Conv2d(1, 1, size, padding=size // 2) for size in (3, 1, 3)]
+    assert [block.name for block in FilterPrior.of(torch.nn.Sequential(*convolutions)).blocks] == ["0", "1", "2"]
+    held = FilterPrior.of(torch.nn.Sequential(torch.nn.Sequential(*convolutions))).blocks
+    assert [(block.name, len(block.parameters)) for block in held] == [("0, 3 × 3", 2), ("0, 1 × 1", 1)]
+
+
 def test_networks_that_cannot_be_linearised_are_refused() -> None:
     with pytest.raises(ValueError, match=says("two-dimensional convolutions")):
         FilterPrior.of(torch.nn.Linear(3, 3))
@@ -359,6 +369,10 @@ def test_networks_that_cannot_be_linearised_are_refused() -> None:
     normalised = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv2d(1, 1, 3))
     with pytest.raises(ValueError, match=says("parametrisation")):
         FilterPrior.of(torch.nn.Sequential(normalised))
+    tied = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3), torch.nn.Conv2d(1, 1, 3))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(ValueError, match=says("1.weight", "shared")):
+        FilterPrior.of(tied)
     half = torch.nn.Conv2d(1, 1, 3, stride=2)
     with pytest.raises(ValueError, match=says("same shape")):
         LinearisedImage(half, torch.rand(8, 8), FilterPrior.of(half).space)

@@ -78,14 +78,9 @@ class LinearOperator(ABC):
         lead = self._lead(data, self.data_shape, "data")
         return _Product.apply(data.reshape(-1, self.measurements), self, True).reshape(*lead, *self.image_shape)
 
-    def matrix(self, like: Tensor | None = None) -> Float[Tensor, "M D"]:
-        """A as a dense matrix, in double precision where nothing else is asked for; a product for each column or row.
-
-        Args:
-            like: a tensor whose type and device it shall have.
-        """
-        like = torch.empty(0, dtype=torch.double) if like is None else like
-        unit = torch.eye(min(self.pixels, self.measurements), dtype=like.dtype, device=like.device)
+    def matrix(self) -> Float[Tensor, "M D"]:
+        """A as a dense matrix in double precision; a product for each column or row."""
+        unit = torch.eye(min(self.pixels, self.measurements), dtype=torch.double)
         return self.transpose(unit) if self.measurements < self.pixels else self.apply(unit).T
 
     def rough_inverse(self, data: Float[Tensor, "..."]) -> Float[Tensor, "H W"]:

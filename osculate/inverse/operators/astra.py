@@ -1,4 +1,4 @@
-"""Geometries of the ASTRA toolbox: fan beams, strips, bent detectors. An optional extra, under the GPL."""
+"""Geometries of the ASTRA toolbox: fan beams, strips, rays of any direction. An optional extra, under the GPL."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,5 +35,4 @@ def from_astra(projection: Mapping[str, Any], volume: Mapping[str, Any], project
         astra.matrix.delete(held)
     finally:
         astra.projector.delete(number)
-    image_shape = (volume["GridRowCount"], volume["GridColCount"])
-    return Matrix(matrix, image_shape, (len(projection["ProjectionAngles"]), projection["DetectorCount"]))
+    return Matrix(matrix, astra.geom_size(dict(volume)), astra.geom_size(dict(projection)))
