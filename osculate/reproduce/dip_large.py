@@ -60,8 +60,7 @@ class Settings:
 
     Args:
         cases: picture and side in pixels, in ascending order.
-        angles: of the rays.
-        noise: standard deviation, as a share of the mean absolute measurement.
+        scan: number of angles, and standard deviation of the noise as a share of the mean absolute measurement.
         steps: of the deep image prior.
         dropout: probability and steps of the baseline with MC dropout.
         several: the largest side that it is tried for, and that is measured with every seed; larger pictures are
@@ -71,8 +70,7 @@ class Settings:
     """
 
     cases: tuple[tuple[str, int], ...] = (("rectangles", 128), ("shepp_logan", 128), ("shepp_logan", 256))
-    angles: int = 30
-    noise: float = 0.05
+    scan: tuple[int, float] = (30, 0.05)
     steps: int = 2000
     dropout: tuple[float, int] = (0.4, 6000)
     several: int = 128
@@ -98,7 +96,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     ]
     found: dict[str, list[dict[str, Any]]] = {}
     for name, size, seed in track(todo, "images", len(todo), progress):
-        about = [settings.angles, settings.noise, settings.steps, settings.dropout, settings.limits, *TRAINING]
+        about = [*settings.scan, settings.steps, settings.dropout, settings.limits, *TRAINING]
         cell = keep("large", (name, size, seed), about, lambda: _measure(settings, name, size, seed))  # noqa: B023
         found.setdefault(f"{name}, {size}²", []).append(cell)
     numbers = tuple(
@@ -113,8 +111,9 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
 
 def _measure(settings: Settings, name: str, size: int, seed: int) -> dict[str, Any]:
     truth = picture(name, size, seed)
-    operator = RayTransform(tuple(truth.shape), settings.angles)
-    data, level = noisy(operator, truth, settings.noise, seed)
+    angles, noise = settings.scan
+    operator = RayTransform(tuple(truth.shape), angles)
+    data, level = noisy(operator, truth, noise, seed)
     how, seconds = DeepImagePrior(steps=settings.steps), {}
     started = time.perf_counter()
     fitted = how.fit(operator, data, level, seed)
