@@ -77,7 +77,7 @@ class ErrorBarOptions:
 
     Args:
         objective: of the evidence: map (around the network's own weights), linear (exact), linear_tv, or none.
-        predcp: with a prior over the hyperparameters that expects images of low total variation.
+        predcp: add TV-PredCP, a prior over the hyperparameters that expects images of low total variation.
         posterior: exact, drawn (by conjugate gradients), or auto, exact up to 2,048 pixels.
         samples: draws, where the posterior is known by draws.
         rank: directions in data space that the evidence works with at most.

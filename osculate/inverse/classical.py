@@ -16,8 +16,8 @@ from osculate.inverse.variation import differences
 
 #: Largest deviation of a step between angles from an even one that back-projection does not tell of.
 UNEVEN = 0.1
-#: Largest singular value that operators are brought to for total variation: with it the two steps of the algorithm are
-#: of a kind, and 2,000 iterations come within 1e-5 of the minimum.
+#: Largest singular value that operators are brought to for total variation, beside that of the differences, √8 at most.
+#: The algorithm is quickest about here: with 1 or 30 its 2,000 iterations end well above the minimum.
 NORM = 10.0
 #: First guess of the largest value, in units of the one given, above which that counts as forgotten.
 TOO_BRIGHT = 4.0
@@ -38,8 +38,8 @@ def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Te
     require_data(operator, data)
     if not (_even(operator.angles, pi) or _even(operator.angles, 2 * pi)):
         warnings.warn(
-            "filtered back-projection takes angles as evenly spread over half a turn, and these are not: streaks are "
-            "to be expected. Use tikhonov or tv_reconstruction.",
+            "filtered back-projection takes angles as evenly spread over half a turn or a whole one, and these are "
+            "not: streaks are to be expected. Use tikhonov or tv_reconstruction.",
             stacklevel=2,
         )
     return operator.rough_inverse(data)

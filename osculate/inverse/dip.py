@@ -53,7 +53,7 @@ class FittedImage:
 
     def misfit(self, operator: LinearOperator, data: Tensor) -> float:
         """Mean squared residual of the data with these weights, without dropout."""
-        return float((operator(self.image) - data.to(self.image)).square().mean())
+        return float((operator(self.image) - data.to(self.image)).double().square().mean())
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class DeepImagePrior:
             warnings.warn(
                 f"the stopping rule chose none of {self.steps} steps: these are the weights of the last. Train for "
                 "more steps, or without a rule.",
-                stacklevel=2,
+                stacklevel=3,
             )
         with torch.no_grad(), _own_statistics(network.eval()):
             image = network(z[None, None])[0, 0]
@@ -188,8 +188,12 @@ class DeepImagePrior:
 
 
 def own_unit(data: Tensor) -> float:
-    """A power of ten thousand, in units of which data are neither tiny nor huge: rounding and clipping are absolute."""
-    return 10.0 ** (4 * math.floor((math.log10(float(data.square().mean().sqrt())) + 1) / 4))
+    """A power of ten thousand, in units of which the data are of a size between .1 and 1,000.
+
+    Adam's ε and the clipping of gradients are absolute, so that the way of a training depends on units: a little
+    between these sizes, and beyond them it would end nowhere.
+    """
+    return 10.0 ** (4 * math.floor((math.log10(float(data.double().square().mean().sqrt())) + 1) / 4))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The mode of the linearised image under a total-variation penalty."""
+"""From a network's own weights towards the mode of the linearised image under a total-variation penalty."""
 
 import torch
 from jaxtyping import Float
@@ -27,7 +27,7 @@ def linear_mode(
     .. math:: \frac{1}{M} \lVert y - A h(\theta) \rVert^2 + \frac{2\sigma^2\lambda}{M} \mathrm{TV}(h(\theta))
               + \frac{w}{2} \lVert \theta \rVert^2
 
-    There are more weights than pixels, and w is small: θ̂ moves by no more than the images ask for, and ‖θ‖ hardly.
+    w is small and the steps are short: this is on the way to a mode, not at one.
 
     Args:
         linearised: h.

@@ -33,13 +33,14 @@ class ErrorBars:
 
     Args:
         objective: "map" (the evidence around the network's own weights), "linear" (at the mode of the linear model: the
-            exact evidence), "linear_tv" (around that mode under the total-variation penalty), or "none".
+            exact evidence), "linear_tv" (around weights on the way to that mode under the total-variation penalty), or
+            "none".
         predcp: with a prior over the hyperparameters that expects images of low total variation, and has the weight of
             the deep image prior's penalty.
         posterior: "exact" (the covariance of all pixels), "drawn" (samples by conjugate gradients), or "auto": exact
             for images of at most 2,048 pixels.
         samples: draws, where the posterior is known by draws.
-        linear_steps: of Adam towards the mode of the linear model, for "linear_tv".
+        linear_steps: of Adam on that way, for "linear_tv".
         rank: directions in data space that the evidence works with at most.
         start: of the prior, instead of one from the network itself.
 

@@ -23,9 +23,11 @@ class PredCP:
     .. math:: \kappa_b = \mathbb{E}\, \mathrm{TV}\big(f(\hat\theta) + J_b \theta_b\big), \qquad
               \theta_b \sim N(0, \Sigma_b)
 
-    δ_b is log ℓ_b, and log v_b for 1 × 1 filters. (Over log ℓ_b it integrates to something that depends on v_b, for κ_b
-    begins above zero; that normaliser is left out, as in the document, so that filters of several entries have a joint
-    penalty of v and ℓ, not a density.) Total variation is a sum of absolute values of Gaussian variables,
+    δ_b is log ℓ_b, and log v_b for 1 × 1 filters. (Given v_b, this integrates over log ℓ_b to a number that depends on
+    v_b, for that is what the range of κ_b depends on. As in the document it is left out, so that filters of several
+    entries have a joint penalty of v and ℓ, not a density.)
+
+    Total variation is a sum of absolute values of Gaussian variables,
 
     .. math:: \mathbb{E}\lvert N(m, s^2)\rvert = s\sqrt{2/\pi}\, e^{-m^2/2s^2} + m\, \mathrm{erf}(m/s\sqrt2), \qquad
               s_{bi}^2 = \sum_\delta v_b e^{-\delta/\ell_b}\, t_{b\delta i}

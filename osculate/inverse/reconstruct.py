@@ -47,7 +47,7 @@ class ImageReconstruction:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def times(self, scale: float) -> "ImageReconstruction":
-        """The same where image and data have values that many times as large."""
+        """The same where image and data have values that many times as large; ``tuned`` stays as it is."""
         return replace(self, posterior=self.posterior.times(scale), noise=scale * self.noise)
 
     @property
@@ -75,7 +75,6 @@ class Stages:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
-@torch.inference_mode(False)
 def reconstruct(
     operator: LinearOperator,
     data: Tensor,
@@ -121,15 +120,15 @@ def reconstruct(
     how, stages = prior or DeepImagePrior(), Stages()
     if not isinstance(how, DeepImagePrior):
         raise ValueError(f"prior is a DeepImagePrior, which says how it is trained, not {how!r}.")
-    tell_scale(operator, data, scale)
-    data, noise = data / scale, None if noise is None else noise / scale
-    with stages("deep image prior"):
-        fitted = how.fit(operator, data, noise, seed, progress)
-    found = with_error_bars(operator, data, fitted, noise, error_bars=error_bars, seed=seed, progress=progress)
-    return replace(found.times(scale), seconds=stages.seconds | found.seconds)
+    with torch.inference_mode(False):
+        tell_scale(operator, data, scale)
+        data, noise = data / scale, None if noise is None else noise / scale
+        with stages("deep image prior"):
+            fitted = how.fit(operator, data, noise, seed, progress)
+        found = with_error_bars(operator, data, fitted, noise, error_bars=error_bars, seed=seed, progress=progress)
+        return replace(found.times(scale), seconds=stages.seconds | found.seconds)
 
 
-@torch.inference_mode(False)
 def with_error_bars(
     operator: LinearOperator,
     data: Tensor,
@@ -157,23 +156,24 @@ def with_error_bars(
     A network that leaves more than twice the variance of the noise in the data is a warning.
     """
     require_data(operator, data, noise)
-    data, how, stages, tuned = data.clone(), error_bars or ErrorBars(), Stages(), None
-    _tell_misfit(fitted.misfit(operator, data), noise, float(data.square().mean()))
-    if how.objective != "none" and how.predcp and not fitted.penalty:
-        warnings.warn(
-            "predcp, the prior over the hyperparameters, has the weight of the deep image prior's penalty, which is 0: "
-            "these error bars are without it. Train with a penalty, or leave predcp out.",
-            stacklevel=2,
-        )
-    model = LinearisedModel(operator, data, fitted, noise, how, progress)
-    if how.objective != "none":
-        with stages("Jacobian and covariances"):
-            model.prepare(how.predcp)
-        with stages("evidence"):
-            tuned = model.tune(how.objective, how.predcp, noise)
-    with stages("posterior"):
-        posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
-    return ImageReconstruction(posterior, fitted, tuned, tuned.noise if tuned else model.level, stages.seconds)
+    with torch.inference_mode(False):
+        data, how, stages, tuned = data.clone(), error_bars or ErrorBars(), Stages(), None
+        _tell_misfit(fitted.misfit(operator, data), noise, float(data.double().square().mean()))
+        if how.objective != "none" and how.predcp and not fitted.penalty:
+            warnings.warn(
+                "predcp, the prior over the hyperparameters, has the weight of the deep image prior's penalty, which "
+                "is 0: these error bars are without it. Train with a penalty, or leave predcp out.",
+                stacklevel=2,
+            )
+        model = LinearisedModel(operator, data, fitted, noise, how, progress)
+        if how.objective != "none":
+            with stages("Jacobian and covariances"):
+                model.prepare(how.predcp)
+            with stages("evidence"):
+                tuned = model.tune(how.objective, how.predcp, noise)
+        with stages("posterior"):
+            posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
+        return ImageReconstruction(posterior, fitted, tuned, tuned.noise if tuned else model.level, stages.seconds)
 
 
 def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:

@@ -19,7 +19,7 @@ from osculate.reproduce.record import Claim, Findings, Number, Record
 OBJECTIVES = {
     "network's weights": ("map", False),
     "network's weights, TV-PredCP": ("map", True),
-    "linear mode with TV": ("linear_tv", False),
+    "towards the linear mode with TV": ("linear_tv", False),
     "exact": ("linear", False),
 }
 SHARE, VARIANCE = "share of the prior variance of the data", "log variance"
@@ -144,8 +144,9 @@ def claims(cells: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
             "TV-PredCP leads to smaller variances, in every image",
             max(variances) < 0 if enough else None,
             f"mean change of log variances {mean(variances):+.2f}. For filters of several entries the prior is a "
-            "density over length-scales whose normaliser depends on the variance and is left out, as in the document: "
-            "this, too, makes variances smaller.",
+            "density of the length-scale given the variance, without its normaliser, as in the document. With it, the "
+            "expected variation would count only above its value for tiny length-scales, and would hardly pull on "
+            "these variances.",
         ),
         Claim.judged(
             "TV-PredCP leads to longer length-scales: neighbouring entries correlate more, in every image",

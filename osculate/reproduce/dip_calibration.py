@@ -31,9 +31,9 @@ from osculate.reproduce.verdicts import clearly, together
 EVIDENCE, WITH_TV = tuple(LINEARISED)[:2]
 COMPARED = (EVIDENCE, WITH_TV, DROPOUT, CHOSEN_DROPOUT, ENSEMBLE, UNIT)
 MISCALIBRATION, RANKS = "mean error of coverage", "rank correlation of error bar and error, over groups"
-#: Pixels that the truth has between these: the others are background, or ink through and through.
+#: Pixels that the deep image prior has between these: the others are background, or ink through and through to it.
 BETWEEN = (0.05, 0.95)
-WITHIN = f"the same of pixels between {BETWEEN[0]:g} and {BETWEEN[1]:g}"
+WITHIN = f"the same of pixels that the deep image prior has between {BETWEEN[0]:g} and {BETWEEN[1]:g}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def _coverage(
     found: Mapping[str, Any], method: str, between: tuple[float, float] = (-math.inf, math.inf)
 ) -> list[float]:
     truth, mean_, deviation = _pixels(found, method)
-    kept = (truth > between[0]) & (truth < between[1])
+    fitted = _pixels(found, UNIT)[1]  # the same for all methods, and known without the truth
+    kept = (fitted > between[0]) & (fitted < between[1])
     return covered(IndependentImage(mean_[kept][None], deviation[kept][None].square()), truth[kept][None])
 
 
@@ -118,7 +119,11 @@ def claims(
     enough = len(covered[DROPOUT]) > 1
     return (
         _closer("Intervals of the linearised model hold", covered),
-        _closer(f"Of pixels that the truth has between {BETWEEN[0]:g} and {BETWEEN[1]:g} they hold", within),
+        _closer(
+            f"Of pixels that the deep image prior has between {BETWEEN[0]:g} and {BETWEEN[1]:g}, intervals of the "
+            "linearised model hold",
+            within,
+        ),
         Claim.judged(
             "Where error bars are largest, errors of the linearised model are within a factor of 1.5 of them, and "
             f"those of {DROPOUT} are not",

@@ -99,11 +99,9 @@ def claims(found: Mapping[tuple[str, str, float], Sequence[Mapping[str, float]]]
     enough = min(map(len, found.values())) > 1
     chosen = f"{DeepImagePrior.variation:g}"
     losses = {title: max(row.values()) - row.get(chosen, -float("inf")) for title, row in _penalties(found).items()}
-    rates = {
-        value: mean(each[DENSITY] for each in cells) for (_, what, value), cells in found.items() if what == "dropout"
-    }
-    best = max(rates, key=lambda rate: rates[rate])
     of = {value: [each[DENSITY] for each in cells] for (_, what, value), cells in found.items() if what == "dropout"}
+    rates = {value: mean(densities) for value, densities in of.items()}
+    best = max(rates, key=lambda rate: rates[rate])
     others = [clearly([a - b for a, b in zip(of[best], of[rate], strict=True)]) for rate in rates if rate != best]
     return (
         Claim.judged(
@@ -137,7 +135,7 @@ def draw(record: Record) -> Any:
         {"": np.array([[row[penalty] for penalty in penalties] for row in rows.values()])},
         ("scan", list(rows)),
         ("nats for a unit of total variation", penalties),
-        "One penalty serves all scans",
+        "Which penalty each scan asks for",
         "PSNR of validation images, dB",
     )
 

@@ -91,7 +91,10 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     )
     main = Scan(angles=settings.main[0], noise=settings.main[1]).title
     shown = found.get(main) or next(iter(found.values()))
-    kept = {"truth": shown[0]["truth"], "shown": {m: shown[0]["shown"][m] for m in (WITH_TV, CHOSEN_DROPOUT, ENSEMBLE)}}
+    kept = {
+        "truth": shown[0]["truth"],
+        "shown": {m: shown[0]["shown"][m] for m in (EVIDENCE, CHOSEN_DROPOUT, ENSEMBLE)},
+    }
     return Findings(numbers, claims(found, main), {"first": kept}, keep.seconds)
 
 

@@ -103,7 +103,7 @@ def in_other_units(operator: LinearOperator, unit: float) -> Matrix:
 
 
 @pytest.mark.parametrize("unit", [1e-4, 1e4])
-def test_units_of_the_data_mean_nothing(scan: tuple[RayTransform, Tensor, Tensor], unit: float) -> None:
+def test_tiny_and_huge_units_of_the_data_are_undone(scan: tuple[RayTransform, Tensor, Tensor], unit: float) -> None:
     operator, data, _ = scan
     other = in_other_units(operator, unit)
     wanted = tv_reconstruction(operator, data, 3 * SIGMA**2, iterations=300)
