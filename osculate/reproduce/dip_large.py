@@ -3,7 +3,7 @@
 import resource
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,59 +161,67 @@ def _scored(posterior: ImageDistribution, truth: Tensor) -> dict[str, float]:
     return {column: found[column] for column in (DENSITY, PSNR, COVERED, RANKED)} | patches
 
 
-def claims(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[Claim, ...]:
-    """Time, memory, and the order of the methods."""
+Found = Mapping[str, Sequence[Mapping[str, Any]]]
 
-    def values(title: str, method: str, column: str) -> list[float]:
-        return [each["scores"][method][column] for each in found[title]]
 
+def claims(found: Found) -> tuple[Claim, ...]:
+    """Time, memory, the order of the methods, and coverage."""
+    both = {title: cells for title, cells in found.items() if DROPOUT in cells[0]["scores"]}
+    return (
+        *_costs(found),
+        *(
+            _denser(f"By {method}, the density of a pixel is above that of {DROPOUT}", both, method, DROPOUT)
+            for method in (PLAIN, WITH_TV)
+        ),
+        _denser("TV-PredCP improves the density", found, WITH_TV, PLAIN),
+        *(
+            _in_every(
+                f"Intervals of {method} that should hold 95 % of the pixels hold .9 to 1 of them",
+                _values(found, method, COVERED),
+                lambda share: 0.9 <= share <= 1,
+                "{:.3f}",
+            )
+            for method in (PLAIN, WITH_TV)
+        ),
+    )
+
+
+def _values(found: Found, method: str, column: str) -> dict[str, list[float]]:
+    return {title: [each["scores"][method][column] for each in cells] for title, cells in found.items()}
+
+
+def _costs(found: Found) -> tuple[Claim, Claim]:
+    seconds, memory = (
+        {title: max(values) for title, values in _values(found, PLAIN, column).items()} for column in (SECONDS, MEMORY)
+    )
     middle, large = ([title for title in found if size in title] for size in ("128²", "256²"))
-    time_, memory = ({title: max(values(title, PLAIN, column)) for title in found} for column in (SECONDS, MEMORY))
-    both = [title for title in found if DROPOUT in found[title][0]["scores"]]
-
-    def denser(method: str, other: str, titles: Iterable[str]) -> tuple[bool | None, str]:
-        """Whether one always is, of more than one measurement, and by how much."""
-        pairs = {
-            title: zip(values(title, method, DENSITY), values(title, other, DENSITY), strict=True) for title in titles
-        }
-        differences = {title: [a - b for a, b in each] for title, each in pairs.items()}
-        every = [difference for each in differences.values() for difference in each]
-        words = "; ".join(f"{title}: " + ", ".join(f"{d:+.2f}" for d in each) for title, each in differences.items())
-        return min(every) > 0 if len(every) > 1 else None, f"{words} nats a pixel."
-
-    def holding(method: str) -> tuple[bool | None, str]:
-        shares = {title: values(title, method, COVERED) for title in found}
-        every = [share for each in shares.values() for share in each]
-        words = "; ".join(f"{title}: " + ", ".join(f"{share:.3f}" for share in each) for title, each in shares.items())
-        return 0.9 <= min(every) <= max(every) <= 1 if len(every) > 1 else None, f"{words}."
-
-    told = "; ".join(f"{title}: {time_[title]:.0f} s, {memory[title]:.1f} GB" for title in found)
+    told = "; ".join(f"{title}: {seconds[title]:.0f} s, {memory[title]:.1f} GB" for title in found) + "."
     return (
         Claim.judged(
             "An image of 128² with error bars takes less than 15 minutes and 4 GB",
-            all(time_[title] < 900 and memory[title] < 4 for title in middle) if middle else None,
-            f"{told}.",
+            all(seconds[title] < 900 and memory[title] < 4 for title in middle) if middle else None,
+            told,
         ),
         Claim.judged(
-            "An image of 256² stays within 8 GB",
-            all(memory[title] < 8 for title in large) if large else None,
-            f"{told}.",
+            "An image of 256² stays within 8 GB", all(memory[title] < 8 for title in large) if large else None, told
         ),
-        *(
-            Claim.judged(
-                f"By {method}, the density of a pixel is above that of {DROPOUT}, in every measurement",
-                *denser(method, DROPOUT, both),
-            )
-            for method in (PLAIN, WITH_TV)
-        ),
-        Claim.judged("TV-PredCP improves the density, in every measurement", *denser(WITH_TV, PLAIN, found)),
-        *(
-            Claim.judged(
-                f"Intervals of {method} that should hold 95 % of the pixels hold .9 to 1 of them, in every measurement",
-                *holding(method),
-            )
-            for method in (PLAIN, WITH_TV)
-        ),
+    )
+
+
+def _denser(words: str, found: Found, method: str, other: str) -> Claim:
+    ours, theirs = _values(found, method, DENSITY), _values(found, other, DENSITY)
+    differences = {title: [a - b for a, b in zip(ours[title], theirs[title], strict=True)] for title in found}
+    return _in_every(words, differences, lambda difference: difference > 0, "{:+.2f}", " nats a pixel")
+
+
+def _in_every(
+    words: str, values: Mapping[str, Sequence[float]], holds: Callable[[float], bool], number: str, unit: str = ""
+) -> Claim:
+    """Of more than one measurement."""
+    every = [value for each in values.values() for value in each]
+    told = "; ".join(f"{title}: " + ", ".join(map(number.format, each)) for title, each in values.items())
+    return Claim.judged(
+        f"{words}, in every measurement", all(map(holds, every)) if len(every) > 1 else None, f"{told}{unit}."
     )
 
 

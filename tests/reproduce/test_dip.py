@@ -115,10 +115,10 @@ def large(density: float, tv: float, seconds: float, memory: float, share: float
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        ([large(2.5, 0.1, 300.0, 1.4), large(2.1, 0.1, 300.0, 1.4)], [HOLDS] * 6),
-        ([large(1.9, 0.2, 901.0, 1.4), large(2.6, 0.2, 300.0, 9.0)], [FAILS, FAILS, FAILS, HOLDS, HOLDS, HOLDS]),
-        ([large(2.1, -0.2, 300.0, 1.4), large(2.6, 0.1, 300.0, 1.4, 0.85)], [HOLDS, HOLDS, HOLDS, FAILS, FAILS, FAILS]),
-        ([large(2.5, 0.1, 300.0, 1.4)], [HOLDS, HOLDS, UNTESTED, UNTESTED, UNTESTED, UNTESTED]),
+        ([large(2.5, 0.1, 300.0, 1.4), large(2.1, 0.1, 300.0, 1.4)], [HOLDS] * 7),
+        ([large(1.9, 0.2, 901.0, 1.4), large(2.6, 0.2, 300.0, 9.0)], [FAILS, FAILS, FAILS, HOLDS, HOLDS, HOLDS, HOLDS]),
+        ([large(2.1, -0.2, 300.0, 1.4), large(2.6, 0.1, 300.0, 1.4, 0.85)], [HOLDS] * 3 + [FAILS] * 4),
+        ([large(2.5, 0.1, 300.0, 1.4)], [HOLDS, HOLDS] + [UNTESTED] * 5),
     ],
 )
 def test_verdicts_on_larger_images(cells: list[dict], expected: list[str]) -> None:
