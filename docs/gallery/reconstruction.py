@@ -33,7 +33,7 @@ print(rays, "noise", round(sigma, 3))
 # mean error; the second the linearised network.
 
 # %%
-prior = DeepImagePrior(SkipUNet(width=12), steps=700, learning_rate=3e-3)
+prior = DeepImagePrior(SkipUNet(width=12), steps=500, learning_rate=3e-3)
 found = reconstruct(rays, data, sigma, prior=prior)
 classical = filtered_back_projection(rays, data)
 spread = torch.full_like(classical, float((classical - image).square().mean().sqrt()))

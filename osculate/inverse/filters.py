@@ -104,7 +104,8 @@ class FilterPrior:
         if missing := wanted - {name for name, _ in network.named_parameters()}:
             raise ValueError(
                 f"{', '.join(sorted(missing))} is not a parameter of its own, but shared or computed (weight "
-                "normalisation?): the prior is over filters. Give each layer a weight of its own."
+                "normalisation?): the prior is over filters. Remove the parametrisation, or give each layer a weight "
+                "of its own."
             )
         space = ParameterSpace.of({name: p for name, p in network.named_parameters() if name in wanted})
         start = torch.ones(len(blocks), dtype=torch.double)

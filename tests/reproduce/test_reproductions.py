@@ -105,9 +105,10 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "dip-ard": {"scan": SCAN, "linear_steps": 5},
     "dip-large": {
         "cases": [["rectangles", 8], ["shepp_logan", 10]],
-        "angles": 3,
+        "scan": [3, 0.05],
         "steps": 3,
-        "dropout": [0.4, 3, 8],
+        "dropout": [0.4, 3],
+        "several": 8,
         "limits": [10, 4],
     },
     "linlap-mackay": {"data": 8, "width": 2, "widths": [2, 3], "starts": [0.5], "steps": 4, "grid": 5},
