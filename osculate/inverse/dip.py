@@ -190,8 +190,8 @@ class DeepImagePrior:
 def own_unit(data: Tensor) -> float:
     """A power of ten thousand, in units of which the data are of a size between .1 and 1,000.
 
-    Adam's ε and the clipping of gradients are absolute, so that the way of a training depends on units: a little
-    between these sizes, and beyond them it would end nowhere.
+    Adam's ε and the clipping of gradients are absolute, so that a training depends on units: somewhat
+    between these sizes; far beyond them it would not fit at all.
     """
     return 10.0 ** (4 * math.floor((math.log10(float(data.double().square().mean().sqrt())) + 1) / 4))
 

@@ -50,8 +50,8 @@ PLAIN, WITH_TV, DROPOUT = "linearised DIP, evidence", "linearised DIP, evidence 
 VARIATION, BACK_PROJECTION = "total variation, best of three weights", "filtered back-projection"
 #: Sides of the patches whose joint density is measured.
 PATCHES = (2, 10)
-#: What the system counts memory in.
-KILOBYTE = 1 if sys.platform == "darwin" else 1024
+#: Bytes in the unit that the system counts memory in.
+MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
 SECONDS, MEMORY = "seconds in all", "peak memory of the process, GB"
 #: The second is shared: it has what TV-PredCP needs, also in the seconds of the model without it.
 STAGES = ("deep image prior", "Jacobian and covariances, of both models", "evidence", "posterior")
@@ -135,7 +135,7 @@ def _measure(settings: Settings, name: str, size: int, seed: int) -> dict[str, A
         started = time.perf_counter()
         posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
         seconds[STAGES[3]] = time.perf_counter() - started
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KILOBYTE / 1e9
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MEMORY_UNIT / 1e9
         scores[method] = {**_scored(posterior, truth), **seconds, SECONDS: sum(seconds.values()), MEMORY: peak}
         shown[method] = {"mean": rounded(posterior.mean, 3), "deviation": rounded(posterior.stddev, 3)}
     scores[UNIT] = _scored(isotropic(operator, fitted.image), truth)
