@@ -33,14 +33,14 @@ def exact_posterior(
     .. math:: N\big(f(\hat\theta),\; K_{xx} - K_{xx} A^\top (A K_{xx} A^\top + \sigma^2 I)^{-1} A K_{xx}
               + \sigma_x^2 I\big), \qquad K_{xx} = J \Sigma J^\top
 
+    With more numbers than pixels, M > D, a square root of AᵀA stands for A: the posterior depends on that alone.
+
     Args:
         linearised: h.
         operator: A.
         prior: Σ.
         noise: σ.
         floor: σ_x, see :func:`image_noise`.
-
-    With more numbers than pixels, M > D, a square root of AᵀA stands for A: the posterior depends on that alone.
 
     Cost: D backward passes for D = H·W pixels, once for a linearised network; D²·P operations; the Jacobian, D·P
     numbers, and a few matrices of D² numbers in double precision.
