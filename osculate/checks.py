@@ -34,7 +34,7 @@ def require_positive(name: str, value: Any) -> None:
     ...
     ValueError: the temperature must be positive and finite, got '1': give a number.
     """
-    number = isinstance(value, Real | Tensor)
+    number = isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)
     if not (number and math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be positive and finite, got {value!r}{'.' if number else ': give a number.'}")
 

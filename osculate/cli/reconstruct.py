@@ -6,6 +6,7 @@ samples, a calibration plot where the truth is known, metrics.json, and report.h
 
 import hashlib
 import json
+import warnings
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from osculate.cli.measured import measured
 from osculate.cli.measurement import Measured, MeasurementOptions
 from osculate.cli.operator_options import OperatorOptions
 from osculate.cli.options import RunOptions, pick_device
-from osculate.cli.reconstruct_report import EXPLAINED, Measure, figures, numbers, report, told
+from osculate.cli.reconstruct_report import EXPLAINED, Measure, ceiling, figures, numbers, report, told, white
 from osculate.cli.tables import console, table
 from osculate.inverse import (
     DeepImagePrior,
@@ -132,6 +133,8 @@ def run(
     )
     seconds = {name: round(value, 1) for name, value in (stages.seconds | found.seconds).items()}
     result = replace(found.times(given.scale), seconds=seconds)
+    if guessed := ceiling(given, result):
+        warnings.warn(f"{guessed}.", stacklevel=2)
     _write(folder, given, result, (what, how, prior, bars, options))
     _print(given, result, folder)
 
@@ -181,7 +184,7 @@ def _write(folder: Path, given: Measured, result: ImageReconstruction, parts: tu
             arrays["truth"] = given.truth
         plain: Any = {name: value.cpu().float().numpy() for name, value in arrays.items()}
         np.savez_compressed(aside / ARRAYS, **plain)
-        _grey(aside / MEAN, result.mean / given.scale)
+        _grey(aside / MEAN, result.mean / white(given, result))
         _grey(aside / DEVIATION, result.stddev / result.stddev.max())
         scores = numbers(given, result)
         words = told(given, result)

@@ -39,17 +39,17 @@ WARNING = (
     "<p><b>The network has not fitted the data</b> (the residual is above the noise): its image is biased, and error "
     "bars leave such a bias out. Train for more steps, and check scale and noise.</p>"
 )
-#: Where many pixels are as bright as an image can be by a guess.
+#: Where pixels are about as bright as an image can be by a guess.
 GUESSED = Template(
-    "<p><b>$share % of the pixels are at the largest value, which was guessed</b>: give it with --scale if it is "
-    "larger.</p>"
+    "The brightest pixels are at $largest, the largest value that was guessed, and are brighter perhaps: give the "
+    "largest value with --scale"
 )
-TOUCHING = 0.01
+TOUCHING = 0.95
 
 MEANINGS = {
     "sigma": ("noise", "standard deviation of the noise of the data, given or estimated, in their units"),
     "mean_stddev": ("error bar", "mean standard deviation of a pixel, in units of the image"),
-    "residual": ("residual / noise", "mean squared residual of the data in variances of the noise; 1 or less if the "
+    "residual": ("residual² / noise²", "mean squared residual of the data in variances of the noise; 1 or less if the "
                  "network has fitted them"),
     "psnr": ("PSNR", "peak signal-to-noise ratio against the truth, in decibels; higher is better"),
     "pixel_rmse": ("pixel error", "root mean square of the pixels' errors"),
@@ -108,6 +108,19 @@ def told(given: Measured, result: ImageReconstruction) -> dict[str, str]:
     }
 
 
+def ceiling(given: Measured, result: ImageReconstruction) -> str | None:
+    """A sentence, where the image is as bright as a guess allows."""
+    if not given.guessed or float(result.mean.max()) < TOUCHING * given.scale:
+        return None
+    return GUESSED.substitute(largest=f"{given.scale:.3g}")
+
+
+def white(given: Measured, result: ImageReconstruction) -> float:
+    """What is drawn white: the largest value that was given, or that there is."""
+    shown = [result.mean] if given.truth is None else [result.mean, given.truth]
+    return max(float(image.max()) for image in shown) if given.guessed else given.scale
+
+
 def _sides(shape: Sequence[int]) -> str:
     return " × ".join(f"{size:,}" for size in shape)
 
@@ -141,12 +154,12 @@ def figures(
             truth,
             {"linearised deep image prior": (mean, deviation)},
             "Where is the reconstruction uncertain?",
-            white=given.scale,
+            white=white(given, result),
         ),
         "samples": plots.image_grid(
             {"": torch.cat([mean[None], draws[:7]])[:, None]},
             "The reconstruction, and other images that fit the data",
-            limits=(given.scale, 0.0),
+            limits=(white(given, result), 0.0),
             captions={"": ["reconstruction", *[f"draw {n + 1}" for n in range(len(draws[:7]))]]},
         ),
         "training": plots.residuals(
@@ -183,13 +196,13 @@ def report(
         drawn: its figures.
         what: the options that differ from their defaults.
     """
-    touching = float((result.mean > 0.99 * given.scale).double().mean())
+    guessed = ceiling(given, result)
     body = BODY.substitute(
         count=_sides(given.operator.data_shape),
         operator=escape(type(given.operator).__name__),
         pixels=_sides(given.operator.image_shape),
         warning=(WARNING if scores["residual"] > UNFITTED else "")
-        + (GUESSED.substitute(share=f"{100 * touching:.0f}") if given.guessed and touching > TOUCHING else ""),
+        + (f"<p><b>{escape(guessed)}.</b></p>" if guessed else ""),
         table=table("", {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}),
         meanings="".join(
             f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for name, (a, b) in MEANINGS.items() if name in scores

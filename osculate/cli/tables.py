@@ -27,7 +27,7 @@ TITLES = {
     "error_correlation": "error bar and error ↑",
     "sigma": "noise",
     "mean_stddev": "error bar",
-    "residual": "residual / noise",
+    "residual": "residual² / noise²",
     "pixel_log_density": "log density, nats a pixel ↑",
     "mse": "hidden pixels, MSE ↓",
     "modes": "classes seen",

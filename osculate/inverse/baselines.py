@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from osculate.checks import require_whole
+from osculate.checks import require_positive, require_whole
 from osculate.inverse.dip import DeepImagePrior, FittedImage
 from osculate.inverse.image_distributions import DrawnImage, IndependentImage
 from osculate.inverse.operators import LinearOperator
@@ -25,7 +25,14 @@ def isotropic(operator: LinearOperator, image: Float[Tensor, "H W"], noise: floa
         operator: A.
         image: the reconstruction.
         noise: σ of the data; 1 by convention, or the level that the evidence found.
+
+    Raises:
+        ValueError: an image of another shape, or a noise that is not positive.
     """
+    require_positive("the noise (a standard deviation, in the units of the measurements)", noise)
+    if not isinstance(image, Tensor) or tuple(image.shape) != operator.image_shape:
+        found = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
+        raise ValueError(f"{operator!r} is of images of shape {operator.image_shape}, as tensors, not {found}.")
     return IndependentImage(image, torch.full_like(image, image_noise(operator, noise)).square())
 
 

@@ -21,7 +21,9 @@ def require_data(operator: LinearOperator, data: Tensor, noise: float | None = N
         )
     if not isinstance(data, Tensor) or not data.is_floating_point():
         found = (
-            f"a tensor of {data.dtype}" if isinstance(data, Tensor) else f"{type(data).__name__}: take torch.as_tensor"
+            f"a tensor of {data.dtype}: take data.float()"
+            if isinstance(data, Tensor)
+            else f"{type(data).__name__}: take torch.as_tensor"
         )
         raise ValueError(f"measurements are a tensor of floating type, not {found}.")
     if data.dtype in (torch.float16, torch.bfloat16):

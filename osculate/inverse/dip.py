@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from osculate.checks import require_positive, require_whole
 from osculate.inverse.checks import require_data
-from osculate.inverse.operators import LinearOperator
+from osculate.inverse.operators import LinearOperator, require_adjoint
 from osculate.inverse.stopping import STOPPING, Stopping
 from osculate.inverse.variation import total_variation
 from osculate.networks import SkipUNet
@@ -78,7 +78,7 @@ class DeepImagePrior:
             the falling rate ends it.
 
     Raises:
-        ValueError: a setting that is not positive, or an unknown rule.
+        ValueError: a setting that is not positive, an unknown rule, or a network that is none.
     """
 
     network: nn.Module | None = None
@@ -90,8 +90,10 @@ class DeepImagePrior:
     def __post_init__(self) -> None:
         require_whole("steps", self.steps)
         require_positive("the learning rate", self.learning_rate)
-        if self.variation:
-            require_positive("variation (nats for a unit of total variation)", self.variation)
+        if self.variation != 0:
+            require_positive("variation (nats for a unit of total variation), unless it is 0,", self.variation)
+        if self.network is not None and not isinstance(self.network, nn.Module):
+            raise ValueError(f"network is a torch.nn.Module, not {self.network!r}.")
         self._rule()
 
     def fit(
@@ -115,11 +117,13 @@ class DeepImagePrior:
             The weights of the last step, or of the one that the stopping rule chose.
 
         Raises:
-            ValueError: data that do not fit, a noise that is not positive, or a loss that is not finite.
+            ValueError: data that do not fit, a noise that is not positive, an operator whose transpose is not its
+                adjoint, a network that has no weights to train or returns another shape, or a loss that is not finite.
 
         Cost: a forward and a backward pass of the network a step.
         """
         require_data(operator, data, noise)
+        require_adjoint(operator)
         with torch.inference_mode(False), torch.enable_grad():
             return self._fit(operator, data.detach().clone(), noise, seed, progress)
 
@@ -137,7 +141,7 @@ class DeepImagePrior:
         with seeded(seed):  # a dropout layer draws here
             for step in track(range(1, self.steps + 1), "deep image prior", self.steps, progress):
                 optimizer.zero_grad(set_to_none=True)
-                image = network(z[None, None])[0, 0]
+                image = _image(network, z)
                 misfit = ((operator(image) - data) / unit).square().mean()
                 varied = total_variation(image)
                 loss = misfit + self._weight(misfit, level, operator) * varied
@@ -164,7 +168,7 @@ class DeepImagePrior:
                 stacklevel=3,
             )
         with torch.no_grad(), _own_statistics(network.eval()):
-            image = network(z[None, None])[0, 0]
+            image = _image(network, z)
         step = chosen or len(misfits)
         return FittedImage(network, z, image, tuple(misfits), tuple(variations), step, self.variation)
 
@@ -176,6 +180,10 @@ class DeepImagePrior:
     def _new(self, operator: LinearOperator, z: Tensor, seed: int) -> nn.Module:
         with seeded(seed):
             network = (SkipUNet() if self.network is None else copy.deepcopy(self.network)).to(z).train()
+        if not any(p.requires_grad for p in network.parameters()):
+            raise ValueError(
+                "the network of a deep image prior is trained, and none of its weights requires a gradient."
+            )
         if isinstance(network, SkipUNet):
             network.show(z[None, None], min(max(float(z.clamp(0, 1).mean()), DARKEST), 1 - DARKEST))
         return network
@@ -185,6 +193,16 @@ class DeepImagePrior:
         if self.stopping is None:
             return None
         return copy.deepcopy(made("stopping rule", self.stopping, STOPPING, Stopping))
+
+
+def _image(network: nn.Module, z: Float[Tensor, "H W"]) -> Float[Tensor, "H W"]:
+    image = network(z[None, None])
+    if image.shape != (1, 1, *z.shape):
+        raise ValueError(
+            f"the network of a deep image prior takes (1, 1, H, W) to the same shape, but {(1, 1, *z.shape)} to "
+            f"{tuple(image.shape)}."
+        )
+    return image[0, 0]
 
 
 def own_unit(data: Tensor) -> float:

@@ -92,7 +92,9 @@ class FilterPrior:
                 holder = name.rpartition(".")[0] or name
                 found.setdefault((holder, tuple(layer.kernel_size)), []).append(f"{name}.weight" if name else "weight")
         if not found:
-            raise ValueError("the prior is over the filters of two-dimensional convolutions: the network has none.")
+            raise ValueError(
+                "the prior is over the filters of two-dimensional convolutions that are trained: the network has none."
+            )
         holders = [holder for holder, _ in found]
         blocks = tuple(
             FilterBlock(

@@ -15,7 +15,7 @@ from osculate.inverse.linear_mode import linear_mode
 from osculate.inverse.linearised import LinearisedImage
 from osculate.inverse.observed import RANK, Observed
 from osculate.inverse.operators import LinearOperator
-from osculate.inverse.posterior import drawn_posterior, exact_posterior, image_noise
+from osculate.inverse.posterior import carried_back, drawn_posterior, exact_posterior, singular_values
 from osculate.inverse.predcp import PredCP
 from osculate.registry import choose
 
@@ -45,7 +45,7 @@ class ErrorBars:
         start: of the prior, instead of one from the network itself.
 
     Raises:
-        ValueError: an unknown objective or posterior, or a number that is not positive.
+        ValueError: an unknown objective or posterior, a number that is not positive, or predcp without an objective.
     """
 
     objective: str = "map"
@@ -59,6 +59,8 @@ class ErrorBars:
     def __post_init__(self) -> None:
         choose("objective", self.objective, OBJECTIVES)
         choose("posterior", self.posterior, POSTERIORS)
+        if self.objective == "none" and self.predcp:
+            raise ValueError("predcp is a prior for the tuning, and with objective='none' nothing is tuned.")
         require_whole("samples", self.samples, 2)
         require_whole("rank", self.rank)
         require_whole("linear_steps", self.linear_steps)
@@ -107,9 +109,16 @@ class LinearisedModel:
         return PredCP.of(self.linearised, self.start, self.penalty, progress=self._progress)
 
     @cached_property
-    def _spread(self) -> float:
-        """Noise in the image for one unit of noise in the data."""
-        return image_noise(self.operator, 1.0)
+    def _singular_values(self) -> Tensor:
+        return singular_values(self.operator)
+
+    def floor(self, level: float) -> float:
+        """σ_x for a noise of σ, in every error bar: see :func:`~osculate.inverse.posterior.image_noise`.
+
+        Args:
+            level: σ.
+        """
+        return carried_back(self._singular_values, level, self.operator.pixels)
 
     @cached_property
     def _linear_mode(self) -> tuple[Tensor, Tensor]:
@@ -166,10 +175,10 @@ class LinearisedModel:
             generator: for draws.
         """
         prior, level = (self.start, self.level) if tuned is None else (tuned.prior, tuned.noise)
-        extra, how = level * self._spread, self._settings
+        floor, how = self.floor(level), self._settings
         if how.posterior == "exact" or (how.posterior == "auto" and self.operator.pixels <= EXACT):
-            return exact_posterior(self.linearised, self.operator, prior, level, extra)
+            return exact_posterior(self.linearised, self.operator, prior, level, floor)
         observed = None if tuned is None else self.observed
         return drawn_posterior(
-            self.linearised, self.operator, prior, level, extra, observed, how.samples, generator, self._progress
+            self.linearised, self.operator, prior, level, floor, observed, how.samples, generator, self._progress
         )

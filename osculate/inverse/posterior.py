@@ -19,6 +19,8 @@ from osculate.progress import track
 SINGULAR = 100
 #: Measurements or pixels up to which they are those of a dense matrix.
 DENSE = 500
+#: Of values in [0, 1].
+LARGEST_VARIANCE = 0.25
 
 
 def exact_posterior(
@@ -119,20 +121,30 @@ def drawn_posterior(
 
 
 def image_noise(operator: LinearOperator, noise: float, vectors: int = SINGULAR) -> float:
-    r"""The noise of the data carried back into the image, as one standard deviation for all pixels.
+    r"""The noise of the data carried back into an image in [0, 1], as one standard deviation for all pixels.
 
-    .. math:: \sigma_x^2 = \frac{\sigma^2}{D}\, \mathrm{tr}\, (A^\top A)^+
+    .. math:: \sigma_x^2 = \frac1D \sum_i \min\big(\sigma^2 / s_i^2,\; \tfrac14\big)
 
-    with the pseudo-inverse cut off at that many singular vectors, as the document's authors do: it stands for what the
-    linearised network cannot express, keeps densities of whole images finite, and is no part of the model. The cut-off
+    over the largest singular values s of A, by default 100, as the document's authors do. It stands for what the
+    linearised network cannot express, keeps densities of whole images finite, and is no part of the model. Without the
+    bound, the largest variance of values in [0, 1], this is (σ²/D) tr (AᵀA)⁺; of a blur that is any number. The cut-off
     makes it smaller for larger images: of the identity it is σ for 10 × 10 pixels and σ/4 for 40 × 40.
     """
+    return carried_back(singular_values(operator, vectors), noise, operator.pixels)
+
+
+def carried_back(values: Float[Tensor, " k"], noise: float, pixels: int) -> float:
+    """The same from singular values."""
+    return float(((noise / values).square().clamp(max=LARGEST_VARIANCE).sum() / pixels).sqrt())
+
+
+def singular_values(operator: LinearOperator, vectors: int = SINGULAR) -> Float[Tensor, " k"]:
+    """The largest of an operator, those that are not zero."""
     if min(operator.measurements, operator.pixels) <= DENSE:
         values = torch.linalg.svdvals(operator.matrix())[:vectors]
     else:
         values = _largest_singular_values(operator, vectors)
-    kept = values[values > 1e-6 * values.max()]
-    return noise * float((kept.pow(-2).sum() / operator.pixels).sqrt())
+    return values[values > 1e-6 * values.max()]
 
 
 def _largest_singular_values(operator: LinearOperator, count: int) -> Float[Tensor, " k"]:

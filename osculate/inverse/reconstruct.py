@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.checks import require_positive
+from osculate.checks import require_object, require_positive
 from osculate.inverse.checks import require_data
 from osculate.inverse.classical import tell_scale
 from osculate.inverse.dip import DeepImagePrior, FittedImage
 from osculate.inverse.evidence import Tuned
+from osculate.inverse.filters import FilterPrior
 from osculate.inverse.image_distributions import ImageDistribution
 from osculate.inverse.model import ErrorBars, LinearisedModel
 from osculate.inverse.operators import LinearOperator, require_adjoint
@@ -25,6 +26,8 @@ UNFITTED = 2.0
 UNEXPLAINED = 0.1
 #: The same below which the noise that was given counts as too large, or the network as fitted to it.
 OVERFITTED = 0.1
+#: Noise carried back into an image with values in [0, 1] above which it is told, where it is most of the error bars.
+HIGH_FLOOR = 0.1
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,8 @@ def reconstruct(
         The posterior of the image, what led to it, and seconds by stage.
 
     Raises:
-        ValueError: data that do not fit the operator, NaN, a noise that is not positive.
+        ValueError: data that do not fit the operator, NaN, a noise that is not positive, or a network without filters.
+        TypeError: ``prior`` or ``error_bars`` is another object.
 
     Cost: the training (see :meth:`DeepImagePrior.fit`), then a backward pass for each number that was measured (800 at
     most, by default), for each of 512 differences of neighbours with ``predcp`` and, up to 2,048 pixels, each pixel.
@@ -117,15 +121,17 @@ def reconstruct(
     require_data(operator, data, noise)
     require_adjoint(operator)
     require_positive("scale, the largest value of the image,", scale)
-    how, stages = prior or DeepImagePrior(), Stages()
-    if not isinstance(how, DeepImagePrior):
-        raise ValueError(f"prior is a DeepImagePrior, which says how it is trained, not {how!r}.")
+    how, bars, stages = prior or DeepImagePrior(), error_bars or ErrorBars(), Stages()
+    require_object("prior", how, DeepImagePrior)
+    require_object("error_bars", bars, ErrorBars)
+    if how.network is not None and bars.start is None:
+        FilterPrior.of(how.network)  # refuses before the training what has none
     with torch.inference_mode(False):
         tell_scale(operator, data, scale)
         data, noise = data / scale, None if noise is None else noise / scale
         with stages("deep image prior"):
             fitted = how.fit(operator, data, noise, seed, progress)
-        found = with_error_bars(operator, data, fitted, noise, error_bars=error_bars, seed=seed, progress=progress)
+        found = with_error_bars(operator, data, fitted, noise, error_bars=bars, seed=seed, progress=progress)
         return replace(found.times(scale), seconds=stages.seconds | found.seconds)
 
 
@@ -151,13 +157,15 @@ def with_error_bars(
         progress: show bars.
 
     Raises:
-        ValueError: as :func:`reconstruct`.
+        ValueError, TypeError: as :func:`reconstruct`.
 
     A network that leaves more than twice the variance of the noise in the data is a warning.
     """
     require_data(operator, data, noise)
+    how, stages, tuned = error_bars or ErrorBars(), Stages(), None
+    require_object("error_bars", how, ErrorBars)
     with torch.inference_mode(False):
-        data, how, stages, tuned = data.clone(), error_bars or ErrorBars(), Stages(), None
+        data = data.detach().clone()
         _tell_misfit(fitted.misfit(operator, data), noise, float(data.double().square().mean()))
         if how.objective != "none" and how.predcp and not fitted.penalty:
             warnings.warn(
@@ -173,7 +181,19 @@ def with_error_bars(
                 tuned = model.tune(how.objective, how.predcp, noise)
         with stages("posterior"):
             posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
-        return ImageReconstruction(posterior, fitted, tuned, tuned.noise if tuned else model.level, stages.seconds)
+        level = tuned.noise if tuned else model.level
+        _tell_floor(model.floor(level), posterior)
+        return ImageReconstruction(posterior, fitted, tuned, level, stages.seconds)
+
+
+def _tell_floor(floor: float, posterior: ImageDistribution) -> None:
+    if floor > HIGH_FLOOR and floor**2 > 0.5 * float(posterior.variance.mean()):
+        warnings.warn(
+            f"most of these error bars is {floor:.2g} of the range of values in every pixel: the noise of the data "
+            "carried back into the image (image_noise), above which the operator shows hardly any detail. Draws are "
+            "noisy, and error bars hardly tell one pixel from another.",
+            stacklevel=3,
+        )
 
 
 def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:

@@ -1,6 +1,7 @@
 """``osculate reconstruct``: pictures, measured data, other operators, what it leaves, going on, and errors."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ import torch
 from PIL import Image
 
 from osculate.cli.measured import measured
-from osculate.cli.measurement import MeasurementOptions
+from osculate.cli.measurement import Measured, MeasurementOptions
 from osculate.cli.operator_options import OperatorOptions
+from osculate.cli.reconstruct_report import ceiling, white
 from osculate.data import shepp_logan
-from osculate.inverse import Blur, RayTransform, Subsampling
+from osculate.inverse import Blur, DeepImagePrior, RayTransform, Subsampling, reconstruct
+from osculate.networks import SkipUNet
 from tests.cli.conftest import Run
 
 TINY = ("--steps", 300, "--learning-rate", 1e-2, "--width", 4)
@@ -144,6 +147,19 @@ def test_ways_to_say_what_was_measured(tmp_path: Path) -> None:
         found = measured(MeasurementOptions(name, size=12), OperatorOptions("inpainting", keep=0.5))
         assert found.operator.measurements == 72
         assert found.truth is not None
+
+
+def test_a_guess_that_is_reached_is_told_and_white_is_the_largest_that_there_is() -> None:
+    operator, truth = RayTransform((12, 12), 6), 0.5 * shepp_logan(12)
+    data = operator(truth)
+    found = reconstruct(operator, data, 0.1, prior=DeepImagePrior(SkipUNet(width=2), steps=3))
+    largest = float(found.mean.max())
+    near, far = (Measured(operator, data, 0.1, factor * largest, truth, guessed=True) for factor in (1.01, 1.5))
+    assert "--scale" in str(ceiling(near, found))
+    assert ceiling(far, found) is None
+    assert ceiling(replace(near, guessed=False), found) is None
+    assert white(near, found) == max(largest, float(truth.max()))
+    assert white(replace(far, guessed=False), found) == far.scale
 
 
 BAD = {

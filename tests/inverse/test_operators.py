@@ -164,7 +164,7 @@ BAD = {
         "torch tensor of floats of shape (3, 3)",
     ),
     "another adjoint shape": (lambda: FromFunctions(lambda x: x, lambda y: y[:1], (3, 3), (3, 3)), "(1, 3)"),
-    "a function of NaN": (lambda: FromFunctions(lambda x: x * float("nan"), lambda y: y, (3, 3), (3, 3)), "linear"),
+    "a function of NaN": (lambda: FromFunctions(lambda x: x * float("nan"), lambda y: y, (3, 3), (3, 3)), "NaN"),
     "a matrix that does not fit": (lambda: Matrix(torch.zeros(2, 5), (2, 3)), "(2, 6)"),
     "a matrix with NaN": (lambda: Matrix(torch.tensor([[float("nan"), 1.0]]), (1, 2)), "NaN"),
     "a matrix with three axes": (lambda: Matrix(torch.zeros(2, 2, 2), (2, 2)), "two axes"),

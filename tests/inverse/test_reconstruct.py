@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, Normal
 
 from osculate.data import rectangles, shepp_logan
@@ -297,7 +297,9 @@ def test_error_bars_of_every_kind(
     posterior: str,
 ) -> None:
     operator, data, _ = scan
-    settings = ErrorBars(objective, predcp=objective != "linear", posterior=posterior, samples=16, linear_steps=20)
+    settings = ErrorBars(
+        objective, predcp=objective in ("map", "linear_tv"), posterior=posterior, samples=16, linear_steps=20
+    )
     found = with_error_bars(operator, data, fitted, SIGMA, error_bars=settings)
     torch.testing.assert_close(found.mean.float(), fitted.image)
     assert found.stddev.shape == (16, 16)
@@ -324,7 +326,15 @@ def test_the_whole_way_and_in_other_units(scan: tuple[RayTransform, Tensor, Tens
     assert found.tuned is not None
     assert larger.tuned.noise == pytest.approx(SIGMA)
     assert larger.tuned.log_evidence == pytest.approx(found.tuned.log_evidence)
-    assert 1.0 < brightness(operator, 8 * data) < 20.0
+
+
+@pytest.mark.parametrize("angles", [4, 12, 40])
+def test_no_pixel_is_brighter_than_the_range_that_is_guessed(angles: int) -> None:
+    spot = 0.3 * (shepp_logan(32) > 0)
+    spot[16:18, 19:21] = 1.0  # few pixels, that back-projection smoothes
+    for image in (spot, shepp_logan(24), torch.ones(8, 9)):
+        operator = RayTransform(tuple(image.shape), angles)
+        assert float(image.max()) < brightness(operator, operator(image)) < 5 * float(image.max())
 
 
 @pytest.mark.parametrize(
@@ -424,6 +434,16 @@ def test_baselines(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImag
         assert math.isfinite(float(posterior.patch_log_prob(truth)))
 
 
+def test_error_bars_that_are_mostly_noise_carried_back_are_told() -> None:
+    operator = Blur((16, 16), 3.0)
+    data = operator(shepp_logan(16))
+    with pytest.warns(UserWarning, match="carried back"):
+        found = reconstruct(
+            operator, data, 0.01, prior=DeepImagePrior(SkipUNet(width=4), steps=300, learning_rate=1e-2)
+        )
+    assert 0.1 < float(found.stddev.min()) < float(found.stddev.max()) < 1
+
+
 class Short(LinearOperator):
     """Leaves a measurement out."""
 
@@ -432,6 +452,20 @@ class Short(LinearOperator):
 
     def transpose(self, data: Tensor) -> Tensor:
         return data
+
+
+class Doubled(LinearOperator):
+    """Has another transpose."""
+
+    def apply(self, images: Tensor) -> Tensor:
+        return images
+
+    def transpose(self, data: Tensor) -> Tensor:
+        return 2 * data
+
+
+def untrained(network: nn.Module, steps: int = 3) -> object:
+    return reconstruct(RayTransform((16, 16), 8), DATA, 0.1, prior=DeepImagePrior(network, steps=steps))
 
 
 def alone() -> IndependentImage:
@@ -456,6 +490,26 @@ BAD = {
     "one draw": (lambda: mc_dropout(RayTransform((16, 16), 8), DATA, samples=1), ("samples",)),
     "dropping all": (lambda: mc_dropout(RayTransform((16, 16), 8), DATA, dropout=1.0), ("dropout",)),
     "rows of another length": (lambda: reconstruct(Short((4, 4), (16,)), torch.ones(16)), ("apply", "(3, 16)")),
+    "an adjoint that is none": (
+        lambda: ensemble(Doubled((4, 4), (16,)), torch.ones(16), 0.1, DeepImagePrior(SkipUNet(width=2), steps=1)),
+        ("not its adjoint",),
+    ),
+    "frozen filters": (lambda: untrained(nn.Conv2d(1, 1, 3).requires_grad_(False)), ("that are trained",)),
+    "frozen weights": (
+        lambda: DeepImagePrior(nn.Identity()).fit(RayTransform((16, 16), 8), DATA),
+        ("requires a gradient",),
+    ),
+    "a smaller image": (lambda: untrained(nn.Conv2d(1, 1, 3)), ("(1, 1, 16, 16)", "(1, 1, 14, 14)")),
+    "several channels": (lambda: untrained(nn.Conv2d(1, 2, 3, padding=1)), ("(1, 2, 16, 16)",)),
+    "a network without filters": (lambda: untrained(nn.Linear(16, 16), 10**9), ("the network has none",)),
+    "half precision in an operator": (lambda: EVERY(torch.ones(3, 3).half()), ("take .float()",)),
+    "an isotropic error bar without noise": (lambda: isotropic(EVERY, torch.ones(3, 3), 0.0), ("noise", "0.0")),
+    "an isotropic error bar of another image": (lambda: isotropic(EVERY, torch.ones(3, 4)), ("(3, 3)", "(3, 4)")),
+    "a prior where nothing is tuned": (lambda: ErrorBars("none", predcp=True), ("objective='none'",)),
+    "no iterations": (
+        lambda: tv_reconstruction(RayTransform((16, 16), 8), DATA, 1.0, iterations=0),
+        ("iterations",),
+    ),
     "no steps": (lambda: DeepImagePrior(steps=0), ("steps",)),
     "a negative penalty": (lambda: DeepImagePrior(variation=-1.0), ("variation",)),
     "an unknown rule": (lambda: DeepImagePrior(stopping="patience"), ("'discrepancy'", "'variance'")),

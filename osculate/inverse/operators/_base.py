@@ -38,6 +38,8 @@ class LinearOperator(ABC):
 
     def __init__(self, image_shape: Sequence[int], data_shape: Sequence[int]) -> None:
         self.image_shape = require_image_shape(image_shape)
+        if not isinstance(data_shape, Sequence):
+            raise ValueError(f"data_shape is a shape such as (20, 41), not {data_shape!r}.")
         for size in data_shape:
             require_whole("every axis of the data", size)
         self.data_shape = tuple(int(size) for size in data_shape)
@@ -105,7 +107,9 @@ class LinearOperator(ABC):
     def _lead(self, tensor: Tensor, shape: tuple[int, ...], what: str) -> tuple[int, ...]:
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise ValueError(f"{self!r} takes {what} as a tensor of floating type, not {kind}.")
+            raise ValueError(f"{self!r} takes {what} as a tensor of floating type, not {kind}: take .float().")
+        if tensor.dtype in (torch.float16, torch.bfloat16):
+            raise ValueError(f"{self!r} takes {what} in single or double precision, not {tensor.dtype}: take .float().")
         if tensor.shape[-len(shape) :] != shape:
             raise ValueError(f"{self!r} takes {what} of shape {shape}, not {tuple(tensor.shape)}.")
         return tuple(tensor.shape[: -len(shape)])
@@ -148,6 +152,8 @@ def require_adjoint(operator: LinearOperator) -> None:
             raise ValueError(
                 f"{what} of {operator!r} returns rows of shape {tuple(found.shape)}, and should return {tuple(wanted)}."
             )
+    if not bool(ax.isfinite().all()):
+        raise ValueError(f"{operator!r} makes NaN or infinity of finite images.")
     if not bool((ax[2] - ax[0] + 2 * ax[1]).norm() <= tolerance * ax.norm()):
         raise ValueError(f"{operator!r} is not linear: A(x − 2z) is not A x − 2 A z.")
     # inner products of vectors that belong together do not cancel, so that an error of a few percent shows

@@ -56,7 +56,9 @@ class FromFunctions(LinearOperator):
         for row in rows.to(self.dtype).reshape(-1, *given):
             result = function(row)
             if not isinstance(result, Tensor) or result.shape != wanted or not result.is_floating_point():
-                found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+                found = (
+                    f"{tuple(result.shape)}, {result.dtype}" if isinstance(result, Tensor) else type(result).__name__
+                )
                 raise ValueError(
                     f"{function!r} takes shape {given} to {found}, and should return a torch tensor of floats of shape "
                     f"{wanted}: wrap arrays in torch.as_tensor."
