@@ -84,7 +84,7 @@ class FilterPrior:
         Convolutions that the network itself holds are a block each: its parts, not the whole, are the blocks.
 
         Raises:
-            ValueError: the network has no two-dimensional convolution, or two share a weight.
+            ValueError: the network has no two-dimensional convolution that is trained, or two share a weight.
         """
         found: dict[tuple, list[str]] = {}
         for name, layer in network.named_modules():
