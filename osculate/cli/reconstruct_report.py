@@ -41,7 +41,7 @@ WARNING = (
 )
 #: Where pixels are about as bright as an image can be by a guess.
 GUESSED = Template(
-    "The brightest pixels are at $largest, the largest value that was guessed, and are brighter perhaps: give the "
+    "the brightest pixels are at $largest, the largest value that was guessed, and are brighter perhaps: give the "
     "largest value with --scale"
 )
 TOUCHING = 0.95
@@ -202,7 +202,7 @@ def report(
         operator=escape(type(given.operator).__name__),
         pixels=_sides(given.operator.image_shape),
         warning=(WARNING if scores["residual"] > UNFITTED else "")
-        + (f"<p><b>{escape(guessed)}.</b></p>" if guessed else ""),
+        + (f"<p><b>{escape(guessed[0].upper() + guessed[1:])}.</b></p>" if guessed else ""),
         table=table("", {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}),
         meanings="".join(
             f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for name, (a, b) in MEANINGS.items() if name in scores

@@ -19,11 +19,11 @@ from osculate.randomness import seeded
 
 
 def isotropic(operator: LinearOperator, image: Float[Tensor, "H W"], noise: float = 1.0) -> IndependentImage:
-    """The same error bar for every pixel: noise of the data carried back into the image.
+    """The same error bar for every pixel, at most 1/2: noise of the data carried back, see ``image_noise``.
 
     Args:
         operator: A.
-        image: the reconstruction.
+        image: the reconstruction, with values in [0, 1].
         noise: σ of the data; 1 by convention, or the level that the evidence found.
 
     Raises:

@@ -1,7 +1,6 @@
 """Reconstructions without a network: filtered back-projection, Tikhonov, total variation."""
 
 import warnings
-from collections.abc import Sequence
 from math import pi
 from typing import Any
 
@@ -104,7 +103,7 @@ def tv_reconstruction(
     require_adjoint(operator)
     require_positive("the weight of the total variation", weight)
     require_whole("iterations", iterations)
-    if not isinstance(bounds, Sequence) or len(bounds) != 2 or not bounds[0] < bounds[1]:
+    if len(bounds) != 2 or not bounds[0] < bounds[1]:
         raise ValueError(f"bounds are the smallest and the largest value of a pixel, not {bounds}.")
     tell_scale(operator, data, bounds[1], "bounds=(0, scale)")
     slopes = differences(operator.image_shape)
@@ -124,9 +123,11 @@ def tv_reconstruction(
 def brightness(operator: LinearOperator, data: Tensor) -> float:
     """A range for images from rays whose largest value is not known: half as much again as the first guess has.
 
+    Mostly too large, where there is noise or angles are few; too small for objects of single pixels.
+
     Raises:
         ValueError: the operator is no ray transform: what it leaves open, its damped inverse takes to be dark. Or the
-            measurements are negative on average: images are taken to be positive.
+            measurements or the first guess are negative: images are taken to be positive.
     """
     require_data(operator, data)
     if not operator.tells_brightness:
@@ -134,9 +135,10 @@ def brightness(operator: LinearOperator, data: Tensor) -> float:
             f"the largest value of an image is guessed from a ray transform only, not from {operator!r}: give scale, "
             "1 for example."
         )
-    if not float(data.mean()) > 0:
+    largest = float(operator.rough_inverse(data).max())
+    if not (largest > 0 and float(data.mean()) > 0):
         raise ValueError("these measurements are not those of an image with positive values: check signs and operator.")
-    return GENEROUS * float(operator.rough_inverse(data).max())
+    return GENEROUS * largest
 
 
 def tell_scale(operator: LinearOperator, data: Tensor, scale: float, name: str = "scale") -> None:

@@ -78,7 +78,8 @@ class DeepImagePrior:
             the falling rate ends it.
 
     Raises:
-        ValueError: a setting that is not positive, an unknown rule, or a network that is none.
+        ValueError: a setting that is not positive, or an unknown rule.
+        TypeError: the network is no module.
     """
 
     network: nn.Module | None = None
@@ -93,7 +94,7 @@ class DeepImagePrior:
         if self.variation != 0:
             require_positive("variation (nats for a unit of total variation), unless it is 0,", self.variation)
         if self.network is not None and not isinstance(self.network, nn.Module):
-            raise ValueError(f"network is a torch.nn.Module, not {self.network!r}.")
+            raise TypeError(f"network is a torch.nn.Module, not {self.network!r}.")
         self._rule()
 
     def fit(

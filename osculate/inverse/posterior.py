@@ -19,7 +19,7 @@ from osculate.progress import track
 SINGULAR = 100
 #: Measurements or pixels up to which they are those of a dense matrix.
 DENSE = 500
-#: Of values in [0, 1].
+#: Of pixels that are 0 or 1 at random, in every direction.
 LARGEST_VARIANCE = 0.25
 
 
@@ -125,10 +125,12 @@ def image_noise(operator: LinearOperator, noise: float, vectors: int = SINGULAR)
 
     .. math:: \sigma_x^2 = \frac1D \sum_i \min\big(\sigma^2 / s_i^2,\; \tfrac14\big)
 
-    over the largest singular values s of A, by default 100, as the document's authors do. It stands for what the
-    linearised network cannot express, keeps densities of whole images finite, and is no part of the model. Without the
-    bound, the largest variance of values in [0, 1], this is (σ²/D) tr (AᵀA)⁺; of a blur that is any number. The cut-off
-    makes it smaller for larger images: of the identity it is σ for 10 × 10 pixels and σ/4 for 40 × 40.
+    over the largest singular values s of A, by default 100; none are below a millionth of the largest, for what A does
+    not see carries nothing back. It stands for what the linearised network cannot express, keeps densities of whole
+    images finite, and is no part of the model. The document's authors have it without the bound, σ² tr (AᵀA)⁺/D, which
+    is any number where A blurs. 1/4 is what pixels that are 0 or 1 at random vary by in every direction. The cut-off
+    makes it smaller for larger images: of the identity it is σ for 10 × 10 pixels and σ/4 for 40 × 40, as long as σ is
+    below 1/2.
     """
     return carried_back(singular_values(operator, vectors), noise, operator.pixels)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from osculate.checks import require_object, require_positive
 from osculate.inverse.checks import require_data
@@ -124,11 +125,12 @@ def reconstruct(
     how, bars, stages = prior or DeepImagePrior(), error_bars or ErrorBars(), Stages()
     require_object("prior", how, DeepImagePrior)
     require_object("error_bars", bars, ErrorBars)
-    if how.network is not None and bars.start is None:
+    if how.network is not None and bars.start is None and not any(map(is_lazy, how.network.parameters())):
         FilterPrior.of(how.network)  # refuses before the training what has none
     with torch.inference_mode(False):
         tell_scale(operator, data, scale)
-        data, noise = data / scale, None if noise is None else noise / scale
+        scale, noise = float(scale), None if noise is None else float(noise) / float(scale)
+        data = data / scale
         with stages("deep image prior"):
             fitted = how.fit(operator, data, noise, seed, progress)
         found = with_error_bars(operator, data, fitted, noise, error_bars=bars, seed=seed, progress=progress)
@@ -167,7 +169,7 @@ def with_error_bars(
     with torch.inference_mode(False):
         data = data.detach().clone()
         _tell_misfit(fitted.misfit(operator, data), noise, float(data.double().square().mean()))
-        if how.objective != "none" and how.predcp and not fitted.penalty:
+        if how.predcp and not fitted.penalty:
             warnings.warn(
                 "predcp, the prior over the hyperparameters, has the weight of the deep image prior's penalty, which "
                 "is 0: these error bars are without it. Train with a penalty, or leave predcp out.",
@@ -189,9 +191,9 @@ def with_error_bars(
 def _tell_floor(floor: float, posterior: ImageDistribution) -> None:
     if floor > HIGH_FLOOR and floor**2 > 0.5 * float(posterior.variance.mean()):
         warnings.warn(
-            f"most of these error bars is {floor:.2g} of the range of values in every pixel: the noise of the data "
-            "carried back into the image (image_noise), above which the operator shows hardly any detail. Draws are "
-            "noisy, and error bars hardly tell one pixel from another.",
+            f"most of these error bars is {floor:.2g} of the range of values in every pixel, the noise of the data "
+            "carried back into the image (image_noise): there is too much of it, or the operator blurs too much. Draws "
+            "are noisy, and error bars hardly tell one pixel from another.",
             stacklevel=3,
         )
 

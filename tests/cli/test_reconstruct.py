@@ -15,7 +15,7 @@ from osculate.cli.measurement import Measured, MeasurementOptions
 from osculate.cli.operator_options import OperatorOptions
 from osculate.cli.reconstruct_report import ceiling, white
 from osculate.data import shepp_logan
-from osculate.inverse import Blur, DeepImagePrior, RayTransform, Subsampling, reconstruct
+from osculate.inverse import Blur, DeepImagePrior, RayTransform, Subsampling, classical, reconstruct
 from osculate.networks import SkipUNet
 from tests.cli.conftest import Run
 
@@ -160,6 +160,16 @@ def test_a_guess_that_is_reached_is_told_and_white_is_the_largest_that_there_is(
     assert ceiling(replace(near, guessed=False), found) is None
     assert white(near, found) == max(largest, float(truth.max()))
     assert white(replace(far, guessed=False), found) == far.scale
+
+
+def test_a_run_warns_of_a_guess_that_is_reached(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(classical, "GENEROUS", 0.3)
+    np.save(tmp_path / "sinogram.npy", RayTransform((16, 16), 12)(shepp_logan(16)).numpy())
+    assert run("reconstruct", tmp_path / "sinogram.npy", "--output", tmp_path / "found", *TINY) == 0
+    assert "give the largest value with --scale" in capsys.readouterr().err
+    assert "largest value that was guessed" in (tmp_path / "found" / "report.html").read_text()
 
 
 BAD = {

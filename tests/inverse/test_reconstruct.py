@@ -329,12 +329,13 @@ def test_the_whole_way_and_in_other_units(scan: tuple[RayTransform, Tensor, Tens
 
 
 @pytest.mark.parametrize("angles", [4, 12, 40])
-def test_no_pixel_is_brighter_than_the_range_that_is_guessed(angles: int) -> None:
+def test_few_bright_pixels_are_within_the_range_that_is_guessed(angles: int) -> None:
     spot = 0.3 * (shepp_logan(32) > 0)
-    spot[16:18, 19:21] = 1.0  # few pixels, that back-projection smoothes
+    spot[16:18, 19:21] = 1.0  # back-projection smoothes a few pixels
     for image in (spot, shepp_logan(24), torch.ones(8, 9)):
         operator = RayTransform(tuple(image.shape), angles)
-        assert float(image.max()) < brightness(operator, operator(image)) < 5 * float(image.max())
+        for data in (operator(image), measured(operator, image, 0.05 * float(operator(image).abs().mean()))):
+            assert float(image.max()) < brightness(operator, data) < 5 * float(image.max())
 
 
 @pytest.mark.parametrize(
@@ -434,6 +435,19 @@ def test_baselines(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImag
         assert math.isfinite(float(posterior.patch_log_prob(truth)))
 
 
+def test_a_network_may_find_its_own_sizes() -> None:
+    network = nn.Sequential(nn.LazyConv2d(4, 3, padding=1), nn.ReLU(), nn.LazyConv2d(1, 3, padding=1), nn.Sigmoid())
+    image = shepp_logan(16)
+    with seeded(0):
+        found = reconstruct(
+            Subsampling(torch.ones(16, 16, dtype=torch.bool)),
+            image.flatten(),
+            0.1,
+            prior=DeepImagePrior(network, steps=20),
+        )
+    assert float(found.stddev.min()) > 0
+
+
 def test_error_bars_that_are_mostly_noise_carried_back_are_told() -> None:
     operator = Blur((16, 16), 3.0)
     data = operator(shepp_logan(16))
@@ -473,6 +487,7 @@ def alone() -> IndependentImage:
 
 
 DATA = torch.ones(8, 23)
+EDGES = torch.zeros(4, 41).index_fill(1, torch.tensor([0, 1, 2, 3, 37, 38, 39, 40]), 1.0)
 HOLES = DATA.index_fill(0, torch.tensor(1), math.nan)
 EVERY = Subsampling(torch.ones(3, 3, dtype=torch.bool))
 BAD = {
@@ -486,6 +501,7 @@ BAD = {
     "negative noise": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, -1.0), ("noise", "-1.0")),
     "a scale of zero": (lambda: reconstruct(RayTransform((16, 16), 8), DATA, scale=0.0), ("scale",)),
     "negative data": (lambda: brightness(RayTransform((16, 16), 8), -DATA), ("positive",)),
+    "no positive guess": (lambda: brightness(RayTransform((8, 8), 4, 41), EDGES), ("positive",)),
     "a range of pixels": (lambda: brightness(EVERY, torch.ones(9)), ("ray transform", "scale")),
     "one draw": (lambda: mc_dropout(RayTransform((16, 16), 8), DATA, samples=1), ("samples",)),
     "dropping all": (lambda: mc_dropout(RayTransform((16, 16), 8), DATA, dropout=1.0), ("dropout",)),
@@ -502,7 +518,6 @@ BAD = {
     "a smaller image": (lambda: untrained(nn.Conv2d(1, 1, 3)), ("(1, 1, 16, 16)", "(1, 1, 14, 14)")),
     "several channels": (lambda: untrained(nn.Conv2d(1, 2, 3, padding=1)), ("(1, 2, 16, 16)",)),
     "a network without filters": (lambda: untrained(nn.Linear(16, 16), 10**9), ("the network has none",)),
-    "half precision in an operator": (lambda: EVERY(torch.ones(3, 3).half()), ("take .float()",)),
     "an isotropic error bar without noise": (lambda: isotropic(EVERY, torch.ones(3, 3), 0.0), ("noise", "0.0")),
     "an isotropic error bar of another image": (lambda: isotropic(EVERY, torch.ones(3, 4)), ("(3, 3)", "(3, 4)")),
     "a prior where nothing is tuned": (lambda: ErrorBars("none", predcp=True), ("objective='none'",)),

@@ -1,7 +1,7 @@
 """A linear measurement of an image, and its exact adjoint: all that the rest of this folder knows of an instrument."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 import torch
@@ -38,7 +38,7 @@ class LinearOperator(ABC):
 
     def __init__(self, image_shape: Sequence[int], data_shape: Sequence[int]) -> None:
         self.image_shape = require_image_shape(image_shape)
-        if not isinstance(data_shape, Sequence):
+        if not isinstance(data_shape, Iterable):
             raise ValueError(f"data_shape is a shape such as (20, 41), not {data_shape!r}.")
         for size in data_shape:
             require_whole("every axis of the data", size)
@@ -108,8 +108,6 @@ class LinearOperator(ABC):
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
             raise ValueError(f"{self!r} takes {what} as a tensor of floating type, not {kind}: take .float().")
-        if tensor.dtype in (torch.float16, torch.bfloat16):
-            raise ValueError(f"{self!r} takes {what} in single or double precision, not {tensor.dtype}: take .float().")
         if tensor.shape[-len(shape) :] != shape:
             raise ValueError(f"{self!r} takes {what} of shape {shape}, not {tuple(tensor.shape)}.")
         return tuple(tensor.shape[: -len(shape)])
