@@ -29,8 +29,6 @@ from osculate.inverse import (
     ImageReconstruction,
     with_error_bars,
 )
-from osculate.inverse.checks import require_data
-from osculate.inverse.classical import tell_scale
 from osculate.inverse.reconstruct import Stages
 from osculate.networks import SkipUNet
 from osculate.randomness import seeded
@@ -112,8 +110,6 @@ def run(
         raise FileExistsError(f"--output {str(folder)!r} is a file, and a folder is needed.")
     folder.mkdir(parents=True, exist_ok=True)
     device = pick_device(options.device)
-    require_data(given.operator, given.data, given.noise)
-    tell_scale(given.operator, given.data, given.scale, "--scale")
     data = (given.data / given.scale).to(device)
     noise = None if given.noise is None else given.noise / given.scale
     with stages("deep image prior"):

@@ -202,7 +202,7 @@ def report(
         operator=escape(type(given.operator).__name__),
         pixels=_sides(given.operator.image_shape),
         warning=(WARNING if scores["residual"] > UNFITTED else "")
-        + (f"<p><b>{escape(guessed[0].upper() + guessed[1:])}.</b></p>" if guessed else ""),
+        + (f"<p><b>Perhaps too dark:</b> {escape(guessed)}.</p>" if guessed else ""),
         table=table("", {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}),
         meanings="".join(
             f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for name, (a, b) in MEANINGS.items() if name in scores

@@ -105,7 +105,7 @@ def tv_reconstruction(
     require_whole("iterations", iterations)
     if len(bounds) != 2 or not bounds[0] < bounds[1]:
         raise ValueError(f"bounds are the smallest and the largest value of a pixel, not {bounds}.")
-    tell_scale(operator, data, bounds[1], "bounds=(0, scale)")
+    tell_scale(operator.rough_inverse(data), bounds[1], "bounds=(0, scale)")
     slopes = differences(operator.image_shape)
     unit = operator.norm() / NORM
     both = pylops.VStack([_pylops(operator) * (1 / unit), _pylops(slopes)])
@@ -141,20 +141,19 @@ def brightness(operator: LinearOperator, data: Tensor) -> float:
     return GENEROUS * largest
 
 
-def tell_scale(operator: LinearOperator, data: Tensor, scale: float, name: str = "scale") -> None:
+def tell_scale(guess: Float[Tensor, "H W"], largest: float = 1.0, name: str = "scale") -> None:
     """Warn of data that seem to be of a much brighter image.
 
     Args:
-        operator: A.
-        data: y.
-        scale: what was taken for the image's largest value.
+        guess: the rough inverse of the data.
+        largest: value that the image may have.
         name: how the caller's user gives it.
     """
-    if (largest := float(operator.rough_inverse(data).double().quantile(0.995))) > TOO_BRIGHT * scale:
+    if (times := float(guess.double().quantile(0.995)) / largest) > TOO_BRIGHT:
         warnings.warn(
-            f"the image seems to have values up to about {largest:.3g}, but its largest value is taken to be "
-            f"{scale:.3g}: give {name}, the largest value that you know.",
-            stacklevel=3,
+            f"the image seems to have values up to about {times:.3g} times the largest that it may have: divide data "
+            f"and noise by the largest value that you know, or give it as {name}.",
+            stacklevel=4,
         )
 
 

@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from osculate.checks import require_positive, require_whole
 from osculate.inverse.checks import require_data
+from osculate.inverse.classical import tell_scale
 from osculate.inverse.operators import LinearOperator, require_adjoint
 from osculate.inverse.stopping import STOPPING, Stopping
 from osculate.inverse.variation import total_variation
@@ -121,6 +122,8 @@ class DeepImagePrior:
             ValueError: data that do not fit, a noise that is not positive, an operator whose transpose is not its
                 adjoint, a network that has no weights to train or returns another shape, or a loss that is not finite.
 
+        Data of an image that seems to be much brighter are a warning.
+
         Cost: a forward and a backward pass of the network a step.
         """
         require_data(operator, data, noise)
@@ -132,6 +135,7 @@ class DeepImagePrior:
         self, operator: LinearOperator, data: Tensor, noise: float | None, seed: int, progress: bool
     ) -> FittedImage:
         z, unit = operator.rough_inverse(data).detach(), own_unit(data)
+        tell_scale(z)
         level = None if noise is None else noise / unit
         network = self._new(operator, z, seed)
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)

@@ -13,13 +13,12 @@ from torch.nn.parameter import is_lazy
 
 from osculate.checks import require_object, require_positive
 from osculate.inverse.checks import require_data
-from osculate.inverse.classical import tell_scale
 from osculate.inverse.dip import DeepImagePrior, FittedImage
 from osculate.inverse.evidence import Tuned
 from osculate.inverse.filters import FilterPrior
 from osculate.inverse.image_distributions import ImageDistribution
 from osculate.inverse.model import ErrorBars, LinearisedModel
-from osculate.inverse.operators import LinearOperator, require_adjoint
+from osculate.inverse.operators import LinearOperator
 
 #: Mean squared residual, in variances of the noise, above which a network counts as not fitted.
 UNFITTED = 2.0
@@ -120,7 +119,6 @@ def reconstruct(
     The seconds of every stage are in the result.
     """
     require_data(operator, data, noise)
-    require_adjoint(operator)
     require_positive("scale, the largest value of the image,", scale)
     how, bars, stages = prior or DeepImagePrior(), error_bars or ErrorBars(), Stages()
     require_object("prior", how, DeepImagePrior)
@@ -128,7 +126,6 @@ def reconstruct(
     if how.network is not None and bars.start is None and not any(map(is_lazy, how.network.parameters())):
         FilterPrior.of(how.network)  # refuses before the training what has none
     with torch.inference_mode(False):
-        tell_scale(operator, data, scale)
         scale, noise = float(scale), None if noise is None else float(noise) / float(scale)
         data = data / scale
         with stages("deep image prior"):

@@ -367,6 +367,8 @@ def test_a_forgotten_scale_is_told(scan: tuple[RayTransform, Tensor, Tensor]) ->
     operator, data, _ = scan
     with pytest.warns(UserWarning, match=says("scale", "largest value")):
         reconstruct(operator, 30 * data, prior=DeepImagePrior(SkipUNet(width=2), steps=5))
+    with pytest.warns(UserWarning, match=says("scale", "largest value")):
+        ensemble(operator, 30 * data, prior=DeepImagePrior(SkipUNet(width=2), steps=5), members=2)
 
 
 def test_a_noise_that_is_too_large_is_told(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImage) -> None:
@@ -512,7 +514,7 @@ BAD = {
     ),
     "frozen filters": (lambda: untrained(nn.Conv2d(1, 1, 3).requires_grad_(False)), ("that are trained",)),
     "frozen weights": (
-        lambda: DeepImagePrior(nn.Identity()).fit(RayTransform((16, 16), 8), DATA),
+        lambda: DeepImagePrior(nn.Linear(16, 16).requires_grad_(False)).fit(RayTransform((16, 16), 8), DATA),
         ("requires a gradient",),
     ),
     "a smaller image": (lambda: untrained(nn.Conv2d(1, 1, 3)), ("(1, 1, 16, 16)", "(1, 1, 14, 14)")),
