@@ -24,9 +24,9 @@ test: $(VENV)/.dev ## the test suite
 check: $(VENV)/.dev ## everything CI runs: format, lint, types, demo, doctests, README, tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy osculate
+	@$(BIN)/mypy
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --output "$$folder/run" --progress false
-	@$(PYTEST) --doctest-modules osculate tests
+	@$(PYTEST) --doctest-modules osculate experiments tests
 
 bench: $(VENV)/.bench ## ratios beside the public peers
 	@$(BIN)/python -m benchmarks

@@ -18,7 +18,7 @@ from benchmarks import peers, rows  # noqa: F401  (rows registers them)
 from benchmarks.markdown import markdown
 from benchmarks.result import ROWS, PeerResult, Result
 from benchmarks.timing import Effort, Spread
-from osculate.reproduce.cost import keep_freed_memory
+from experiments.cost import keep_freed_memory
 
 #: Threads of every measurement; CPU seconds of several threads would count waiting.
 THREADS = 1

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.record import SCHEMA, read_record
 from osculate.registry import choose, lookup
-from osculate.reproduce.record import SCHEMA, read_record
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "docs" / "how_to_choose.md", ROOT / "docs" / "methods.md")
-RESULTS = ROOT / "results"
+RESULTS = ROOT / "experiments" / "results"
 TABLE = re.compile(
     r"(<!-- cells of (?P<file>\S+)\nrows: (?P<rows>[^\n]+)\ncolumns: (?P<columns>[^\n]+)\n-->\n).*?(<!-- end -->)",
     re.DOTALL,

@@ -24,7 +24,7 @@ from benchmarks import peers
 from benchmarks.__main__ import THREADS, cpu
 from benchmarks.markdown import large_markdown
 from benchmarks.timing import seconds
-from osculate.reproduce.cost import keep_freed_memory
+from experiments.cost import keep_freed_memory
 
 #: Bytes that no case may take, the interpreter and torch included.
 MEMORY = 6e9

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from experiments.cost import peak_bytes as peak_of_one_call
 from osculate.linalg.products import SYRK
-from osculate.reproduce.cost import peak_bytes as peak_of_one_call
 
 Work = Callable[[], object]
 

@@ -45,7 +45,6 @@ ORDER = (
     "distributed",
     "serialization",
     "plots",
-    "reproduce",
     "cli",
     "adapters",
 )

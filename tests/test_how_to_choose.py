@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.choice import PAGES, RESULTS, TABLE, filled, read
-from osculate.reproduce.record import Findings, Number, Record, Setup
+from experiments.record import Findings, Number, Record, Setup
 
 TEXT = """before
 <!-- cells of one.json

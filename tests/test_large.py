@@ -10,7 +10,7 @@ from benchmarks import large
 from benchmarks.markdown import large_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / "results" / "large_networks.json"
+RECORD = ROOT / "benchmarks" / "results" / "large_networks.json"
 
 
 def record() -> dict:

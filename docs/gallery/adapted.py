@@ -161,5 +161,5 @@ print("groups:", osc.priors.Grouped.normalised(net, x).groups)
 # * Wider error bars can score better where the network itself is wrong. The log-likelihood on
 #   this grid, much of which lies between and beyond the data, also depends on how the network
 #   happens to continue there.
-# * Convolutional and residual networks and a transformer on images: `osculate reproduce
+# * Convolutional and residual networks and a transformer on images: `python -m experiments
 #   linlap-adapted`.

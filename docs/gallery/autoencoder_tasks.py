@@ -107,7 +107,7 @@ plots.accuracy_against_labels(few.labels, curves, "Digits from few labels", chan
 # %% [markdown]
 # ## What holds, and what does not
 #
-# * Every score is that of one seed on tiny images; `osculate reproduce lae-figure9`, `lae-
+# * Every score is that of one seed on tiny images; `python -m experiments lae-figure9`, `lae-
 #   table3` and `lae-figure12` have three seeds on MNIST, with all baselines and standard
 #   errors.
 # * Look at the mean pixel before believing in a detector: where foreign images are simply

@@ -20,7 +20,7 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 import osculate as osc
-from osculate.reproduce import read_record
+from experiments import read_record
 
 inputs, targets = (torch.from_numpy(part) for part in load_wine(return_X_y=True))
 order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(0))
@@ -66,12 +66,12 @@ with warnings.catch_warnings():
 #
 # ## The nine sets of the literature
 #
-# What the committed record of `osculate reproduce linlap-uci-classification` says: ten fixed
+# What the committed record of `python -m experiments linlap-uci-classification` says: ten fixed
 # splits exist for each set, and `osc.data.load("vehicle", split=3)` gives one of them with its
 # own held-out part.
 
 # %%
-results = Path(osc.__file__).parent.parent / "results"
+results = Path(osc.__file__).parent.parent / "experiments" / "results"
 record = read_record(results / "linlap-uci-classification.json")
 column = "mean NLL (sets with every row)"
 for number in record.findings.numbers:

@@ -128,5 +128,5 @@ for link in ("mc", "probit", "bridge"):
 # * Digits with shuffled pixels are the easiest to tell. A digit on its side can be another
 #   digit (0, 1 and 8 stay what they are), and yet its picture is not quite one of the training
 #   set.
-# * These are 8 × 8 pixels. Fashion-MNIST and CIFAR-10 with a convolutional network: `osculate
-#   reproduce linlap-images`.
+# * These are 8 × 8 pixels. Fashion-MNIST and CIFAR-10 with a convolutional network: `python
+#   -m experiments linlap-images`.

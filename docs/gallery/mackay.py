@@ -132,4 +132,4 @@ for scale in (0.1, 1.0):
 #   end from the bad one: take the best of a few.
 # * The updates treat the weights as fixed while α moves, and the curvature as the Gauss–Newton
 #   matrix. Several seeds, the full Hessian and derivatives checked against finite differences:
-#   `osculate reproduce linlap-mackay`.
+#   `python -m experiments linlap-mackay`.

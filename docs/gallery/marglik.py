@@ -108,7 +108,7 @@ print(f"the last one's linearised predictive: {whole:.3f}")
 # * On this small and clean set it is *not* as good as the grid. Its precisions are tighter than
 #   the ones that held-out images choose, and the test NLL is higher. It asks how well the
 #   linearised Gaussian model explains the training data; the grid asks for the score itself. On
-#   MNIST the two agree more closely, see the record of `osculate reproduce linlap-marglik`.
+#   MNIST the two agree more closely, see the record of `python -m experiments linlap-marglik`.
 # * The precision of a tensor that is hardly needed grows and grows (the last bias). While
 #   training it is held below ten times N, so that the tensor can come back.
 # * Layers before a batch normalisation have no scale of their own, and their precisions drift:

@@ -141,5 +141,5 @@ for precision in (0.1, 1.0, 10.0):
 #   collected along a training run (SWAG), are each a good network; it is the Gaussian at one
 #   mode whose draws are not.
 #
-# Three seeds of both demonstrations, with verdicts on the tutorial's claims: `osculate
-# reproduce linlap-sampling`.
+# Three seeds of both demonstrations, with verdicts on the tutorial's claims: `python
+# -m experiments linlap-sampling`.

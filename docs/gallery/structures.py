@@ -117,5 +117,5 @@ plots.matrices(correlations, blocks, "Correlations of the weights under the post
 # * The evidence is computed with the structure, too. It is comparable between structures only
 #   as far as they describe the same posterior: prefer the full one where it is affordable (a
 #   few thousand weights, or a few thousand data times outputs with `"dual"`).
-# * One curve, one network. Over seeds, with the toy of the tutorial: `osculate reproduce
+# * One curve, one network. Over seeds, with the toy of the tutorial: `python -m experiments
 #   linlap-structures`.

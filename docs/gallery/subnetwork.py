@@ -122,4 +122,4 @@ plots.regression_bands(bands, x.squeeze().numpy(), y.squeeze().numpy(), gaps)
 # * A subnetwork's error bars are smaller than those of the whole network by construction: what
 #   is left at the mode is treated as known.
 # * Rotated MNIST and corrupted CIFAR-10, where a subnetwork stands for a network of many more
-#   weights: `osculate reproduce linlap-subnetwork`.
+#   weights: `python -m experiments linlap-subnetwork`.

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import osculate as osc
-from osculate.reproduce import read_record
+from experiments import read_record
 
 data = osc.data.load("diabetes", validation_size=0)  # a UCI set: load("yacht", split=3)
 print(data)
@@ -61,12 +61,12 @@ for name, posterior in [*posteriors.items(), ("sampled networks", q)]:
 # %% [markdown]
 # ## The table of all nine sets
 #
-# The record of `osculate reproduce linlap-uci` (1 × 50 tanh, the standard splits), as it is
+# The record of `python -m experiments linlap-uci` (1 × 50 tanh, the standard splits), as it is
 # committed. Test log-likelihood in nats a point, higher is better; `±` is the standard error
 # over splits.
 
 # %%
-results = Path(osc.__file__).parent.parent / "results"
+results = Path(osc.__file__).parent.parent / "experiments" / "results"
 record = read_record(results / "linlap-uci.json")
 linearised = ("MAP", "linearised, full", "linearised, kron", "linearised, diag")
 others = ("sampled networks", "deep ensemble", "MC dropout")

@@ -107,7 +107,7 @@ for name, q, weights in (
 # * Bounds of different likelihoods are not comparable, and one with too few draws is too low
 #   by an amount that its own error does not show: look at K.
 # * The variance of the value says nothing of that of the gradient, and neither says how well a
-#   network is trained in the end: `osculate reproduce aevb-figure5` trains with each.
+#   network is trained in the end: `python -m experiments aevb-figure5` trains with each.
 # * A posterior over the decoder closes the gap between training and new images, and with so few
 #   images it does so by leaving most weights at their prior: new images are explained worse,
-#   not better. `osculate reproduce aevb-full-vb` has the other posteriors and more images.
+#   not better. `python -m experiments aevb-full-vb` has the other posteriors and more images.

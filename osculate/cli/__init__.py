@@ -1,3 +1,3 @@
-"""The command line: ``osculate demo | train | fit | predict | evaluate | reproduce``. One file a command."""
+"""The command line: ``osculate demo | train | fit | predict | evaluate | reconstruct``. One file a command."""
 
 from osculate.cli.app import main as main

@@ -3,14 +3,15 @@
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from osculate.cli import demo, evaluate, fit, predict, reconstruct, reproduce, train
+from osculate.cli import demo, evaluate, fit, predict, reconstruct, train
 from osculate.registry import lookup
 
 #: What a user can cause and repair: answered by one sentence, not by a traceback.
@@ -36,6 +37,11 @@ class Command:
     text: str
     subject: str = ""
 
+    def call(self, chosen: Namespace) -> None:
+        """Do the work with the options that were parsed."""
+        values = chosen.as_dict()
+        self.run(*(part(**{f.name: values[f.name] for f in fields(part)}) for part in self.parts))
+
     @property
     def options(self) -> list[str]:
         """The names of all options."""
@@ -51,7 +57,6 @@ COMMANDS = {
         "predict": predict,
         "evaluate": evaluate,
         "reconstruct": reconstruct,
-        "reproduce": reproduce,
     }.items()
 }
 
@@ -72,34 +77,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         Exception: with ``--traceback``, or OSCULATE_TRACEBACK set, errors are raised as they are.
     """
-    typed = _normalised(sys.argv[1:] if arguments is None else arguments)
-    traceback = "--traceback" in typed or bool(os.environ.get("OSCULATE_TRACEBACK"))
-    typed = [word for word in typed if word != "--traceback"]
-    try:
-        if not typed:
-            typed = ["--help"]
-        _require_known(typed)
-        typed = _with_subject(typed)
+
+    def dispatch(typed: list[str]) -> None:
+        typed = typed or ["--help"]
+        _require_known_command(typed)
         chosen = _parser().parse_args(typed)
+        COMMANDS[chosen.command].call(chosen[chosen.command])
+
+    return answered("osculate", dispatch, _normalised(sys.argv[1:] if arguments is None else arguments, COMMANDS))
+
+
+def run_alone(command: Command, program: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a program of one command, with the options, messages and exit statuses of :func:`main`.
+
+    Args:
+        command: the command.
+        program: its name in messages, such as "python -m experiments".
+        arguments: the words of the command line; by default those of this process.
+    """
+
+    def dispatch(typed: list[str]) -> None:
+        _require_known(typed, command, program)
+        command.call(_options(command, program).parse_args(_with_subject(typed, command)))
+
+    typed = _normalised(sys.argv[1:] if arguments is None else arguments, {program: command})
+    return answered(program, dispatch, typed)
+
+
+def answered(program: str, dispatch: Callable[[list[str]], None], typed: list[str]) -> int:
+    """Run a command line; errors of the user's become one sentence and an exit status."""
+    traceback = "--traceback" in typed or bool(os.environ.get("OSCULATE_TRACEBACK"))
+    try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn  # type: ignore[assignment]
-            _dispatch(chosen)
+            warnings.showwarning = partial(_warn, program)
+            dispatch([word for word in typed if word != "--traceback"])
     except USER_ERRORS as error:
         if traceback:
             raise
-        print(f"osculate: error: {_one_line(error)}", file=sys.stderr)
+        print(f"{program}: error: {_one_line(error)}", file=sys.stderr)
         return 2
     except RuntimeError as error:  # torch's, from within a network
         if traceback:
             raise
         print(
-            f"osculate: error: the network failed on these data: {_one_line(error)}. The traceback is shown with "
+            f"{program}: error: the network failed on these data: {_one_line(error)}. The traceback is shown with "
             "--traceback.",
             file=sys.stderr,
         )
         return 2
     except KeyboardInterrupt:
-        print("osculate: interrupted", file=sys.stderr)
+        print(f"{program}: interrupted", file=sys.stderr)
         return 130
     return 0
 
@@ -116,32 +143,30 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--traceback", action="store_true", help="show where an error happened, for reports of bugs")
     commands = parser.add_subcommands(required=True, dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
-        sub = ArgumentParser(
-            exit_on_error=False,
-            usage=f"osculate {name} [options]",
-            description=" ".join(command.text.split()),
-            formatter_class=_Formatter,
-        )
-        sub.add_argument("--config", action="config", help="YAML file with any of the options below")
-        for part in command.parts:
-            sub.add_class_arguments(part, fail_untyped=False)
-        commands.add_subcommand(name, sub, help=command.text.splitlines()[0])
+        commands.add_subcommand(name, _options(command, f"osculate {name}"), help=command.text.splitlines()[0])
     return parser
 
 
-def _dispatch(chosen: Namespace) -> None:
-    command = COMMANDS[chosen.command]
-    values = chosen[chosen.command].as_dict()
-    command.run(*(part(**{f.name: values[f.name] for f in fields(part)}) for part in command.parts))
+def _options(command: Command, program: str) -> ArgumentParser:
+    parser = ArgumentParser(
+        exit_on_error=False,
+        usage=f"{program} [options]",
+        description=" ".join(command.text.split()),
+        formatter_class=_Formatter,
+    )
+    parser.add_argument("--config", action="config", help="YAML file with any of the options below")
+    for part in command.parts:
+        parser.add_class_arguments(part, fail_untyped=False)
+    return parser
 
 
-def _normalised(words: Sequence[str]) -> list[str]:
+def _normalised(words: Sequence[str], commands: Mapping[str, Command]) -> list[str]:
     """What a person types, as the parser knows it.
 
     ``--train-size=5`` becomes ``--train_size=5`` (fields have no dashes), and a switch may stand alone or be denied:
     ``--tune``, ``--no-progress``.
     """
-    switches = {f.name for c in COMMANDS.values() for part in c.parts for f in fields(part) if f.type is bool}
+    switches = {f.name for c in commands.values() for part in c.parts for f in fields(part) if f.type is bool}
     result = []
     for number, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -157,13 +182,12 @@ def _normalised(words: Sequence[str]) -> list[str]:
     return result
 
 
-def _with_subject(typed: list[str]) -> list[str]:
-    """``reproduce lae-table1`` as ``reproduce --experiment=lae-table1``, wherever the bare word stands."""
-    subject = COMMANDS[typed[0]].subject if typed[0] in COMMANDS else ""
-    for number, (before, word) in enumerate(pairwise(typed), 1):
+def _with_subject(typed: list[str], command: Command) -> list[str]:
+    """``lae-table1 --scale small`` as ``--experiment=lae-table1 --scale small``, wherever the bare word stands."""
+    for number, (before, word) in enumerate(pairwise(["", *typed])):
         value = before.startswith("--") and "=" not in before  # of the option before it
-        if subject and not word.startswith("-") and not value:
-            return [*typed[:number], f"--{subject}={word}", *typed[number + 1 :]]
+        if command.subject and not word.startswith("-") and not value:
+            return [*typed[:number], f"--{command.subject}={word}", *typed[number + 1 :]]
     return typed
 
 
@@ -171,23 +195,25 @@ def _one_line(error: object) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _require_known(typed: Sequence[str]) -> None:
+def _require_known_command(typed: Sequence[str]) -> None:
     """Answer an unknown command or option with the known ones; the parser would not."""
     named = next((word for word in typed if not word.startswith("-")), None)
-    if named is None:
-        return
-    command = lookup("command", named, COMMANDS)
+    if named is not None:
+        _require_known(typed, lookup("command", named, COMMANDS), f"osculate {named}")
+
+
+def _require_known(typed: Sequence[str], command: Command, program: str) -> None:
     known = dict.fromkeys(
         f"--{name.replace('_', '-')}" for name in ("help", "config", "print_config", *command.options)
     )
     for word in typed:
         if word.startswith("--"):
-            lookup(f"option of osculate {named}", word.partition("=")[0].partition(".")[0].replace("_", "-"), known)
+            lookup(f"option of {program}", word.partition("=")[0].partition(".")[0].replace("_", "-"), known)
 
 
-def _warn(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def _warn(program: str, message: Warning | str, category: type[Warning], *_: Any) -> None:
     """A warning as a user of the command line wants it: without the line of code that gave it."""
-    print(f"osculate: warning: {_one_line(message)}", file=sys.stderr)
+    print(f"{program}: warning: {_one_line(message)}", file=sys.stderr)
 
 
 def _version() -> str:

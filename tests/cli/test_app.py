@@ -117,15 +117,15 @@ def test_traceback_raises_the_error_itself(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_options_may_be_written_with_dashes_and_switches_alone() -> None:
-    from osculate.cli.app import _normalised
+    from osculate.cli.app import COMMANDS, _normalised
 
-    assert _normalised(["fit", "--train-size=5", "--tune", "--no-progress"]) == [
+    assert _normalised(["fit", "--train-size=5", "--tune", "--no-progress"], COMMANDS) == [
         "fit",
         "--train_size=5",
         "--tune=true",
         "--progress=false",
     ]
-    assert _normalised(["fit", "--tune", "false", "--data", "a-b.npz"]) == [
+    assert _normalised(["fit", "--tune", "false", "--data", "a-b.npz"], COMMANDS) == [
         "fit",
         "--tune",
         "false",

@@ -9,9 +9,9 @@ import torch
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.figure import Figure
 
+from experiments.record import Number
 from osculate import metrics, plots
 from osculate.plots.style import COLOURS
-from osculate.reproduce.record import Number
 from osculate.tasks.calibration import CalibrationRecord, reliability_bins
 
 

@@ -1,0 +1,131 @@
+"""Repeat a table or figure of the documents: python -m experiments ID, for example lae-figure7.
+
+Leaves a record as JSON (experiments/results/ID.json) with the document's numbers beside ours and a verdict on each of
+its claims, and the figure beside it as PNG.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from experiments import ALIASES, REGISTRY, Record, read_record
+from experiments.summary import markdown
+from osculate.cli.app import Command, run_alone
+from osculate.cli.tables import console
+from osculate.files import write_text
+from osculate.registry import lookup
+
+#: The option that may be given without its name, first of all.
+SUBJECT = "experiment"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What to repeat, and how large.
+
+    Args:
+        experiment: which one; its id may stand right behind the command. --list shows them all.
+        scale: small (two CPU cores, a few minutes), paper (the document's own setting), or one between: an unknown
+            one lists all.
+        seeds: how many repetitions; tables show mean ± standard error.
+        settings: settings that differ from the preset, as in --settings.batch 4.
+        progress: show progress bars.
+    """
+
+    experiment: str | None = None
+    scale: str = "small"
+    seeds: int = 3
+    settings: dict[str, Any] | None = None
+    progress: bool = True
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """Records that are there, or will be.
+
+    Args:
+        json: where to write the record; by default experiments/results/ID.json. The figure goes beside it.
+        draw: draw the figure of the record at --json again, without measuring.
+        list: show every id and its title.
+        results: folder of records; writes RESULTS.md beside it.
+    """
+
+    json: Path | None = None
+    draw: bool = False
+    list: bool = False
+    results: Path | None = None
+
+
+def run(options: RunOptions, records: RecordOptions) -> None:
+    """List, sum up, or measure and write."""
+    if not (records.list or records.results or options.experiment):
+        raise ValueError(
+            f"say which experiment: python -m experiments ID, with one of {', '.join(REGISTRY)}; or --list."
+        )
+    if records.list:
+        _print_list()
+    if options.experiment:
+        _measure(options, records, options.experiment)
+    if records.results:
+        _sum_up(records.results)
+
+
+def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
+    from osculate import plots
+
+    chosen = lookup("experiment", ALIASES.get(name, name), REGISTRY)
+    path = records.json or Path("experiments/results") / f"{chosen.id}.json"
+    if records.draw:
+        record = read_record(path)
+    else:
+        record = chosen.run(options.scale, options.seeds, options.settings, options.progress)
+        record.write(path)
+    figure = plots.save(chosen.draw(record), path.with_suffix(".png"))
+    _print(record)
+    print(f"Saved {path} and {figure}")
+
+
+def _sum_up(folder: Path) -> None:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(folder)!r} with records.")
+    page = folder.parent / "RESULTS.md"
+    write_text(page, markdown(folder))
+    print(f"Saved {page}")
+
+
+def _print_list() -> None:
+    table = Table("id", "document", "title", box=box.SIMPLE_HEAD)
+    for name, chosen in REGISTRY.items():
+        table.add_row(name, escape(chosen.document), chosen.title)
+    console().print(table)
+
+
+def _print(record: Record) -> None:
+    numbers = record.findings.numbers
+    columns = list(dict.fromkeys(number.column for number in numbers))
+    table = Table("", *columns, title=record.title, title_justify="left", box=box.SIMPLE_HEAD)
+    cells = {(number.row, number.column): number.cell for number in numbers}
+    for row in dict.fromkeys(number.row for number in numbers):
+        table.add_row(row, *(cells.get((row, column), "") for column in columns))
+    out = console()
+    out.print(table)
+    for claim in record.findings.claims:
+        out.print(f"{escape(claim.text)}: [bold]{claim.verdict}[/bold]. {escape(claim.evidence)}", highlight=False)
+
+
+COMMAND = Command(run, (RunOptions, RecordOptions), __doc__ or "", SUBJECT)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    return run_alone(COMMAND, "python -m experiments", arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The tutorial's image reconstruction: one file a table or figure, beside what they share."""

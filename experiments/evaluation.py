@@ -1,0 +1,161 @@
+"""Predictive probabilities of classes, scored; and differences of scores with the error that the test set leaves."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributions import Categorical, Distribution
+
+from experiments.record import Claim
+from osculate import metrics
+from osculate.data.dataset import Part
+from osculate.memory import budget
+from osculate.posteriors import Gaussian, Point, Posterior
+from osculate.predictive import predict
+from osculate.predictive.linearised import interacting_outputs, projections
+from osculate.predictive.predict import choose_link
+from osculate.progress import track
+
+#: Bins of the calibration error, as in the experiments of [immer2021].
+BINS = 10
+#: Data that pass through a network at once where a progress bar counts them.
+ROWS = 50
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean difference and its standard error.
+
+    Args:
+        value: the mean.
+        error: its standard error over the test data (and seeds).
+    """
+
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:+.3f} ± {self.error:.3f}"
+
+    @classmethod
+    def over(cls, each: Sequence["Difference"]) -> "Difference":
+        """The mean of several, each with independent data."""
+        return cls(sum(d.value for d in each) / len(each), sqrt(sum(d.error**2 for d in each)) / len(each))
+
+    def below(self, bound: float = 0.0) -> bool | None:
+        """Whether it is below a bound; None where two standard errors do not tell."""
+        return None if abs(self.value - bound) <= 2 * self.error else self.value < bound
+
+    def above(self, bound: float = 0.0) -> bool | None:
+        """Whether it is above a bound; None where two standard errors do not tell."""
+        below = self.below(bound)
+        return None if below is None else not below
+
+
+def decided(text: str, verdicts: Sequence[bool | None], evidence: str) -> Claim:
+    """A claim about several cases: it fails where one of them fails, and is open where one of them is open."""
+    holds = False if False in verdicts else None if None in verdicts else True
+    undecided = " Two standard errors do not decide." if holds is None else ""
+    return Claim.judged(text, holds, evidence + undecided)
+
+
+def scores(probs: Float[Tensor, "N C"], targets: Tensor) -> dict[str, float]:
+    """Accuracy in percent, NLL in nats, ECE."""
+    return {
+        "accuracy, %": 100 * metrics.accuracy(probs, targets),
+        "NLL": metrics.nll(logs(probs), targets),
+        "ECE": metrics.ece(probs, targets, BINS),
+    }
+
+
+def logs(probs: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    """Logarithms in float32 as everywhere else, where a probability of zero costs 87 nats."""
+    return probs.clamp_min(torch.finfo(torch.float32).tiny).log()
+
+
+def probabilities(predictive: Distribution) -> Float[Tensor, "N C"]:
+    """Those of the classes."""
+    assert isinstance(predictive, Categorical)
+    return predictive.probs
+
+
+def at_mode(q: Gaussian, x: Tensor) -> Float[Tensor, "N C"]:
+    """Probabilities of the network as it is."""
+    return probabilities(predict(Point(q.model, q.likelihood), x))
+
+
+def sampled(q: Posterior, x: Tensor, samples: int, seed: int) -> Float[Tensor, "N C"]:
+    """Probabilities of sampled networks; the same seed draws the same ones.
+
+    The warning that they are far worse than the mode is left out: that is what is measured.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "networks sampled from this posterior")
+        generator = torch.Generator().manual_seed(seed)
+        return probabilities(predict(q, x, via="sampled", samples=samples, generator=generator))
+
+
+def entropy(probs: Float[Tensor, "N C"]) -> Float[Tensor, " N"]:
+    """Of each row, in nats."""
+    return torch.special.entr(probs).sum(-1)
+
+
+def nll_difference(probs: Float[Tensor, "N C"], other: Float[Tensor, "N C"], targets: Tensor) -> Difference:
+    """How much more NLL the first has than the other on the same data."""
+    rows = torch.arange(len(targets))
+    each = (logs(other) - logs(probs))[rows, targets].double()
+    return Difference(float(each.mean()), float(each.std()) / sqrt(len(each)))
+
+
+def accuracy_difference(probs: Float[Tensor, "N C"], other: Float[Tensor, "N C"], targets: Tensor) -> Difference:
+    """How many more percentage points of accuracy the first has than the other on the same data."""
+    each = 100 * ((probs.argmax(-1) == targets).double() - (other.argmax(-1) == targets).double())
+    return Difference(float(each.mean()), float(each.std()) / sqrt(len(each)))
+
+
+def auroc_difference(
+    first: tuple[Float[Tensor, " N"], Float[Tensor, " M"]], other: tuple[Float[Tensor, " N"], Float[Tensor, " M"]]
+) -> Difference:
+    """How much larger the AUROC of the first score is than that of the other, on the same data [delong1988].
+
+    Args:
+        first: scores inside and outside.
+        other: the same of another score.
+    """
+    wins = [((o > i[:, None]).double() + (o == i[:, None]).double() / 2) for i, o in (first, other)]
+    each = wins[0] - wins[1]
+    variance = each.mean(1).var() / each.shape[0] + each.mean(0).var() / each.shape[1]
+    return Difference(float(each.mean()), float(variance.sqrt()))
+
+
+@torch.no_grad()
+def linearised(posteriors: Sequence[Gaussian], x: Tensor, title: str, progress: bool) -> list[Float[Tensor, "N C"]]:
+    """Predictive probabilities of posteriors that differ in their prior only, by the default link.
+
+    The costly part, which no prior changes, is done once for all of them.
+    """
+    likelihood = posteriors[0].likelihood
+    link = choose_link(likelihood, None)
+    units = partial(interacting_outputs, likelihood)
+    memory = budget(None, posteriors[0].network.device)
+    found: list[list[Tensor]] = [[] for _ in posteriors]
+    pending: list[list[Tensor]] = [[] for _ in posteriors]  # covariances of the outputs that came so far
+    for rows in track(x.split(ROWS), title, -(-len(x) // ROWS), progress):
+        for each in projections(posteriors[0], rows, units, memory):
+            parts = list(each.parts)
+            for q, probs, covariances in zip(posteriors, found, pending, strict=True):
+                covariances.append(q.precision.contract(parts, each.group))
+                if each.last:
+                    probs.append(probabilities(likelihood.marginal(each.f, torch.cat(covariances, 1), link)))
+                    covariances.clear()
+    return [torch.cat(probs) for probs in found]
+
+
+def best(candidates: Sequence[Float[Tensor, "N C"]], held_out: Part) -> int:
+    """The candidate of lowest NLL on held-out data."""
+    return min(range(len(candidates)), key=lambda n: metrics.nll(logs(candidates[n]), held_out[1]))

@@ -1,0 +1,312 @@
+"""What a step of online training costs an autoencoder of images: memory and time against the resolution."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments.cost import Curve, Limits, sweep
+from experiments.experiment import Reproduction, seeded
+from experiments.record import Claim, Findings, Number, Record
+from osculate.autoencoders import Autoencoder
+from osculate.data.files import find, read_npz
+from osculate.likelihoods import Gaussian
+from osculate.methods import MAP, OnlineLaplace
+from osculate.networks import conv_coders
+from osculate.progress import track
+
+
+@dataclass(frozen=True)
+class Faces:
+    """A short training on faces of 64 × 64 pixels, where CelebA is at hand.
+
+    Args:
+        images: of which it is trained.
+        batch: images in a batch.
+        epochs: passes through them.
+        lr: step size of Adam.
+        scale: of the noise, in units of the brightness.
+    """
+
+    images: int = 1000
+    batch: int = 32
+    epochs: int = 8
+    lr: float = 2e-3
+    scale: float = 0.25
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Args:
+        sides: side lengths of the images, in pixels.
+        batch: images in the batch.
+        latent: numbers of a code.
+        width: channels of the first convolution.
+        depth: how often the resolution is halved.
+        limits: where a curve stops.
+        faces: the training on real images.
+    """
+
+    sides: tuple[int, ...] = (64, 96, 128)
+    batch: int = 16
+    latent: int = 32
+    width: int = 16
+    depth: int = 4
+    limits: Limits = Limits(seconds=30.0, gigabytes=6.0)
+    faces: Faces = Faces()
+
+
+PRESETS = {
+    "small": Settings(),
+    "paper": Settings(
+        batch=32,
+        width=64,
+        limits=Limits(seconds=300.0, gigabytes=11.0),
+        faces=Faces(images=4000, batch=64, epochs=30),
+    ),
+}
+
+ONLINE, PLAIN = "online", "MAP"
+#: Networks by name: with residual blocks or without.
+NETWORKS = {"convolutions": False, "residual": True}
+ROWS = {f"{method}, {kind}": (method, residual) for kind, residual in NETWORKS.items() for method in (ONLINE, PLAIN)}
+#: An exponent counts as linear within the first of one; a ratio as steady up to this factor from end to end.
+TOLERANCE, STEADY = 0.15, 1.25
+TIME_POWER, MEMORY_POWER = "time, power of the pixels", "memory, power of the pixels"
+SECONDS, PEAK, STATE = "CPU seconds at the largest", "peak MB at the largest", "state MB at the largest"
+TIME_RATIO, MEMORY_RATIO = "time, in plain steps", "memory, in plain steps"
+TIME_DRIFT, MEMORY_DRIFT = "change of the time in plain steps", "change of the memory in plain steps"
+#: The copy that is looked for, and what it has to hold.
+ARCHIVE = "celeba64/celeba64_train.npz"
+CONTENT = "an .npz archive with X (n, 64, 64, 3); the terms of CelebA allow non-commercial research only"
+
+
+class Step:
+    """One step of Adam on one batch, as a function of nothing.
+
+    Args:
+        method: what is trained.
+        x: images, their own targets.
+        num_data: N of the loss.
+        lr: step size.
+    """
+
+    def __init__(self, method: MAP | OnlineLaplace, x: Tensor, num_data: int, lr: float = 1e-3) -> None:
+        self.method, self.x, self.num_data = method, x, num_data
+        self.optimizer = torch.optim.Adam(method.model.parameters(), lr)
+        method.prepare([(x, x)])
+
+    def __call__(self) -> float:
+        """The loss before the step."""
+        loss = self.method.loss(self.x, self.x, self.num_data)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.item()
+
+    @property
+    def state_bytes(self) -> int:
+        """What lives from one step to the next: weights, their copies and averages, and moments of the gradient."""
+        kept = [*self.method.parameters(), *self.method.buffers()]
+        kept += [value for state in self.optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
+        return sum(each.numel() * each.itemsize for each in {id(each): each for each in kept}.values())
+
+
+def method_of(name: str, side: int, settings: Settings, scale: float = 1.0) -> MAP | OnlineLaplace:
+    """An autoencoder of images of this size, and how it is trained.
+
+    Args:
+        name: of the row.
+        side: of the images, in pixels.
+        settings: of the network.
+        scale: of the noise.
+    """
+    way, residual = ROWS[name]
+    shape = (3, side, side)
+    coders = conv_coders(shape, settings.latent, settings.width, settings.depth, residual=residual)
+    likelihood = Gaussian(scale)
+    return (OnlineLaplace if way == ONLINE else MAP)(Autoencoder(*coders), likelihood)
+
+
+def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+    """Time and memory of a step of each method at each size, and a short training on faces."""
+    sides = {side**2: side for side in settings.sides}
+
+    def make(name: str, pixels: int, seed: int) -> Step:
+        with seeded(seed):
+            x = torch.rand(settings.batch, 3, sides[pixels], sides[pixels])
+            step = Step(method_of(name, sides[pixels], settings), x, 1000)
+            step()  # the first of them also sets up averages and moments
+        return step
+
+    makers = {name: partial(make, name) for name in ROWS}
+    labels = {f"{side}²": pixels for pixels, side in sides.items()}
+    with seeded(0):
+        curves = sweep(makers, labels, seeds, settings.limits, progress)
+        states = {name: make(name, curve.sizes[-1], 0).state_bytes for name, curve in curves.items() if curve.sizes}
+    losses = {f"{seed}": train(settings, seed, progress) for seed in seeds}
+    return conclude(curves, states, losses, settings)
+
+
+def train(settings: Settings, seed: int, progress: bool) -> list[float]:
+    """The mean loss of each epoch, per image and number, of online training on faces; nothing where there are none."""
+    faces = settings.faces
+    try:
+        path = find(ARCHIVE, describe=CONTENT)
+    except FileNotFoundError:
+        return []
+    x = torch.from_numpy(read_npz(path, "X")[0][: faces.images]).permute(0, 3, 1, 2).float() / 255
+    with seeded(seed):
+        method = method_of(f"{ONLINE}, convolutions", x.shape[-1], settings, faces.scale)
+        step, found = Step(method, x[: faces.batch], len(x), faces.lr), []
+        for _ in track(range(faces.epochs), "training on faces", faces.epochs, progress):
+            losses = []
+            for rows in torch.randperm(len(x)).split(faces.batch):
+                step.x = x[rows]
+                losses.append(step() / x[0].numel())
+            found.append(math.fsum(losses) / len(losses))
+    return found
+
+
+def conclude(
+    curves: Mapping[str, Curve], states: Mapping[str, int], losses: Mapping[str, list[float]], settings: Settings
+) -> Findings:
+    """Exponents, costs in steps of MAP, and what they say.
+
+    Args:
+        curves: by row.
+        states: bytes that live between steps at the largest size, by row.
+        losses: by seed, the mean of each epoch of training on faces.
+        settings: for the words on what was measured.
+    """
+    numbers = [number for name in curves for number in _row(name, curves, states)]
+    trained = [each for each in losses.values() if each]
+    for column, at in (("loss of the first epoch, nats", 0), ("loss of the last epoch, nats", -1)):
+        numbers.append(Number("faces, 64²", column, tuple(each[at] for each in trained)))
+    data = {
+        "curves": {name: curve.plain() for name, curve in curves.items()},
+        "losses": dict(losses),
+        "absent": [] if trained else ["CelebA at 64 × 64 is not here"],
+    }
+    found = {(number.row, number.column): number.mean for number in numbers}
+    return Findings(tuple(numbers), claims(found, trained, settings), data)
+
+
+def _row(name: str, curves: Mapping[str, Curve], states: Mapping[str, int]) -> list[Number]:
+    curve = curves[name]
+    way, kind = name.split(", ")
+    numbers = [
+        Number(name, TIME_POWER, curve.time_exponents()),
+        Number(name, MEMORY_POWER, curve.memory_exponent(), "linear" if way == ONLINE else ""),
+        Number(name, SECONDS, tuple(curve.seconds[-1]) if curve.sizes else ()),
+        Number(name, PEAK, tuple(size / 1e6 for size in curve.peak_bytes[-1:])),
+        Number(name, STATE, (states[name] / 1e6,) if name in states else ()),
+    ]
+    plain = curves.get(f"{PLAIN}, {kind}")
+    if way == PLAIN or plain is None or plain.sizes != curve.sizes or not curve.sizes:
+        return numbers
+    times = [
+        [mine / theirs for mine, theirs in zip(*pair, strict=True)]
+        for pair in zip(curve.seconds, plain.seconds, strict=True)
+    ]
+    memories = [mine / theirs for mine, theirs in zip(curve.peak_bytes, plain.peak_bytes, strict=True)]
+    drifts = tuple(last / first for first, last in zip(times[0], times[-1], strict=True))
+    return [
+        *numbers,
+        Number(name, TIME_RATIO, tuple(times[-1])),
+        Number(name, MEMORY_RATIO, (memories[-1],)),
+        Number(name, TIME_DRIFT, drifts),
+        Number(name, MEMORY_DRIFT, (memories[-1] / memories[0],)),
+    ]
+
+
+def claims(
+    found: Mapping[tuple[str, str], float | None], trained: Sequence[Sequence[float]], settings: Settings
+) -> tuple[Claim, ...]:
+    """Verdicts from the means of the numbers by row and column, and from the losses of each training."""
+    rows = [name for name, (way, _) in ROWS.items() if way == ONLINE]
+
+    def values(column: str) -> list[float | None]:
+        return [found.get((name, column)) for name in rows]
+
+    def words(column: str) -> str:
+        each = ((name.split(", ")[1], found.get((name, column))) for name in rows)
+        return ", ".join(f"{'? (not measured)' if value is None else f'{value:.2f}'} ({kind})" for kind, value in each)
+
+    sizes = ", ".join(f"{side}²" for side in settings.sides)
+    return (
+        Claim.judged(
+            "Memory of a step of online training is linear in the number of pixels",
+            _all(values(MEMORY_POWER), lambda power: abs(power - 1) <= TOLERANCE),
+            f"power of the pixels {words(MEMORY_POWER)} over {sizes}; 1 ± {TOLERANCE} counts. The peak of what a step "
+            f"allocates for {settings.batch} colour images; beside it live {words(STATE)} MB at the largest size.",
+        ),
+        Claim.judged(
+            "… and its time grows no faster",
+            _all(values(TIME_POWER), lambda power: power <= 1 + TOLERANCE),
+            f"power of the pixels {words(TIME_POWER)}; up to {1 + TOLERANCE} counts. What is done once a weight, such "
+            "as its noise and the step of Adam, weighs more in small images.",
+        ),
+        Claim.judged(
+            "Beside a step of MAP, memory is a factor that does not grow with the images",
+            _all(values(MEMORY_DRIFT), lambda drift: drift <= STEADY),
+            f"{words(MEMORY_RATIO)} plain steps at the largest size, {words(MEMORY_DRIFT)} times that at the smallest; "
+            f"up to {STEADY} counts.",
+        ),
+        Claim.judged(
+            "… and so is time",
+            _all(values(TIME_DRIFT), lambda drift: drift <= STEADY),
+            f"{words(TIME_RATIO)} plain steps at the largest size, {words(TIME_DRIFT)} times that at the smallest; up "
+            f"to {STEADY} counts.",
+        ),
+        Claim.judged(
+            "It trains on colour images of 64 × 64 pixels",
+            all(each[-1] < each[0] for each in trained) if trained else None,
+            _course(trained, settings.faces),
+        ),
+    )
+
+
+def _all(values: Sequence[float | None], passes: Any) -> bool | None:
+    known = [value for value in values if value is not None]
+    return None if len(known) < len(values) else all(passes(value) for value in known)
+
+
+def _course(trained: Sequence[Sequence[float]], faces: Faces) -> str:
+    if not trained:
+        return f"not here: {ARCHIVE}, {CONTENT}."
+    first, last = (sum(each[at] for each in trained) / len(trained) for at in (0, -1))
+    return (
+        f"the loss of {faces.images} faces of CelebA went from {first:.3f} in the first epoch to {last:.3f} nats per "
+        f"number in epoch {faces.epochs}, as a mean over drawn networks."
+    )
+
+
+def draw(record: Record) -> Any:
+    """Memory and time of a step against the pixels of an image."""
+    from osculate import plots
+
+    curves = record.findings.data["curves"]
+    panels = {
+        "memory": {n: (c["sizes"], [b / 1e6 for b in c["peak_bytes"]], c["stopped"]) for n, c in curves.items()},
+        "time": {n: (c["sizes"], [sum(s) / len(s) for s in c["seconds"]], c["stopped"]) for n, c in curves.items()},
+    }
+    axes = {"memory": ("pixels of an image", "peak memory, MB"), "time": ("pixels of an image", "CPU seconds")}
+    settings = record.setup.settings
+    return plots.scaling(panels, axes, f"What one step of training costs: {settings['batch']} colour images")
+
+
+REPRODUCTION = Reproduction(
+    "lae-memory",
+    "Memory and time of online training against the image resolution",
+    "Laplacian Autoencoders [miani2022], linear scaling of the online training, Section 4",
+    PRESETS,
+    measure,
+    draw,
+)

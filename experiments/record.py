@@ -1,0 +1,229 @@
+"""What a reproduction leaves: the document's numbers beside ours, and a verdict on each of its claims."""
+
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from math import isfinite, sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from osculate.files import write_text
+from osculate.registry import choose
+
+#: The first entry of every record's file: other JSON files in the same folder do not have it.
+SCHEMA = "osculate.reproduction/1"
+
+#: Differences below this are those of the arithmetic.
+ROUNDING = 1e-9
+
+HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested at this scale"
+
+
+@dataclass(frozen=True)
+class Number:
+    """One cell of a table: what we measured, and what the document prints.
+
+    Args:
+        row: what was measured, such as a method.
+        column: the quantity, with its unit.
+        values: ours, one a seed; empty where nothing was measured.
+        printed: what the document prints there, as it prints it; empty where it prints nothing.
+
+    Raises:
+        ValueError: a value is not finite.
+    """
+
+    row: str
+    column: str
+    values: tuple[float, ...]
+    printed: str = ""
+
+    def __post_init__(self) -> None:
+        for value in self.values:
+            if not isfinite(value):
+                raise ValueError(
+                    f"{self.row}, {self.column}: got {value}. A record holds finite numbers; leave the values empty "
+                    "where nothing was measured."
+                )
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over seeds; None where nothing was measured."""
+        return mean(self.values) if self.values else None
+
+    @property
+    def standard_error(self) -> float | None:
+        """The standard error of the mean; None for fewer than two seeds."""
+        return stdev(self.values) / sqrt(len(self.values)) if len(self.values) > 1 else None
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "–"
+        error, noise = self.standard_error, max(ROUNDING, ROUNDING * abs(self.mean))
+        if error is None or error < noise:
+            return _readable(0.0 if abs(self.mean) < ROUNDING else self.mean)
+        return f"{_readable(self.mean)} ± {error:.1g}"
+
+    @property
+    def cell(self) -> str:
+        """Ours, and in brackets what the document prints."""
+        return f"{self} ({self.printed})" if self.printed else str(self)
+
+
+def _readable(value: float) -> str:
+    """Three digits, and all of a count."""
+    return f"{value:,.0f}" if value == round(value) and 100 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the document, and what our numbers say about it.
+
+    Args:
+        text: the claim, in the document's words where they are short.
+        verdict: "holds", "does not hold" or "not tested at this scale".
+        evidence: the numbers that decide, and where the claim fails the reason that was found.
+
+    Raises:
+        ValueError: another verdict, or no evidence.
+    """
+
+    text: str
+    verdict: str
+    evidence: str
+
+    def __post_init__(self) -> None:
+        choose("verdict", self.verdict, (HOLDS, FAILS, UNTESTED))
+        if not self.evidence:
+            raise ValueError(f"the claim {self.text!r} needs evidence for its verdict.")
+
+    @classmethod
+    def judged(cls, text: str, holds: bool | None, evidence: str) -> "Claim":
+        """A verdict from a test; None where it could not be made at this scale."""
+        return cls(text, UNTESTED if holds is None else HOLDS if holds else FAILS, evidence)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a reproduction has measured.
+
+    Args:
+        numbers: the cells of its table.
+        claims: the document's claims with their verdicts.
+        data: what its figure is drawn from: lists, mappings, numbers and strings.
+        seconds: what it took where parts of it were measured earlier; None for the time of this run.
+    """
+
+    numbers: tuple[Number, ...]
+    claims: tuple[Claim, ...]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How it was measured.
+
+    Args:
+        scale: name of the preset; settings that were changed are named behind it.
+        settings: every setting.
+        seeds: of the repetitions.
+        seconds: wall-clock time of all.
+        versions: of the software.
+    """
+
+    scale: str
+    settings: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    seconds: float
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One table or figure of a document, reproduced.
+
+    Args:
+        id: of the reproduction, such as "lae-figure7".
+        title: what it shows.
+        document: which document, with the number of the table or figure.
+        setup: how it was measured.
+        findings: what was measured.
+    """
+
+    id: str
+    title: str
+    document: str
+    setup: Setup
+    findings: Findings
+
+    def write(self, path: Path) -> None:
+        """Write the record as JSON: aside first, then renamed."""
+        content = {"schema": SCHEMA, **asdict(self)}
+        for entry, number in zip(content["findings"]["numbers"], self.findings.numbers, strict=True):
+            entry |= {"mean": number.mean, "standard_error": number.standard_error}
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str)
+        write_text(path, _compact(text) + "\n")
+
+
+def read_record(path: Path) -> Record:
+    """Read a record.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it lacks an entry, or is not a record of this version.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no record at {str(path)!r}: python -m experiments --json writes one.")
+    content = _content(path)
+    if content is None:
+        raise ValueError(f"{str(path)!r} is not a record of a reproduction ({SCHEMA}).")
+    try:
+        return _record(content)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the record {str(path)!r} lacks or misnames {error}: measure it again.") from error
+
+
+def _record(content: Mapping[str, Any]) -> Record:
+    found, setup = content["findings"], content["setup"]
+    numbers = (Number(n["row"], n["column"], tuple(n["values"]), n["printed"]) for n in found["numbers"])
+    claims = (Claim(c["text"], c["verdict"], c["evidence"]) for c in found["claims"])
+    return Record(
+        content["id"],
+        content["title"],
+        content["document"],
+        Setup(setup["scale"], setup["settings"], tuple(setup["seeds"]), setup["seconds"], setup["versions"]),
+        Findings(tuple(numbers), tuple(claims), found["data"]),
+    )
+
+
+def records_in(folder: Path) -> dict[Path, Record]:
+    """Every record in a folder, by its path.
+
+    JSON files of other kinds are passed over, and with a warning those that are no JSON, such as half a record.
+
+    Raises:
+        ValueError: a record lacks an entry.
+    """
+    return {path: read_record(path) for path in sorted(folder.glob("*.json")) if _content(path) is not None}
+
+
+def _content(path: Path) -> dict[str, Any] | None:
+    """The content of a record's file, None for a file of another kind."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        warnings.warn(
+            f"{str(path)!r} holds no record, it is damaged or no JSON file ({error}): remove it, or measure it again.",
+            stacklevel=3,
+        )
+        return None
+    return content if isinstance(content, dict) and content.get("schema") == SCHEMA else None
+
+
+def _compact(text: str) -> str:
+    """Lists of numbers on one line each."""
+    return re.sub(r"\[[\s\d.,eE+-]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)

@@ -1,0 +1,1 @@
+"""Variational Laplace: one file a table or figure, beside what they share."""

@@ -1,0 +1,94 @@
+"""``python -m experiments``: the list, a run, the figure again, the page of results, and errors that help."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import REGISTRY, read_record
+from experiments.__main__ import main
+from experiments.record import SCHEMA
+from experiments.summary import markdown
+
+TINY = ("--settings.sides", "[4,6,8]", "--settings.batch", "1", "--settings.layers", "2", "--no-progress")
+
+
+def test_the_list_shows_every_id_with_its_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    out = capsys.readouterr().out
+    for name in REGISTRY:
+        assert name in out
+    assert "[miani2022]" in out
+
+
+def test_a_run_leaves_record_figure_and_then_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("experiments/results/lae-figure7.json")
+    assert main(["lae-figure7", "--seeds", "1", *TINY]) == 0
+    record = read_record(path)
+    assert record.setup.settings["sides"] == [4, 6, 8]
+    assert path.with_suffix(".png").is_file()
+    out = " ".join(capsys.readouterr().out.split())
+    assert " ".join(record.findings.claims[0].text.split()) in out
+    assert main(["--results", "experiments/results"]) == 0
+    assert Path("experiments/RESULTS.md").read_text(encoding="utf-8") == markdown(Path("experiments/results"))
+    assert "## lae-figure7" in Path("experiments/RESULTS.md").read_text(encoding="utf-8")
+
+    path.with_suffix(".png").unlink()
+    assert main(["--experiment", "lae-figure7", "--draw"]) == 0
+    assert path.with_suffix(".png").is_file()
+    assert read_record(path) == record
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("{", 0, "warning: {!r} holds no record"),
+        (json.dumps({"schema": SCHEMA, "findings": {}, "setup": {}}), 2, "error: the record {!r} lacks"),
+    ],
+)
+def test_a_damaged_record_is_named(
+    text: str, status: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records" / "lae-figure7.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    assert main(["--results", str(path.parent)]) == status
+    assert words.format(str(path)) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ([], ["say which", "lae-table1", "--list"]),
+        (["lae-tabel1"], ["'lae-tabel1'", "did you mean 'lae-table1'", "'lae-figure7'"]),
+        (["lae-table1", "--scale", "huge"], ["unknown scale 'huge'", "'small'", "'paper'"]),
+        (["lae-table1", "--seeds", "0"], ["seeds is 0"]),
+        (["lae-table1", "--settings.side", "3"], ["unknown setting 'side'", "'sides'"]),
+        (["lae-table1", "--draw"], ["no record", "lae-table1.json"]),
+        (["--results", "nowhere"], ["no folder 'nowhere'"]),
+    ],
+)
+def test_errors_say_what_is_known(
+    words: list[str],
+    parts: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*words]) == 2
+    err = capsys.readouterr().err
+    for part in parts:
+        assert part in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_that_comes_with_a_table_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["lae-figure11", "--draw"]) == 2
+    assert "lae-table3.json" in capsys.readouterr().err
