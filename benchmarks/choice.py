@@ -2,7 +2,7 @@
 
 A table stands between two comments, of which the first says where its cells come from::
 
-    <!-- cells of linlap-sampling.json
+    <!-- cells of experiments/results/linlap-sampling.json
     rows: precision 1: MAP -> network alone; precision 1: sampled
     columns: accuracy; NLL
     -->
@@ -22,7 +22,7 @@ from osculate.registry import choose, lookup
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "docs" / "how_to_choose.md", ROOT / "docs" / "methods.md")
-RESULTS = ROOT / "experiments" / "results"
+
 TABLE = re.compile(
     r"(<!-- cells of (?P<file>\S+)\nrows: (?P<rows>[^\n]+)\ncolumns: (?P<columns>[^\n]+)\n-->\n).*?(<!-- end -->)",
     re.DOTALL,
@@ -31,18 +31,18 @@ TABLE = re.compile(
 Cells = dict[tuple[str, str], str]
 
 
-def filled(text: str, results: Path = RESULTS) -> str:
+def filled(text: str, root: Path = ROOT) -> str:
     """The page with every table made anew from its record.
 
     Raises:
         ValueError: a row or a column that the record does not have; the message names those it has.
         FileNotFoundError: there is no such record.
     """
-    return TABLE.sub(lambda found: found[1] + _table(found, results) + found[5], text)
+    return TABLE.sub(lambda found: found[1] + _table(found, root) + found[5], text)
 
 
-def _table(found: re.Match[str], results: Path) -> str:
-    cells = read(results / found["file"])
+def _table(found: re.Match[str], root: Path) -> str:
+    cells = read(root / found["file"])
     rows, columns = _labels(found["rows"]), _labels(found["columns"])
     lines = [f"| | {' | '.join(columns.values())} |", f"|---|{'---|' * len(columns)}"]
     for place, (names, wanted) in enumerate(((rows, "row"), (columns, "column"))):

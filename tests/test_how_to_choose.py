@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.choice import PAGES, RESULTS, TABLE, filled, read
+from benchmarks.choice import PAGES, ROOT, TABLE, filled, read
 from experiments.record import Findings, Number, Record, Setup
 
 TEXT = """before
@@ -70,7 +70,9 @@ def test_what_a_record_does_not_have_is_named(results: Path) -> None:
 
 
 def test_other_records_are_read_too() -> None:
-    demo = json.loads((RESULTS / "fashion_mnist.json").read_text(encoding="utf-8"))["classification"]["MAP"]["nll"]
-    cell = read(RESULTS / "fashion_mnist.json")["MAP", "nll"]
+    demo = json.loads((ROOT / "experiments/results/fashion_mnist.json").read_text(encoding="utf-8"))["classification"][
+        "MAP"
+    ]["nll"]
+    cell = read(ROOT / "experiments/results/fashion_mnist.json")["MAP", "nll"]
     assert cell == f"{demo['mean']:.3f} ± {demo['standard_error']:.3f}"
-    assert float(read(RESULTS / "benchmarks.json")["fit kron ggn mlp", "units"]) > 0
+    assert float(read(ROOT / "benchmarks/results/benchmarks.json")["fit kron ggn mlp", "units"]) > 0
