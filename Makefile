@@ -7,26 +7,29 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c c
 
 # One thread a process: the sums are reproducible, and two test processes do not fight for the cores.
 export OMP_NUM_THREADS ?= 1
-PYTEST := $(BIN)/python -m pytest -n 2 -q
+PYTEST := $(BIN)/python -m pytest -n 2 -q --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check check-slow bench docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
 
 demo: $(VENV)/.dev ## train, fit, tune and compare on real digits; leaves a run folder with report.html
 	@$(BIN)/osculate demo
 
-test: $(VENV)/.dev ## the test suite
-	@$(PYTEST)
+test: $(VENV)/.dev ## every module, in at most 5 minutes
+	@$(PYTEST) -m "not slow and not release"
 
-check: $(VENV)/.dev ## everything CI runs: format, lint, types, demo, doctests, README, tests
+check: test ## what CI runs: the tests, format, lint, types, demo, then doctests and slow tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --output "$$folder/run" --progress false
-	@$(PYTEST) --doctest-modules osculate experiments tests
+	@$(PYTEST) --doctest-modules osculate experiments tests -m slow
+
+check-slow: $(VENV)/.dev ## what takes longer still; run it before a release
+	@$(PYTEST) -m release
 
 bench: $(VENV)/.bench ## ratios beside the public peers
 	@$(BIN)/python -m benchmarks

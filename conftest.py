@@ -8,6 +8,13 @@ import pytest
 import torch
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count the examples in docstrings among the slow tests."""
+    for item in items:
+        if isinstance(item, pytest.DoctestItem):
+            item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True)
 def seed() -> int:
     """The same random numbers in every test, whatever ran before it."""

@@ -73,6 +73,6 @@ def test_other_records_are_read_too() -> None:
     demo = json.loads((ROOT / "experiments/results/fashion_mnist.json").read_text(encoding="utf-8"))["classification"][
         "MAP"
     ]["nll"]
-    cell = read(ROOT / "experiments/results/fashion_mnist.json")["MAP", "nll"]
+    cell = read(path)["MAP", "nll"]
     assert cell == f"{demo['mean']:.3f} ± {demo['standard_error']:.3f}"
     assert float(read(ROOT / "benchmarks/results/benchmarks.json")["fit kron ggn mlp", "units"]) > 0
