@@ -169,7 +169,7 @@ def curve(history: Sequence[Mapping[str, int | float]], images: int) -> dict[str
 
 def draw_curves(panels: Mapping[str, Mapping[str, Mapping[str, Sequence]]], heading: str, **how: Any) -> Any:
     """Bounds against images seen: panels of named curves, held-out images solid and training images dashed."""
-    from osculate import plots
+    from experiments.aevb import figures
 
     solid, dashed = (
         {
@@ -178,4 +178,4 @@ def draw_curves(panels: Mapping[str, Mapping[str, Mapping[str, Sequence]]], head
         }
         for key in ("validation", "train")
     )
-    return plots.curves(solid, heading, training=dashed, **how)
+    return figures.curves(solid, heading, training=dashed, **how)

@@ -125,7 +125,7 @@ def _better(found: Errors, settings: Settings, data: str, plain: str, variationa
 
 def draw(record: Record) -> Any:
     """Error against the size of the code: one panel a data set, one line a network."""
-    from osculate import plots
+    from experiments.aevb import figures
 
     panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
     for number in record.findings.numbers:
@@ -134,7 +134,7 @@ def draw(record: Record) -> Any:
             x, y = panels.setdefault(data, {}).setdefault(name, ([], []))
             x.append(float(latent.split()[0]))
             y.append(number.mean)
-    return plots.curves(
+    return figures.curves(
         panels,
         "Test images given back through few numbers",
         shared=False,

@@ -228,10 +228,10 @@ def _listed(values: Sequence[float]) -> str:
 
 def draw(record: Record) -> Any:
     """A row of panels for each number of epochs."""
-    from osculate import plots
+    from experiments import figures
 
     heading = f"Frey Face, {record.setup.settings['images']} frames: a posterior over the decoder's weights (nats)"
-    return plots.method_scores(record.findings.numbers, (TRAIN_DRAWN, TEST_DRAWN, TEST_MEAN), heading)
+    return figures.method_scores(record.findings.numbers, (TRAIN_DRAWN, TEST_DRAWN, TEST_MEAN), heading)
 
 
 REPRODUCTION = Reproduction(

@@ -209,13 +209,13 @@ def _of_model(model: str, by: Mapping[str, Sequence[Mapping[str, float]]]) -> tu
 
 def draw(record: Record) -> Any:
     """The exact posterior of one image and what each family makes of it: a row a model."""
-    from osculate import plots
+    from experiments.aevb import figures
 
     shown = {
         model: {name: np.array(cells) for name, cells in by.items()}
         for model, by in record.findings.data["posteriors"].items()
     }
-    return plots.posteriors(shown, REACH, "Posteriors of two codes: where codes of one image lie")
+    return figures.posteriors(shown, REACH, "Posteriors of two codes: where codes of one image lie")
 
 
 REPRODUCTION = Reproduction(

@@ -151,7 +151,7 @@ def _differences(found: Mapping[str, Sequence[Mapping[str, Any]]], first: str, s
 
 def draw(record: Record) -> Any:
     """Error against bits for an image, one line a prior."""
-    from osculate import plots
+    from experiments.aevb import figures
 
     settings, lines, continuous = record.setup.settings, {}, {}
     found = {(number.row, number.column): number.mean for number in record.findings.numbers}
@@ -160,7 +160,7 @@ def draw(record: Record) -> Any:
         lines[name] = (rates, [found[name, _column(bits)] for bits in settings["bits"]])
         continuous[name] = found[name, CONTINUOUS]
     title = Task(**settings["task"]).title
-    return plots.rate_distortion(lines, f"{title}: codes cut to bits, by their prior", continuous)
+    return figures.rate_distortion(lines, f"{title}: codes cut to bits, by their prior", continuous)
 
 
 REPRODUCTION = Reproduction(

@@ -270,7 +270,7 @@ def _claims(found: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]) -> t
 
 def draw(record: Record) -> Any:
     """Scores by way, one panel a task and score."""
-    from osculate.plots import method_scores
+    from experiments.figures import method_scores
 
     numbers = record.findings.numbers
     far = [number.column for number in numbers if number.column.startswith(AUROC)]

@@ -251,21 +251,22 @@ def _list(values: Sequence[float], digits: int) -> str:
 
 def draw(record: Record) -> Any:
     """One panel a method."""
-    from osculate import plots
+    from experiments.l2m import figures
+    from osculate.plots import Band
 
     data = record.findings.data
     numbers = {(number.row, number.column): number.values for number in record.findings.numbers}
     panels = {
-        name: plots.Shades(
+        name: Band(
+            data["grid"],
             data["bands"][name]["mean"],
             data["bands"][name]["sd"],
             f"sd(6)/sd(0) {numbers[name, RATIO][0]:.1f}, covers {numbers[name, COVERAGE][0]:.0%} of y",
         )
         for name in PANELS
     }
-    return plots.shades(
+    return figures.shades(
         panels,
-        data["grid"],
         (data["x"], data["y"]),
         [x**3 for x in data["grid"]],
         "How sure is each method of y = x³ from 20 points? Mean and standard deviations of f; share of new y in "

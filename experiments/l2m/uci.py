@@ -150,14 +150,14 @@ def _listed(values: Mapping[str, float], digits: int = 3) -> str:
 
 def draw(record: Record) -> Any:
     """The curvatures of the first split, and the log likelihoods of all."""
-    from osculate import plots
+    from experiments.l2m import figures
 
     pairs = {name: (np.array(theirs), np.array(mine)) for name, (theirs, mine) in record.findings.data[SCATTER].items()}
     scores: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in pairs}
     for number in record.findings.numbers:
         if number.column in WAYS and number.values:
             scores[number.row][number.column] = (mean(number.values), _error(number.values))
-    return plots.curvatures_and_scores(
+    return figures.curvatures_and_scores(
         pairs,
         scores,
         ("squared gradients of single data", "from the state of Adam"),

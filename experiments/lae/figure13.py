@@ -109,7 +109,7 @@ def _picture(methods: Mapping[str, Representation], x: Tensor, settings: Setting
 
 def draw(record: Record) -> Any:
     """The agreement of σ and error by method; no face is shown."""
-    from osculate.plots import dots
+    from experiments.figures import dots
 
     numbers = [n for n in record.findings.numbers if n.column == AGREEMENT and n.mean is not None]
     values = {number.row: (number.mean or 0.0, number.standard_error or 0.0) for number in numbers}

@@ -197,7 +197,7 @@ def _stop(curves: Mapping[str, Curve], name: str) -> str:
 
 def draw(record: Record) -> Any:
     """Time and memory against the side of the image."""
-    from osculate import plots
+    from experiments.lae import figures
 
     curves = record.findings.data["curves"]
     panels = {
@@ -206,7 +206,7 @@ def draw(record: Record) -> Any:
     }
     axes = {"time": ("pixels of an image", "CPU seconds"), "memory": ("pixels of an image", "peak memory, MB")}
     settings = record.setup.settings
-    return plots.scaling(
+    return figures.scaling(
         panels,
         axes,
         f"What one curvature matrix costs: {settings['layers']} convolutions, {settings['batch']} images",

@@ -290,7 +290,7 @@ def _course(trained: Sequence[Sequence[float]], faces: Faces) -> str:
 
 def draw(record: Record) -> Any:
     """Memory and time of a step against the pixels of an image."""
-    from osculate import plots
+    from experiments.lae import figures
 
     curves = record.findings.data["curves"]
     panels = {
@@ -299,7 +299,7 @@ def draw(record: Record) -> Any:
     }
     axes = {"memory": ("pixels of an image", "peak memory, MB"), "time": ("pixels of an image", "CPU seconds")}
     settings = record.setup.settings
-    return plots.scaling(panels, axes, f"What one step of training costs: {settings['batch']} colour images")
+    return figures.scaling(panels, axes, f"What one step of training costs: {settings['batch']} colour images")
 
 
 REPRODUCTION = Reproduction(

@@ -235,9 +235,9 @@ def _words(exponents: Mapping[str, float | None]) -> str:
 
 def draw(record: Record) -> Any:
     """Cost against size, one panel for each column of the table."""
-    from osculate import plots
+    from experiments.lae import figures
 
-    return plots.scaling(
+    return figures.scaling(
         {
             f"{kind} against {axis}": {
                 name: (curve["sizes"], _cost(curve, kind), curve["stopped"])

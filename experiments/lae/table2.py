@@ -252,7 +252,7 @@ def _listed(values: Mapping[str, float]) -> str:
 
 def draw(record: Record) -> Any:
     """−log p and AUROC against temperature."""
-    from osculate.plots import against_temperature
+    from experiments.figures import against_temperature
 
     data = record.findings.data
     panels = {

@@ -197,7 +197,7 @@ def _claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ..
 
 def draw(record: Record) -> Any:
     """A panel for each attribute; no face is shown."""
-    from osculate.plots import dots
+    from experiments.figures import dots
 
     panels: dict[str, dict[str, tuple[float, float]]] = {}
     for number in record.findings.numbers:

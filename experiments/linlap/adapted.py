@@ -191,9 +191,9 @@ def _list(values: Sequence[float]) -> str:
 
 def draw(record: Record) -> Any:
     """Predictives for several precisions and those that the evidence chooses; scales; architectures."""
-    from osculate import plots
+    from experiments.linlap import figures
 
-    return plots.adapted(record.findings.data)
+    return figures.adapted(record.findings.data)
 
 
 REPRODUCTION = Reproduction(

@@ -178,7 +178,7 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings)
 
 def draw(record: Record) -> Any:
     """Errors against the number of samples."""
-    from osculate import plots
+    from experiments.linlap import figures
 
     data = record.findings.data
     means = {(n.row, n.column): mean(n.values) for n in record.findings.numbers}
@@ -193,7 +193,7 @@ def draw(record: Record) -> Any:
         for title, column in TITLES.items()
     }
     wanted = {title: WITHIN[column] for title, column in TITLES.items()}
-    return plots.error_curves(panels, wanted, "The evidence by posterior samples: how many are enough?")
+    return figures.error_curves(panels, wanted, "The evidence by posterior samples: how many are enough?")
 
 
 REPRODUCTION = Reproduction(

@@ -322,12 +322,12 @@ def claims(gains: Mapping[str, Mapping[str, Difference]]) -> Iterator[Claim]:
 
 def draw(record: Record) -> Any:
     """Validation NLL against the prior precision, and the two scores that matter beside each other."""
-    from osculate import plots
+    from experiments.linlap import figures
 
     data = record.findings.data
     found = {(n.row, n.column): n.mean for n in record.findings.numbers if n.mean is not None}
     panels = {
-        title: plots.Predictives(
+        title: figures.Predictives(
             precisions=data["precisions"],
             curves=curves,
             chosen={row: data["chosen"][title][row] for row in (TUNED, SAMPLED)},
@@ -336,7 +336,9 @@ def draw(record: Record) -> Any:
         )
         for title, curves in data["curves"].items()
     }
-    return plots.predictives(panels, "The same posterior: networks drawn from it fail, the linearised network does not")
+    return figures.predictives(
+        panels, "The same posterior: networks drawn from it fail, the linearised network does not"
+    )
 
 
 REPRODUCTION = Reproduction(

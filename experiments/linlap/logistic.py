@@ -273,14 +273,14 @@ def _rounded(values: Tensor) -> Any:
 
 def draw(record: Record) -> Any:
     """The posterior beside its Gaussian, and the three predictives."""
-    from osculate import plots
+    from experiments.linlap import figures
 
     data = record.findings.data
     side = len(data["maps"]["MAP"])
     axis = np.linspace(*WINDOW, side)
     densities = {name: np.array(values) for name, values in data["densities"].items()}
     weights = (np.array(data["weights"][0]), np.array(data["weights"][1]))
-    return plots.logistic_planes(
+    return figures.logistic_planes(
         (weights, densities, np.array(data["mode"])),
         {way: np.array(values) for way, values in data["maps"].items()},
         (axis, axis),

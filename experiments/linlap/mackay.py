@@ -308,12 +308,12 @@ def _checked(values: Mapping[str, Mapping[str, Sequence[float]]], column: str, l
 
 def draw(record: Record) -> Any:
     """Both fits, then γ and evidence against the width."""
-    from osculate import plots
+    from experiments.linlap import figures
 
     data = record.findings.data
     rows = {width: data["values"][_row(width)] for width in record.setup.settings["widths"]}
     sizes = {width: row[SIZE][0] for width, row in rows.items()}
-    return plots.evidence_of_widths(
+    return figures.evidence_of_widths(
         data["curves"],
         {name: {width: row[name] for width, row in rows.items()} for name in (GAMMA, EVIDENCE)},
         sizes,

@@ -306,11 +306,11 @@ def _of_starts(starts: Mapping[str, Any]) -> list[Number]:
 
 def draw(record: Record) -> Any:
     """Evidence and precisions from each start, and the test NLL against the grid."""
-    from osculate import plots
+    from experiments.linlap import figures
 
     starts = record.findings.data["starts"]
     heading = f"Prior precisions learned while training: {starts['row']}, {starts['images']:,} images"
-    return plots.learned_precisions(starts["courses"], starts["grid"], heading)
+    return figures.learned_precisions(starts["courses"], starts["grid"], heading)
 
 
 REPRODUCTION = Reproduction(

@@ -270,7 +270,7 @@ def _word(value: float | None) -> str:
 
 def draw(record: Record) -> Any:
     """Bands on the toy, what each choice keeps of them, and scores against the shift."""
-    from osculate import plots
+    from experiments.linlap import figures
 
     data, settings = record.findings.data, record.setup.settings
     found = {(n.row, n.column): n.mean for n in record.findings.numbers}
@@ -283,7 +283,7 @@ def draw(record: Record) -> Any:
     tenth = {"10 %, SWAG": "swag", "10 %, function space": "function_space", "10 %, random": "random"}
     rows |= {title: share(select, TENTH) for title, select in tenth.items()}
     bands = {title: data["bands"][row] for title, row in rows.items() if row in data["bands"]}
-    return plots.subnetworks(bands, data["points"], (fractions, kept), data["shifts"])
+    return figures.subnetworks(bands, data["points"], (fractions, kept), data["shifts"])
 
 
 REPRODUCTION = Reproduction(

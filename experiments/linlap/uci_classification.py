@@ -303,13 +303,13 @@ def _measured(runs: Runs, pair: tuple[str, str]) -> bool:
 
 def draw(record: Record) -> Any:
     """The NLL of every way to predict less that of MAP, set by set."""
-    from osculate import plots
+    from experiments.linlap import figures
 
     panels = {
         title: {row: {name: tuple(pair) for name, pair in by_set.items()} for row, by_set in rows.items()}
         for title, rows in record.findings.data["against MAP"].items()
     }
-    return plots.against_map(panels, "What a posterior adds to MAP on small classification sets")
+    return figures.against_map(panels, "What a posterior adds to MAP on small classification sets")
 
 
 REPRODUCTION = Reproduction(

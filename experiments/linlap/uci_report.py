@@ -33,7 +33,7 @@ def table(found: Cells, published: Mapping[str, Mapping[str, float]]) -> tuple[N
 
 def draw_cells(record: Record, heading: str, published: Mapping[str, Mapping[str, float]]) -> Any:
     """Log likelihoods of all ways on all sets, with what others published as hollow dots."""
-    from osculate import plots
+    from experiments import figures
 
     values: dict[str, dict[str, tuple[float, float]]] = {}
     for number in record.findings.numbers:
@@ -41,7 +41,7 @@ def draw_cells(record: Record, heading: str, published: Mapping[str, Mapping[str
         if quantity == "log likelihood" and number.column in WAYS and number.mean is not None:
             values.setdefault(name, {})[number.column] = (number.mean, number.standard_error or 0.0)
     others = {name: {way: by[name] for way, by in published.items() if name in by} for name in values}
-    return plots.dots(values, "test log likelihood, nats per point", heading, others)
+    return figures.dots(values, "test log likelihood, nats per point", heading, others)
 
 
 def average(found: Cells, name: str, way: str) -> float | None:

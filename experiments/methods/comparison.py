@@ -286,7 +286,7 @@ def _claims(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[Claim, .
 
 def draw(record: Record) -> Any:
     """One panel a score."""
-    from osculate.plots import method_scores
+    from experiments.figures import method_scores
 
     numbers = [Number(f"digits: {n.row}", n.column, n.values) for n in record.findings.numbers]
     return method_scores(numbers, (NLL, ECE, AUROC, COST), "Every method on one task: 900 digits, one small network")

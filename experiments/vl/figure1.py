@@ -108,7 +108,7 @@ def _claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], s
 
 def draw(record: Record) -> Any:
     """One panel a score, one line a method."""
-    from osculate.plots import against_temperature
+    from experiments.figures import against_temperature
 
     curves, settings = record.findings.data["curves"], record.setup.settings
     betas = [f"{beta:g}" for beta in settings["temperatures"]]

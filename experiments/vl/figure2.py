@@ -194,7 +194,7 @@ def _arithmetic(found: Mapping[tuple[str, float, str], Sequence[Mapping[str, Any
 
 def draw(record: Record) -> Any:
     """The course of log σ/s, and the bound and the scores against the multiplier."""
-    from osculate.plots import multipliers
+    from experiments.vl.figures import multipliers
 
     return multipliers(record.findings.data["arms"], "How far the variances get: learning rates of log σ")
 

@@ -207,7 +207,7 @@ def _courses(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> di
 
 def draw(record: Record) -> Any:
     """Scores by method, one panel a data set and score."""
-    from osculate.plots import method_scores
+    from experiments.figures import method_scores
 
     return method_scores(record.findings.numbers, (NLL, ACCURACY, ECE), "Variational Laplace beside its rivals")
 

@@ -206,7 +206,7 @@ def _claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ..
 
 def draw(record: Record) -> Any:
     """One panel a network, a bar a method."""
-    from osculate.plots import method_scores
+    from experiments.figures import method_scores
 
     return method_scores(record.findings.numbers, (COST,), "What a step of training costs, in steps of MAP")
 

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from osculate.plots.arrays import Values
 from osculate.plots.style import GREY, INK, PALE, colour, panels, title
 
 
@@ -21,9 +22,9 @@ class Band:
         note: a few words under the title of the panel.
     """
 
-    x: np.ndarray
-    mean: np.ndarray
-    sd: np.ndarray
+    x: Values
+    mean: Values
+    sd: Values
     note: str = ""
 
 
@@ -70,8 +71,9 @@ def draw_band(
         ax.annotate(
             "no data", ((low + high) / 2, 0.03), xycoords=("data", "axes fraction"), ha="center", fontsize=8, color=GREY
         )
+    mean, sd = np.asarray(band.mean), np.asarray(band.sd)
     for width, alpha, text in ((2, 0.18, "± 2 sd"), (1, 0.32, "± 1 sd")):
-        low, high = band.mean - width * band.sd, band.mean + width * band.sd
+        low, high = mean - width * sd, mean + width * sd
         ax.fill_between(band.x, low, high, color=tint, alpha=alpha, linewidth=0, label=text)
     ax.plot(band.x, band.mean, color=tint, linewidth=1.8, label="mean")
     ax.plot(x, y, ".", color=INK, markersize=3, label="data")

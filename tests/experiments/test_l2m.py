@@ -10,7 +10,6 @@ import torch
 
 from experiments.l2m import cells as l2m_cells, figure1 as f, toy as t, uci as u
 from experiments.record import FAILS, HOLDS, UNTESTED, Claim
-from osculate import plots
 from osculate.data import load
 from osculate.evidence import maximise_evidence
 
@@ -156,24 +155,3 @@ def test_curvatures_taken_again_are_those_of_single_gradients() -> None:
     assert 0.8 < found[u.RATIO_AGAIN] < 1.2
     mine, read = l2m_cells.curvature(trained.method(1.0).posterior), trained.fisher().double()
     torch.testing.assert_close(mine, read, rtol=1e-4, atol=1e-6)
-
-
-def test_a_grid_of_shades_shares_its_axes() -> None:
-    x = [0.0, 1.0, 2.0]
-    one = plots.Shades([0.0, 1.0, 2.0], [1.0, 1.0, 1.0], "a note")
-    figure = plots.shades(dict.fromkeys("abc", one), x, ([0.5], [0.5]), x, "A heading", columns=2)
-    axes = [ax for ax in figure.axes if ax.get_visible()]
-    assert [ax.get_title(loc="left") for ax in axes] == ["a\na note", "b\na note", "c\na note"]
-    assert len({ax.get_ylim() for ax in axes}) == 1
-    with pytest.raises(ValueError, match="no panel"):
-        plots.shades({}, x, ([0.5], [0.5]), x, "A heading")
-
-
-def test_curvatures_that_are_zero_are_left_out_of_the_logarithm() -> None:
-    pair = (np.array([0.0, 1.0, 10.0]), np.array([1.0, 2.0, 5.0]))
-    figure = plots.curvatures_and_scores({"a": pair}, {"a": {"MAP": (-1.0, 0.1)}}, ("x", "y"), "A heading")
-    above, below = figure.axes
-    assert len(above.lines[1].get_xdata()) == 2
-    assert [label.get_text() for label in below.get_yticklabels()] == ["MAP"]
-    with pytest.raises(ValueError, match="no curvatures"):
-        plots.curvatures_and_scores({}, {}, ("x", "y"), "A heading")

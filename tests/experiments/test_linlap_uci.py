@@ -19,7 +19,6 @@ from experiments.linlap.uci_cells import Cells
 from experiments.linlap.uci_report import paired
 from experiments.linlap.uci_splits import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED
 from experiments.record import FAILS, HOLDS, UNTESTED, Claim
-from osculate import plots
 
 
 def verdicts(claims: tuple[Claim, ...]) -> list[str]:
@@ -174,17 +173,5 @@ def test_a_wrong_derivative_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> No
     assert linlap_mackay.slope(q) > 1e-3
 
 
-def test_dots_say_what_lies_far_below() -> None:
-    values = {"a": {"MAP": (-500.0, 1.0), "linearised, full": (-1.0, 0.1), "deep ensemble": (-1.1, 0.1)}}
-    figure = plots.dots(values, "nats", "a heading", {"a": {"deep ensemble": -0.9, "dropout": -2.0}})
-    (ax,) = [ax for ax in figure.axes if ax.get_visible()]
-    assert [text.get_text() for text in ax.texts] == ["-500"]
-    assert ax.get_xlim()[0] > -5
-    with pytest.raises(ValueError, match="no values"):
-        plots.dots({"a": {}}, "nats", "a heading")
-
-
-def test_the_figure_of_widths_wants_two_fits() -> None:
-    with pytest.raises(ValueError, match="two fits"):
-        plots.evidence_of_widths({"bands": {}}, {}, {}, "a heading")
+def test_the_sine_is_zero_where_it_crosses() -> None:
     assert torch.equal(linlap_mackay.sine(torch.tensor([-0.25])), torch.tensor([0.0]))

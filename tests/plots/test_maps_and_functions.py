@@ -37,14 +37,3 @@ def test_the_scale_of_drawn_functions_is_that_of_the_data() -> None:
     assert plots.function_draws({"wild": wild}, x, y, limits=(-5.0, 5.0)).axes[0].get_ylim() == (-5, 5)
     with pytest.raises(ValueError, match="at least one"):
         plots.function_draws({}, x, y)
-
-
-def test_densities_stand_in_rows_of_models_under_names_of_columns() -> None:
-    cells = np.eye(4)
-    shown = {"ring": {"Gaussian": cells, "exact": cells}, "corners": {"exact": cells, "Gaussian": cells}}
-    axes = plots.posteriors(shown, 3.2, "two").axes
-    assert [ax.get_title() for ax in axes] == ["exact", "Gaussian", "", ""]
-    assert [ax.get_xlabel() for ax in axes] == ["", "", "first code", "first code"]
-    assert [ax.get_ylabel().split("\n")[0] for ax in axes] == ["ring", "", "corners", ""]
-    with pytest.raises(ValueError, match="at least one map"):
-        plots.posteriors({"ring": {}}, 3.2, "none")

@@ -9,7 +9,6 @@ import torch
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.figure import Figure
 
-from experiments.record import Number
 from osculate import metrics, plots
 from osculate.plots.style import COLOURS
 from osculate.tasks.calibration import CalibrationRecord, reliability_bins
@@ -43,11 +42,6 @@ def figures() -> dict[str, Figure]:
         "least sure": plots.least_sure(
             np.random.rand(15, 1, 4, 4), np.arange(15) % 3, probabilities, ("ant", "bee", "cow"), count=7
         ),
-        "scaling": plots.scaling(
-            {"time": {"diag": ([4, 16, 64], [1.0, 16.0, 256.0], "256 would take long"), "mine": ([4, 16], [1, 2], "")}},
-            {"time": ("pixels", "seconds")},
-            "What it costs",
-        ),
         "matrices": plots.matrices(
             {"true": (np.outer([1, -1, 2], [1, -1, 2]), ""), "diagonal": (np.diag([1.0, 1, 4]), "error 0.5")},
             {"first": 2, "second": 1},
@@ -56,7 +50,7 @@ def figures() -> dict[str, Figure]:
     }
 
 
-@pytest.mark.parametrize("name", ["reliability", "entropy", "regression", "least sure", "scaling", "matrices"])
+@pytest.mark.parametrize("name", ["reliability", "entropy", "regression", "least sure", "matrices"])
 def test_a_figure_is_written_whole_and_leaves_no_global_state(name: str, tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
     path = plots.save(figures()[name], tmp_path / "new" / "figure.png")
@@ -115,16 +109,6 @@ def test_the_least_sure_images_are_those_of_highest_entropy() -> None:
     assert "90 %" not in words
 
 
-def test_costs_are_drawn_on_logarithmic_axes_and_a_cross_marks_where_a_curve_stops() -> None:
-    figure = figures()["scaling"]
-    (ax,) = figure.axes
-    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
-    crosses = [line for line in ax.lines if line.get_marker() == "x"]
-    assert [(*line.get_xdata(), *line.get_ydata()) for line in crosses] == [(64, 256.0)]
-    words = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert {"exact diagonal", "mine", "linear growth", "quadratic growth"} <= words
-
-
 def test_matrices_share_one_symmetric_scale_and_show_their_blocks() -> None:
     figure = figures()["matrices"]
     images = [ax.images[0] for ax in figure.axes if ax.images]
@@ -133,17 +117,6 @@ def test_matrices_share_one_symmetric_scale_and_show_their_blocks() -> None:
     np.testing.assert_array_equal(np.diag(images[1].get_array()), [1, 1, 4])
     assert len(figure.axes[0].lines) == 2  # one line between two blocks, each way
     assert {"first", "second", "error 0.5"} <= {t.get_text() for t in figure.findobj(matplotlib.text.Text)}
-
-
-def test_a_score_far_from_all_others_is_told_at_the_edge() -> None:
-    scores = {"MAP": (0.43, 0.42), "L2M": (0.54,), "KFAC": (0.45,), "ensemble": (0.41,), "printed": (7.0,)}
-    figure = plots.method_scores([Number(f"A: {name}", "NLL", each) for name, each in scores.items()], ["NLL"], "All")
-    assert "7 →" in texts(figure)
-    assert figure.axes[0].get_xlim()[1] < 1
-    near = {**scores, "printed": (0.7,)}
-    figure = plots.method_scores([Number(f"A: {name}", "NLL", each) for name, each in near.items()], ["NLL"], "All")
-    assert "→" not in texts(figure)
-    assert figure.axes[0].get_xlim()[1] > 0.7
 
 
 def test_colours_of_methods_differ() -> None:
@@ -158,7 +131,6 @@ def test_colours_of_methods_differ() -> None:
         (lambda: plots.regression_bands({}, np.zeros(1), np.zeros(1)), "no predictive band"),
         (lambda: plots.entropy_histograms({"MAP": np.zeros(1)}, {}, 2), r"inside are of \['MAP'\]"),
         (lambda: plots.least_sure(np.zeros((1, 1, 2, 2)), np.zeros(1), {}, ("a",)), "no probabilities"),
-        (lambda: plots.scaling({"time": {"diag": ([], [], "")}}, {"time": ("x", "y")}, "costs"), "no curve"),
         (lambda: plots.matrices({}, {}, "matrix"), "no matrix"),
         (
             lambda: plots.matrices({"true": (np.eye(3), "")}, {"all": 2}, "matrix"),

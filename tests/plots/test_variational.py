@@ -13,9 +13,6 @@ from matplotlib.figure import Figure
 
 from osculate import plots
 
-SEEN = np.geomspace(1e2, 1e6, 9)
-RISING = np.array([-500.0, -300, -200, -150, -120, -110, -105, -102, -100])
-
 
 def texts(figure: Figure) -> list[str]:
     return [artist.get_text() for artist in figure.findobj(matplotlib.text.Text)]
@@ -52,40 +49,6 @@ def test_a_fine_mosaic_tells_quantiles_where_they_are() -> None:
     quantiles = np.array([float(tick.get_text()) for tick in ax.get_xticklabels()])
     np.testing.assert_allclose((ax.get_xticks() + 0.5) / 2 - 0.5, 19 * (quantiles - 0.1) / 0.8, atol=0.1)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b")
-
-
-def test_training_is_dashed_in_the_colour_of_its_held_out_line_in_every_panel() -> None:
-    groups = {"2 codes": {"VAE": (SEEN, RISING), "wake-sleep": (SEEN, RISING - 5)}, "5 codes": {"VAE": (SEEN, RISING)}}
-    training = {"2 codes": {"wake-sleep": (SEEN, RISING + 1)}}
-    figure = plots.curves(groups, "heading", training, {"5 codes": {"published": -99.0}})
-    first, second = figure.axes
-    styles = [(line.get_linestyle(), line.get_color()) for line in first.lines]
-    assert [style for style, _ in styles] == ["-", "-", "--"]
-    assert styles[2][1] == styles[1][1] != styles[0][1] == second.lines[1].get_color()
-    np.testing.assert_array_equal(first.lines[2].get_ydata(), RISING + 1)
-    assert set(second.lines[0].get_ydata()) == {-99.0}
-    words = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert words == ["VAE", "wake-sleep", "validation", "training", "published"]
-    alone = plots.curves(groups, "heading")
-    assert [text.get_text() for text in alone.legends[0].get_texts()] == ["VAE", "wake-sleep"]
-
-
-def test_a_poor_start_does_not_flatten_a_curve() -> None:
-    groups = {"a": {"one": (SEEN, RISING)}, "b": {"one": (SEEN, RISING - 50)}}
-    ends = [ax.get_ylim() for ax in plots.curves(groups, "").axes]
-    assert ends[0] == ends[1]  # from the middle of the lower curve, at 10⁴
-    assert -180 < ends[0][0] < -170
-    assert -100 < ends[0][1] < -95
-    (own, other) = (ax.get_ylim() for ax in plots.curves(groups, "", shared=False).axes)
-    np.testing.assert_allclose(np.subtract(own, other), 50)
-    assert plots.curves(groups, "", lowest=-130.0).axes[0].get_ylim()[0] == -130
-    start = {"a": {"one": ([0, *SEEN], [-1e6, *RISING])}}
-    assert plots.curves(start, "").axes[0].get_ylim()[0] > -130
-
-
-def test_a_level_curve_has_an_axis_of_some_height() -> None:
-    low, high = plots.curves({"a": {"one": ([1, 2], [3.0, 3.0])}}, "").axes[0].get_ylim()
-    assert low < 3 < high
 
 
 def test_numbers_stand_in_their_cells_and_each_panel_has_its_scale() -> None:
@@ -138,26 +101,12 @@ def test_a_level_has_one_colour_in_all_panels_and_no_elbo_without_one_sample() -
     assert not any("ELBO" in text.get_text() for text in second.get_legend().get_texts())
 
 
-def test_codes_that_are_not_quantised_are_dashed_in_the_colour_of_their_method() -> None:
-    lines = {"AE": ([8, 16], [4.0, 3.0]), "VAE": ([8, 16, 24], [5.0, 3.5, 3.0])}
-    (ax,) = plots.rate_distortion(lines, "heading", {"VAE": 2.5}).axes
-    auto, variational, dashed = ax.lines
-    np.testing.assert_array_equal(variational.get_xydata(), np.transpose(lines["VAE"]))
-    assert dashed.get_color() == variational.get_color() != auto.get_color()
-    assert set(dashed.get_ydata()) == {2.5}
-    assert ax.get_ylim()[0] == 0
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["AE", "VAE", "code not quantised"]
-    assert "code not quantised" not in texts(plots.rate_distortion(lines, "heading"))
-
-
 @pytest.mark.parametrize(
     "draw",
     [
         lambda: plots.manifold({"": torch.rand(3, 3, 1, 4, 4, requires_grad=True)}, "heading"),
-        lambda: plots.curves({"a": {"VAE": (torch.arange(1, 4), torch.rand(3))}}, "heading"),
         lambda: plots.heat_map({"": torch.rand(2, 2)}, ("r", ["a", "b"]), ("c", ["a", "b"]), "heading", "what"),
         lambda: plots.sandwich({"VAE": bounds(AIS=(-86.0, 0.1))}, "heading"),
-        lambda: plots.rate_distortion({"VAE": (torch.arange(1, 4), torch.rand(3))}, "heading", {"VAE": 0.1}),
     ],
 )
 def test_figures_of_tensors_are_written_and_leave_no_global_state(draw: Callable[[], Figure], tmp_path: Path) -> None:
@@ -166,7 +115,6 @@ def test_figures_of_tensors_are_written_and_leave_no_global_state(draw: Callable
     assert dict(matplotlib.rcParams) == before
 
 
-LINE: Any = (SEEN, RISING)
 PLACES: Any = ("r", ["a", "b"])
 
 
@@ -177,21 +125,12 @@ PLACES: Any = ("r", ["a", "b"])
         (lambda: plots.manifold({"": grid(1, 3)}, ""), r"\(1, 3, 1, 3, 2\)"),
         (lambda: plots.manifold({"": grid(2, 2, 2)}, ""), r"\(2, 2, 2, 3, 2\)"),
         (lambda: plots.manifold({"": grid(2, 2)[0]}, ""), r"\(2, 1, 3, 2\)"),
-        (lambda: plots.curves({}, ""), "at least one line"),
-        (lambda: plots.curves({"a": {}}, ""), "at least one line"),
-        (lambda: plots.curves({"a": {"x": LINE}}, "", {"b": {"x": LINE}}), r"\['a'\], and \['b'\] besides"),
-        (lambda: plots.curves({"a": {"x": LINE}}, "", references={"b": {"y": 1.0}}), r"\['b'\] besides"),
-        (lambda: plots.curves({"a": {"x": (SEEN, RISING[1:])}}, ""), r"'x' has places \(9,\) and values \(8,\)"),
-        (lambda: plots.curves({"a": {"x": ([0.0], [1.0])}}, ""), "above 0"),
         (lambda: plots.heat_map({}, PLACES, PLACES, "", ""), "no values"),
         (lambda: plots.heat_map({"x": np.ones((2, 3))}, PLACES, PLACES, "", ""), r"'x' has shape \(2, 3\)"),
         (lambda: plots.heat_map({"x": np.full((2, 2), np.nan)}, PLACES, PLACES, "", ""), "0 values"),
         (lambda: plots.sandwich({}, ""), "no bounds"),
         (lambda: plots.sandwich({"x": plots.Bounds([], ([], []))}, ""), "'x' has 0 counts"),
         (lambda: plots.sandwich({"x": plots.Bounds([1], ([1.0], []))}, ""), "1 bounds and 0 standard errors"),
-        (lambda: plots.rate_distortion({}, ""), "none"),
-        (lambda: plots.rate_distortion({"x": ([1, 2], [1.0])}, ""), "'x' 2 and 1"),
-        (lambda: plots.rate_distortion({"x": ([1], [1.0])}, "", {"y": 1.0}), r"continuous codes: \['y'\]"),
     ],
 )
 def test_what_cannot_be_drawn_is_explained(call: Callable[[], Figure], words: str) -> None:

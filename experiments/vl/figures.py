@@ -1,4 +1,4 @@
-"""How far variances get in training, and what that does: against the learning rate of log σ."""
+"""Figures of variational Laplace."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from osculate.plots.style import BLUE, GREEN, INK, ORANGE, panels, title
 
 #: Values against the multiplier, with their headings.
-ENDS = {"elbo": "ELBO, nats per datum", "nll": "test NLL, nats", "accuracy": "test accuracy"}
+MULTIPLIERS_ENDS = {"elbo": "ELBO, nats per datum", "nll": "test NLL, nats", "accuracy": "test accuracy"}
 
 
 def multipliers(arms: Sequence[Mapping[str, Any]], heading: str) -> Figure:
@@ -27,12 +27,12 @@ def multipliers(arms: Sequence[Mapping[str, Any]], heading: str) -> Figure:
     if not arms:
         raise ValueError("no trainings to draw: pass at least one.")
     betas = list(dict.fromkeys(arm["beta"] for arm in arms))
-    figure, axes = panels(len(betas), 1 + len(ENDS), 3.3, 2.7)
+    figure, axes = panels(len(betas), 1 + len(MULTIPLIERS_ENDS), 3.3, 2.7)
     for row, beta in zip(axes, betas, strict=True):
         here = [arm for arm in arms if arm["beta"] == beta]
         _courses(row[0], here)
         row[0].set_ylabel(f"β = {beta:g}\nmean log σ/s", fontsize=9)
-        for ax, (name, label) in zip(row[1:], ENDS.items(), strict=True):
+        for ax, (name, label) in zip(row[1:], MULTIPLIERS_ENDS.items(), strict=True):
             _against(ax, here, name)
             ax.set_ylabel(label, fontsize=9)
     axes[0, 1].legend(fontsize=8, frameon=False)
@@ -56,7 +56,13 @@ def _courses(ax: Axes, arms: Sequence[Mapping[str, Any]]) -> None:
             ax.plot(epochs, arm["ratio"], "--", color=ORANGE, linewidth=1.4)
             continue
         alpha = 0.3 + 0.7 * np.log(float(arm["multiplier"]) + 1e-9) / np.log(30)
-        ax.plot(epochs, arm["ratio"], color=_tint(arm["method"]), linewidth=1.2, alpha=float(np.clip(alpha, 0.3, 1)))
+        ax.plot(
+            epochs,
+            arm["ratio"],
+            color=_tint(arm["method"]),
+            linewidth=1.2,
+            alpha=float(np.clip(alpha, 0.3, 1)),
+        )
         if arm["method"] == told:
             course = np.asarray(arm["ratio"])
             half = int(np.argmax(course >= (course[0] + course[-1]) / 2))  # the ends lie together
@@ -75,7 +81,13 @@ def _against(ax: Axes, arms: Sequence[Mapping[str, Any]], name: str) -> None:
         x = [float(arm["multiplier"]) for arm in mine]
         ax.plot(x, [np.mean(arm[name]) for arm in mine], "o-", color=_tint(method), markersize=4, label=method)
         for arm in mine:
-            ax.plot([float(arm["multiplier"])] * len(arm[name]), arm[name], ".", color=_tint(method), markersize=3)
+            ax.plot(
+                [float(arm["multiplier"])] * len(arm[name]),
+                arm[name],
+                ".",
+                color=_tint(method),
+                markersize=3,
+            )
     ticks = sorted({float(arm["multiplier"]) for arm in arms if arm["multiplier"]})
     ax.set_xscale("log")
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -1,4 +1,4 @@
-"""What something costs as it grows: curves on logarithmic axes, beside lines of growth to compare them with."""
+"""Figures of Laplacian autoencoders: cost against size."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from osculate.plots.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
 
 #: Of each method: what a reader calls it, and its colour.
-_METHODS = {
+_SCALING_METHODS = {
     "block": ("block diagonal", INK),
     "kron": ("KFAC", GREEN),
     "diag": ("exact diagonal", PURPLE),
@@ -24,9 +24,9 @@ _METHODS = {
     "online, residual": ("online Laplace, residual blocks", PURPLE),
     "MAP, residual": ("MAP, residual blocks", ORANGE),
 }
-_MARKERS = "os^Dvp"
+_SCALING_MARKERS = "os^Dvp"
 #: An axis whose ends are a smaller factor apart has labels between the powers of ten.
-FEW = 60
+SCALING_FEW = 60
 
 Points = tuple[Sequence[float | int], Sequence[float | int], str]
 
@@ -47,41 +47,41 @@ def scaling(curves: Mapping[str, Mapping[str, Points]], labels: Mapping[str, tup
     columns = min(2, len(curves))
     figure, axes = panels(-(-len(curves) // columns), columns, 4.6, 3.4)
     for ax, (name, panel) in zip(axes.flat, curves.items(), strict=False):
-        _panel(ax, panel)
+        _scaling_panel(ax, panel)
         ax.set_title(name, fontsize=10, color=INK, loc="left")
         ax.set_xlabel(labels[name][0], fontsize=9)
         ax.set_ylabel(labels[name][1], fontsize=9)
     for ax in axes.flat[len(curves) :]:
         ax.set_visible(False)
     stopped = any(points[2] for panel in curves.values() for points in panel.values())
-    _legend(figure, list(dict.fromkeys(method for panel in curves.values() for method in panel)), stopped)
+    _scaling_legend(figure, list(dict.fromkeys(method for panel in curves.values() for method in panel)), stopped)
     title(figure, heading)
     return figure
 
 
-def _style(method: str) -> dict[str, Any]:
-    label, tint = _METHODS.get(method, (method, GREY))
-    number = list(_METHODS).index(method) if method in _METHODS else 0
-    return {"label": label, "color": tint, "marker": _MARKERS[number % len(_MARKERS)]}
+def _scaling_style(method: str) -> dict[str, Any]:
+    label, tint = _SCALING_METHODS.get(method, (method, GREY))
+    number = list(_SCALING_METHODS).index(method) if method in _SCALING_METHODS else 0
+    return {"label": label, "color": tint, "marker": _SCALING_MARKERS[number % len(_SCALING_MARKERS)]}
 
 
-def _panel(ax: Axes, panel: Mapping[str, Points]) -> None:
+def _scaling_panel(ax: Axes, panel: Mapping[str, Points]) -> None:
     ax.set(xscale="log", yscale="log")
     for method, (sizes, costs, stopped) in panel.items():
-        style = _style(method)
+        style = _scaling_style(method)
         ax.plot(sizes, costs, markersize=4.5, linewidth=1.6, **style)
         if stopped and len(sizes):
             ax.plot(sizes[-1:], costs[-1:], "x", color=style["color"], markersize=11, markeredgewidth=2)
-    _growth(ax, panel)
+    _scaling_growth(ax, panel)
     for axis in (ax.xaxis, ax.yaxis):
         low, high = axis.get_view_interval()
-        if high / low < FEW:  # too few powers of ten to read a value from
+        if high / low < SCALING_FEW:  # too few powers of ten to read a value from
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter("{x:,g}")
         axis.set_minor_formatter(NullFormatter())
 
 
-def _growth(ax: Axes, panel: Mapping[str, Points]) -> None:
+def _scaling_growth(ax: Axes, panel: Mapping[str, Points]) -> None:
     """Lines of linear and of quadratic growth from the lower left of the panel."""
     sizes = np.array([min(s for p in panel.values() for s in p[0]), max(s for p in panel.values() for s in p[0])])
     low, high = ax.get_ylim()
@@ -91,8 +91,8 @@ def _growth(ax: Axes, panel: Mapping[str, Points]) -> None:
     ax.set_ylim(low, high)
 
 
-def _legend(figure: Figure, methods: Sequence[str], stopped: bool) -> None:
-    handles = [Line2D([], [], markersize=4.5, **_style(method)) for method in methods]
+def _scaling_legend(figure: Figure, methods: Sequence[str], stopped: bool) -> None:
+    handles = [Line2D([], [], markersize=4.5, **_scaling_style(method)) for method in methods]
     if stopped:
         cross: dict[str, Any] = {"color": GREY, "marker": "x", "linestyle": "", "markersize": 9}
         handles.append(Line2D([], [], label="stopped: the next is beyond a limit", **cross))
