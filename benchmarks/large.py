@@ -243,7 +243,7 @@ def measure(case: Case, scale: int = 1) -> dict[str, Any]:
     fit(batches[:1])  # as the unit: the first call is not counted
     fitting = least(lambda: fit(batches))
     (q,) = found
-    plan = least(lambda: osc.curvature.planning.make_plan(q.network, batches[0][0]))
+    plan = least(lambda: osc.curvature.plan.make_plan(q.network, batches[0][0]))
     factorise = seconds(lambda: osc.log_evidence(q))
     fitted = peak()
     WAYS[case.way](q, points, 1)

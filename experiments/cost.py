@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from osculate.curvature.columns import GGN
-from osculate.curvature.observation import Observation
-from osculate.curvature.planning import make_plan
+from osculate.curvature.engine import Observation
+from osculate.curvature.plan import make_plan
 from osculate.likelihoods import Likelihood
 from osculate.memory import budget, readable
 from osculate.parameters import Network, trainable

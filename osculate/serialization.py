@@ -11,7 +11,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from osculate import likelihoods, priors, structures
-from osculate.curvature.plan import BlockSpec, Example, Plan
+from osculate.curvature.plan import BlockSpec, Plan
+from osculate.curvature.tape import Example
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
 from osculate.posteriors import (

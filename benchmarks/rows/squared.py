@@ -106,12 +106,12 @@ def works(network: str, side: int, structure: str = "approx_diag") -> tuple[Call
 def fitter(model: nn.Module, x: Tensor, structure: str) -> Callable[[], None]:
     """Adds one more batch to a curvature whose plan is made."""
     network = osc.parameters.Network(model, osc.parameters.trainable(model))
-    plan = osc.curvature.planning.make_plan(network, x[:2])
+    plan = osc.curvature.plan.make_plan(network, x[:2])
     rule = osc.structures.REGISTRY[structure]()
     state = rule.zero(plan.blocks, network.space, network.dtype, network.device)
     kind, memory = osc.curvature.GGN(), osc.memory.budget(None, network.device)
     likelihood = osc.likelihoods.Gaussian(1.0)
-    seen = osc.curvature.observation.Observation(network, plan, likelihood, kind, (x, x), memory)
+    seen = osc.curvature.engine.Observation(network, plan, likelihood, kind, (x, x), memory)
     return lambda: (rule.add(state, seen), None)[1]
 
 

@@ -1,4 +1,4 @@
-"""Which columns are pulled back: the kind of curvature."""
+"""The columns that are pulled back through the network, by the kind of curvature."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -76,6 +76,23 @@ class Columns:
             return columns.expand(-1, len(f), *f.shape[1:])
 
         return cls(size, part, group, likelihood is None or f.ndim == 2)
+
+
+def pull(f: Tensor, inputs: list, columns: Tensor) -> list[Tensor | None]:
+    """∂(columns · f)/∂inputs for all columns (V, N, *C) at once: a list of (V, *input)."""
+    if not inputs:
+        return []
+    if len(columns) > 1:
+        try:
+            return list(
+                torch.autograd.grad(f, inputs, columns, is_grads_batched=True, allow_unused=True, retain_graph=True)
+            )
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # an operation whose backward cannot be batched: one column at a time
+            pass
+    each = [torch.autograd.grad(f, inputs, c, allow_unused=True, retain_graph=True) for c in columns]
+    return [None if parts[0] is None else torch.stack(parts) for parts in zip(*each, strict=True)]
 
 
 class Kind(ABC):

@@ -1,104 +1,30 @@
-"""One pass over a batch: record what each parameterised operation saw, pull columns back, hand on forms.
+"""One batch: columns pulled back to every parameterised operation at once, and handed on as forms.
 
-The forward pass runs under a :class:`Recorder` that looks at every torch operation. Where an operation with a rule
-touches a tracked parameter, the edge of its output in the autograd graph is kept. One batched reverse pass then pulls
-all columns of a root of the output Hessian back to these edges at once (no weight gradient is ever computed), and the
-rules turn inputs and pulled-back columns into forms.
-
-A :class:`Plan`, made and verified once on the first batch, says which parameters form a block and which need the
-fallback: per-datum vector-Jacobian products, slower and never wrong.
+The forward pass is recorded (:mod:`tape`), one batched reverse pass pulls all columns of a root of the output Hessian
+back to the recorded operations (no weight gradient is ever computed), and the rules turn inputs and pulled-back columns
+into forms. A :class:`Plan`, made and verified once on the first batch, names the parameters of each block, and those
+that need the fallback: per-datum vector-Jacobian products, slower and never wrong.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.overrides import TorchFunctionMode
+from torch.autograd.graph import get_gradient_edge
 
-from osculate.curvature.columns import Columns
+from osculate.batches import require_finite
+from osculate.curvature.columns import Columns, Kind, pull
 from osculate.curvature.fallback import fallback_forms
 from osculate.curvature.forms import AnyForm, Dense, Form, Outer, Unit, concatenate
-from osculate.curvature.layers import REWRITES, RULES, Call, Sources, Use
-from osculate.curvature.plan import BlockSpec, Example, Plan
-from osculate.curvature.pullback import pull
-from osculate.inputs import Inputs, apply, count, take, tensors
+from osculate.curvature.layers import Use
+from osculate.curvature.plan import BlockSpec, Plan
+from osculate.curvature.tape import Tape, record
+from osculate.inputs import Inputs, count, take
+from osculate.likelihoods import Likelihood
 from osculate.memory import even_parts
 from osculate.parameters import Network
-
-
-@dataclass
-class Tape:
-    """One recorded forward pass: outputs, parameters, and their uses with the size of what each returned."""
-
-    f: Tensor
-    theta: dict[str, Tensor]
-    uses: list[tuple[Use, GradientEdge, int]]
-    uncovered: set[str]
-    last: set[str]
-
-    def example(self, x: Inputs) -> Example:
-        """The shapes of the inputs, and by parameter how much the operations that use it return for a datum."""
-        found: dict[str, set[float]] = {}
-        for use, _, size in self.uses:
-            for name in use.names:
-                found.setdefault(name, set()).add(size / len(self.f))
-        shapes = {name: list(tensor.shape[1:]) for name, tensor in tensors(x).items()}
-        return Example(shapes, {name: sorted(sizes) for name, sizes in found.items()})
-
-
-class Recorder(TorchFunctionMode):
-    """Watches the operations of a forward pass and applies the layer rules to those that touch a parameter."""
-
-    def __init__(self, theta: Mapping[str, Tensor], constants: Iterable[Tensor] = ()) -> None:
-        super().__init__()
-        self._sources = Sources(theta, constants)
-        self.uses: list[tuple[Use, GradientEdge, int]] = []
-        self.uncovered: set[str] = set()
-        self.last: set[str] = set()
-
-    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
-        """Run the operation, then note which parameters it used and how."""
-        kwargs = kwargs or {}
-        if func in REWRITES:
-            with self:
-                output = REWRITES[func](*args, **kwargs)
-            if output is not NotImplemented:
-                return output
-        output = func(*args, **kwargs)
-        if touched := self._sources.follow(func, args, kwargs, output):
-            self._note(func, output, touched, args, kwargs)
-        return output
-
-    def _note(self, func: Callable, output: object, touched: set[str], args: tuple, kwargs: dict) -> None:
-        self.last, use = touched, None
-        if func in RULES and isinstance(output, Tensor):
-            with torch.no_grad():
-                use = RULES[func](Call(self._sources, output), *args, **kwargs)
-        if use is None or not isinstance(output, Tensor):
-            self.uncovered |= touched
-            return
-        self.uses.append((use, get_gradient_edge(output), output.numel()))
-        self.uncovered |= touched - set(use.names)
-
-
-def record(network: Network, x: Inputs) -> Tape:
-    """The forward pass at the mode, with what the rules noted."""
-    with torch.inference_mode(False), torch.enable_grad():
-        if any(tensor.is_inference() for tensor in tensors(x).values()):
-            x = apply(torch.clone, x)
-        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-        recorder = Recorder(theta, (*network.module.buffers(), *network.module.parameters()))
-        with recorder:
-            f = network(x, theta)
-    if not f.requires_grad:
-        raise ValueError(
-            "the network's output does not depend on any tracked parameter "
-            f"({', '.join(theta)}): nothing can be said about its uncertainty."
-        )
-    return Tape(f, theta, recorder.uses, recorder.uncovered, recorder.last)
 
 
 @dataclass(frozen=True)
@@ -118,6 +44,65 @@ class Piece:
     last: bool
     group: int
     forms: Mapping[int, AnyForm]
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A batch.
+
+    Attributes:
+        network: the network at its mode.
+        plan: its blocks.
+        likelihood: p(y|f).
+        kind: the kind of curvature.
+        batch: inputs and targets of N data, on the network's device.
+        memory: bytes that the temporaries of a pass may take.
+        number: of the batch, for messages.
+    """
+
+    network: Network
+    plan: Plan
+    likelihood: Likelihood
+    kind: Kind
+    batch: tuple[Inputs, Tensor]
+    memory: int
+    number: int = 0
+
+    @property
+    def x(self) -> Inputs:
+        """Inputs of N data."""
+        return self.batch[0]
+
+    @property
+    def y(self) -> Tensor:
+        """Their targets."""
+        return self.batch[1]
+
+    def pieces(self, by_factors: bool = False, row_size: int = 0) -> Iterator[Piece]:
+        """The forms of all data for all columns of this kind of curvature, some at a time.
+
+        Args:
+            by_factors: whether the rows of a layer used at several positions are never formed, so that more fit.
+            row_size: numbers of the whole rows that are formed of several layers together.
+        """
+        plan = (self.plan.by_factors() if by_factors else self.plan).with_rows(row_size)
+        every = pieces(self.network, plan, self.x, self._columns, self.kind.expected(plan.outputs), self.memory)
+        counted = self.likelihood.counted(self.y)
+        if counted is None or bool(counted.all()):
+            yield from every
+            return
+        for piece in every:
+            forms = {n: form.marked() if isinstance(form, Outer) else form for n, form in piece.forms.items()}
+            yield replace(piece, forms=forms)
+
+    def _columns(self, f: Tensor, part: slice) -> Columns:
+        self.check(f, self.y[part])
+        return self.kind.columns(self.likelihood, f, self.y[part])
+
+    def check(self, f: Tensor, y: Tensor) -> None:
+        """Raise an error that says why, where outputs are not finite or targets do not fit them."""
+        require_finite(f, f"the network's output for batch {self.number}")
+        self.likelihood.check(f, y)
 
 
 def pieces(

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.func import vjp, vmap
 from torch.utils._pytree import tree_map
 
+from osculate.curvature.columns import pull
 from osculate.curvature.forms import Dense, Form
-from osculate.curvature.pullback import pull
 from osculate.inputs import Inputs, apply, count, take
 from osculate.parameters import Network
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from osculate.curvature.pullback import pull
+from osculate.curvature.columns import pull
 from osculate.inputs import Inputs, apply, tensors
 from osculate.parameters import Network
 

@@ -1,11 +1,23 @@
-"""Which parameters form a block, and how much a datum takes: what :mod:`planning` decides and the engine follows."""
+"""The blocks of parameters of a network, and how much a datum takes: decided and verified once, on the first batch.
 
-from collections.abc import Mapping, Sequence
+Nothing is taken on trust. The rules' result for a random column on one datum is compared with autograd's gradient; a
+parameter whose rule gives something else (an axis that is not the batch, an operation that escaped the recorder)
+goes to the fallback. A network whose output for one input is random, or depends on the others, is refused.
+"""
+
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
+from osculate.curvature.columns import pull
+from osculate.curvature.forms import Form, Lookup, Outer
+from osculate.curvature.layers import Use
+from osculate.curvature.tape import Example, Tape, record
+from osculate.inputs import Inputs, apply, concatenate, count, take
 from osculate.memory import readable
+from osculate.parameters import Network
 
 #: Columns that are pulled back at once at most: more are no faster.
 COLUMNS = 128
@@ -46,19 +58,6 @@ class BlockSpec:
     def restricted(self, wanted: Tensor) -> "BlockSpec":
         """The block with those entries alone whose positions in θ are wanted, a mask (P,)."""
         return replace(self, kept=wanted[self.positions.reshape(-1)].nonzero().squeeze(-1))
-
-
-@dataclass(frozen=True)
-class Example:
-    """How a batch was worked on, which later batches are compared with.
-
-    Attributes:
-        shapes: of one datum's inputs, by name.
-        sizes: by parameter, how many numbers the operations that use it return for a datum.
-    """
-
-    shapes: Mapping[str, Sequence[int]]
-    sizes: Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -150,3 +149,177 @@ class Plan:
             return EVERYTHING
         left = memory // (2 * itemsize * max(1, data)) - self.inputs
         return max(1, min(COLUMNS, left // self.floats))
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A use and what its rule made of the random column.
+
+    Attributes:
+        use: the use.
+        form: None where its axes cannot be read.
+        entries: where the form's entries stand in θ.
+        edge: where its output stands in the graph.
+        merged: whether the first axis of its output is another than that of the data.
+    """
+
+    use: Use
+    form: Form | None
+    entries: Tensor
+    edge: GradientEdge
+    merged: bool
+
+
+def make_plan(network: Network, x: Inputs) -> Plan:
+    """The blocks of a network, found and verified on these inputs.
+
+    Args:
+        network: the network.
+        x: a batch of inputs; at most the first 16 are used.
+
+    Raises:
+        ValueError: the output is random, or depends on the other inputs of the batch.
+
+    Cost: three forward passes and two backward passes over at most 16 inputs.
+    """
+    x = take(x, slice(0, 16)) if count(x) > 1 else concatenate([x, apply(_another, x)])
+    _require_a_function(network, x)
+    tape = record(network, x)
+    positions = network.space.positions()
+    trials = _trials(tape, positions)
+    wrong = tape.uncovered | _ragged(tape, trials) | _unfaithful(network, tape, trials)
+    wrong |= set(network.space.names) - {name for trial in trials for name in trial.use.names}
+    while spread := {name for t in trials if wrong & set(t.use.names) for name in t.use.names} - wrong:
+        wrong |= spread  # a use is by rule for all of its parameters, or for none
+    good = [trial for trial in trials if not wrong & set(trial.use.names)]
+    blocks = _blocks(network, good, positions)
+    blocks += [BlockSpec((name,), "fallback", positions[name].reshape(-1)) for name in wrong]
+    order = {name: number for number, name in enumerate(network.space.names)}
+    blocks.sort(key=lambda block: min(order[name] for name in block.names))
+    last = [t.use.names for t in good if isinstance(t.form, Outer) and set(t.use.names) >= tape.last]
+    outer = last[-1] if last else ()
+    return Plan(tuple(blocks), *_sizes(tape, good, blocks), tape.f[0].numel(), outer, tape.example(x))
+
+
+def _another(x: Tensor) -> Tensor:
+    """A different datum of the same kind: two that are the same would hide that one depends on the other."""
+    return x / 2 if x.is_floating_point() else x
+
+
+def _require_a_function(network: Network, x: Inputs) -> None:
+    with torch.no_grad():
+        first, second, alone = network(x), network(x), network(take(x, slice(0, 1)))
+    scale = first.abs().max() + torch.finfo(first.dtype).tiny
+    if bool((first - second).abs().max() / scale > 1e-4):
+        raise ValueError(
+            "the network gives another output for the same input when it is called again: an active dropout, or "
+            "noise in its forward pass. Call model.eval() first, or take the randomness out."
+        )
+    if bool(((alone - first[:1]).abs().max() / scale) > 1e-2):
+        raise ValueError(
+            "the output for one input depends on the other inputs of its batch (a normalisation over the batch in "
+            "training mode, or attention across it): per-datum curvature is not defined. Call model.eval() first."
+        )
+
+
+def _random_column(tape: Tape) -> Tensor:
+    """A column that is random on the first datum, and zero on all others."""
+    column = torch.zeros_like(tape.f)
+    generator = torch.Generator().manual_seed(0)
+    column[0] = torch.randn(tape.f[0].shape, generator=generator).to(tape.f)
+    return column
+
+
+def _trials(tape: Tape, positions: dict[str, Tensor]) -> list[_Trial]:
+    """Each use on the random column."""
+    pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], _random_column(tape).unsqueeze(0))
+    result = []
+    for (use, edge, _), g in zip(tape.uses, pulled, strict=True):
+        form = None if g is None else _readable(use, g, len(tape.f))
+        merged = g is not None and g.shape[1] != len(tape.f)
+        result.append(_Trial(use, form, use.arrange(positions), edge, merged))
+    return result
+
+
+def _ragged(tape: Tape, trials: list[_Trial]) -> set[str]:
+    """The parameters used on rows that do not stand in equal portions, datum after datum, where axes are merged."""
+    n = len(tape.f)
+    merged = [trial for trial in trials if trial.form is not None and trial.merged]
+    if not merged:
+        return set()
+    second = (torch.arange(n, device=tape.f.device) % 2).to(tape.f).reshape(-1, *[1] * (tape.f.ndim - 1))
+    column = torch.randn(tape.f.shape, generator=torch.Generator().manual_seed(1)).to(tape.f)
+    columns = torch.stack([column * (1 - second), column * second])  # rows of a neighbour show in one of the two
+    wrong: set[str] = set()
+    for trial, g in zip(merged, pull(tape.f, [t.edge for t in merged], columns), strict=True):
+        form = None if g is None else _readable(trial.use, g, n)
+        pulled = form.g if isinstance(form, Outer) else form.j if form is not None else None
+        if pulled is None or bool(pulled[0, 1::2].any()) or bool(pulled[1, 0::2].any()):
+            wrong |= set(trial.use.names)
+    return wrong
+
+
+def _readable(use: Use, g: Tensor, count: int) -> Form | None:
+    try:
+        form = use.form(g)
+        rows = form.g.shape[1] if isinstance(form, Outer) else form.j.shape[1]
+        return form.per_sample(count) if rows % count == 0 else None
+    except (RuntimeError, ValueError):
+        return None
+
+
+def _unfaithful(network: Network, tape: Tape, trials: list[_Trial]) -> set[str]:
+    """The parameters whose rules disagree with autograd for the random column."""
+    truth = torch.autograd.grad(tape.f, list(tape.theta.values()), _random_column(tape), allow_unused=True)
+    total = tape.f.detach().new_zeros(network.space.size)
+    eps = torch.finfo(total.dtype).eps
+    tolerance, floor = eps**0.5, 100 * eps * max(float(t.abs().max()) for t in truth if t is not None)
+    wrong: set[str] = set()
+    for trial in trials:
+        if (form := trial.form) is None:
+            wrong |= set(trial.use.names)
+            continue
+        pulled = form.g[0] if isinstance(form, Outer) else form.j[0]
+        if bool(pulled[1:].abs().max() > tolerance * pulled[0].abs().max() + floor):
+            wrong |= set(trial.use.names)
+        rows = form.first().rows()[0, 0].to(total.dtype)
+        total.index_add_(0, trial.entries.reshape(-1).to(total.device), rows)
+    sums = network.space.unflatten(total)
+    for name, expected in zip(tape.theta, truth, strict=True):
+        expected = torch.zeros_like(tape.theta[name]) if expected is None else expected
+        if bool((sums[name] - expected).abs().max() > 10 * tolerance * expected.abs().max() + floor):
+            wrong.add(name)
+    return wrong
+
+
+def _blocks(network: Network, trials: list[_Trial], positions: dict[str, Tensor]) -> list[BlockSpec]:
+    """One block for each set of uses that share parameters."""
+    groups: list[tuple[set[str], list[_Trial]]] = []
+    for trial in trials:
+        names = set(trial.use.names)
+        touching = [group for group in groups if group[0] & names]
+        merged = (names.union(*(g[0] for g in touching)), [m for g in touching for m in g[1]] + [trial])
+        groups = [group for group in groups if group not in touching] + [merged]
+    return [_block(names, members, network, positions) for names, members in groups]
+
+
+def _block(names: set[str], members: list[_Trial], network: Network, positions: dict[str, Tensor]) -> BlockSpec:
+    first = members[0]
+    alike = all(isinstance(t.form, Outer) for t in members)
+    if alike and all(torch.equal(t.entries, first.entries) for t in members[1:]):
+        kind = "lookup" if all(isinstance(t.form, Lookup) for t in members) else "outer"
+        return BlockSpec(first.use.names, kind, first.entries, len(first.use.names) > 1)
+    ordered = tuple(name for name in network.space.names if name in names)
+    every = torch.cat([positions[name].reshape(-1) for name in ordered])
+    return BlockSpec(ordered, "dense", every)
+
+
+def _sizes(tape: Tape, trials: list[_Trial], blocks: list[BlockSpec]) -> tuple[int, int, int]:
+    """What a plan says of memory: floats, factored and inputs. Blocks are worked on one after the other."""
+    outputs = sum(size for _, _, size in tape.uses) // len(tape.f)
+    repeated = {t.use.names[0]: t.form.shared for t in trials if isinstance(t.form, Outer) and t.form.shared > 1}
+    dense = max((b.size for b in blocks if b.kind in ("dense", "fallback")), default=0)
+    layers = [b for b in blocks if b.kind == "outer" and b.names[0] in repeated]  # no rows are made of lookups
+    rows = max((b.size for b in layers), default=0)
+    windows = max((repeated[b.names[0]] * b.positions.shape[-1] for b in layers), default=0)
+    return max(1, outputs + max(dense, rows)), max(1, outputs + dense), outputs + windows

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from osculate.batches import Data, as_batches
 from osculate.curvature.columns import GGN
-from osculate.curvature.observation import Observation
+from osculate.curvature.engine import Observation
 from osculate.evidence.problem import determined
 from osculate.inputs import Inputs, as_floating, floating, moved
 from osculate.likelihoods import Likelihood

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from osculate.batches import require_finite
 from osculate.curvature.columns import Hessian, Kind
-from osculate.curvature.observation import Observation
-from osculate.curvature.planning import make_plan
+from osculate.curvature.engine import Observation
+from osculate.curvature.plan import make_plan
 from osculate.inputs import Inputs, apply, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.memory import budget, free

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.curvature.columns import GGN, Kind
-from osculate.curvature.observation import Observation
+from osculate.curvature.engine import Observation
 from osculate.curvature.plan import Plan
 from osculate.curvature.squared import squared_pass
 from osculate.inputs import Inputs, moved, take

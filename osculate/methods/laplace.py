@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from osculate import curvature as curvatures, structures
 from osculate.batches import Data, as_batches, number_of_batches
 from osculate.curvature.columns import Kind
-from osculate.curvature.observation import Observation
-from osculate.curvature.planning import make_plan
+from osculate.curvature.engine import Observation
+from osculate.curvature.plan import make_plan
 from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
+from osculate.curvature.engine import Observation
 from osculate.curvature.forms import AnyForm, Dense, Unit
-from osculate.curvature.observation import Observation
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import Inputs
 from osculate.likelihoods import drawn_on

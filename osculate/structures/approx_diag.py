@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import GGN
-from osculate.curvature.observation import Observation
+from osculate.curvature.engine import Observation
 from osculate.curvature.squared import squared_diagonal
 from osculate.inputs import take
 from osculate.memory import even_parts

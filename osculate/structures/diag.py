@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.observation import Observation
+from osculate.curvature.engine import Observation
 from osculate.curvature.plan import BlockSpec
 from osculate.structures._base import Structure
 from osculate.structures.blocks import Block, DiagonalBlock

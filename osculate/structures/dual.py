@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from osculate.curvature.engine import Observation
 from osculate.curvature.forms import AnyForm
-from osculate.curvature.observation import Observation
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import take
 from osculate.linalg import eigh

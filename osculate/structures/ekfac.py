@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from osculate.curvature.observation import Observation
+from osculate.curvature.engine import Observation
 from osculate.curvature.plan import BlockSpec
 from osculate.structures._base import Curvature
 from osculate.structures.blocks import Block, EigenBlock, EigenLookupBlock

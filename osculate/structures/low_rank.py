@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
-from osculate.curvature.observation import Observation
+from osculate.curvature.engine import Observation
 from osculate.curvature.plan import BlockSpec
 from osculate.structures._base import Curvature, Structure
 from osculate.structures.blocks import Batch, Block, LowRankBlock

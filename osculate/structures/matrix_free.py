@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
-from osculate.curvature.observation import Observation
+from osculate.curvature.engine import Observation
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import Inputs
 from osculate.parameters import ParameterSpace

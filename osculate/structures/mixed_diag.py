@@ -13,12 +13,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from osculate.curvature.columns import GGN, Columns, Kind
-from osculate.curvature.engine import pieces
-from osculate.curvature.observation import Observation
+from osculate.curvature.columns import GGN, Columns, Kind, pull
+from osculate.curvature.engine import Observation, pieces
 from osculate.curvature.plan import Plan
 from osculate.curvature.products import output_hessian
-from osculate.curvature.pullback import pull
 from osculate.curvature.squared import squared_diagonal
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood

@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from osculate.curvature import engine, fallback, reference
+from osculate.curvature import fallback, reference, tape
 from osculate.curvature.columns import Columns
 from osculate.curvature.engine import pieces
 from osculate.curvature.layers import REWRITES, RULES
-from osculate.curvature.plan import Plan
-from osculate.curvature.planning import make_plan
+from osculate.curvature.plan import Plan, make_plan
 from osculate.inputs import Inputs, call, take
 from osculate.parameters import Network, trainable
 from tests.laws import assert_close
@@ -197,8 +196,8 @@ def test_without_any_one_rule_the_rows_are_the_same(operation: Callable, monkeyp
     nets = callers().get(SYNONYMS.get(operation, operation), [])
     assert nets, "no entry of the zoo calls this operation"
     for table in ("RULES", "REWRITES"):
-        left = {key: value for key, value in getattr(engine, table).items() if key is not operation}
-        monkeypatch.setattr(engine, table, left)
+        left = {key: value for key, value in getattr(tape, table).items() if key is not operation}
+        monkeypatch.setattr(tape, table, left)
     for net in nets[:3]:
         network, x = network_of(net), ZOO[net].x(5)
         assert_close(rows(network, make_plan(network, x), x), truth(net))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import osculate as osc
 from osculate.curvature import reference
-from osculate.curvature.planning import make_plan
+from osculate.curvature.plan import make_plan
 from osculate.methods import OnlineLaplace, OnlineUpdates
 from osculate.structures import Curvature
 from osculate.training import Training

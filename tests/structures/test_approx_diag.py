@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from osculate.curvature.observation import Observation
-from osculate.curvature.planning import make_plan
+from osculate.curvature.engine import Observation
+from osculate.curvature.plan import make_plan
 from osculate.curvature.squared import squared_diagonal
 from osculate.parameters import Network, trainable
 from osculate.structures.approx_diag import output_diagonal

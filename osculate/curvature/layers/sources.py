@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from osculate.curvature.pullback import pull
+from osculate.curvature.columns import pull
 
 #: Operations that pick or reorder the entries of a tensor.
 VIEWS: frozenset[Callable] = frozenset(

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import GGN, Columns, Hessian
+from osculate.curvature.engine import Observation
 from osculate.curvature.linearisation import Linearisation
-from osculate.curvature.observation import Observation
 from osculate.curvature.products import (
     OutputMap,
     columns_product,

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
-from osculate.curvature.observation import Observation
+from osculate.curvature.engine import Observation
 from osculate.curvature.products import hessian_product
 from osculate.structures.blocks._base import Block
 from osculate.structures.blocks.dense import DenseBlock

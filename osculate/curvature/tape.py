@@ -1,0 +1,102 @@
+"""The record of a forward pass: the operations that used a parameter, and what their rules noted.
+
+The pass runs under a :class:`Recorder`, which looks at every torch operation. Where an operation with a rule touches a
+tracked parameter, the edge of its output in the autograd graph is kept, so that columns can be pulled back to it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import TorchFunctionMode
+
+from osculate.curvature.layers import REWRITES, RULES, Call, Sources, Use
+from osculate.inputs import Inputs, apply, tensors
+from osculate.parameters import Network
+
+
+@dataclass(frozen=True)
+class Example:
+    """How a batch was worked on, which later batches are compared with.
+
+    Attributes:
+        shapes: of one datum's inputs, by name.
+        sizes: by parameter, how many numbers the operations that use it return for a datum.
+    """
+
+    shapes: Mapping[str, Sequence[int]]
+    sizes: Mapping[str, Sequence[float]]
+
+
+@dataclass
+class Tape:
+    """One recorded forward pass: outputs, parameters, and their uses with the size of what each returned."""
+
+    f: Tensor
+    theta: dict[str, Tensor]
+    uses: list[tuple[Use, GradientEdge, int]]
+    uncovered: set[str]
+    last: set[str]
+
+    def example(self, x: Inputs) -> Example:
+        """The shapes of the inputs, and by parameter how much the operations that use it return for a datum."""
+        found: dict[str, set[float]] = {}
+        for use, _, size in self.uses:
+            for name in use.names:
+                found.setdefault(name, set()).add(size / len(self.f))
+        shapes = {name: list(tensor.shape[1:]) for name, tensor in tensors(x).items()}
+        return Example(shapes, {name: sorted(sizes) for name, sizes in found.items()})
+
+
+class Recorder(TorchFunctionMode):
+    """Watches the operations of a forward pass and applies the layer rules to those that touch a parameter."""
+
+    def __init__(self, theta: Mapping[str, Tensor], constants: Iterable[Tensor] = ()) -> None:
+        super().__init__()
+        self._sources = Sources(theta, constants)
+        self.uses: list[tuple[Use, GradientEdge, int]] = []
+        self.uncovered: set[str] = set()
+        self.last: set[str] = set()
+
+    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        """Run the operation, then note which parameters it used and how."""
+        kwargs = kwargs or {}
+        if func in REWRITES:
+            with self:
+                output = REWRITES[func](*args, **kwargs)
+            if output is not NotImplemented:
+                return output
+        output = func(*args, **kwargs)
+        if touched := self._sources.follow(func, args, kwargs, output):
+            self._note(func, output, touched, args, kwargs)
+        return output
+
+    def _note(self, func: Callable, output: object, touched: set[str], args: tuple, kwargs: dict) -> None:
+        self.last, use = touched, None
+        if func in RULES and isinstance(output, Tensor):
+            with torch.no_grad():
+                use = RULES[func](Call(self._sources, output), *args, **kwargs)
+        if use is None or not isinstance(output, Tensor):
+            self.uncovered |= touched
+            return
+        self.uses.append((use, get_gradient_edge(output), output.numel()))
+        self.uncovered |= touched - set(use.names)
+
+
+def record(network: Network, x: Inputs) -> Tape:
+    """The forward pass at the mode, with what the rules noted."""
+    with torch.inference_mode(False), torch.enable_grad():
+        if any(tensor.is_inference() for tensor in tensors(x).values()):
+            x = apply(torch.clone, x)
+        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
+        recorder = Recorder(theta, (*network.module.buffers(), *network.module.parameters()))
+        with recorder:
+            f = network(x, theta)
+    if not f.requires_grad:
+        raise ValueError(
+            "the network's output does not depend on any tracked parameter "
+            f"({', '.join(theta)}): nothing can be said about its uncertainty."
+        )
+    return Tape(f, theta, recorder.uses, recorder.uncovered, recorder.last)
