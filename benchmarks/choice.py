@@ -1,4 +1,4 @@
-"""Fill the tables of the pages of docs from the records: ``python -m benchmarks.choice``.
+"""Fill the tables of the README and the documentation from the records: ``python -m benchmarks.choice``.
 
 A table stands between two comments, of which the first says where its cells come from::
 
@@ -21,7 +21,7 @@ from experiments.record import SCHEMA, read_record
 from osculate.registry import choose, lookup
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "docs" / "how_to_choose.md", ROOT / "docs" / "methods.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "how_to_choose.md", ROOT / "docs" / "methods.md")
 
 TABLE = re.compile(
     r"(<!-- cells of (?P<file>\S+)\nrows: (?P<rows>[^\n]+)\ncolumns: (?P<columns>[^\n]+)\n-->\n).*?(<!-- end -->)",
@@ -80,8 +80,14 @@ def _demo(content: Mapping[str, Any]) -> Cells:
 
 
 def _speeds(content: Mapping[str, Any]) -> Cells:
-    """Costs in the units of each row."""
-    return {(row["name"], "units"): f"{row['ours']['median']:.2f}" for row in content["rows"]}
+    """Costs in the units of each row, ours and those of the peers."""
+    ours = {(row["name"], "units"): f"{row['ours']['median']:.2f}" for row in content["rows"]}
+    theirs = {
+        (row["name"], peer["name"]): f"{peer['spread']['median']:,.1f}"
+        for row in content["rows"]
+        for peer in row["peers"]
+    }
+    return ours | theirs
 
 
 #: How to read a record of another schema, by an entry that only this kind has.

@@ -1,4 +1,4 @@
-"""A record as the table that stands in the README."""
+"""A record as the table of docs/speed.md."""
 
 from typing import Any
 

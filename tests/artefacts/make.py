@@ -1,7 +1,7 @@
 """Files that released versions have written, with what they predict: later versions must read them.
 
-``python -m tests.artefacts.make FOLDER`` writes the files of the version that is installed: one posterior for each structure
-and each kind, and for each method a training stopped after two of four epochs.
+``python -m tests.artefacts.make FOLDER`` writes the files of the version that is installed: one posterior for each
+structure and each kind, and for each method a training stopped after two of four epochs.
 """
 
 import json
