@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("rows", nargs="*", help=f"parts of names; all by default. Known: {', '.join(ROWS)}")
     parser.add_argument("--json", type=Path, help="write the record here")
     parser.add_argument(
-        "--markdown", type=Path, help="print this record as the table of docs/speed.md, measure nothing"
+        "--markdown", type=Path, help="print a record as the table of docs/speed.md, and measure nothing"
     )
     parser.add_argument("--quick", action="store_true", help="5 repeats, and slow rows once")
     parser.add_argument("--system-allocator", action="store_true", help="let freed memory go back to the kernel")

@@ -70,9 +70,8 @@ def test_what_a_record_does_not_have_is_named(results: Path) -> None:
 
 
 def test_other_records_are_read_too() -> None:
-    demo = json.loads((ROOT / "experiments/results/fashion_mnist.json").read_text(encoding="utf-8"))["classification"][
-        "MAP"
-    ]["nll"]
+    path = ROOT / "experiments/results/fashion_mnist.json"
+    demo = json.loads(path.read_text(encoding="utf-8"))["classification"]["MAP"]["nll"]
     cell = read(path)["MAP", "nll"]
     assert cell == f"{demo['mean']:.3f} ± {demo['standard_error']:.3f}"
     assert float(read(ROOT / "benchmarks/results/benchmarks.json")["fit kron ggn mlp", "units"]) > 0
