@@ -8,7 +8,6 @@ that need the fallback: per-datum vector-Jacobian products, slower and never wro
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -126,20 +125,23 @@ def pieces(
     Cost: one forward pass and one backward pass for each column, without weight gradients.
     """
     for part in even_parts(count(x), plan.data_at_once(expected, memory, network.state_dtype.itemsize)):
-        yield from _pieces_of(network, plan, take(x, part), partial(_columns_of, columns, part), memory)
-
-
-def _columns_of(columns: Callable[[Tensor, slice], Columns], part: slice, f: Tensor) -> Columns:
-    return columns(f, part)
+        yield from _pieces_of(network, plan, x, part, columns, memory)
 
 
 def _pieces_of(
-    network: Network, plan: Plan, x: Inputs, columns: Callable[[Tensor], Columns], memory: int | None
+    network: Network,
+    plan: Plan,
+    x: Inputs,
+    part: slice,
+    columns: Callable[[Tensor, slice], Columns],
+    memory: int | None,
 ) -> Iterator[Piece]:
+    """The forms of data that pass through the network together; the graph of their pass ends with this generator."""
+    x = take(x, part)
     tape = record(network, x)
     plan.require_same_rows(tape.example(x))
     f = tape.f.detach().to(network.state_dtype)
-    every = columns(f)
+    every = columns(f, part)
     if every.identity and (unit := _last_layer(network, plan, tape)) is not None:
         yield Piece(f, True, True, every.group, {0: unit})
         return
@@ -147,10 +149,10 @@ def _pieces_of(
     step = every.count if step >= every.count else max(1, step // every.group) * every.group
     for start in range(0, every.count, step):
         stop = min(every.count, start + step)
-        found = _forms(network, plan, tape, x, every.part(start, stop))
+        forms = _forms(network, plan, tape, x, every.part(start, stop))
         if start:
-            found = {n: replace(form, fresh=False) if isinstance(form, Outer) else form for n, form in found.items()}
-        yield Piece(f, start == 0, stop == every.count, every.group, found)
+            forms = {n: replace(form, fresh=False) if isinstance(form, Outer) else form for n, form in forms.items()}
+        yield Piece(f, start == 0, stop == every.count, every.group, forms)
 
 
 def _last_layer(network: Network, plan: Plan, tape: Tape) -> Unit | None:
@@ -190,11 +192,10 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor)
         rows = fallback_forms(network, names, x, cotangents)
         rows = [in_state_dtype(form, network.state_dtype) for form in rows]
         result.update(zip(fallback, rows, strict=True))
-    return {number: _kept(plan.blocks[number], form, network.device) for number, form in sorted(result.items())}
-
-
-def _kept(block: BlockSpec, form: Form, device: torch.device) -> Form:
-    return form if block.kept is None else Dense(form.entries(block.kept.to(device)))
+    for number, form in result.items():
+        if (kept := plan.blocks[number].kept) is not None:
+            result[number] = Dense(form.entries(kept.to(network.device)))
+    return dict(sorted(result.items()))
 
 
 def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:

@@ -61,7 +61,7 @@ class Recorder(TorchFunctionMode):
         self.last: set[str] = set()
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
-        """Run the operation, then note which parameters it used and how."""
+        """Run the operation, then note which parameters it used, and in which way."""
         kwargs = kwargs or {}
         if func in REWRITES:
             with self:
@@ -69,20 +69,20 @@ class Recorder(TorchFunctionMode):
             if output is not NotImplemented:
                 return output
         output = func(*args, **kwargs)
-        if touched := self._sources.follow(func, args, kwargs, output):
-            self._note(func, output, touched, args, kwargs)
-        return output
-
-    def _note(self, func: Callable, output: object, touched: set[str], args: tuple, kwargs: dict) -> None:
+        if isinstance(output, int | torch.Size | torch.dtype | torch.device):  # an attribute: nothing to follow
+            return output
+        touched = self._sources.follow(func, args, kwargs, output)
+        if not touched:
+            return output
         self.last, use = touched, None
         if func in RULES and isinstance(output, Tensor):
             with torch.no_grad():
                 use = RULES[func](Call(self._sources, output), *args, **kwargs)
-        if use is None or not isinstance(output, Tensor):
-            self.uncovered |= touched
-            return
-        self.uses.append((use, get_gradient_edge(output), output.numel()))
-        self.uncovered |= touched - set(use.names)
+        if use is not None and isinstance(output, Tensor):
+            self.uses.append((use, get_gradient_edge(output), output.numel()))
+            touched = touched - set(use.names)
+        self.uncovered |= touched
+        return output
 
 
 def record(network: Network, x: Inputs) -> Tape:

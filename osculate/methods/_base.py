@@ -166,3 +166,35 @@ def require_network(model: object, likelihood: object) -> None:
             f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
             "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
         )
+
+
+def has_labels(likelihood: Likelihood, y: Tensor) -> bool:
+    """Whether there is a target that the likelihood does not ignore."""
+    counted = likelihood.counted(y)
+    return counted is None or bool(counted.any())
+
+
+def require_labels(found: bool) -> None:
+    """Refuse data without a target.
+
+    Raises:
+        ValueError: none was found.
+    """
+    if not found:
+        raise ValueError(
+            "every target is one that the likelihood ignores: there is nothing to learn from. Check the targets, and "
+            "the likelihood's ignore_index."
+        )
+
+
+def require_batch(y: Tensor, num_data: int) -> None:
+    """Refuse a batch of nothing, or of no data.
+
+    Raises:
+        ValueError: one of them.
+    """
+    if not len(y) or num_data < 1:
+        raise ValueError(
+            f"a batch of {len(y)} of {num_data} data has no loss: pass at least one datum, and as num_data the size of "
+            "the whole data set."
+        )

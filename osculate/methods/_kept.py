@@ -11,9 +11,9 @@ from osculate.batches import Data, as_batches
 from osculate.curvature.columns import GGN
 from osculate.curvature.plan import Plan
 from osculate.likelihoods import Likelihood
-from osculate.methods._pass import observe, some
 from osculate.parameters import Network
 from osculate.posteriors import Fit, Gaussian
+from osculate.posteriors.fit import first_rows, observe
 from osculate.priors import Prior
 from osculate.structures import Curvature, Diag
 from osculate.structures.blocks import DiagonalBlock
@@ -50,7 +50,7 @@ def kept_gaussian(
     statistics: dict[str, Tensor] = {}
     size, first = 0, None
     for x, y in as_batches(data):
-        first = first or some(x, y)
+        first = first or first_rows(x, y)
         y = y.to(network.device)
         f = network(x)
         likelihood.check(f, y)

@@ -13,9 +13,10 @@ from osculate.curvature.engine import Observation
 from osculate.evidence.problem import determined
 from osculate.inputs import Inputs, as_floating, floating, moved
 from osculate.likelihoods import Likelihood
-from osculate.methods._pass import fitted, has_labels, observe, require_labels, some
+from osculate.methods._base import has_labels, require_labels
 from osculate.parameters import Network
 from osculate.posteriors import Gaussian
+from osculate.posteriors.fit import first_rows, fitted, observe
 from osculate.priors import Prior
 from osculate.structures import Dual, Full, Structure
 
@@ -67,7 +68,7 @@ class Objective:
 
     def first_data(self, dtype: torch.dtype) -> tuple[Inputs, Tensor]:
         """A few data in another floating type, for the warning of sampled predictives."""
-        x, y = some(*self.batches[0])
+        x, y = first_rows(*self.batches[0])
         return floating(x, dtype), as_floating(y, dtype)
 
     @torch.no_grad()

@@ -14,8 +14,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs, apply, as_floating, concatenate, floating, moved
 from osculate.likelihoods import Likelihood
-from osculate.methods._pass import check_density, has_labels, require_labels
+from osculate.methods._base import has_labels, require_labels
 from osculate.parameters import Network
+from osculate.posteriors.fit import check_density
 from osculate.priors import Prior
 
 

@@ -17,8 +17,8 @@ from osculate.inputs import Inputs, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._fisher import RunningFisher
 from osculate.methods._kept import diagonal_curvature
-from osculate.methods._pass import observe
 from osculate.parameters import Network, has_deterministic_layers, trainable
+from osculate.posteriors.fit import observe
 from osculate.priors import Prior
 from osculate.structures import Curvature, Diag, PosteriorPrecision, Structure
 from osculate.structures.approx_diag import output_diagonal

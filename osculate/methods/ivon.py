@@ -13,10 +13,10 @@ from osculate.checks import require_object
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
+from osculate.methods._base import require_batch
 from osculate.methods._fisher import RunningFisher
 from osculate.methods._mean_field import FAN_IN, MeanField
 from osculate.methods._natural import NaturalGradient
-from osculate.methods._pass import require_batch
 from osculate.priors import Prior
 from osculate.registry import choose
 

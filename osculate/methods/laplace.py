@@ -17,10 +17,10 @@ from osculate.curvature.plan import make_plan
 from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network
-from osculate.methods._pass import fitted, observe, require_room, some
 from osculate.methods.subnetwork import Passes, Subnetwork, Units, path_variance
 from osculate.parameters import Network, points, require_deterministic_layers, select, trainable
 from osculate.posteriors import Fit, Gaussian
+from osculate.posteriors.fit import first_rows, fitted, observe, require_room
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
 from osculate.registry import choose, lookup, made
@@ -102,7 +102,7 @@ def laplace(
         require_room(start, matrix, memory)
     fit = fitted(start, matrix, chain([every], _again(data, matrix, progress)))
     kept = None if isinstance(data, Iterator) else data
-    q = Gaussian(network, fit, likelihood, chosen_prior, first_data=some(*first), data=kept)
+    q = Gaussian(network, fit, likelihood, chosen_prior, first_data=first_rows(*first), data=kept)
     return maximise_evidence(q) if by_evidence else q
 
 

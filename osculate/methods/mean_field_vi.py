@@ -14,9 +14,9 @@ from osculate.checks import require_positive, require_whole
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
+from osculate.methods._base import require_batch
 from osculate.methods._local import LocalReparameterisation
 from osculate.methods._mean_field import FAN_IN, START, MeanField
-from osculate.methods._pass import require_batch
 from osculate.priors import Prior, ScaleMixture
 
 

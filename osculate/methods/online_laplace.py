@@ -13,9 +13,8 @@ from osculate.checks import require_object, require_positive
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import Method
+from osculate.methods._base import Method, require_batch
 from osculate.methods._kept import kept_gaussian
-from osculate.methods._pass import require_batch
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP

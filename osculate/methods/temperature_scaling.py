@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Bernoulli, Categorical, Likelihood
-from osculate.methods._base import FullBatch, require_network
-from osculate.methods._pass import has_labels, require_labels
+from osculate.methods._base import FullBatch, has_labels, require_labels, require_network
 from osculate.networks import Tempered
 from osculate.parameters import Network, undisturbed
 from osculate.posteriors import Point

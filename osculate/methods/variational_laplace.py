@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 from osculate.checks import require_object
 from osculate.inputs import Inputs, drawn_outputs, take
 from osculate.likelihoods import Likelihood
+from osculate.methods._base import require_batch
 from osculate.methods._fisher import RunningFisher
 from osculate.methods._mean_field import FAN_IN, MeanField
-from osculate.methods._pass import require_batch
 from osculate.methods._smooth import warn_of_kinks
 from osculate.methods.laplace import laplace
 from osculate.methods.variational_updates import VariationalUpdates

@@ -1,6 +1,6 @@
 """A Gaussian around the mode: mode, curvature and prior."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import log, pi
@@ -11,96 +11,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.columns import Hessian
-from osculate.curvature.plan import Plan
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
 from osculate.posteriors._base import Sampled, as_posterior
+from osculate.posteriors.fit import Fit
 from osculate.priors import Prior
-from osculate.settings import differences, first_difference
 from osculate.structures import Curvature, PosteriorPrecision
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """What one pass over the data at the mode leaves; it adds over data sets.
-
-    Attributes:
-        curvature: G, taken with ``likelihood``.
-        likelihood: the likelihood at the time of the pass.
-        statistics: sums from which the log likelihood follows.
-        num_data: N.
-        plan: the blocks of the network.
-        network: the network at the mode.
-        kind: the kind of curvature, by name.
-    """
-
-    curvature: Curvature
-    likelihood: Likelihood
-    statistics: Mapping[str, Tensor]
-    num_data: int
-    plan: Plan
-    network: Network
-    kind: str = "ggn"
-
-    def __add__(self, other: "Fit") -> "Fit":
-        r"""The pass over both data sets: G_1 + G_2, and the sums of the statistics.
-
-        Both are sums over data of the same terms: taken at one mode, with one likelihood, one kind of curvature, one
-        structure with the same settings and the same blocks. It is then what one pass over all data would have left.
-
-        Args:
-            other: the pass over other data; none of them may be in both.
-
-        Raises:
-            ValueError: one of these differs (the message names it), or the full Hessian in a structure that sets its
-                negative directions to zero: that is done for each sum over data by itself.
-            TypeError: a structure that reads the data more than once.
-
-        Cost: one comparison of the parameters, and the sum of the states.
-        """
-        if not isinstance(other, Fit):
-            return NotImplemented
-        self._require_same_terms(other)
-        statistics = {name: value + other.statistics[name] for name, value in self.statistics.items()}
-        return replace(
-            self,
-            curvature=self.curvature + other.curvature,
-            statistics=statistics,
-            num_data=self.num_data + other.num_data,
-        )
-
-    def _require_same_terms(self, other: "Fit") -> None:
-        mine, theirs = self.plan.blocks, other.plan.blocks
-        kinds = f"{self.kind!r} against {other.kind!r}" if self.kind != other.kind else ""
-        blocks = f"{len(mine)} against {len(theirs)} blocks" if len(mine) != len(theirs) else ""
-        for what, difference in (
-            ("likelihood", differences(self.likelihood, other.likelihood)),
-            ("kind of curvature", kinds),
-            ("structure", differences(self.curvature.structure, other.curvature.structure)),
-            ("mode", _other_mode(self.network, other.network)),
-            ("blocks of parameters", blocks or next(filter(None, map(differences, mine, theirs)), "")),
-        ):
-            if difference:
-                raise ValueError(
-                    f"two fits add where both are sums of the same terms, and these differ in their {what}: "
-                    f"{difference}. Fit both data sets with one network and the same settings, or all data at once."
-                )
-        if self.kind == Hessian.name and self.curvature.structure.entrywise:
-            raise ValueError(
-                f"fits of the Hessian with structure={self.curvature.structure.name!r} do not add: the negative "
-                "directions of each were set to zero, and those of the sum are others. Fit all data at once, or use "
-                "curvature='ggn' or structure='matrix_free'."
-            )
-
-
-def _other_mode(one: Network, other: Network) -> str:
-    """The first parameter or buffer in which two networks differ."""
-    if one is other:
-        return ""
-    name = first_difference(one.module.state_dict(), other.module.state_dict())
-    return name and f"{name!r} has other values"
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,7 @@ from torch.optim import Optimizer
 
 from osculate.batches import Data
 from osculate.inputs import Inputs
-from osculate.methods._base import Method
-from osculate.methods._pass import has_labels, require_labels
+from osculate.methods._base import Method, has_labels, require_labels
 from osculate.parameters import undisturbed
 from osculate.settings import described
 from osculate.training.epochs import Epochs, Fixed

@@ -15,7 +15,7 @@ from osculate.linalg import cholesky, eigh
 from osculate.structures.blocks._base import Delta, Precision, grams
 from osculate.structures.blocks.dense import DenseBlock
 from osculate.structures.blocks.joint import Joint, JointRows
-from osculate.structures.blocks.rows import ENTRIES, Pack, size, some
+from osculate.structures.blocks.rows import ENTRIES, Pack, pick, size
 
 
 class DualDelta(Delta):
@@ -57,7 +57,7 @@ class DualBlock(JointRows):
         sizes = tuple(prod(rows.shape) for rows in self.rows)
         for start in range(0, n, step):
             part = slice(start, start + step)
-            forms = [rows.unpacked(some(rows.pack, part)) if rows.pack else None for rows in self.rows]
+            forms = [rows.unpacked(pick(rows.pack, part)) if rows.pack else None for rows in self.rows]
             block.accumulate(Dense(Joint(tuple(forms), sizes).rows()))
         block.finish()
         return block
@@ -180,7 +180,7 @@ class DualPrecision(Precision):
         step = max(1, ENTRIES // max(1, v * len(self._gram)))
         parts = [
             self._contract(
-                [None if pack is None else some(pack, slice(start, start + step)) for pack in projected], events
+                [None if pack is None else pick(pack, slice(start, start + step)) for pack in projected], events
             )
             for start in range(0, n, step)
         ]

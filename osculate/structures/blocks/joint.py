@@ -13,7 +13,7 @@ from torch import Tensor
 from osculate.curvature.forms import AnyForm, Dense, Outer
 from osculate.memory import free
 from osculate.structures.blocks._base import Block
-from osculate.structures.blocks.rows import Pack, Rows, size, some
+from osculate.structures.blocks.rows import Pack, Rows, pick, size
 
 #: The share of the free memory that Gram matrices of single tensors are kept in.
 SHARE = 0.25
@@ -97,7 +97,7 @@ class JointRows(Block):
         alive = [number for number, mask in enumerate(masks) if bool(mask.any())]
         for rows in self.rows:
             rows.packs[:] = [
-                pack if not pack or bool(mask.all()) else some(pack, mask.to(self.positions.device))
+                pack if not pack or bool(mask.all()) else pick(pack, mask.to(self.positions.device))
                 for pack, mask in ((rows.packs[number], masks[number]) for number in alive)
             ]
         self.sizes[:] = [(self.sizes[number][0], int(masks[number].sum())) for number in alive]

@@ -32,8 +32,8 @@ def size(pack: Pack) -> tuple[int, int]:
     return columns.shape[0], columns.shape[1]
 
 
-def some(pack: Pack, data: slice | Tensor) -> Pack:
-    """Those of some data."""
+def pick(pack: Pack, data: slice | Tensor) -> Pack:
+    """The rows of these data."""
     return {name: value[:, data] if name in ("g", "j") else value[data] for name, value in pack.items()}
 
 
@@ -245,7 +245,7 @@ def _products_of_factors(x: Pack, y: Pack, weights: Float[Tensor, "T I"]) -> Flo
     data, each = x["g"].shape[1], x["g"][:, :1].numel() * h[..., 0].numel() // h.shape[-1]
     step, result = max(1, ENTRIES // max(1, each)), []
     for start in range(0, data, step):
-        part = some(x, slice(start, start + step))
+        part = pick(x, slice(start, start + step))
         outputs = torch.einsum("vnrgo,wmsgo->vnrwmsg", part["g"].double(), h)
         inputs = _products_of_inputs(part, y, weights)[:, :, :, None]  # (T, N, R, 1, M, S, G)
         result.append(torch.stack([(outputs * each).sum((2, 5, 6)) for each in inputs]))

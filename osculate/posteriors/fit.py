@@ -1,0 +1,167 @@
+"""One pass over the data at a mode, and what it leaves."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from osculate.batches import require_finite
+from osculate.curvature.columns import Hessian, Kind
+from osculate.curvature.engine import Observation
+from osculate.curvature.plan import Plan, make_plan
+from osculate.inputs import Inputs, apply, moved, take
+from osculate.likelihoods import Likelihood
+from osculate.memory import budget, free
+from osculate.parameters import Network
+from osculate.settings import differences, first_difference
+from osculate.structures import Curvature, Structure
+from osculate.structures.blocks.hessian import for_hessian, without_negative_curvature
+
+#: Data at a time below which the layers of a network are slow.
+AT_ONCE = 16
+#: Rows of the first batch that a posterior keeps, on which a sampled predictive is compared with the mode.
+ROWS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What one pass over the data at the mode leaves; it adds over data sets.
+
+    Attributes:
+        curvature: G, taken with ``likelihood``.
+        likelihood: the likelihood at the time of the pass.
+        statistics: sums from which the log likelihood follows.
+        num_data: N.
+        plan: the blocks of the network.
+        network: the network at the mode.
+        kind: the kind of curvature, by name.
+    """
+
+    curvature: Curvature
+    likelihood: Likelihood
+    statistics: Mapping[str, Tensor]
+    num_data: int
+    plan: Plan
+    network: Network
+    kind: str = "ggn"
+
+    def __add__(self, other: "Fit") -> "Fit":
+        r"""The pass over both data sets: G_1 + G_2, and the sums of the statistics.
+
+        Both are sums over data of the same terms: taken at one mode, with one likelihood, one kind of curvature, one
+        structure with the same settings and the same blocks. It is then what one pass over all data would have left.
+
+        Args:
+            other: the pass over other data; none of them may be in both.
+
+        Raises:
+            ValueError: one of these differs (the message names it), or the full Hessian in a structure that sets its
+                negative directions to zero: that is done for each sum over data by itself.
+            TypeError: a structure that reads the data more than once.
+
+        Cost: one comparison of the parameters, and the sum of the states.
+        """
+        if not isinstance(other, Fit):
+            return NotImplemented
+        self._require_same_terms(other)
+        statistics = {name: value + other.statistics[name] for name, value in self.statistics.items()}
+        return replace(
+            self,
+            curvature=self.curvature + other.curvature,
+            statistics=statistics,
+            num_data=self.num_data + other.num_data,
+        )
+
+    def _require_same_terms(self, other: "Fit") -> None:
+        mine, theirs = self.plan.blocks, other.plan.blocks
+        kinds = f"{self.kind!r} against {other.kind!r}" if self.kind != other.kind else ""
+        blocks = f"{len(mine)} against {len(theirs)} blocks" if len(mine) != len(theirs) else ""
+        for what, difference in (
+            ("likelihood", differences(self.likelihood, other.likelihood)),
+            ("kind of curvature", kinds),
+            ("structure", differences(self.curvature.structure, other.curvature.structure)),
+            ("mode", _other_mode(self.network, other.network)),
+            ("blocks of parameters", blocks or next(filter(None, map(differences, mine, theirs)), "")),
+        ):
+            if difference:
+                raise ValueError(
+                    f"two fits add where both are sums of the same terms, and these differ in their {what}: "
+                    f"{difference}. Fit both data sets with one network and the same settings, or all data at once."
+                )
+        if self.kind == Hessian.name and self.curvature.structure.entrywise:
+            raise ValueError(
+                f"fits of the Hessian with structure={self.curvature.structure.name!r} do not add: the negative "
+                "directions of each were set to zero, and those of the sum are others. Fit all data at once, or use "
+                "curvature='ggn' or structure='matrix_free'."
+            )
+
+
+def _other_mode(one: Network, other: Network) -> str:
+    """The first parameter or buffer in which two networks differ."""
+    if one is other:
+        return ""
+    name = first_difference(one.module.state_dict(), other.module.state_dict())
+    return name and f"{name!r} has other values"
+
+
+def observe(
+    network: Network, likelihood: Likelihood, kind: Kind, batch: tuple[Inputs, Tensor], memory: str | int | None
+) -> Observation:
+    """The first batch, with the plan of the network that it shows."""
+    x, y = moved(batch[0], network.device), batch[1].to(network.device)
+    f = network(x)
+    likelihood.check(f, y)
+    check_density(likelihood, f, y)
+    plan = make_plan(network, x)
+    wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
+    return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))
+
+
+def check_density(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
+    """Refuse a likelihood whose density is not one number for each datum.
+
+    Raises:
+        ValueError: it has another shape.
+    """
+    shape = tuple(likelihood.log_prob(f, y).shape)
+    if shape != (len(f),):
+        raise ValueError(
+            f"{type(likelihood).__name__}.log_prob must return one number for each datum, shape ({len(f)},), and "
+            f"returned {shape}: sum over outputs and positions, and not over data."
+        )
+
+
+def require_room(start: Observation, structure: Structure, memory: str | int | None) -> None:
+    """Refuse a budget, or a machine, in which not even one datum with one column fits."""
+    plan, network = start.plan.by_factors() if structure.by_factors else start.plan, start.network
+    plan.require_room(free(network.device) if memory is None else start.memory, network.state_dtype.itemsize)
+
+
+def fitted(start: Observation, structure: Structure, passes: Iterable[Iterable[tuple[Inputs, Tensor]]]) -> Fit:
+    """The curvature and the likelihood's statistics, summed over all batches."""
+    network, likelihood = start.network, start.likelihood
+    curvature = structure.zero(start.plan.specs, network.space, network.state_dtype, network.device)
+    if isinstance(start.kind, Hessian):
+        curvature = replace(curvature, blocks=for_hessian(curvature.blocks))
+    statistics: dict[str, Tensor] = {}
+    size = 0
+    for number, batches in enumerate(passes):
+        for batch, (x, y) in enumerate(batches):
+            here = replace(start, batch=(moved(x, network.device), y.to(network.device)), number=batch)
+            f = structure.add(curvature, here, number)
+            if number == 0:
+                for name, value in likelihood.statistics(f, here.y).items():
+                    statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
+                size += len(y)
+        curvature.finish()
+    if isinstance(start.kind, Hessian):
+        curvature = replace(curvature, blocks=without_negative_curvature(curvature.blocks))
+    for name, tensor in curvature.tensors().items():
+        require_finite(tensor, f"the curvature ({name})")
+    return Fit(curvature, likelihood, statistics, size, start.plan, network, start.kind.name)
+
+
+def first_rows(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
+    """A copy of the first rows of a batch, so that the rest of the batch can be freed."""
+    return apply(torch.clone, take(x, slice(ROWS))), y[:ROWS].clone()
