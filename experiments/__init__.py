@@ -1,65 +1,28 @@
-"""Tables and figures of the documents, measured again: one file each, a record each. See RESULTS.md."""
+"""Tables and figures of the documents, measured again: one experiment per file, one record per experiment.
 
-from importlib import import_module
+``python -m experiments --list`` shows all of them, ``python -m experiments ID`` runs one, and RESULTS.md sums up the
+records in ``results/``. There is a folder per document, and ``methods`` for comparisons across documents.
 
-from experiments.experiment import Reproduction as Reproduction
-from experiments.record import Claim as Claim, Number as Number, Record as Record, read_record as read_record
+To add an experiment, write ``experiments/<folder>/<name>.py`` after the model of ``linlap/em.py``, with
 
-#: One module each, in the order of RESULTS.md.
-MODULES = (
-    "lae.table1",
-    "lae.figure5",
-    "lae.figure7",
-    "lae.table2",
-    "lae.figure8",
-    "lae.figure1",
-    "lae.figure9",
-    "lae.figure10",
-    "lae.table3",
-    "lae.figure12",
-    "lae.table4",
-    "lae.figure13",
-    "lae.memory",
-    "linlap.mackay",
-    "linlap.uci",
-    "linlap.uci_gap",
-    "linlap.marglik",
-    "linlap.sampling",
-    "linlap.subnetwork",
-    "linlap.logistic",
-    "linlap.em",
-    "linlap.structures",
-    "linlap.adapted",
-    "linlap.images",
-    "linlap.uci_classification",
-    "dip.choices",
-    "dip.kmnist",
-    "dip.calibration",
-    "dip.ard",
-    "dip.large",
-    "vl.table1",
-    "vl.figure1",
-    "vl.figure2",
-    "vl.table2",
-    "l2m.figure1",
-    "l2m.uci",
-    "l2m.classification",
-    "methods.comparison",
-    "aevb.figure2",
-    "aevb.figure3",
-    "aevb.figure4",
-    "aevb.figure5",
-    "aevb.figure6",
-    "aevb.figure7",
-    "aevb.figure8",
-    "aevb.full_vb",
-    "aevb.priors",
-    "aevb.implicit",
-    "aevb.dvae",
-)
+* a frozen dataclass ``Settings``, whose fields become the options ``--settings.<field>``. Inherit from
+  :class:`Resumable` to cache cells that take long;
+* ``@experiment(id, title, document, small=Settings(), paper=Settings(...))`` above the function ``measure(settings,
+  seeds, progress)``. It trains and scores for each seed, with a :class:`Runner` (a progress bar, a cache, results by
+  row) and a :class:`Table` (values by row and column), and returns :class:`Findings`: the numbers of the table, a
+  verdict on each claim of the document, and the data of the figure;
+* ``@measure.figure`` above the function ``draw(record)``, which draws the figure from the record alone.
 
-_found: list[Reproduction] = [import_module(f"{__name__}.{name}").REPRODUCTION for name in MODULES]
-#: The reproductions by id, as they are typed.
-REGISTRY: dict[str, Reproduction] = {each.id: each for each in _found}
+Then add the module to the import line of the folder's ``__init__.py``, and its tiny settings to ``TINY`` in
+``tests/experiments/test_reproductions.py``.
+"""
+
+from experiments.experiment import REGISTRY, Experiment, experiment
+from experiments.record import Claim, Findings, Number, Record, clearly, listed, read_record, together
+from experiments.runner import Resumable, Runner, Table
+from osculate.randomness import seeded
+
+from experiments import lae, linlap, dip, vl, l2m, methods, aevb  # registers the experiments; the order of the list
+
 #: Figures that come with a table.
 ALIASES = {"lae-figure11": "lae-table3"}

@@ -100,9 +100,17 @@ def _sum_up(folder: Path) -> None:
 
 
 def _print_list() -> None:
-    table = Table("id", "document", "title", box=box.SIMPLE_HEAD)
+    table = Table("id", "title", box=None, pad_edge=False, show_header=False)
+    table.columns[0].min_width = 2 + max(map(len, REGISTRY))
+    table.columns[1].no_wrap = True
+    folder = ""
     for name, chosen in REGISTRY.items():
-        table.add_row(name, escape(chosen.document), chosen.title)
+        package = chosen.measure.__module__.rpartition(".")[0]
+        if package != folder:
+            folder = package
+            table.add_section()
+            table.add_row(f"[bold]{folder.rpartition('.')[2]}[/bold]", escape(f"{sys.modules[folder].__doc__}"))
+        table.add_row(f"  {name}", chosen.title)
     console().print(table)
 
 

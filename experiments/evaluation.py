@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
-from experiments.record import Claim
+from experiments.record import Claim, together
 from osculate import metrics
 from osculate.data.dataset import Part
 from osculate.memory import budget
@@ -59,7 +59,7 @@ class Difference:
 
 def decided(text: str, verdicts: Sequence[bool | None], evidence: str) -> Claim:
     """A claim about several cases: it fails where one of them fails, and is open where one of them is open."""
-    holds = False if False in verdicts else None if None in verdicts else True
+    holds = together(verdicts)
     undecided = " Two standard errors do not decide." if holds is None else ""
     return Claim.judged(text, holds, evidence + undecided)
 

@@ -1,4 +1,4 @@
-"""A reproduction: settings with presets, a function that measures, and a figure."""
+"""An experiment: settings with presets, a function that measures, and a figure."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,58 +7,68 @@ from typing import Any
 
 from experiments.record import Findings, Record, Setup
 from osculate.files import versions
-from osculate.randomness import seeded as seeded
 from osculate.registry import choose, lookup
 
+Measure = Callable[[Any, Sequence[int], bool], Findings]
+Draw = Callable[[Record], Any]
 
-@dataclass(frozen=True)
-class Reproduction:
-    """One table or figure of a document.
+
+@dataclass
+class Experiment:
+    """One table or figure of a document. The decorator :func:`experiment` makes it.
 
     Args:
-        id: as it is typed, "lae-figure7".
-        title: what it shows.
-        document: which document, with the number of the table or figure.
-        presets: settings by scale: "small" (two CPU cores, a few minutes) first and "paper" (the document's own) last.
-            A field with the metadata ``recorded=False`` says nothing about what is measured, and is left out of the
-            record.
-        measure: settings, seeds and whether to show progress, to what was found.
-        draw: a record to its figure; imports the plots itself.
-        peers: distributions beyond our dependencies that it measures where they are installed.
+        id: Name on the command line, such as "lae-figure7".
+        title: Contents of the table or figure.
+        document: Citation of the document, with the number of the table or figure.
+        presets: Settings by scale: "small" (two CPU cores, a few minutes) first and "paper" (the document's own) last.
+            A field with the metadata ``recorded=False`` has no effect on the results and is left out of the record.
+        measure: Function of settings, seeds and progress, which returns the findings.
+        peers: Optional distributions that are compared with where they are installed.
     """
 
     id: str
     title: str
     document: str
     presets: Mapping[str, Any]
-    measure: Callable[[Any, Sequence[int], bool], Findings]
-    draw: Callable[[Record], Any]
+    measure: Measure
     peers: tuple[str, ...] = ()
+
+    def figure(self, draw: Draw) -> Draw:
+        """Register the function that draws the figure of a record."""
+        self.draw = draw
+        return draw
+
+    def __call__(self, settings: Any, seeds: Sequence[int], progress: bool = False) -> Findings:
+        """Measure with these settings."""
+        return self.measure(settings, seeds, progress)
 
     def run(
         self, scale: str = "small", seeds: int = 3, changes: Mapping[str, Any] | None = None, progress: bool = True
     ) -> Record:
-        """Measure, and say how.
+        """Measure at a scale, and return the record.
 
         Args:
-            scale: name of a preset.
-            seeds: number of repetitions, counted from seed 0.
-            changes: settings that differ from the preset, by name.
-            progress: show progress bars.
+            scale: Name of a preset.
+            seeds: Number of repetitions; they use the seeds 0, 1, ….
+            changes: Settings that differ from the preset, by name.
+            progress: Show progress bars.
 
         Raises:
-            ValueError: an unknown scale or setting, or no seed.
+            ValueError: Unknown scale or setting, or no seed.
         """
         settings = changed(lookup("scale", scale, self.presets), changes or {})
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}: at least one repetition is needed.")
         started = time.perf_counter()
         findings = self.measure(settings, range(seeds), progress)
-        told = [field.name for field in fields(settings) if field.metadata.get("recorded", True)]
-        label = ", ".join([scale, *(f"{name} = {getattr(settings, name)}" for name in changes or {} if name in told)])
+        recorded = [field.name for field in fields(settings) if field.metadata.get("recorded", True)]
+        label = ", ".join(
+            [scale, *(f"{name} = {getattr(settings, name)}" for name in changes or {} if name in recorded)]
+        )
         setup = Setup(
             label,
-            {name: value for name, value in asdict(settings).items() if name in told},
+            {name: value for name, value in asdict(settings).items() if name in recorded},
             tuple(range(seeds)),
             round(time.perf_counter() - started if findings.seconds is None else findings.seconds, 1),
             versions(("osculate", *self.peers)),
@@ -66,21 +76,41 @@ class Reproduction:
         return Record(self.id, self.title, self.document, setup, findings)
 
 
+#: All experiments by id.
+REGISTRY: dict[str, Experiment] = {}
+
+
+def experiment(id: str, title: str, document: str, **presets: Any) -> Callable[[Measure], Experiment]:
+    """Register a function that measures as an experiment.
+
+    Args:
+        id: Name on the command line.
+        title: Contents of the table or figure.
+        document: Citation of the document, with the number of the table or figure.
+        presets: Settings by scale, "small" first and "paper" last.
+    """
+
+    def register(measure: Measure) -> Experiment:
+        REGISTRY[id] = Experiment(id, title, document, presets, measure)
+        return REGISTRY[id]
+
+    return register
+
+
 def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
-    """A copy of some settings with other values; lists become tuples, mappings change settings within a setting.
+    """Return a copy of settings with other values; lists become tuples, mappings change nested settings.
 
     Raises:
-        ValueError: there is no setting of that name.
+        ValueError: There is no setting of that name.
     """
+
+    def frozen(value: Any) -> Any:
+        return tuple(frozen(part) for part in value) if isinstance(value, list) else value
+
     values = {}
     for name, value in changes.items():
         choose("setting", name, [f.name for f in fields(settings)])
         if isinstance(value, Mapping):
             value = changed(getattr(settings, name), value)
-        values[name] = _frozen(value)
+        values[name] = frozen(value)
     return replace(settings, **values)
-
-
-def _frozen(value: Any) -> Any:
-    """Lists, and lists within them, as tuples."""
-    return tuple(_frozen(part) for part in value) if isinstance(value, list) else value

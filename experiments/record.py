@@ -3,7 +3,7 @@
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite, sqrt
 from pathlib import Path
@@ -106,6 +106,36 @@ class Claim:
         return cls(text, UNTESTED if holds is None else HOLDS if holds else FAILS, evidence)
 
 
+def clearly(differences: Sequence[float]) -> bool | None:
+    """Return True if the mean is above zero by more than two standard errors; None for fewer than two values.
+
+    >>> clearly([1.0, 1.2]), clearly([1.0, -1.2]), clearly([5.0])
+    (True, False, None)
+    """
+    if len(differences) < 2:
+        return None
+    return mean(differences) > 2 * stdev(differences) / len(differences) ** 0.5
+
+
+def together(verdicts: Iterable[bool | None]) -> bool | None:
+    """Return True if all hold; None if there are none, or one is untested and no other fails.
+
+    >>> together([True, None]), together([False, None]), together([])
+    (None, False, None)
+    """
+    found = list(verdicts)
+    return False if False in found else None if None in found or not found else True
+
+
+def listed(values: Mapping[Any, Any], form: str = ".3g", end: str = ", ") -> str:
+    """Return names and values in words, for the evidence of a claim.
+
+    >>> listed({"MAP": 0.5, "Laplace": 0.25}, ".2f")
+    'MAP 0.50, Laplace 0.25'
+    """
+    return end.join(f"{name} {value:{form}}" for name, value in values.items())
+
+
 @dataclass(frozen=True)
 class Findings:
     """What a reproduction has measured.
@@ -159,6 +189,11 @@ class Record:
     document: str
     setup: Setup
     findings: Findings
+
+    @property
+    def means(self) -> dict[tuple[str, str], float]:
+        """Means over seeds by row and column, of all that was measured."""
+        return {(n.row, n.column): n.mean for n in self.findings.numbers if n.mean is not None}
 
     def write(self, path: Path) -> None:
         """Write the record as JSON: aside first, then renamed."""

@@ -10,9 +10,9 @@ from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_
 import osculate as osc
 from benchmarks.result import Result, row
 from benchmarks.timing import Effort, flops, ratio
-from experiments.experiment import seeded
 from osculate.autoencoders import ELBO, VAE, bound
 from osculate.networks import mlp_coders
+from osculate.randomness import seeded
 
 PIXELS, LATENT, HIDDEN = (1, 28, 28), 10, 500
 LIKELIHOOD = osc.likelihoods.Bernoulli(grey=True)

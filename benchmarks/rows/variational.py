@@ -10,10 +10,10 @@ import torch
 
 from benchmarks.result import Result, row
 from benchmarks.timing import Effort, Spread, flops, ratio
-from experiments.experiment import seeded
 from experiments.vl.cells import EVERY, LAPLACE, LIKELIHOOD, MAXIMUM, NATURAL, VARIATIONAL
 from experiments.vl.table2 import CLASSES, EXAMPLES, NETWORKS, PIXELS, SMALL, stepping
 from osculate.methods import L2M
+from osculate.randomness import seeded
 
 BATCH, SIZE = 128, 12_000
 #: The largest cost that meets the budget, in steps of MAP.

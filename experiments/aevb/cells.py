@@ -6,16 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
-from experiments.experiment import seeded
-from experiments.keep import Keep
+from experiments import Runner, seeded
 from osculate.autoencoders import ELBO, VAE, BoundSettings
 from osculate.data import Dataset, load
 from osculate.likelihoods import Bernoulli, HeteroscedasticGaussian, Likelihood
 from osculate.networks import mlp_coders
 from osculate.training import train
 
-#: Of the cells: another number where what is kept has changed.
-VERSION = 1
 #: The document, as records name it.
 DOCUMENT = "MLSALT 4: Auto-Encoding Variational Bayes [nicholson2016]"
 #: How images are named in figures and tables.
@@ -125,7 +122,7 @@ def held_out(dataset: Dataset) -> Tensor:
 
 
 def fitted(
-    task: Task, coders: Coders, fit: Fit, seed: int, keep: Keep, settings: BoundSettings | None = None, **parts: Any
+    task: Task, coders: Coders, fit: Fit, seed: int, runner: Runner, settings: BoundSettings | None = None, **parts: Any
 ) -> tuple[VAE, dict[str, Any]]:
     """A trained network, and its curve: images seen, and the bound of training and of held-out images on the way."""
     dataset = task.load(seed)
@@ -150,7 +147,7 @@ def fitted(
         ).history
         return curve(history, len(x))
 
-    values = keep.network("vae", (task.data, coders.latent, seed), about, net, trained)
+    values = runner.network("vae", (task.data, coders.latent, seed), about, net, trained)
     net.latent = coders.latent
     return net.eval(), values
 

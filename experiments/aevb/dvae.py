@@ -1,17 +1,14 @@
 """Section 7.3 of the report on AEVB: denoising variational autoencoders, with noise that stays and noise that fades."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from experiments.aevb.cells import DOCUMENT, VERSION, Coders, Fit, Task, draw_curves, fitted, likelihood_of
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, clearly, experiment, seeded, together
+from experiments.aevb.cells import DOCUMENT, Coders, Fit, Task, draw_curves, fitted, likelihood_of
 from experiments.aevb.lines import HELD_OUT
-from experiments.experiment import Reproduction, seeded
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
-from experiments.verdicts import clearly, together
 from osculate.autoencoders import VAE, BoundSettings, Corruption, bound
 from osculate.posteriors import Point
 from osculate.progress import track
@@ -24,7 +21,7 @@ WEIGHTED, ERROR, DENOISED = "test log p(x), IWAE, nats", "squared error", "squar
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
@@ -34,7 +31,6 @@ class Settings:
         noises: kinds of noise, and their levels at the start.
         schedules: how noise goes on.
         weighted: test images and draws of the importance weighted bound.
-        cells: folder where trained networks are kept; empty for none.
     """
 
     task: Task = Task()
@@ -43,7 +39,6 @@ class Settings:
     noises: tuple[tuple[str, float], ...] = (("mask", 0.25),)
     schedules: tuple[str, ...] = (CONSTANT, *FADING)
     weighted: tuple[int, int] = (500, 500)
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {
@@ -57,9 +52,10 @@ PRESETS = {
 }
 
 
+@experiment("aevb-dvae", "Denoising variational autoencoders", f"{DOCUMENT}, section 7.3", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train without noise, and with each kind and schedule; all are measured on clean images."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     every: list[Corruption | None] = [
         None,
         *(Corruption(noise, level, how) for noise, level in settings.noises for how in settings.schedules),
@@ -68,7 +64,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     found: dict[str, list[dict[str, Any]]] = {}
     for corruption, seed in track(todo, "trainings", len(todo), progress):
         how = BoundSettings(corruption=corruption)
-        net, values = fitted(settings.task, settings.coders, settings.fit, seed, keep, how)
+        net, values = fitted(settings.task, settings.coders, settings.fit, seed, runner, how)
         found.setdefault(_name(corruption), []).append({**values, **_measured(net, settings, seed)})
     columns = {HELD_OUT: lambda run: run["validation"][-1]} | {
         column: lambda run, column=column: run[column] for column in (WEIGHTED, ERROR, DENOISED)
@@ -79,7 +75,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for column, read in columns.items()
     )
     shown = {name: {key: runs[0][key] for key in ("seen", "train", "validation")} for name, runs in found.items()}
-    return Findings(numbers, claims(found, settings), {"curves": {settings.task.title: shown}}, keep.seconds)
+    return Findings(numbers, claims(found, settings), {"curves": {settings.task.title: shown}}, runner.seconds)
 
 
 def _name(corruption: Corruption | None) -> str:
@@ -139,16 +135,7 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """The bound of clean images as training goes on."""
     return draw_curves(record.findings.data["curves"], "Denoising VAEs: the bound of clean images held out")
-
-
-REPRODUCTION = Reproduction(
-    "aevb-dvae",
-    "Denoising variational autoencoders",
-    f"{DOCUMENT}, section 7.3",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -1,12 +1,13 @@
 """Figure 2 of the report on AEVB: what decoders of two-dimensional codes have learned."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from experiments import Claim, Findings, Number, Record, Resumable, experiment
 from experiments.aevb.cells import (
     DOCUMENT,
     FREY,
@@ -19,8 +20,6 @@ from experiments.aevb.cells import (
     likelihood_of,
 )
 from experiments.aevb.lines import Line, train_lines
-from experiments.experiment import Reproduction
-from experiments.record import Claim, Findings, Number, Record
 from osculate.autoencoders import VAE, manifold
 from osculate.autoencoders.code_priors import quantiles
 from osculate.posteriors import Point
@@ -36,7 +35,7 @@ GREY = {TITLES[FREY.data]: (1.0, 0.0)}
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained, and what is shown of it.
 
     Args:
@@ -44,14 +43,12 @@ class Settings:
         coders: of each, but for the size of the code, which is 2.
         fits: how each is trained.
         places: images along each side of a manifold.
-        cells: folder where trained networks are kept; empty for none.
     """
 
     tasks: tuple[Task, ...] = (Task(), FREY)
     coders: tuple[Coders, ...] = (Coders(), FREY_CODERS)
     fits: tuple[Fit, ...] = (Fit(), Fit(images=1_000_000))
     places: int = 12
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {
@@ -64,6 +61,7 @@ PRESETS = {
 }
 
 
+@experiment("aevb-figure2", "Manifolds of two-dimensional codes", f"{DOCUMENT}, Figure 2", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train one of each, and take its pictures."""
     numbers: list[Number] = []
@@ -113,6 +111,7 @@ def claims(turns: Sequence[float]) -> tuple[Claim, ...]:
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a data set."""
     from osculate import plots
@@ -122,13 +121,3 @@ def draw(record: Record) -> Any:
     return plots.manifold(
         shown, "What two codes generate", ends=tuple(ends), limits={name: GREY.get(name, (0.0, 1.0)) for name in shown}
     )
-
-
-REPRODUCTION = Reproduction(
-    "aevb-figure2",
-    "Manifolds of two-dimensional codes",
-    f"{DOCUMENT}, Figure 2",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -1,22 +1,21 @@
 """Figure 3 of the report on AEVB: codes drawn for each image against images in a batch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from experiments import Claim, Findings, Record, Resumable, experiment
 from experiments.aevb.cells import DOCUMENT, FREY, FREY_CODERS, Coders, Fit, Task
 from experiments.aevb.lines import Found, Line, train_lines
-from experiments.experiment import Reproduction
-from experiments.record import Claim, Findings, Record
 
 #: The batch that the document calls small, and the one that its authors recommend.
 FEW, RECOMMENDED = 20, 100
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
@@ -25,7 +24,6 @@ class Settings:
         fit: but for the batch and the codes.
         samples: L, codes drawn for each image.
         batches: M, images in a batch.
-        cells: folder where trained networks are kept; empty for none.
     """
 
     task: Task = FREY
@@ -33,7 +31,6 @@ class Settings:
     fit: Fit = Fit(images=450_000)
     samples: tuple[int, ...] = (1, 2, 4, 8)
     batches: tuple[int, ...] = (20, 60, 100, 140)
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {
@@ -42,6 +39,7 @@ PRESETS = {
 }
 
 
+@experiment("aevb-figure3", "Codes drawn for each image, and images in a batch", f"{DOCUMENT}, Figure 3", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train with every pair."""
     lines = [_line(settings, samples, batch) for samples in settings.samples for batch in settings.batches]
@@ -101,6 +99,7 @@ def _spread(values: Mapping[tuple[int, int], float], batch: int) -> float:
     return max(over) - min(over)
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """A map of the bound of training frames, and one of the others."""
     from osculate import plots
@@ -114,13 +113,3 @@ def draw(record: Record) -> Any:
         "bound on log p(x), nats per frame",
         ".0f",
     )
-
-
-REPRODUCTION = Reproduction(
-    "aevb-figure3",
-    "Codes drawn for each image, and images in a batch",
-    f"{DOCUMENT}, Figure 3",
-    PRESETS,
-    measure,
-    draw,
-)

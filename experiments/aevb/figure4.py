@@ -1,14 +1,12 @@
 """Figure 4 of the report on AEVB: the depth of the encoder, and what its initial weights have to do with it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from experiments import Claim, Findings, Record, Resumable, experiment, together
 from experiments.aevb.cells import DOCUMENT, PUBLISHED, Coders, Fit, Task, draw_curves
 from experiments.aevb.lines import Found, Line, train_lines
-from experiments.experiment import Reproduction
-from experiments.record import Claim, Findings, Record
-from experiments.verdicts import together
 
 ORTHOGONAL, SMALL, ADAGRAD = "orthogonal weights", "N(0, 0.01²) weights", "N(0, 0.01²) weights, Adagrad"
 #: Panels, with the initial weights of each: ours, the document's, and these with its optimiser too.
@@ -20,7 +18,7 @@ STUCK, LEARNT = -180.0, -130.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
@@ -28,19 +26,18 @@ class Settings:
         coders: but for the encoder's layers and the initial weights.
         fit: how they are trained.
         depths: hidden layers of the encoder.
-        cells: folder where trained networks are kept; empty for none.
     """
 
     task: Task = Task()
     coders: Coders = Coders()
     fit: Fit = Fit(images=1_000_000)
     depths: tuple[int, ...] = (1, 2, 3, 4)
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {"small": Settings(), "paper": Settings(Task(train_size=50_000, validation_size=10_000), fit=PUBLISHED)}
 
 
+@experiment("aevb-figure4", "The depth of the encoder", f"{DOCUMENT}, Figure 4", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Every depth from both kinds of initial weights; with the document's optimiser the ends."""
     lines = [_line(settings, panel, depth) for panel in INITIAL for depth in _depths(settings, panel)]
@@ -92,16 +89,7 @@ def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel for each kind of initial weights and optimiser, one line a depth."""
     return draw_curves(record.findings.data["curves"], "The depth of the encoder, and its initial weights")
-
-
-REPRODUCTION = Reproduction(
-    "aevb-figure4",
-    "The depth of the encoder",
-    f"{DOCUMENT}, Figure 4",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -1,11 +1,12 @@
 """Figure 5 of the report on AEVB: estimators of the bound against the size of the code."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from experiments import Claim, Findings, Number, Record, Resumable, experiment, seeded, together
 from experiments.aevb.cells import (
     DOCUMENT,
     FREY,
@@ -19,9 +20,6 @@ from experiments.aevb.cells import (
     likelihood_of,
 )
 from experiments.aevb.lines import Found, Line, train_lines
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
-from experiments.verdicts import together
 from osculate.autoencoders import VAE, compare_estimators
 
 #: The estimators, as the document writes them, and the gradient through the path alone.
@@ -63,18 +61,16 @@ FACES = Part(FREY, FREY_CODERS, Fit(images=600_000), (2, 5, 10, 20), ("B",))
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
         parts: data sets with what is trained on them.
         repeats: draws from which variances are taken, at the weights that B has reached.
-        cells: folder where trained networks are kept; empty for none.
     """
 
     parts: tuple[Part, ...] = (Part(), FACES)
     repeats: int = 200
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {
@@ -89,6 +85,7 @@ PRESETS = {
 }
 
 
+@experiment("aevb-figure5", "Estimators of the bound against the size of the code", f"{DOCUMENT}, Figure 5", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train with each estimator, and compare all of them at the weights that B has reached."""
     runs: dict[Line, Sequence[Mapping[str, Any]]] = {}
@@ -192,16 +189,7 @@ def _listed(values: Mapping[int, float]) -> str:
     return ", ".join(f"{value:+.1f} ({latent} codes)" for latent, value in values.items()) or "none trained"
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a size of the code, one line an estimator."""
     return draw_curves(record.findings.data["curves"], "Estimators of the bound, by the size of the code", shared=False)
-
-
-REPRODUCTION = Reproduction(
-    "aevb-figure5",
-    "Estimators of the bound against the size of the code",
-    f"{DOCUMENT}, Figure 5",
-    PRESETS,
-    measure,
-    draw,
-)

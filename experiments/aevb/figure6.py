@@ -1,15 +1,13 @@
 """Figure 6 of the report on AEVB: activations of encoder and decoder."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
+from experiments import Claim, Findings, Number, Record, Resumable, experiment, together
 from experiments.aevb.cells import DOCUMENT, PUBLISHED, Coders, Fit, Task, draw_curves
 from experiments.aevb.lines import Found, Line, train_lines
-from experiments.experiment import Reproduction
-from experiments.record import Claim, Findings, Number, Record
-from experiments.verdicts import together
 
 #: The activation that the document starts from, and the others that it compares.
 TANH, RELU, SIGMOID = "tanh", "relu", "sigmoid"
@@ -21,7 +19,7 @@ SMALL = 2.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
@@ -29,19 +27,18 @@ class Settings:
         coders: but for the activation.
         fit: how they are trained.
         activations: their names.
-        cells: folder where trained networks are kept; empty for none.
     """
 
     task: Task = Task()
     coders: Coders = Coders()
     fit: Fit = Fit()
     activations: tuple[str, ...] = (TANH, RELU, SIGMOID, "softplus")
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {"small": Settings(), "paper": Settings(Task(train_size=50_000, validation_size=10_000), fit=PUBLISHED)}
 
 
+@experiment("aevb-figure6", "Activations of encoder and decoder", f"{DOCUMENT}, Figure 6", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train with every activation."""
     lines = [_line(settings, activation) for activation in settings.activations]
@@ -101,16 +98,7 @@ def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One line an activation."""
     return draw_curves(record.findings.data["curves"], "Activations of encoder and decoder")
-
-
-REPRODUCTION = Reproduction(
-    "aevb-figure6",
-    "Activations of encoder and decoder",
-    f"{DOCUMENT}, Figure 6",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -5,7 +5,8 @@ from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
 
-from experiments.aevb.cells import DOCUMENT, TITLES, VERSION
+from experiments import Claim, Findings, Number, Record, Runner, clearly, experiment, together
+from experiments.aevb.cells import DOCUMENT, TITLES
 from experiments.aevb.pairs import (
     AE_DOCUMENT,
     AE_EQUAL,
@@ -16,10 +17,6 @@ from experiments.aevb.pairs import (
     Pair,
     Settings,
 )
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
-from experiments.verdicts import clearly, together
 from osculate.progress import track
 
 #: Columns: squared error of a test image.
@@ -42,13 +39,14 @@ DRAWN = {"mnist": {2: 33.13, 10: 13.10, 20: 8.96}, "frey_face": {2: 6.87, 10: 3.
 Errors = Mapping[tuple[str, int, str], Sequence[Mapping[str, int | float]]]
 
 
+@experiment("aevb-figure7", "Reconstruction by plain and variational autoencoders", f"{DOCUMENT}, Figure 7", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Errors of all networks."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     pairs = list(every(settings, seeds))
     found: dict[tuple[str, int, str], list[dict[str, float]]] = {}
     for pair in track(pairs, "trainings", len(pairs), progress):
-        found.setdefault((pair.task.data, pair.coders.latent, pair.name), []).append(pair.trained(keep)[2])
+        found.setdefault((pair.task.data, pair.coders.latent, pair.name), []).append(pair.trained(runner)[2])
     numbers = [
         Number(
             f"{TITLES.get(data, data)}, {latent} codes, {name}",
@@ -60,7 +58,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for column in HEADINGS
         if column in runs[0]
     ]
-    return Findings(tuple(numbers), claims(found, settings), {}, keep.seconds)
+    return Findings(tuple(numbers), claims(found, settings), {}, runner.seconds)
 
 
 def every(settings: Settings, seeds: Sequence[int]) -> Iterator[Pair]:
@@ -123,6 +121,7 @@ def _better(found: Errors, settings: Settings, data: str, plain: str, variationa
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Error against the size of the code: one panel a data set, one line a network."""
     from experiments.aevb import figures
@@ -141,13 +140,3 @@ def draw(record: Record) -> Any:
         names=("numbers in the code", "squared error of an image"),
         places=record.setup.settings["latents"],
     )
-
-
-REPRODUCTION = Reproduction(
-    "aevb-figure7",
-    "Reconstruction by plain and variational autoencoders",
-    f"{DOCUMENT}, Figure 7",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.aevb.cells import DOCUMENT, VERSION
+from experiments import Claim, Findings, Number, Record, Runner, experiment
+from experiments.aevb.cells import DOCUMENT
 from experiments.aevb.figure7 import every
 from experiments.aevb.pairs import AE_DOCUMENT, AE_EQUAL, PRESETS, VAE_DOCUMENT, VAE_EQUAL, Settings
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
 from osculate.progress import track
 
 #: What is drawn of the networks of Figure 7.
@@ -20,9 +18,12 @@ ERROR = "mean squared error of the digits shown"
 SHARPER = "share of digits whose image by the VAE is nearer"
 
 
+@experiment(
+    "aevb-figure8", "Digits given back by plain and variational autoencoders", f"{DOCUMENT}, Figure 8", **PRESETS
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """One test digit of each class, by each network of the first seed."""
-    keep, task = Keep(settings.cells, VERSION), settings.tasks[0]
+    runner, task = Runner(settings.cells, progress), settings.tasks[0]
     pairs = [p for p in every(settings, seeds[:1]) if p.task == task and p.name in SHOWN]
     x, y = task.load(seeds[0]).test
     digits = torch.stack([x[(y == label).nonzero()[0, 0]] for label in y.unique()])
@@ -30,14 +31,14 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     errors: dict[tuple[int, str], Any] = {}
     numbers = []
     for pair in track(pairs, "networks", len(pairs), progress):
-        net, likelihood, _ = pair.trained(keep)
+        net, likelihood, _ = pair.trained(runner)
         with torch.no_grad():
             back = likelihood.distribution(net(digits)).mean
         row = f"{pair.coders.latent} codes, {pair.name}"
         images[row] = _rounded(back)
         errors[pair.coders.latent, pair.name] = each = (back - digits).square().flatten(1).sum(1)
         numbers.append(Number(row, ERROR, (float(each.mean()),)))
-    return Findings(tuple(numbers), claims(errors, settings), {"images": images}, keep.seconds)
+    return Findings(tuple(numbers), claims(errors, settings), {"images": images}, runner.seconds)
 
 
 def _rounded(images: torch.Tensor) -> list:
@@ -67,6 +68,7 @@ def claims(errors: Any, settings: Settings) -> tuple[Claim, ...]:
     return tuple(verdicts)
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """A row for each network, with the error of each digit."""
     from osculate import plots
@@ -80,13 +82,3 @@ def draw(record: Record) -> Any:
     }
     heading = "Test digits given back through few numbers, and their squared errors"
     return plots.image_grid(rows, heading, (0.0, 1.0), captions=captions)
-
-
-REPRODUCTION = Reproduction(
-    "aevb-figure8",
-    "Digits given back by plain and variational autoencoders",
-    f"{DOCUMENT}, Figure 8",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import mean
 from typing import Any
@@ -10,11 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.aevb.cells import DOCUMENT, FREY, FREY_CODERS, VERSION, Coders, likelihood_of, network
-from experiments.experiment import Reproduction, seeded
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
-from experiments.verdicts import clearly
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, clearly, experiment, seeded
+from experiments.aevb.cells import DOCUMENT, FREY, FREY_CODERS, Coders, likelihood_of, network
 from osculate.autoencoders import ELBO, VAE, bound
 from osculate.data import load
 from osculate.methods import IVON, L2M, MeanFieldVI, VariationalLaplace, WarmUp, laplace
@@ -41,7 +38,7 @@ APART = 300.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
@@ -51,7 +48,6 @@ class Settings:
         batch: frames in a batch.
         methods: of :data:`METHODS`.
         networks: drawn for a bound.
-        cells: folder where single results are kept; empty for none.
     """
 
     coders: Coders = FREY_CODERS
@@ -60,7 +56,6 @@ class Settings:
     batch: int = 20
     methods: tuple[str, ...] = METHODS
     networks: int = 40
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {"small": Settings(), "paper": Settings(images=1_500, epochs=(100, 1_000, 5_000), batch=100)}
@@ -109,15 +104,16 @@ MAKE: Mapping[str, Callable[[VAE, Settings], Method]] = {
 }
 
 
+@experiment("aevb-full-vb", "A posterior over the weights of the decoder", f"{DOCUMENT}, section 6", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Bounds of every method, at every number of epochs."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     todo = [(method, seed) for method in settings.methods for seed in seeds]
     found: dict[str, list[dict[str, Any]]] = {}
     for method, seed in track(todo, "trainings", len(todo), progress):
         about = [{k: v for k, v in asdict(settings).items() if k not in ("cells", "methods")}]
         words = method.replace(",", "").replace("'", "").split()
-        values = keep("full", [*words, seed], about, partial(_bounds, settings, method, seed))
+        values = runner.cached("full", [*words, seed], about, partial(_bounds, settings, method, seed))
         found.setdefault(method, []).append(values)
     numbers = [
         Number(f"{epochs} epochs: {method}", column, tuple(run[str(epochs)][column] for run in runs))
@@ -126,7 +122,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for column in (TRAIN_DRAWN, TEST_DRAWN, TRAIN_MEAN, TEST_MEAN)
         if column in runs[0][str(epochs)]
     ]
-    return Findings(tuple(numbers), claims(found, settings), {}, keep.seconds)
+    return Findings(tuple(numbers), claims(found, settings), {}, runner.seconds)
 
 
 def _frames(settings: Settings, seed: int) -> tuple[Tensor, Tensor]:
@@ -226,19 +222,10 @@ def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.0f}" for value in values) or "–"
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """A row of panels for each number of epochs."""
     from experiments import figures
 
     heading = f"Frey Face, {record.setup.settings['images']} frames: a posterior over the decoder's weights (nats)"
     return figures.method_scores(record.findings.numbers, (TRAIN_DRAWN, TEST_DRAWN, TEST_MEAN), heading)
-
-
-REPRODUCTION = Reproduction(
-    "aevb-full-vb",
-    "A posterior over the weights of the decoder",
-    f"{DOCUMENT}, section 6",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.aevb.cells import DOCUMENT
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
 from osculate.autoencoders import (
     ELBO,
     VAE,
@@ -93,6 +92,7 @@ class Settings:
 PRESETS = {"small": Settings(), "paper": Settings(epochs=20_000)}
 
 
+@experiment("aevb-implicit", "Posteriors of codes that need not be Gaussian", f"{DOCUMENT}, section 7.2", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Only q is trained; p(x, z) is given, and log p(x) known by quadrature."""
     todo = [(model, name, seed) for model in settings.models for name in settings.posteriors for seed in seeds]
@@ -207,6 +207,7 @@ def _of_model(model: str, by: Mapping[str, Sequence[Mapping[str, float]]]) -> tu
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """The exact posterior of one image and what each family makes of it: a row a model."""
     from experiments.aevb import figures
@@ -216,13 +217,3 @@ def draw(record: Record) -> Any:
         for model, by in record.findings.data["posteriors"].items()
     }
     return figures.posteriors(shown, REACH, "Posteriors of two codes: where codes of one image lie")
-
-
-REPRODUCTION = Reproduction(
-    "aevb-implicit",
-    "Posteriors of codes that need not be Gaussian",
-    f"{DOCUMENT}, section 7.2",
-    PRESETS,
-    measure,
-    draw,
-)

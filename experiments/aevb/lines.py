@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from experiments.aevb.cells import VERSION, Coders, Fit, Task, fitted
-from experiments.keep import Keep
-from experiments.record import Number
-from experiments.verdicts import clearly
+from experiments import Number, Runner, clearly
+from experiments.aevb.cells import Coders, Fit, Task, fitted
 from osculate.autoencoders import VAE
 from osculate.progress import track
 
@@ -98,9 +96,9 @@ def train_lines(
         progress: show a progress bar.
         look: what else is to be known of a network, beside its curve.
     """
-    keep, todo = Keep(cells, VERSION), [(line, seed) for line in lines for seed in seeds]
+    runner, todo = Runner(cells, progress), [(line, seed) for line in lines for seed in seeds]
     found: dict[Line, list[dict[str, Any]]] = {}
     for line, seed in track(todo, "trainings", len(todo), progress):
-        net, values = fitted(task, line.coders, line.fit, seed, keep)
+        net, values = fitted(task, line.coders, line.fit, seed, runner)
         found.setdefault(line, []).append({**values, **(look(line, net, seed) if look else {})})
-    return Found(found, keep.seconds)
+    return Found(found, runner.seconds)

@@ -1,12 +1,13 @@
 """Plain and variational autoencoders side by side, as the report on AEVB trained them and on equal terms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from experiments import Resumable, Runner, seeded
 from experiments.aevb.cells import (
     FREY,
     FREY_CODERS,
@@ -17,8 +18,6 @@ from experiments.aevb.cells import (
     likelihood_of,
     network,
 )
-from experiments.experiment import seeded
-from experiments.keep import Keep
 from osculate.autoencoders import ELBO, VAE, Autoencoder
 from osculate.likelihoods import Gaussian, Likelihood
 from osculate.methods import MAP
@@ -39,7 +38,7 @@ KEPT = 150
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
@@ -49,7 +48,6 @@ class Settings:
         document: as the document trains, which is without watching.
         latents: sizes of the code.
         networks: of :data:`NETWORKS`.
-        cells: folder where trained networks are kept; empty for none.
     """
 
     tasks: tuple[Task, ...] = (Task(), FREY)
@@ -58,7 +56,6 @@ class Settings:
     document: Fit = Fit(images=1_000_000, lr=0.01, optimizer="adagrad")
     latents: tuple[int, ...] = (2, 10, 20)
     networks: tuple[str, ...] = NETWORKS
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {
@@ -94,7 +91,7 @@ class Pair:
         """Whether it is trained as the document does."""
         return self.name in (AE_DOCUMENT, VAE_DOCUMENT)
 
-    def trained(self, keep: Keep) -> tuple[Autoencoder, Likelihood, dict[str, Any]]:
+    def trained(self, runner: Runner) -> tuple[Autoencoder, Likelihood, dict[str, Any]]:
         """The network, p(x|f), and the test images' squared errors."""
         # What tells when to stop must not be what is reported: without held-out frames some are kept from training.
         by_itself = self.by_document or self.task.validation_size
@@ -128,7 +125,7 @@ class Pair:
 
         about = [asdict(task), asdict(self.coders), asdict(fit), prior]
         words = self.name.replace(",", "").replace("'", "").split()
-        values = keep.network("pair", (self.task.data, self.coders.latent, *words, self.seed), about, net, run)
+        values = runner.network("pair", (self.task.data, self.coders.latent, *words, self.seed), about, net, run)
         net.latent = self.coders.latent
         return net.eval(), likelihood, values
 

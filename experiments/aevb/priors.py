@@ -1,15 +1,12 @@
 """Section 7.1 of the report on AEVB: priors under which codes are nearly binary, and can be cut to bits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments.aevb.cells import DOCUMENT, VERSION, Coders, Fit, Task, fitted, likelihood_of
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, clearly, experiment
+from experiments.aevb.cells import DOCUMENT, Coders, Fit, Task, fitted, likelihood_of
 from experiments.aevb.lines import HELD_OUT
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
-from experiments.verdicts import clearly
 from osculate.autoencoders import CodePrior, RateDistortion, SparseBeta, StandardNormal, TwoNormals, rate_distortion
 from osculate.posteriors import Point
 from osculate.progress import track
@@ -25,7 +22,7 @@ BINARY = 0.8
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
@@ -34,7 +31,6 @@ class Settings:
         fit: how they are trained.
         shapes: of the Beta prior, and the scale of both normals.
         bits: for each number of a code.
-        cells: folder where trained networks are kept; empty for none.
     """
 
     task: Task = Task()
@@ -42,7 +38,6 @@ class Settings:
     fit: Fit = Fit(images=1_000_000)
     shapes: tuple[float, float] = (0.2, 0.1)
     bits: tuple[int, ...] = (1, 2, 3, 4, 6)
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {
@@ -51,9 +46,10 @@ PRESETS = {
 }
 
 
+@experiment("aevb-priors", "Priors under which codes are nearly binary", f"{DOCUMENT}, section 7.1", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train under each prior, and cut the codes of test images."""
-    keep, fit = Keep(settings.cells, VERSION), settings.fit
+    runner, fit = Runner(settings.cells, progress), settings.fit
     priors: dict[str, CodePrior] = {
         NORMAL: StandardNormal(),
         BETA: SparseBeta(settings.shapes[0]),
@@ -63,11 +59,11 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     found: dict[str, list[dict[str, Any]]] = {}
     for name, seed in track(todo, "trainings", len(todo), progress):
         given = replace(fit, estimator="stl") if fit.estimator is None else fit
-        net, values = fitted(settings.task, settings.coders, given, seed, keep, prior=priors[name])
+        net, values = fitted(settings.task, settings.coders, given, seed, runner, prior=priors[name])
         q = Point(net, likelihood_of(settings.task.data))
         cut = rate_distortion(q, settings.task.load(seed).test[0], settings.bits)
         found.setdefault(name, []).append({HELD_OUT: values["validation"][-1], "cut": cut})
-    return Findings(tuple(_numbers(found, settings)), claims(found, settings), {}, keep.seconds)
+    return Findings(tuple(_numbers(found, settings)), claims(found, settings), {}, runner.seconds)
 
 
 def _numbers(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings) -> list[Number]:
@@ -149,6 +145,7 @@ def _differences(found: Mapping[str, Sequence[Mapping[str, Any]]], first: str, s
     return [a - b for a, b in zip(_errors(found, first), _errors(found, second), strict=True)]
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Error against bits for an image, one line a prior."""
     from experiments.aevb import figures
@@ -161,13 +158,3 @@ def draw(record: Record) -> Any:
         continuous[name] = found[name, CONTINUOUS]
     title = Task(**settings["task"]).title
     return figures.rate_distortion(lines, f"{title}: codes cut to bits, by their prior", continuous)
-
-
-REPRODUCTION = Reproduction(
-    "aevb-priors",
-    "Priors under which codes are nearly binary",
-    f"{DOCUMENT}, section 7.1",
-    PRESETS,
-    measure,
-    draw,
-)

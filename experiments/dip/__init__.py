@@ -1,1 +1,3 @@
-"""The tutorial's image reconstruction: one file a table or figure, beside what they share."""
+"""Linearised Laplace tutorial: image reconstruction [antoran2023dip]."""
+
+from experiments.dip import choices, kmnist, calibration, ard, large

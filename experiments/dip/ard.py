@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from statistics import mean
 from typing import Any
 
-from experiments.dip.cells import DOCUMENT, TRAINING, VERSION, Scan, images
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
+from experiments.dip.cells import DOCUMENT, TRAINING, Scan, images
 from osculate.inverse import DeepImagePrior, ErrorBars, LinearisedModel
 from osculate.inverse.evidence import Tuned
 from osculate.progress import track
@@ -31,29 +29,30 @@ OFF = 1e-4
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """Which images: the seeds count them.
 
     Args:
         scan: how they are measured.
         linear_steps: towards the mode of the linear model.
-        cells: folder where measurements are kept; empty for none.
     """
 
     scan: Scan = Scan()
     linear_steps: int = 1000
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {"small": Settings(), "paper": Settings(Scan(steps=20_000))}
 
 
+@experiment("dip-ard", "Blocks of a deep image prior that the evidence switches off", DOCUMENT, **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Tune every image's prior by every objective."""
-    keep, scan = Keep(settings.cells, VERSION), settings.scan
+    runner, scan = Runner(settings.cells, progress), settings.scan
     place = (scan.data, scan.angles, f"{scan.noise:g}")
     cells = [
-        keep("ard", (*place, number), (scan.steps, settings.linear_steps, *TRAINING), partial(_tuned, settings, number))
+        runner.cached(
+            "ard", (*place, number), (scan.steps, settings.linear_steps, *TRAINING), partial(_tuned, settings, number)
+        )
         for number in track(seeds, "images", len(seeds), progress)
     ]
     numbers = [
@@ -67,7 +66,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for name in OBJECTIVES
     ]
     blocks = [each["blocks"] for each in cells]
-    return Findings(tuple(numbers), claims(blocks), {"shares": _shares(blocks)}, keep.seconds)
+    return Findings(tuple(numbers), claims(blocks), {"shares": _shares(blocks)}, runner.seconds)
 
 
 def _tuned(settings: Settings, number: int) -> dict[str, Any]:
@@ -157,6 +156,7 @@ def claims(cells: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Shares of the blocks, by objective."""
     import numpy as np
@@ -173,13 +173,3 @@ def draw(record: Record) -> Any:
         "Which parts of the network the evidence uses",
         "log10 of the share of the prior variance",
     )
-
-
-REPRODUCTION = Reproduction(
-    "dip-ard",
-    "Blocks of a deep image prior that the evidence switches off",
-    DOCUMENT,
-    PRESETS,
-    measure,
-    draw,
-)

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, clearly, experiment, together
 from experiments.dip.cells import (
     CHOSEN_DROPOUT,
     DOCUMENT,
@@ -16,14 +17,9 @@ from experiments.dip.cells import (
     ENSEMBLE,
     LINEARISED,
     UNIT,
-    VERSION,
     Scan,
     cell,
 )
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
-from experiments.verdicts import clearly, together
 from osculate.inverse import IndependentImage
 from osculate.inverse.scores import LEVELS, covered, grouped
 from osculate.progress import track
@@ -37,25 +33,26 @@ WITHIN = f"the same of pixels that the deep image prior has between {BETWEEN[0]:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """Which images: the seeds count them.
 
     Args:
         scan: how they are measured.
-        cells: folder where measurements are kept; empty for none.
     """
 
     scan: Scan = Scan()
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {"small": Settings(), "paper": Settings(Scan(steps=20_000, dropout_steps=20_000, members=10))}
 
 
+@experiment(
+    "dip-calibration", "Calibration of reconstructed images: linearised Laplace and dropout", DOCUMENT, **PRESETS
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Coverage at every level, and errors by groups of error bars, over the pixels of all images."""
-    keep = Keep(settings.cells, VERSION)
-    cells = [cell(settings.scan, number, keep) for number in track(seeds, "images", len(seeds), progress)]
+    runner = Runner(settings.cells, progress)
+    cells = [cell(settings.scan, number, runner) for number in track(seeds, "images", len(seeds), progress)]
     covered = {method: [_coverage(each, method) for each in cells] for method in COMPARED}
     within = {method: [_coverage(each, method, BETWEEN) for each in cells] for method in COMPARED}
     numbers = [
@@ -71,7 +68,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         tuple(numbers),
         claims(covered, within, groups),
         {"levels": LEVELS, "covered": lines, "groups": groups},
-        keep.seconds,
+        runner.seconds,
     )
 
 
@@ -158,6 +155,7 @@ def _at_the_top(expected: Sequence[float], found: Sequence[float]) -> float:
     return found[-1] / expected[-1]
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Coverage against level, and errors against error bars."""
     from osculate import plots
@@ -170,13 +168,3 @@ def draw(record: Record) -> Any:
         groups,
         "Handwriting from ten X-rays: do error bars hold what they promise?",
     )
-
-
-REPRODUCTION = Reproduction(
-    "dip-calibration",
-    "Calibration of reconstructed images: linearised Laplace and dropout",
-    DOCUMENT,
-    PRESETS,
-    measure,
-    draw,
-)

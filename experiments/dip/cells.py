@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.keep import Keep
+from experiments import Runner
 from osculate.data import load
 from osculate.inverse import (
     DeepImagePrior,
@@ -27,8 +27,6 @@ from osculate.inverse.baselines import ensemble, isotropic, kernel_log_prob, mc_
 from osculate.inverse.scores import covered, error_correlation, psnr
 
 DOCUMENT = "Linearised Laplace tutorial, section 7 [antoran2023dip]"
-#: Of the cells: another number where what is kept has changed.
-VERSION = 5
 
 #: Reconstructions with error bars, by name: objective of the evidence, TV-PredCP.
 LINEARISED: Mapping[str, tuple[str, bool]] = {
@@ -109,9 +107,9 @@ def images(data: str) -> tuple[Tensor, Tensor]:
     return found.validation[0][:, 0], found.test[0][:, 0]
 
 
-def cell(scan: Scan, number: int, keep: Keep) -> dict[str, Any]:
+def cell(scan: Scan, number: int, runner: Runner) -> dict[str, Any]:
     """Everything about one test image; scores by method, and the images themselves."""
-    return keep(
+    return runner.cached(
         "dip",
         (scan.data, scan.angles, f"{scan.noise:g}", number),
         (asdict(scan), *TRAINING),

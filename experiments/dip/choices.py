@@ -1,11 +1,12 @@
 """What the reproductions of reconstruction chose on validation images: the penalty, and the rate of dropout."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import mean
 from typing import Any
 
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, clearly, experiment, together
 from experiments.dip.cells import (
     CHOSEN_DROPOUT,
     DENSITY,
@@ -13,16 +14,11 @@ from experiments.dip.cells import (
     DROPOUTS,
     PSNR,
     TRAINING,
-    VERSION,
     Scan,
     best_kernel,
     images,
     scored,
 )
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
-from experiments.verdicts import clearly, together
 from osculate.inverse import DeepImagePrior
 from osculate.inverse.baselines import mc_dropout
 from osculate.inverse.scores import psnr
@@ -33,7 +29,7 @@ ALIKE = 0.3
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is tried; seeds count validation images.
 
     Args:
@@ -41,29 +37,28 @@ class Settings:
         scans: angles and noise; dropout is tried for the first.
         variations: penalties, in nats for a unit of total variation.
         dropouts: rates.
-        cells: folder where measurements are kept; empty for none.
     """
 
     scan: Scan = Scan()
     scans: tuple[tuple[int, float], ...] = ((10, 0.05), (5, 0.05), (30, 0.05), (10, 0.1))
     variations: tuple[float, ...] = (0.0, 0.05, 0.15, 0.3, 0.5, 1.5, 4.0, 10.0)
     dropouts: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {"small": Settings(), "paper": Settings(Scan(steps=20_000, dropout_steps=20_000))}
 
 
+@experiment("dip-choices", "Penalty and dropout of the deep image prior, on validation images", DOCUMENT, **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Fit validation images with every penalty and every rate."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     scans = [replace(settings.scan, angles=angles, noise=noise) for angles, noise in settings.scans]
     todo = [(scan, number, "penalty", value) for scan in scans for value in settings.variations for number in seeds]
     todo += [(scans[0], number, "dropout", value) for value in settings.dropouts for number in seeds]
     found: dict[tuple[str, str, float], list[dict[str, float]]] = {}
     for scan, number, what, value in track(todo, "fits", len(todo), progress):
         place = (scan.data, scan.angles, f"{scan.noise:g}", number, f"{value:g}")
-        values = keep(
+        values = runner.cached(
             what, place, (scan.steps, scan.dropout_steps, *TRAINING), partial(_fitted, scan, number, what, value)
         )
         found.setdefault((scan.title, what, value), []).append(values)
@@ -72,7 +67,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for (title, what, value), cells in found.items()
         for column in cells[0]
     )
-    return Findings(numbers, claims(found), {"penalties": _penalties(found)}, keep.seconds)
+    return Findings(numbers, claims(found), {"penalties": _penalties(found)}, runner.seconds)
 
 
 def _fitted(scan: Scan, number: int, what: str, value: float) -> dict[str, float]:
@@ -123,6 +118,7 @@ def claims(found: Mapping[tuple[str, str, float], Sequence[Mapping[str, float]]]
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """PSNR by scan and penalty."""
     import numpy as np
@@ -138,13 +134,3 @@ def draw(record: Record) -> Any:
         "Which penalty each scan asks for",
         "PSNR of validation images, dB",
     )
-
-
-REPRODUCTION = Reproduction(
-    "dip-choices",
-    "Penalty and dropout of the deep image prior, on validation images",
-    DOCUMENT,
-    PRESETS,
-    measure,
-    draw,
-)

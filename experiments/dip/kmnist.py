@@ -1,10 +1,11 @@
 """Section 7 of the tutorial on linearised Laplace: handwriting from few X-rays, with error bars."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, clearly, experiment, together
 from experiments.dip.cells import (
     CHOSEN_DROPOUT,
     CLASSICAL,
@@ -21,15 +22,10 @@ from experiments.dip.cells import (
     RANKED,
     SECONDS,
     UNIT,
-    VERSION,
     Scan,
     cell,
     draw_maps,
 )
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
-from experiments.verdicts import clearly, together
 from osculate.progress import track
 
 EVIDENCE, WITH_TV = tuple(LINEARISED)[:2]
@@ -40,7 +36,7 @@ MARGINS = {DROPOUT: 0.1, CHOSEN_DROPOUT: 0.1, UNIT: 0.5}
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """Which scans, and how many images of each: the seeds count images.
 
     Args:
@@ -49,7 +45,6 @@ class Settings:
         noises: levels of noise.
         main: angles and noise of the scan that is done for all images.
         others: images of the other scans.
-        cells: folder where measurements are kept; empty for none.
     """
 
     scan: Scan = Scan()
@@ -57,7 +52,6 @@ class Settings:
     noises: tuple[float, ...] = (0.05, 0.1)
     main: tuple[int, float] = (10, 0.05)
     others: int = 5
-    cells: str = field(default="", metadata={"recorded": False})
 
     def scans(self) -> list[Scan]:
         """All of them."""
@@ -75,13 +69,14 @@ PRESETS = {
 }
 
 
+@experiment("dip-kmnist", "Handwriting from few X-rays with error bars", DOCUMENT, **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Reconstruct every image of every scan by every method."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     todo = [(scan, number) for scan in settings.scans() for number in settings.numbers(scan, seeds)]
     found: dict[str, list[dict[str, Any]]] = {}
     for scan, number in track(todo, "images", len(todo), progress):
-        found.setdefault(scan.title, []).append(cell(scan, number, keep))
+        found.setdefault(scan.title, []).append(cell(scan, number, runner))
     numbers = tuple(
         Number(f"{title}: {method}", column, tuple(each["scores"][method][column] for each in cells))
         for title, cells in found.items()
@@ -95,7 +90,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         "truth": shown[0]["truth"],
         "shown": {m: shown[0]["shown"][m] for m in (EVIDENCE, CHOSEN_DROPOUT, ENSEMBLE)},
     }
-    return Findings(numbers, claims(found, main), {"first": kept}, keep.seconds)
+    return Findings(numbers, claims(found, main), {"first": kept}, runner.seconds)
 
 
 def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], main: str) -> tuple[Claim, ...]:
@@ -166,17 +161,8 @@ def _of_main(cells: Sequence[Mapping[str, Any]], main: str, method: str) -> tupl
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One image: reconstructions, their errors and their error bars."""
     heading = "Handwriting from ten X-rays: where the reconstructions are wrong, and where they say so"
     return draw_maps(record.findings.data["first"], heading)
-
-
-REPRODUCTION = Reproduction(
-    "dip-kmnist",
-    "Handwriting from few X-rays with error bars",
-    DOCUMENT,
-    PRESETS,
-    measure,
-    draw,
-)

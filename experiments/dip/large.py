@@ -4,12 +4,13 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
 from experiments.dip.cells import (
     CHOSEN_DROPOUT,
     COVERED,
@@ -20,16 +21,12 @@ from experiments.dip.cells import (
     RANKED,
     TRAINING,
     UNIT,
-    VERSION,
     best_kernel,
     draw_maps,
     noisy,
     rounded,
     scored,
 )
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
 from osculate.data import rectangles, shepp_logan
 from osculate.inverse import (
     DeepImagePrior,
@@ -58,7 +55,7 @@ STAGES = ("deep image prior", "Jacobian and covariances, of both models", "evide
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is reconstructed; seeds give other rectangles, noise and initial weights.
 
     Args:
@@ -69,7 +66,6 @@ class Settings:
         several: the largest side that it is tried for, and that is measured with every seed; larger pictures are
             measured once.
         limits: directions in data space that the evidence works with at most, and draws from the posterior.
-        cells: folder where measurements are kept; empty for none.
     """
 
     cases: tuple[tuple[str, int], ...] = (("rectangles", 128), ("shepp_logan", 128), ("shepp_logan", 256))
@@ -78,7 +74,6 @@ class Settings:
     dropout: tuple[float, int] = (DROPOUTS[CHOSEN_DROPOUT], 6000)
     several: int = 128
     limits: tuple[int, int] = (RANK, 64)
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {"small": Settings(), "paper": Settings(steps=20_000, limits=(2000, 1024))}
@@ -89,9 +84,10 @@ def picture(name: str, size: int, seed: int) -> Tensor:
     return shepp_logan(size) if name == "shepp_logan" else rectangles(size, 5, torch.Generator().manual_seed(seed))
 
 
+@experiment("dip-large", "Error bars of larger images by conjugate gradients and draws", DOCUMENT, **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Reconstruct each picture with error bars."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     todo = [
         (name, size, seed)
         for name, size in settings.cases
@@ -100,7 +96,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     found: dict[str, list[dict[str, Any]]] = {}
     for name, size, seed in track(todo, "images", len(todo), progress):
         about = [*settings.scan, settings.steps, settings.dropout, size <= settings.several, settings.limits, *TRAINING]
-        cell = keep("large", (name, size, seed), about, lambda: _measure(settings, name, size, seed))  # noqa: B023
+        cell = runner.cached("large", (name, size, seed), about, lambda: _measure(settings, name, size, seed))  # noqa: B023
         found.setdefault(f"{name}, {size}²", []).append(cell)
     numbers = tuple(
         Number(f"{title}: {method}", column, tuple(each["scores"][method][column] for each in cells))
@@ -109,7 +105,9 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for column in values
     )
     first = next(iter(found.values()))[0]
-    return Findings(numbers, claims(found), {"first": {"truth": first["truth"], "shown": first["shown"]}}, keep.seconds)
+    return Findings(
+        numbers, claims(found), {"first": {"truth": first["truth"], "shown": first["shown"]}}, runner.seconds
+    )
 
 
 def _measure(settings: Settings, name: str, size: int, seed: int) -> dict[str, Any]:
@@ -225,17 +223,8 @@ def _in_every(
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """The first picture."""
     heading = "From few X-rays: where reconstructions are wrong, and where they say so"
     return draw_maps(record.findings.data["first"], heading)
-
-
-REPRODUCTION = Reproduction(
-    "dip-large",
-    "Error bars of larger images by conjugate gradients and draws",
-    DOCUMENT,
-    PRESETS,
-    measure,
-    draw,
-)

@@ -1,1 +1,3 @@
-"""L2M [perone2021]: one file a table or figure, beside what they share."""
+"""L2M [perone2021]."""
+
+from experiments.l2m import figure1, uci, classification

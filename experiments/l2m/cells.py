@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import cos, pi
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.optim import Adam
 
-from experiments.experiment import seeded
+from experiments import Resumable, seeded
 from osculate.data import Dataset, load
 from osculate.data.dataset import Part
 from osculate.data.uci import NAMES
@@ -47,7 +47,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is measured.
 
     Args:
@@ -56,8 +56,6 @@ class Settings:
         hidden: units of the one hidden layer, with tanh.
         training: of each network.
         scales: noise scales, in units of the standardised target; a tenth of the training part chooses one.
-        cells: a folder in which the results of each split are kept as soon as they are there, so that an interrupted
-            run goes on; empty for none.
     """
 
     sets: tuple[str, ...] = ("yacht", "energy", "concrete", "wine")
@@ -65,12 +63,9 @@ class Settings:
     hidden: int = 50
     training: Training = Training()
     scales: tuple[float, ...] = (0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.45, 0.7, 1.0)
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {"small": Settings(), "paper": Settings(splits=20, training=Training(steps=20_000, members=5))}
-#: Of what a cell holds; another number where the measurement has changed.
-VERSION = 1
 
 MAP, GGN, SINGLE, MOMENTS, AGAIN = "MAP", "diagonal, GGN", "diagonal, single gradients", "L2M", "L2M, refreshed"
 ENSEMBLE, MIXTURE = "deep ensemble", "ensemble of L2M"

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded
 from experiments.evaluation import logs
-from experiments.experiment import Reproduction, seeded
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
 from osculate import metrics
 from osculate.data import Dataset, load, out_of_distribution
 from osculate.likelihoods import Categorical
@@ -24,7 +22,6 @@ from osculate.predictive import predict, tune
 from osculate.progress import track
 from osculate.tasks import ood
 
-VERSION = 1
 LIKELIHOOD = Categorical()
 MODE, MEMBERS = "MAP", "deep ensemble"
 PAPER, CORRECTED, HELD_OUT = "L2M as printed, sampled", "L2M, prior by the evidence", "L2M, prior by held-out data"
@@ -63,7 +60,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained and scored.
 
     Args:
@@ -73,7 +70,6 @@ class Settings:
         members: of the ensembles.
         refresh: batches with frozen weights, for drawn labels.
         decay: λ of the formula as printed.
-        cells: folder where results are kept; empty for none.
     """
 
     tasks: tuple[Task, ...]
@@ -82,7 +78,6 @@ class Settings:
     members: int = 3
     refresh: int = 480
     decay: float = 0.1
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 _NARROW: dict[str, Any] = {"width": 8, "blocks": (1, 1, 1)}
@@ -97,14 +92,17 @@ PRESETS = {
 TITLES = {"fashion_mnist": "Fashion-MNIST, LeNet", "cifar10_jpeg": "CIFAR-10, ResNet", "cifar10": "CIFAR-10, ResNet"}
 
 
+@experiment(
+    "l2m-classification", "L2M on images", "L2M [perone2021], section 6: what it leaves for the future", **PRESETS
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Every way to predict, on every task and seed."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     todo = [(task, seed) for task in settings.tasks for seed in (seeds if task is settings.tasks[0] else seeds[:1])]
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for task, seed in track(todo, "tasks and seeds", len(todo), progress):
         about = [asdict(task), *settings.sizes, settings.batch_size, settings.members, settings.refresh, settings.decay]
-        rows = keep("l2m-classification", (task.data, seed), about, partial(scored, settings, task, seed))
+        rows = runner.cached("l2m-classification", (task.data, seed), about, partial(scored, settings, task, seed))
         for way, row in rows.items():
             found.setdefault((TITLES.get(task.data, task.data), way), []).append(row)
     numbers = [
@@ -112,7 +110,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for (title, way), rows in found.items()
         for column in rows[0]
     ]
-    return Findings(tuple(numbers), _claims(found), {}, keep.seconds)
+    return Findings(tuple(numbers), _claims(found), {}, runner.seconds)
 
 
 def scored(settings: Settings, task: Task, seed: int) -> dict[str, dict[str, float]]:
@@ -268,6 +266,7 @@ def _claims(found: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]) -> t
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Scores by way, one panel a task and score."""
     from experiments.figures import method_scores
@@ -275,13 +274,3 @@ def draw(record: Record) -> Any:
     numbers = record.findings.numbers
     far = [number.column for number in numbers if number.column.startswith(AUROC)]
     return method_scores(numbers, [NLL, ECE, *far[:1]], "A posterior from the state of Adam, on images")
-
-
-REPRODUCTION = Reproduction(
-    "l2m-classification",
-    "L2M on images",
-    "L2M [perone2021], section 6: what it leaves for the future",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Number, Record, experiment
 from experiments.l2m.toy import (
     DECAYED,
     DIAGONAL_SWAG,
@@ -29,7 +29,6 @@ from experiments.l2m.toy import (
     posteriors,
     prior_bound,
 )
-from experiments.record import Claim, Findings, Number, Record
 from osculate.data.toys import CUBIC_NOISE
 from osculate.posteriors import Chains, Gaussian
 from osculate.predictive import predict
@@ -61,6 +60,12 @@ SHARE, MOST = 0.95, 90.0
 Values = Mapping[tuple[str, str], Sequence[float]]
 
 
+@experiment(
+    "l2m-figure1",
+    "A cubic with 20 points: error bars of L2M and of six others, beside Hamiltonian Monte Carlo",
+    "L2M [perone2021], Figure 1",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """All methods on the data of each seed; the figure shows the first."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -249,6 +254,7 @@ def _list(values: Sequence[float], digits: int) -> str:
     return ", ".join(f"{value:,.{digits}f}" for value in values) or "not measured"
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a method."""
     from experiments.l2m import figures
@@ -272,13 +278,3 @@ def draw(record: Record) -> Any:
         "How sure is each method of y = x³ from 20 points? Mean and standard deviations of f; share of new y in "
         "[-4, 4] within the 95 % band",
     )
-
-
-REPRODUCTION = Reproduction(
-    "l2m-figure1",
-    "A cubic with 20 points: error bars of L2M and of six others, beside Hamiltonian Monte Carlo",
-    "L2M [perone2021], Figure 1",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
-from experiments.experiment import seeded
+from experiments import seeded
 from osculate.data import Dataset, load
 from osculate.data.toys import CUBIC_NOISE
 from osculate.evidence import maximise_evidence

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
+from experiments import Claim, Findings, Number, Record, Runner, experiment
 from experiments.l2m.cells import (
     AGAIN,
     COLUMNS,
@@ -29,14 +28,12 @@ from experiments.l2m.cells import (
     SCATTER,
     SINGLE,
     TUNED,
-    VERSION,
     WAYS,
     WHOLE,
     Settings,
     cell,
     splits_of,
 )
-from experiments.record import Claim, Findings, Number, Record
 from osculate.progress import track
 
 #: Bounds of the claims: rank correlation, nats per point, and per cent of the time of training.
@@ -46,6 +43,12 @@ ALIKE, CLOSE, CHEAP = 0.9, 0.05, 1.0
 Cells = dict[str, dict[str, list[float]]]
 
 
+@experiment(
+    "l2m-uci",
+    "UCI regression: L2M beside diagonal Laplace approximations, and an ensemble of it",
+    "L2M [perone2021], sections 4.2 and 4.3, and what section 5 leaves to others",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """All sets, splits and seeds; the figure shows the curvatures of the first of them."""
     found: Cells = {name: {} for name in settings.sets}
@@ -53,17 +56,17 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     todo = [
         (name, split, seed) for seed in seeds for name in settings.sets for split in range(splits_of(settings, name))
     ]
-    keep, t = Keep(settings.cells, VERSION), settings.training
+    runner, t = Runner(settings.cells, progress), settings.training
     about = [settings.hidden, t.steps, t.batch, t.lr, t.members, t.refreshed, *settings.scales]
     for where in track(todo, "splits", len(todo), progress):
-        values = keep("l2m", where, about, partial(cell, settings, *where))
+        values = runner.cached("l2m", where, about, partial(cell, settings, *where))
         scatter.setdefault(where[0], values.pop(SCATTER))
         for column, value in values.items():
             found[where[0]].setdefault(column, []).append(value)
     numbers = tuple(
         Number(name, column, tuple(columns.get(column, ()))) for name, columns in found.items() for column in COLUMNS
     )
-    return Findings(numbers, claims(found), {SCATTER: scatter}, keep.seconds)
+    return Findings(numbers, claims(found), {SCATTER: scatter}, runner.seconds)
 
 
 def claims(found: Cells) -> tuple[Claim, ...]:
@@ -148,6 +151,7 @@ def _listed(values: Mapping[str, float], digits: int = 3) -> str:
     return ", ".join(f"{value:.{digits}f} ({name})" for name, value in values.items()) or "not measured"
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """The curvatures of the first split, and the log likelihoods of all."""
     from experiments.l2m import figures
@@ -164,13 +168,3 @@ def draw(record: Record) -> Any:
         "What Adam has left against a pass of its own: the curvature of each weight, and what predictions are worth",
         PRIOR,
     )
-
-
-REPRODUCTION = Reproduction(
-    "l2m-uci",
-    "UCI regression: L2M beside diagonal Laplace approximations, and an ensemble of it",
-    "L2M [perone2021], sections 4.2 and 4.3, and what section 5 leaves to others",
-    PRESETS,
-    measure,
-    draw,
-)

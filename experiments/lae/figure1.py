@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.experiment import Reproduction
+from experiments import Findings, Record, experiment
 from experiments.lae import models as lae_models
 from experiments.lae.maps import draw_maps, measure_maps
 from experiments.lae.models import DROPOUT, ENSEMBLE, LONG, ONLINE, POST_HOC
-from experiments.record import Findings, Record
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,12 @@ PRESETS = {"small": Settings(), "paper": Settings(train_size=55_000, validation_
 METHODS = (ONLINE, POST_HOC, ENSEMBLE, DROPOUT)
 
 
+@experiment(
+    "lae-figure1",
+    "The plane of codes, and where the decoder is unsure",
+    "Laplacian Autoencoders [miani2022], Figure 1",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """A map by each method with random weights, of the first seed, and its contrast."""
     return measure_maps(
@@ -39,16 +44,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a method."""
     return draw_maps(record, "Codes of test digits, and how unsure the decoder is around them")
-
-
-REPRODUCTION = Reproduction(
-    "lae-figure1",
-    "The plane of codes, and where the decoder is unsure",
-    "Laplacian Autoencoders [miani2022], Figure 1",
-    PRESETS,
-    measure,
-    draw,
-)

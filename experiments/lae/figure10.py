@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Number, Record, experiment
 from experiments.lae import models as lae_models
 from experiments.lae.figure9 import ALL, named
 from experiments.lae.models import DROPOUT, ENSEMBLE, LEARNED, LONG, ONLINE, POST_HOC, VARIATIONAL, Models
-from experiments.record import Claim, Findings, Number, Record
 from osculate.autoencoders import Reconstruction
 from osculate.progress import track
 
@@ -41,6 +40,12 @@ SHOWN = (VARIATIONAL, DROPOUT, ONLINE)
 INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: others"
 
 
+@experiment(
+    "lae-figure10",
+    "Mean and spread of reconstructions, of test images and of others",
+    "Laplacian Autoencoders [miani2022], Figure 10",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """The spread of images, without observation noise but where that is what is learned."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -112,6 +117,7 @@ def _below(ratio: Number) -> bool:
     return (ratio.mean or 0.0) + 2 * (ratio.standard_error or 0.0) < 1
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Input, mean and standard deviation of the first pair."""
     from osculate.plots import reconstructions
@@ -123,13 +129,3 @@ def draw(record: Record) -> Any:
     return reconstructions(
         np.asarray(shown["images"]) / 1000, found, shown["names"], f"Trained on {pair.split(' ')[0]}: mean and spread"
     )
-
-
-REPRODUCTION = Reproduction(
-    "lae-figure10",
-    "Mean and spread of reconstructions, of test images and of others",
-    "Laplacian Autoencoders [miani2022], Figure 10",
-    PRESETS,
-    measure,
-    draw,
-)

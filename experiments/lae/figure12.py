@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Number, Record, experiment
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, LONG, METHODS, ONLINE, VARIATIONAL, Models
-from experiments.record import Claim, Findings, Number, Record
 from osculate.progress import track
 from osculate.tasks import semi_supervised
 
@@ -39,6 +38,12 @@ PRESETS = {
 FEW = 20
 
 
+@experiment(
+    "lae-figure12",
+    "Classes from few labels, by neighbours among codes",
+    "Laplacian Autoencoders [miani2022], Figure 12",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Accuracy by method and number of labels."""
     found: dict[str, list[list[float]]] = {}
@@ -87,6 +92,7 @@ def _claims(found: Mapping[str, Sequence[Sequence[float]]], settings: Settings) 
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Accuracy against the number of labels."""
     from osculate.plots import accuracy_against_labels
@@ -98,13 +104,3 @@ def draw(record: Record) -> Any:
         error = values.std(0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.zeros(values.shape[1])
         curves[method] = values.mean(0), error
     return accuracy_against_labels(data["labels"], curves, "Digits from few labels, by neighbours among codes", 0.1)
-
-
-REPRODUCTION = Reproduction(
-    "lae-figure12",
-    "Classes from few labels, by neighbours among codes",
-    "Laplacian Autoencoders [miani2022], Figure 12",
-    PRESETS,
-    measure,
-    draw,
-)

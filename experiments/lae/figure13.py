@@ -10,12 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Number, Record, experiment
 from experiments.lae import table4 as lae_table4
 from experiments.lae.figure10 import METHODS, deviation
 from experiments.lae.models import ONLINE
 from experiments.lae.table4 import FaceModels
-from experiments.record import Claim, Findings, Number, Record
 from osculate.autoencoders import Reconstruction, Representation
 from osculate.progress import track
 
@@ -42,6 +41,12 @@ ERROR, SPREAD = "squared error of a pixel", "σ of a pixel"
 AGREEMENT = "rank correlation of σ and error, over the pixels of a face"
 
 
+@experiment(
+    "lae-figure13",
+    "Where drawn networks differ about a face, and whether they are wrong there",
+    "Laplacian Autoencoders [miani2022], Figure 13",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Errors, deviations, and how far the second tell the first."""
     found: dict[str, list[Mapping[str, float]]] = {}
@@ -107,6 +112,7 @@ def _picture(methods: Mapping[str, Representation], x: Tensor, settings: Setting
     plots.save(figure, Path(settings.pictures) / "lae-figure13-faces.png")
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """The agreement of σ and error by method; no face is shown."""
     from experiments.figures import dots
@@ -114,13 +120,3 @@ def draw(record: Record) -> Any:
     numbers = [n for n in record.findings.numbers if n.column == AGREEMENT and n.mean is not None]
     values = {number.row: (number.mean or 0.0, number.standard_error or 0.0) for number in numbers}
     return dots({"faces": values}, AGREEMENT, "Are drawn networks unsure where they are wrong?", least=0.2)
-
-
-REPRODUCTION = Reproduction(
-    "lae-figure13",
-    "Where drawn networks differ about a face, and whether they are wrong there",
-    "Laplacian Autoencoders [miani2022], Figure 13",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from osculate.curvature import reference
 from osculate.data import load
 from osculate.likelihoods import Gaussian
@@ -67,6 +66,12 @@ SMALL = 0.01
 CHUNK = 5
 
 
+@experiment(
+    "lae-figure5",
+    "Approximations of one small Hessian beside the true one, with their errors",
+    "Laplacian Autoencoders [miani2022], Figure 5",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train, build every matrix, and compare, for each seed."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -175,6 +180,7 @@ def _symmetric(rows: Sequence[Sequence[float]]) -> Tensor:
     return lower + lower.tril(-1).T
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """The true matrix and its approximations in one colour scale."""
     from osculate import plots
@@ -204,13 +210,3 @@ def draw(record: Record) -> Any:
     names = [f"{layer['names'][0].rpartition('.')[0]}\n{layer['size']} weights" for layer in data["layers"]]
     heading = "The Hessian of a small autoencoder, layer by layer, and what each approximation keeps"
     return plots.matrices(shown, dict(zip(names, sizes, strict=True)), heading)
-
-
-REPRODUCTION = Reproduction(
-    "lae-figure5",
-    "Approximations of one small Hessian beside the true one, with their errors",
-    "Laplacian Autoencoders [miani2022], Figure 5",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.cost import Curve, Limits, Work, curvature_pass, sweep
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
 from osculate.likelihoods import Gaussian
 from osculate.structures import ApproxDiag, Diag, Kron, Structure
 
@@ -64,6 +63,12 @@ def network(layers: int) -> nn.Sequential:
     return nn.Sequential(*parts[:-1])
 
 
+@experiment(
+    "lae-figure7",
+    "Memory and time of Hessian approximations against the image resolution",
+    "Laplacian Autoencoders [miani2022], Figure 7",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Time and memory of each approximation at each size, and BackPACK's where it is installed."""
     sides = {side**2: side for side in settings.sides}
@@ -195,6 +200,10 @@ def _stop(curves: Mapping[str, Curve], name: str) -> str:
     return (curves[name].stopped or "nowhere within these sizes") if name in curves else "it is not installed"
 
 
+measure.peers = ("backpack-for-pytorch",)
+
+
+@measure.figure
 def draw(record: Record) -> Any:
     """Time and memory against the side of the image."""
     from experiments.lae import figures
@@ -211,14 +220,3 @@ def draw(record: Record) -> Any:
         axes,
         f"What one curvature matrix costs: {settings['layers']} convolutions, {settings['batch']} images",
     )
-
-
-REPRODUCTION = Reproduction(
-    "lae-figure7",
-    "Memory and time of Hessian approximations against the image resolution",
-    "Laplacian Autoencoders [miani2022], Figure 7",
-    PRESETS,
-    measure,
-    draw,
-    ("backpack-for-pytorch",),
-)

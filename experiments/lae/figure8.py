@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.experiment import Reproduction
+from experiments import Findings, Record, experiment
 from experiments.lae import table2 as lae_table2
 from experiments.lae.maps import draw_maps, measure_maps
 from experiments.lae.table2 import ONLINE_APPROX, ONLINE_EXACT, posteriors_of_the_table
-from experiments.record import Findings, Record
 from osculate.autoencoders import Representation
 
 
@@ -20,6 +19,12 @@ class Settings(lae_table2.Settings):
 PRESETS = {"small": Settings(samples=50), "paper": Settings(**vars(lae_table2.PRESETS["paper"]))}
 
 
+@experiment(
+    "lae-figure8",
+    "The plane of codes by the posteriors of Table 2",
+    "Laplacian Autoencoders [miani2022], Figure 8",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """A map by each posterior of Table 2, of the first seed, and its contrast."""
     return measure_maps(
@@ -33,19 +38,10 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a posterior."""
     return draw_maps(
         record,
         "Codes of test digits, and how unsure the decoder is around them: post-hoc at T = 1, online at T = 1/500",
     )
-
-
-REPRODUCTION = Reproduction(
-    "lae-figure8",
-    "The plane of codes by the posteriors of Table 2",
-    "Laplacian Autoencoders [miani2022], Figure 8",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Number, Record, experiment
 from experiments.lae import models as lae_models
 from experiments.lae.models import LONG, METHODS, ONLINE, POST_HOC, Models
-from experiments.record import Claim, Findings, Number, Record
 from osculate import metrics
 from osculate.progress import track
 from osculate.tasks import OODRecord, ood
@@ -56,6 +55,12 @@ POINTS = 60
 Areas = dict[str, dict[str, dict[str, list[float]]]]
 
 
+@experiment(
+    "lae-figure9",
+    "Which autoencoders notice images of another kind",
+    "Laplacian Autoencoders [miani2022], Figure 9",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Areas under the curves for each pair, method and score."""
     areas: Areas = {}
@@ -159,6 +164,7 @@ def _claims(areas: Areas) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """ROC curves of the best score of each method."""
     from osculate.plots import roc_curves
@@ -175,13 +181,3 @@ def draw(record: Record) -> Any:
             error = Number("", "", tuple(columns[score])).standard_error
             shown.setdefault(pair, {})[label] = value, float("nan") if error is None else error
     return roc_curves(rates, shown, "Images of another kind, by the best score of each method")
-
-
-REPRODUCTION = Reproduction(
-    "lae-figure9",
-    "Which autoencoders notice images of another kind",
-    "Laplacian Autoencoders [miani2022], Figure 9",
-    PRESETS,
-    measure,
-    draw,
-)

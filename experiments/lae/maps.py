@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments import Claim, Findings, Number, Record
 from experiments.lae.models import Models, Training
-from experiments.record import Claim, Findings, Number, Record
 from osculate.autoencoders import LatentMap, Representation
 from osculate.progress import track
 

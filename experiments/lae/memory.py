@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.cost import Curve, Limits, sweep
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
 from osculate.autoencoders import Autoencoder
 from osculate.data.files import find, read_npz
 from osculate.likelihoods import Gaussian
@@ -134,6 +133,12 @@ def method_of(name: str, side: int, settings: Settings, scale: float = 1.0) -> M
     return (OnlineLaplace if way == ONLINE else MAP)(Autoencoder(*coders), likelihood)
 
 
+@experiment(
+    "lae-memory",
+    "Memory and time of online training against the image resolution",
+    "Laplacian Autoencoders [miani2022], linear scaling of the online training, Section 4",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Time and memory of a step of each method at each size, and a short training on faces."""
     sides = {side**2: side for side in settings.sides}
@@ -288,6 +293,7 @@ def _course(trained: Sequence[Sequence[float]], faces: Faces) -> str:
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Memory and time of a step against the pixels of an image."""
     from experiments.lae import figures
@@ -300,13 +306,3 @@ def draw(record: Record) -> Any:
     axes = {"memory": ("pixels of an image", "peak memory, MB"), "time": ("pixels of an image", "CPU seconds")}
     settings = record.setup.settings
     return figures.scaling(panels, axes, f"What one step of training costs: {settings['batch']} colour images")
-
-
-REPRODUCTION = Reproduction(
-    "lae-memory",
-    "Memory and time of online training against the image resolution",
-    "Laplacian Autoencoders [miani2022], linear scaling of the online training, Section 4",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.experiment import seeded
+from experiments import Resumable, seeded
 from osculate.autoencoders import ELBO, VAE, Autoencoder, LaplacianAutoencoder, Representation
 from osculate.data import Dataset, load, out_of_distribution
 from osculate.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
@@ -73,7 +73,7 @@ LONG = Fit(epochs=37)
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Resumable):
     """What is trained, on which data. [miani2022]
 
     Args:
@@ -83,7 +83,6 @@ class Training:
         test_size: test images.
         network: what the coders are made of.
         fit: how networks are trained.
-        cells: folder where trained networks are kept; empty for none.
     """
 
     data: str = "mnist"
@@ -92,7 +91,6 @@ class Training:
     test_size: int = 2_000
     network: Network = Network()
     fit: Fit = Fit()
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 class Models:

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.cost import Curve, Limits, curvature_pass, sweep
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
 from osculate.likelihoods import Gaussian
 from osculate.structures import ApproxDiag, BlockDiagonal, Diag, Kron, MixedDiag, Structure
 
@@ -117,6 +116,12 @@ def fully_connected(width: int) -> nn.Module:
     return nn.Sequential(OrderedDict(encoder=encoder, decoder=decoder))
 
 
+@experiment(
+    "lae-table1",
+    "Memory and time of Hessian approximations: measured exponents beside the stated orders",
+    "Laplacian Autoencoders [miani2022], Table 1",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Both sweeps, their exponents, and the claims."""
     sides = {side**2: side for side in settings.sides}
@@ -233,6 +238,7 @@ def _words(exponents: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {'not measured' if v is None else f'{v:.2f}'}" for name, v in exponents.items())
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Cost against size, one panel for each column of the table."""
     from experiments.lae import figures
@@ -260,13 +266,3 @@ def _cost(curve: Mapping[str, Any], kind: str) -> list[float]:
     if kind == "time":
         return [sum(values) / len(values) for values in curve["seconds"]]
     return [value / 1e6 for value in curve["peak_bytes"]]
-
-
-REPRODUCTION = Reproduction(
-    "lae-table1",
-    "Memory and time of Hessian approximations: measured exponents beside the stated orders",
-    "Laplacian Autoencoders [miani2022], Table 1",
-    PRESETS,
-    measure,
-    draw,
-)

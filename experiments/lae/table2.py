@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Number, Record, experiment
 from experiments.lae import models as lae_models
 from experiments.lae.models import EXACT, GRADIENT, LONG, ONLINE, Models
-from experiments.record import Claim, Findings, Number, Record
 from osculate import metrics
 from osculate.autoencoders import Representation
 from osculate.evidence import maximise_evidence
@@ -72,6 +71,12 @@ CLOSE = 0.05
 Row = dict[str, float]
 
 
+@experiment(
+    "lae-table2",
+    "Online and post-hoc Laplacian autoencoders, and what temperature makes of them",
+    "Laplacian Autoencoders [miani2022], Table 2",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """The table, and the curves over temperatures, for each seed."""
     table: dict[str, list[Row]] = {}
@@ -250,6 +255,7 @@ def _listed(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.3g}" for name, value in values.items())
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """−log p and AUROC against temperature."""
     from experiments.figures import against_temperature
@@ -276,13 +282,3 @@ def draw(record: Record) -> Any:
 
 def _column(found: Sequence[Sequence[Row]], name: str) -> list[list[float]]:
     return [[point[name] for point in seed] for seed in found]
-
-
-REPRODUCTION = Reproduction(
-    "lae-table2",
-    "Online and post-hoc Laplacian autoencoders, and what temperature makes of them",
-    "Laplacian Autoencoders [miani2022], Table 2",
-    PRESETS,
-    measure,
-    draw,
-)

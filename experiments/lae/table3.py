@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.experiment import Reproduction, seeded
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, ENSEMBLE, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
-from experiments.record import Claim, Findings, Number, Record
 from osculate.likelihoods import Categorical
 from osculate.methods import MAP
 from osculate.networks import SmallCNN
@@ -57,6 +56,12 @@ PRINTED = {
 }
 
 
+@experiment(
+    "lae-table3",
+    "Half digits, filled in by drawn networks",
+    "Laplacian Autoencoders [miani2022], Table 3 and Figure 11",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Errors on the hidden pixels against the truth, and what a classifier says."""
     found: dict[str, list[Mapping[str, float]]] = {}
@@ -149,6 +154,7 @@ def _claims(found: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[Claim, 
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Some digits with their imputations by the online Laplacian autoencoder."""
     from osculate.plots import imputations
@@ -158,13 +164,3 @@ def draw(record: Record) -> Any:
     observed = np.asarray(lower_half(truth.shape[1:]))
     heading = "Upper halves filled in by networks that are drawn from an online Laplacian autoencoder"
     return imputations(truth, observed, images, heading, predicted=np.asarray(data["predicted"]))
-
-
-REPRODUCTION = Reproduction(
-    "lae-table3",
-    "Half digits, filled in by drawn networks",
-    "Laplacian Autoencoders [miani2022], Table 3 and Figure 11",
-    PRESETS,
-    measure,
-    draw,
-)

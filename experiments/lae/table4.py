@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Number, Record, experiment
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, ONLINE, VARIATIONAL, Fit, Models
-from experiments.record import Claim, Findings, Number, Record
 from osculate.data import Dataset
 from osculate.data.celeba import Faces, celeba
 from osculate.networks.coders import Coders, conv_coders
@@ -128,6 +127,9 @@ class FaceModels(Models):
         return conv_coders(self.dataset.input_shape, network.latent, network.width, network.depth, **changes)
 
 
+@experiment(
+    "lae-table4", "Attributes of faces from few labels", "Laplacian Autoencoders [miani2022], Table 4", **PRESETS
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Accuracy of each attribute on as many test faces with it as without."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -195,6 +197,7 @@ def _claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ..
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """A panel for each attribute; no face is shown."""
     from experiments.figures import dots
@@ -208,13 +211,3 @@ def draw(record: Record) -> Any:
             )
     heading = "Attributes of faces from ten labelled faces with and ten without (bars: one standard error)"
     return dots(panels, "balanced accuracy (0.5 is chance)", heading, least=0.04)
-
-
-REPRODUCTION = Reproduction(
-    "lae-table4",
-    "Attributes of faces from few labels",
-    "Laplacian Autoencoders [miani2022], Table 4",
-    PRESETS,
-    measure,
-    draw,
-)

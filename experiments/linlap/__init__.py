@@ -1,1 +1,16 @@
-"""The linearised Laplace tutorial: one file a table or figure, beside what they share."""
+"""Linearised Laplace tutorial, and the papers that it cites."""
+
+from experiments.linlap import (
+    mackay,
+    uci,
+    uci_gap,
+    marglik,
+    sampling,
+    subnetwork,
+    logistic,
+    em,
+    structures,
+    adapted,
+    images,
+    uci_classification,
+)

@@ -6,7 +6,7 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Number, Record, experiment
 from experiments.linlap.adapted_images import Images, Scores, Training, images
 from experiments.linlap.adapted_toy import (
     GRID,
@@ -21,7 +21,6 @@ from experiments.linlap.adapted_toy import (
     toy,
     truth,
 )
-from experiments.record import Claim, Findings, Number, Record
 from osculate.progress import track
 
 
@@ -63,6 +62,12 @@ PRINTED: Mapping[str, Mapping[tuple[str, str], str]] = {
 WAYS = tuple(product((LINEAR, NETWORK), (SINGLE, MULTIPLE)))
 
 
+@experiment(
+    "linlap-adapted",
+    "The evidence at the mode of the linear model, and one precision for each normalised group",
+    "Linearised Laplace tutorial, section 6 [antoran2022], Table 1",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """The toy and every architecture, for each seed."""
     curves = [toy(settings.toy, seed) for seed in track(seeds, "toy", len(seeds), progress)]
@@ -189,18 +194,9 @@ def _list(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.2g}" for value in values)
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Predictives for several precisions and those that the evidence chooses; scales; architectures."""
     from experiments.linlap import figures
 
     return figures.adapted(record.findings.data)
-
-
-REPRODUCTION = Reproduction(
-    "linlap-adapted",
-    "The evidence at the mode of the linear model, and one precision for each normalised group",
-    "Linearised Laplace tutorial, section 6 [antoran2022], Table 1",
-    PRESETS,
-    measure,
-    draw,
-)

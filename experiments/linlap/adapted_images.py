@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from experiments.experiment import seeded
+from experiments import seeded
 from experiments.linlap.adapted_toy import LINEAR, MULTIPLE, NETWORK, SINGLE
 from osculate.data import load
 from osculate.evidence import Newton, effective_parameters, maximise_evidence

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments.experiment import seeded
+from experiments import seeded
 from osculate.evidence import maximise_evidence
 from osculate.likelihoods import Gaussian
 from osculate.methods.laplace import laplace

@@ -8,32 +8,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.experiment import Reproduction, seeded
+import osculate as osc
+from experiments import Claim, Findings, Record, Table, experiment, seeded
 from experiments.linlap.modes import find_mode
-from experiments.record import Claim, Findings, Number, Record
-from osculate.evidence import effective_parameters, expectation_maximisation, maximise_evidence
 from osculate.evidence.em import Draws
-from osculate.likelihoods import Categorical
-from osculate.methods.laplace import laplace
-from osculate.methods.map import MAP
-from osculate.networks import MLP
-from osculate.predictive import functional_variance
 from osculate.progress import track
-from osculate.structures import MatrixFree
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Three classes in the plane, a network with one hidden layer, and how often it is sampled.
+    """Three classes in the plane, a network with one hidden layer, and numbers of samples.
 
     Args:
-        size: data.
-        width: hidden units; 16 make 99 parameters.
-        precision: of the prior that the network is trained with, and that solvers and samples are compared at.
-        ranks: of the sketch that preconditions the solves and steadies γ; the last one is that of the claims.
-        samples: numbers of samples for the evidence; the last one is that of the claims.
-        covariance: samples for their covariance.
-        points: inputs whose variances the solvers are compared on.
+        size: Number of data.
+        width: Hidden units; 16 make 99 parameters.
+        precision: Prior precision for training and for the comparison of solvers and samples.
+        ranks: Ranks of the sketch, preconditioner of the solves and control variate of γ; claims use the last.
+        samples: Numbers of samples for the evidence; claims use the last.
+        covariance: Number of samples for their covariance.
+        points: Number of inputs at which the solvers' variances are compared.
     """
 
     size: int = 200
@@ -45,42 +38,45 @@ class Settings:
     points: int = 5
 
 
-PRESETS = {"small": Settings(), "paper": Settings(samples=(4, 16, 64, 256), covariance=20_000, points=50)}
-
 PRECISION, GAMMA = "|precision / exact − 1|", "|γ / exact − 1|"
 DIFFERENCE, COVARIANCE, EXPECTED = "largest relative difference", "covariance: relative error", "its sampling error"
 EXACT, CG, SDD, DRAWS = "exact variances", "conjugate gradients", "stochastic dual descent", "samples"
-VALUE, DETERMINED = "prior precision", "γ"
+VALUE, EFFECTIVE = "prior precision", "γ"
 #: Panels of the figure.
 TITLES = {"prior precision": PRECISION, "number of effective parameters γ": GAMMA}
-#: Of the solves for the evidence.
+#: Tolerance of the solves for the evidence.
 TOLERANCE = 1e-4
-#: What the claims are judged by.
+#: Bounds of the claims.
 WITHIN = {PRECISION: 0.05, GAMMA: 0.01, CG: 1e-4, SDD: 2e-2, COVARIANCE: 0.15}
 
 
+@experiment(
+    "linlap-em",
+    "The evidence by posterior samples, and the solvers behind them, against exact variances",
+    "Linearised Laplace tutorial, section 6, for large problems [antoran2023; lin2024]",
+    small=Settings(),
+    paper=Settings(samples=(4, 16, 64, 256), covariance=20_000, points=50),
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Train, and compare with what is exact, for each seed."""
-    found: dict[tuple[str, str], list[float]] = {}
+    """Train for each seed, and compare evidence, solvers and samples with exact results."""
+    table = Table()
     for seed in track(seeds, "networks", len(seeds), progress):
         model, x, y = trained(settings, seed)
-        each = {**evidence(model, x, y, settings, seed), **solvers(model, x, y, settings)}
-        for key, value in (each | covariance(model, x, y, settings, seed)).items():
-            found.setdefault(key, []).append(value)
-    numbers = tuple(Number(row, column, tuple(values)) for (row, column), values in found.items())
-    return Findings(
-        numbers, claims(found, settings), {"samples": list(settings.samples), "ranks": list(settings.ranks)}
-    )
+        table.append(evidence(model, x, y, settings, seed))
+        table.append(solvers(model, x, y, settings))
+        table.append(covariance(model, x, y, settings, seed))
+    data = {"samples": list(settings.samples), "ranks": list(settings.ranks)}
+    return Findings(table.numbers(), claims(table, settings), data)
 
 
-def trained(settings: Settings, seed: int) -> tuple[MLP, Tensor, Tensor]:
-    """A network at its mode, and its data."""
+def trained(settings: Settings, seed: int) -> tuple[osc.networks.MLP, Tensor, Tensor]:
+    """Return a network at its mode, and its data."""
     with seeded(seed):
         x = torch.randn(settings.size, 2, dtype=torch.double)
         logits = torch.stack([1.5 * x[:, 0], x[:, 1] ** 2 - 1, (2 * x[:, 0]).sin() * x[:, 1]], 1)
         y = torch.distributions.Categorical(logits=1.5 * logits).sample()
-        model = MLP(2, (settings.width,), 3).double()
-    find_mode(MAP(model, Categorical(), settings.precision), x, y)
+        model = osc.networks.MLP(2, (settings.width,), 3).double()
+    find_mode(osc.methods.MAP(model, osc.likelihoods.Categorical(), settings.precision), x, y)
     return model, x, y
 
 
@@ -89,44 +85,48 @@ def rank_and_samples(rank: int, samples: int) -> str:
     return f"{samples} samples, rank {rank}"
 
 
-def evidence(model: MLP, x: Tensor, y: Tensor, settings: Settings, seed: int) -> dict[tuple[str, str], float]:
+def evidence(
+    model: osc.networks.MLP, x: Tensor, y: Tensor, settings: Settings, seed: int
+) -> dict[tuple[str, str], float]:
     """The precision of largest evidence and its γ, by exact variances and by samples."""
-    data, likelihood = (x, y), Categorical()
-    full = laplace(model, likelihood, data, structure="full", prior=settings.precision)
-    exact = maximise_evidence(full, mode="linear", data=data, tolerance=1e-4)
-    value, gamma = float(exact.prior.precision), sum(effective_parameters(exact).values())
-    found = {(EXACT, VALUE): value, (EXACT, DETERMINED): gamma}
+    data, likelihood = (x, y), osc.likelihoods.Categorical()
+    full = osc.laplace(model, likelihood, data, structure="full", prior=settings.precision)
+    exact = osc.maximise_evidence(full, mode="linear", data=data, tolerance=1e-4)
+    value, gamma = float(exact.prior.precision), sum(osc.evidence.effective_parameters(exact).values())
+    found = {(EXACT, VALUE): value, (EXACT, EFFECTIVE): gamma}
     for rank in settings.ranks:
-        structure = MatrixFree(tolerance=TOLERANCE, rank=rank)
-        q = laplace(model, likelihood, data, structure=structure, prior=settings.precision)
+        structure = osc.structures.MatrixFree(tolerance=TOLERANCE, rank=rank)
+        q = osc.laplace(model, likelihood, data, structure=structure, prior=settings.precision)
         for samples in settings.samples:
             draws = [torch.Generator().manual_seed(seed) for _ in range(2)]
-            sampled = expectation_maximisation(q, samples, generator=draws[0])
+            sampled = osc.evidence.expectation_maximisation(q, samples, generator=draws[0])
             row = rank_and_samples(rank, samples)
             found[row, PRECISION] = abs(float(sampled.prior.precision) / value - 1)
             found[row, GAMMA] = abs(float(Draws.of(sampled, samples, draws[1]).mean(sampled)[0]) / gamma - 1)
     return found
 
 
-def solvers(model: MLP, x: Tensor, y: Tensor, settings: Settings) -> dict[tuple[str, str], float]:
+def solvers(model: osc.networks.MLP, x: Tensor, y: Tensor, settings: Settings) -> dict[tuple[str, str], float]:
     """Functional variances by iterative solvers, at their own tolerances, against a Cholesky factor."""
     there = torch.linspace(-2, 2, settings.points, dtype=torch.double).unsqueeze(1).expand(-1, 2)
 
-    def variances(structure: str | MatrixFree) -> Tensor:
-        q = laplace(model, Categorical(), (x, y), structure=structure, prior=settings.precision)
-        return functional_variance(q, there, diagonal=True)
+    def variances(structure: str | osc.structures.MatrixFree) -> Tensor:
+        q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), structure=structure, prior=settings.precision)
+        return osc.functional_variance(q, there, diagonal=True)
 
     exact, rank = variances("full"), settings.ranks[0]
-    ways = {CG: MatrixFree(rank=rank), SDD: MatrixFree(rank=rank, solver="sdd")}
+    ways = {CG: osc.structures.MatrixFree(rank=rank), SDD: osc.structures.MatrixFree(rank=rank, solver="sdd")}
     return {(way, DIFFERENCE): float((variances(s) / exact - 1).abs().max()) for way, s in ways.items()}
 
 
-def covariance(model: MLP, x: Tensor, y: Tensor, settings: Settings, seed: int) -> dict[tuple[str, str], float]:
+def covariance(
+    model: osc.networks.MLP, x: Tensor, y: Tensor, settings: Settings, seed: int
+) -> dict[tuple[str, str], float]:
     """The error of the samples' covariance in Frobenius norm, and what independent exact samples would have."""
     prior, rank, data = settings.precision, settings.ranks[0], (x, y)
-    structure = MatrixFree(samples_by="optimise", rank=rank)
-    q = laplace(model, Categorical(), data, structure=structure, prior=prior)
-    full = laplace(model, Categorical(), data, structure="full", prior=prior)
+    structure = osc.structures.MatrixFree(samples_by="optimise", rank=rank)
+    q = osc.laplace(model, osc.likelihoods.Categorical(), data, structure=structure, prior=prior)
+    full = osc.laplace(model, osc.likelihoods.Categorical(), data, structure="full", prior=prior)
     exact = full.precision.solve(torch.eye(len(q.mean), dtype=torch.double))
     offsets = q.sample(settings.covariance, torch.Generator().manual_seed(seed)) - q.mean
     error = (offsets.T @ offsets / settings.covariance - exact).norm() / exact.norm()
@@ -176,12 +176,13 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings)
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Errors against the number of samples."""
     from experiments.linlap import figures
 
     data = record.findings.data
-    means = {(n.row, n.column): mean(n.values) for n in record.findings.numbers}
+    means = record.means
     panels = {
         title: {
             f"sketch of rank {rank}": (
@@ -194,13 +195,3 @@ def draw(record: Record) -> Any:
     }
     wanted = {title: WITHIN[column] for title, column in TITLES.items()}
     return figures.error_curves(panels, wanted, "The evidence by posterior samples: how many are enough?")
-
-
-REPRODUCTION = Reproduction(
-    "linlap-em",
-    "The evidence by posterior samples, and the solvers behind them, against exact variances",
-    "Linearised Laplace tutorial, section 6, for large problems [antoran2023; lin2024]",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.evaluation import (
     Difference,
     accuracy_difference,
@@ -22,8 +23,6 @@ from experiments.evaluation import (
     sampled,
     scores,
 )
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
 from osculate import metrics
 from osculate.data import Dataset, load, out_of_distribution
 from osculate.data.dataset import Part
@@ -125,6 +124,12 @@ COLUMNS = ("accuracy, %", "NLL", "ECE", AUROC)
 MUCH_NLL, MUCH_ACCURACY = 0.1, 5.0
 
 
+@experiment(
+    "linlap-images",
+    "Fashion-MNIST and CIFAR-10: MAP, sampled networks and the linearised predictive",
+    "The linearised Laplace approximation in Bayesian neural networks, section 4, results of [immer2021]",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train a network on each set and predict with it in every way, for each seed."""
     runs: dict[str, list[Run]] = {}
@@ -320,6 +325,7 @@ def claims(gains: Mapping[str, Mapping[str, Difference]]) -> Iterator[Claim]:
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Validation NLL against the prior precision, and the two scores that matter beside each other."""
     from experiments.linlap import figures
@@ -339,13 +345,3 @@ def draw(record: Record) -> Any:
     return figures.predictives(
         panels, "The same posterior: networks drawn from it fail, the linearised network does not"
     )
-
-
-REPRODUCTION = Reproduction(
-    "linlap-images",
-    "Fashion-MNIST and CIFAR-10: MAP, sampled networks and the linearised predictive",
-    "The linearised Laplace approximation in Bayesian neural networks, section 4, results of [immer2021]",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -12,9 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from experiments.experiment import Reproduction, seeded
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.linlap.modes import find_mode
-from experiments.record import Claim, Findings, Number, Record
 from osculate.evidence import log_evidence
 from osculate.likelihoods import Bernoulli
 from osculate.methods.laplace import laplace
@@ -124,6 +123,12 @@ def fitted(x: Tensor, y: Tensor, precision: float, seed: int) -> Posterior:
     return laplace(model, Bernoulli(), (x, y), structure="full", prior=precision)
 
 
+@experiment(
+    "linlap-logistic",
+    "Bayesian logistic regression: the mode, Laplace with the probit approximation, and quadrature",
+    "Linearised Laplace tutorial, section 2",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Fit and integrate, for each seed and precision."""
     found: dict[tuple[str, str], list[float]] = {("probit", DEVIATION): [deviation(settings)]}
@@ -271,6 +276,7 @@ def _rounded(values: Tensor) -> Any:
     return (values.detach() * 1e5).round().div(1e5).tolist()
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """The posterior beside its Gaussian, and the three predictives."""
     from experiments.linlap import figures
@@ -287,13 +293,3 @@ def draw(record: Record) -> Any:
         np.array(data["x"]),
         np.array(data["y"]),
     )
-
-
-REPRODUCTION = Reproduction(
-    "linlap-logistic",
-    "Bayesian logistic regression: the mode, Laplace with the probit approximation, and quadrature",
-    "Linearised Laplace tutorial, section 2",
-    PRESETS,
-    measure,
-    draw,
-)

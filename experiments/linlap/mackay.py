@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from osculate.curvature import reference
 from osculate.evidence import effective_parameters, log_evidence, maximise_evidence
 from osculate.likelihoods import Gaussian
@@ -94,6 +93,12 @@ def sine(x: Tensor) -> Tensor:
     return torch.sin(4 * x + 1)
 
 
+@experiment(
+    "linlap-mackay",
+    "MacKay's evidence: a small network with and without it, γ and the evidence against the width",
+    "Linearised Laplace tutorial, section 3 [mackay1992; foresee1997]",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Networks of every width with the evidence, and the first one without."""
     values: dict[str, dict[str, list[float]]] = {}
@@ -306,6 +311,7 @@ def _checked(values: Mapping[str, Mapping[str, Sequence[float]]], column: str, l
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Both fits, then γ and evidence against the width."""
     from experiments.linlap import figures
@@ -319,13 +325,3 @@ def draw(record: Record) -> Any:
         sizes,
         f"What the evidence does to a 1-{record.setup.settings['width']}-1 network, and what γ says of its width",
     )
-
-
-REPRODUCTION = Reproduction(
-    "linlap-mackay",
-    "MacKay's evidence: a small network with and without it, γ and the evidence against the width",
-    "Linearised Laplace tutorial, section 3 [mackay1992; foresee1997]",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments.experiment import Reproduction, seeded
+from experiments import Findings, Number, Record, experiment, seeded
 from experiments.linlap.marglik_claims import (
     ACCURACY,
     BURN_IN,
@@ -20,7 +20,6 @@ from experiments.linlap.marglik_claims import (
     ML,
     claims,
 )
-from experiments.record import Findings, Number, Record
 from osculate import metrics
 from osculate.data import Dataset, load
 from osculate.likelihoods import Categorical
@@ -191,6 +190,12 @@ def log_likelihoods(model: nn.Module, part: tuple[Tensor, Tensor]) -> Float[Tens
     return LIKELIHOOD.log_prob(outputs(model, part[0]), part[1])
 
 
+@experiment(
+    "linlap-marglik",
+    "Online marginal likelihood against cross-validation",
+    "Linearised Laplace tutorial, section 3; table of [immer2021b]",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """The table, and the training from several initial precisions."""
     starts, absent = settings.starts, []
@@ -304,6 +309,7 @@ def _of_starts(starts: Mapping[str, Any]) -> list[Number]:
     ]
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Evidence and precisions from each start, and the test NLL against the grid."""
     from experiments.linlap import figures
@@ -311,13 +317,3 @@ def draw(record: Record) -> Any:
     starts = record.findings.data["starts"]
     heading = f"Prior precisions learned while training: {starts['row']}, {starts['images']:,} images"
     return figures.learned_precisions(starts["courses"], starts["grid"], heading)
-
-
-REPRODUCTION = Reproduction(
-    "linlap-marglik",
-    "Online marginal likelihood against cross-validation",
-    "Linearised Laplace tutorial, section 3; table of [immer2021b]",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from experiments.record import Claim
+from experiments import Claim
 
 #: Names of columns and of runs.
 ACCURACY, LOG_LIKELIHOOD = "accuracy in %", "log likelihood"

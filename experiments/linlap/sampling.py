@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
-from experiments.experiment import Reproduction, seeded
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.linlap.modes import find_mode
-from experiments.record import Claim, Findings, Number, Record
 from osculate import likelihoods, metrics
 from osculate.data import load, rotated
 from osculate.methods.laplace import laplace
@@ -95,6 +94,12 @@ CLOSE, POOR, GAIN = 0.01, 0.5, 0.04
 VAGUE = 1.0
 
 
+@experiment(
+    "linlap-sampling",
+    "Sampling the network against its linearisation: a curve, and digits",
+    "The Linearized Laplace Approximation [antoran2022], section 3: why use a linearized model for prediction?",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Both demonstrations for each seed."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -238,6 +243,7 @@ def _of_digits(means: Mapping[tuple[str, str], float], settings: Digits) -> tupl
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Draws of the first seed."""
     from osculate import plots
@@ -259,13 +265,3 @@ def draw(record: Record) -> Any:
     samples = record.setup.settings["samples"]
     heading = f"One posterior, the same kind of draws: {samples} functions, {SHOWN} of them shown"
     return plots.function_draws(shown, x, y, heading)
-
-
-REPRODUCTION = Reproduction(
-    "linlap-sampling",
-    "Sampling the network against its linearisation: a curve, and digits",
-    "The Linearized Laplace Approximation [antoran2022], section 3: why use a linearized model for prediction?",
-    PRESETS,
-    measure,
-    draw,
-)

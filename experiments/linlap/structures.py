@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments.experiment import Reproduction, seeded
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.linlap.modes import find_mode
-from experiments.record import Claim, Findings, Number, Record
 from osculate.data import load
 from osculate.data.toys import SINE_GAP
 from osculate.evidence import maximise_evidence
@@ -60,6 +59,12 @@ NLL_GAP, NLL_DATA, RMSE = "NLL in the gap", "NLL beside it", "RMSE in the gap"
 FAILS_BY = 1.0
 
 
+@experiment(
+    "linlap-structures",
+    "Full, Kronecker-factored and diagonal Laplace on a curve with a gap",
+    "Linearised Laplace tutorial, section 4 (toy problem of the Kronecker-factored Laplace)",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Find the mode and its prior, and predict with every structure in both ways, for each seed and network."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -238,6 +243,7 @@ def _rounded(values: Float[Tensor, "N 1"]) -> list[float]:
     return (values.reshape(-1) * 1e4).round().div(1e4).tolist()
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Bands of every structure, one row for each network and way to predict."""
     from osculate import plots
@@ -256,13 +262,3 @@ def draw(record: Record) -> Any:
         "(standardised units; where a panel is filled, the error bars are wider than it shows)"
     )
     return plots.band_grid(rows, x, y, (tuple(picture["gap"]),), heading)
-
-
-REPRODUCTION = Reproduction(
-    "linlap-structures",
-    "Full, Kronecker-factored and diagonal Laplace on a curve with a gap",
-    "Linearised Laplace tutorial, section 4 (toy problem of the Kronecker-factored Laplace)",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Number, Record, experiment
 from experiments.linlap.subnetworks import (
     DIAGONAL,
     DROPOUT,
@@ -24,7 +24,6 @@ from experiments.linlap.subnetworks import (
     subnetwork,
     toy,
 )
-from experiments.record import Claim, Findings, Number, Record
 from osculate.data import load
 from osculate.progress import track
 
@@ -74,6 +73,12 @@ TENTH = 0.1
 ENOUGH, LITTLE, INFLATED, BETTER, UNCHANGED = 0.7, 0.5, 3.0, 0.95, 0.2
 
 
+@experiment(
+    "linlap-subnetwork",
+    "Subnetwork inference: in-between uncertainty, rotated MNIST, corrupted CIFAR-10",
+    "The linearised Laplace approximation in Bayesian neural networks, section 5, results of [daxberger2021b]",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """The toy for each seed, the images for as many as their settings allow."""
     toys = [toy(settings.toy, seed) for seed in track(seeds, "in-between uncertainty", len(seeds), progress)]
@@ -268,6 +273,7 @@ def _word(value: float | None) -> str:
     return "? (not measured)" if value is None else f"{value:.3g}"
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Bands on the toy, what each choice keeps of them, and scores against the shift."""
     from experiments.linlap import figures
@@ -284,13 +290,3 @@ def draw(record: Record) -> Any:
     rows |= {title: share(select, TENTH) for title, select in tenth.items()}
     bands = {title: data["bands"][row] for title, row in rows.items() if row in data["bands"]}
     return figures.subnetworks(bands, data["points"], (fractions, kept), data["shifts"])
-
-
-REPRODUCTION = Reproduction(
-    "linlap-subnetwork",
-    "Subnetwork inference: in-between uncertainty, rotated MNIST, corrupted CIFAR-10",
-    "The linearised Laplace approximation in Bayesian neural networks, section 5, results of [daxberger2021b]",
-    PRESETS,
-    measure,
-    draw,
-)

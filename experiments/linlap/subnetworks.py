@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from experiments import seeded
 from experiments.evaluation import logs, probabilities
-from experiments.experiment import seeded
 from osculate import metrics
 from osculate.data import Dataset, load
 from osculate.data.corruptions import corrupted

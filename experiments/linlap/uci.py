@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Record, experiment
 from experiments.linlap.uci_cells import Cells, measure_cells
 from experiments.linlap.uci_report import ahead_of_us, average, by_set, draw_cells, paired, table, word
 from experiments.linlap.uci_splits import (
@@ -17,7 +17,6 @@ from experiments.linlap.uci_splits import (
     SAMPLED,
     Settings,
 )
-from experiments.record import Claim, Findings, Record
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 #: Test log likelihoods of networks with 50 ReLU units that others published for these splits [nado2021]: one network,
@@ -37,6 +36,12 @@ MARGIN = 3.0
 MOST = 7
 
 
+@experiment(
+    "linlap-uci",
+    "UCI regression, standard splits: log likelihood and error in original units (in brackets: published by others)",
+    "Linearised Laplace tutorial, section 4 [foong2019]",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """All sets and splits."""
     found, seconds = measure_cells(settings, "standard", seeds, progress)
@@ -111,18 +116,9 @@ def _structures(found: Cells) -> Claim:
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a set."""
     return draw_cells(
         record, "UCI, standard splits: one network and the ways to predict from it (hollow: published)", PUBLISHED
     )
-
-
-REPRODUCTION = Reproduction(
-    "linlap-uci",
-    "UCI regression, standard splits: log likelihood and error in original units (in brackets: published by others)",
-    "Linearised Laplace tutorial, section 4 [foong2019]",
-    PRESETS,
-    measure,
-    draw,
-)

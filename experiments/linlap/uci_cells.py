@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from experiments.keep import Keep
+from experiments import Runner
 from experiments.linlap.uci_splits import (
     CONSTANT,
     GAP,
@@ -21,8 +21,6 @@ from osculate.progress import track
 
 #: By set, a value a split by column.
 Cells = dict[str, dict[str, list[float]]]
-#: Of what a cell holds; another number where the measurement has changed.
-VERSION = 1
 
 
 def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progress: bool) -> tuple[Cells, float]:
@@ -40,19 +38,19 @@ def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progres
     found: Cells = {name: {} for name in settings.sets}
     steps: dict[tuple[str, int], int] = {}
     todo = [(name, split, seed) for seed in seeds for name in settings.sets for split in chosen(settings, splits, name)]
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     for name, split, seed in track(todo, f"{splits} splits", len(todo), progress):
         if (name, seed) not in steps:
-            steps[name, seed] = validated_steps(settings, name, splits, seed, keep)
+            steps[name, seed] = validated_steps(settings, name, splits, seed, runner)
         number, where = steps[name, seed], (name, splits, split, seed)
         about: list[Any] = [number, settings.hidden]
-        values = {STEPS: float(number)} | keep("cell", where, about, partial(cell, settings, *where, number))
+        values = {STEPS: float(number)} | runner.cached("cell", where, about, partial(cell, settings, *where, number))
         if split in chosen(settings, splits, name)[: settings.baseline.splits.of(name)]:
             about += _training(settings.baseline)
-            values |= keep("baselines", where, about, partial(baselines, settings, *where, number))
+            values |= runner.cached("baselines", where, about, partial(baselines, settings, *where, number))
         for column, value in values.items():
             found[name].setdefault(column, []).append(value)
-    return found, keep.seconds
+    return found, runner.seconds
 
 
 def chosen(settings: Settings, splits: str, name: str) -> list[int]:
@@ -62,7 +60,7 @@ def chosen(settings: Settings, splits: str, name: str) -> list[int]:
     return [split for split in every if split not in skipped][: settings.splits.of(name)]
 
 
-def validated_steps(settings: Settings, name: str, splits: str, seed: int, keep: Keep) -> int:
+def validated_steps(settings: Settings, name: str, splits: str, seed: int, runner: Runner) -> int:
     """How many steps the linearised predictive is best after, on held-out parts of the first splits' training data."""
     candidates = settings.steps.of(name)
     if len(candidates) == 1:
@@ -70,7 +68,9 @@ def validated_steps(settings: Settings, name: str, splits: str, seed: int, keep:
     total = dict.fromkeys(candidates, 0.0)
     for split in chosen(settings, splits, name)[: settings.steps.splits]:
         where = (name, splits, split, seed)
-        found = keep("validation", where, [*candidates, settings.hidden], partial(validation, settings, *where))
+        found = runner.cached(
+            "validation", where, [*candidates, settings.hidden], partial(validation, settings, *where)
+        )
         total = {steps: before + found[str(steps)] for steps, before in total.items()}
     return max(total, key=lambda steps: total[steps])
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.evaluation import (
     Difference,
     at_mode,
@@ -20,8 +21,6 @@ from experiments.evaluation import (
     sampled,
     scores,
 )
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
 from osculate.data import Dataset, load
 from osculate.data.uci_classification import FILES
 from osculate.evidence import log_evidence, maximise_evidence
@@ -113,6 +112,12 @@ class Run:
     chosen: Mapping[str, float]
 
 
+@experiment(
+    "linlap-uci-classification",
+    "Small classification sets: MAP, sampled networks and the linearised predictive",
+    "Improving predictions of Bayesian neural nets via local linearization [immer2021], classification sets",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train networks on every split, choose, and score the test rows."""
     cases = [(layers, name, seed) for layers in settings.layers for name in settings.sets for seed in seeds]
@@ -301,6 +306,7 @@ def _measured(runs: Runs, pair: tuple[str, str]) -> bool:
     return any(set(pair) <= set(found[0].probs) for found in runs.values())
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """The NLL of every way to predict less that of MAP, set by set."""
     from experiments.linlap import figures
@@ -310,13 +316,3 @@ def draw(record: Record) -> Any:
         for title, rows in record.findings.data["against MAP"].items()
     }
     return figures.against_map(panels, "What a posterior adds to MAP on small classification sets")
-
-
-REPRODUCTION = Reproduction(
-    "linlap-uci-classification",
-    "Small classification sets: MAP, sampled networks and the linearised predictive",
-    "Improving predictions of Bayesian neural nets via local linearization [immer2021], classification sets",
-    PRESETS,
-    measure,
-    draw,
-)

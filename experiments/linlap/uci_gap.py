@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from experiments.experiment import Reproduction
+from experiments import Claim, Findings, Record, experiment
 from experiments.linlap.uci_cells import Cells, measure_cells
 from experiments.linlap.uci_report import ahead_of_us, average, by_set, differences, draw_cells, paired, table, word
 from experiments.linlap.uci_splits import DIAG, DROPOUT, ENSEMBLE, FULL, MAP, PRESETS, SAMPLED, Settings
-from experiments.record import Claim, Findings, Record
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
 #: Test log likelihoods on gap splits that others published, made by the same rule (networks that predict their noise;
@@ -31,6 +30,12 @@ OVER_DIAG = 2.0
 CATASTROPHE = 100.0
 
 
+@experiment(
+    "linlap-uci-gap",
+    "UCI regression, gap splits: log likelihood and error in original units (in brackets: published by others)",
+    "Linearised Laplace tutorial, section 4 [foong2019]",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """All sets and splits."""
     found, seconds = measure_cells(settings, "gap", seeds, progress)
@@ -107,18 +112,9 @@ def _published(found: Cells) -> Claim:
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a set."""
     return draw_cells(
         record, "UCI, gap splits: does the predictive know where it has no data? (hollow: published)", PUBLISHED
     )
-
-
-REPRODUCTION = Reproduction(
-    "linlap-uci-gap",
-    "UCI regression, gap splits: log likelihood and error in original units (in brackets: published by others)",
-    "Linearised Laplace tutorial, section 4 [foong2019]",
-    PRESETS,
-    measure,
-    draw,
-)

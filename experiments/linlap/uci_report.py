@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from experiments import Number, Record
 from experiments.linlap.uci_cells import Cells
 from experiments.linlap.uci_splits import DROPOUT, FULL, GAMMA, MAP, OTHER_MEANS, SECONDS, STEPS, WAYS, rmse
-from experiments.record import Number, Record
 
 
 def by_set(names: Sequence[str], values: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:

@@ -3,14 +3,14 @@
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from experiments.experiment import seeded
+from experiments import Resumable, seeded
 from osculate.data import Dataset, load
 from osculate.data.dataset import Part
 from osculate.data.uci import NAMES
@@ -110,7 +110,7 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is measured.
 
     Args:
@@ -119,8 +119,6 @@ class Settings:
         hidden: units of the one hidden layer, with tanh.
         steps: of Levenberg–Marquardt.
         baseline: deep ensemble and MC dropout.
-        cells: a folder in which the results of each split are kept as soon as they are there, so that an interrupted
-            run goes on; empty for none.
     """
 
     sets: tuple[str, ...] = NAMES
@@ -128,7 +126,6 @@ class Settings:
     hidden: int = 50
     steps: Steps = Steps()
     baseline: Baseline = Baseline()
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {

@@ -1,1 +1,3 @@
-"""Methods across the documents: one file a table or figure, beside what they share."""
+"""Comparisons of methods across the documents."""
+
+from experiments.methods import comparison

@@ -8,11 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded
 from experiments.cost import peak_bytes
 from experiments.evaluation import logs
-from experiments.experiment import Reproduction, seeded
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
 from osculate import metrics
 from osculate.data import Dataset, load, out_of_distribution
 from osculate.likelihoods import Categorical
@@ -41,7 +39,6 @@ from osculate.progress import track
 from osculate.tasks import ood
 from osculate.training import Training, train
 
-VERSION = 1
 LIKELIHOOD = Categorical()
 NLL, ACCURACY, ECE, AUROC = "test NLL, nats", "accuracy, %", "ECE", "AUROC, shuffled pixels"
 COST, MEMORY, PREDICTION = "training, CPU s", "peak memory of a step, MB", "prediction, ms an image"
@@ -52,7 +49,7 @@ BATCH = 50
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained: a convolutional network with softplus on the digits.
 
     Args:
@@ -62,7 +59,6 @@ class Settings:
         members: of the ensembles.
         transitions: of each chain of HMC, half of them warm-up, and how deep its trees may be.
         methods: by name.
-        cells: folder where results are kept; empty for none.
     """
 
     width: int = 4
@@ -71,7 +67,6 @@ class Settings:
     members: int = 5
     transitions: tuple[int, int] = (200, 5)
     methods: tuple[str, ...] = field(default_factory=lambda: tuple(ARMS))
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 @dataclass(frozen=True)
@@ -198,22 +193,28 @@ ARMS: Mapping[str, Arm] = {
 PRESETS = {"small": Settings(), "paper": Settings(epochs=200, members=10, transitions=(2_000, 9))}
 
 
+@experiment(
+    "methods",
+    "Every training method on one task",
+    "No document: the digits of scikit-learn, a convolutional network with softplus",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Every method; held-out data choose its one number, for each seed anew."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     rows: dict[str, list[dict[str, float]]] = {}
     todo = [(name, seed) for name in settings.methods for seed in seeds]
     for name, seed in track(todo, "methods and seeds", len(todo), progress):
         about = [settings.width, settings.sizes, settings.epochs, BATCH, settings.members, settings.transitions]
         words = name.replace(", ", "-").replace(" ", "-")
         values = ARMS[name].values
-        measured = keep("methods", (words, seed), [*about, values], partial(scored, settings, name, seed))
+        measured = runner.cached("methods", (words, seed), [*about, values], partial(scored, settings, name, seed))
         rows.setdefault(name, []).append(measured)
     columns = [NLL, ACCURACY, ECE, AUROC, COST, MEMORY, PREDICTION, CHOSEN]
     numbers = [
         Number(name, column, tuple(row[column] for row in found)) for name, found in rows.items() for column in columns
     ]
-    return Findings(tuple(numbers), _claims(rows), {}, keep.seconds)
+    return Findings(tuple(numbers), _claims(rows), {}, runner.seconds)
 
 
 def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
@@ -284,19 +285,10 @@ def _claims(rows: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[Claim, .
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a score."""
     from experiments.figures import method_scores
 
     numbers = [Number(f"digits: {n.row}", n.column, n.values) for n in record.findings.numbers]
     return method_scores(numbers, (NLL, ECE, AUROC, COST), "Every method on one task: 900 digits, one small network")
-
-
-REPRODUCTION = Reproduction(
-    "methods",
-    "Every training method on one task",
-    "No document: the digits of scikit-learn, a convolutional network with softplus",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -1,1 +1,3 @@
-"""Variational Laplace: one file a table or figure, beside what they share."""
+"""Variational Laplace [unlu2021]."""
+
+from experiments.vl import table1, figure1, figure2, table2

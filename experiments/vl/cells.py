@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from experiments import Runner, seeded
 from experiments.evaluation import logs
-from experiments.experiment import seeded
-from experiments.keep import Keep
 from osculate import metrics
 from osculate.data import Dataset, load
 from osculate.evidence import elbo
@@ -29,7 +28,6 @@ from osculate.predictive import predict
 from osculate.priors import fan_in
 from osculate.training import Training, train
 
-VERSION = 1
 MAXIMUM, LAPLACE, LABEL, EVERY = "MAP", "VL", "VL, drawn labels", "VL, every step"
 VARIATIONAL, NATURAL = "VI", "IVON"
 LIKELIHOOD = Categorical()
@@ -123,12 +121,12 @@ class Run:
     to_end: bool = False
 
 
-def cell(run: Run, keep: Keep) -> dict[str, Any]:
+def cell(run: Run, runner: Runner) -> dict[str, Any]:
     """What a training gives (see :func:`measured`), from a file where there is one; a training goes on as well."""
     where = (run.task.data, run.method.replace(", ", "-").replace(" ", "-"), f"{run.temperature:g}", run.seed)
     about = [asdict(run.task), asdict(run.fit), dict(run.options), *([True] if run.to_end else [])]
-    folder = keep.folder("vl", where, about)
-    found = keep("vl", where, about, partial(measured, run, folder))
+    folder = runner.folder("vl", where, about)
+    found = runner.cached("vl", where, about, partial(measured, run, folder))
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
     return found

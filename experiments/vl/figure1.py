@@ -1,20 +1,17 @@
 """Test scores against the weight of the divergence."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
 from experiments.vl.cells import (
     LAPLACE,
     MAXIMUM,
     PUBLISHED,
     TITLES,
     VARIATIONAL,
-    VERSION,
     Fit,
     Run,
     Task,
@@ -29,7 +26,7 @@ SCORES = {"nll": "test NLL, nats", "accuracy": "accuracy", "ece": "ECE"}
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
@@ -37,14 +34,12 @@ class Settings:
         fit: how networks are trained.
         temperatures: β.
         methods: by name.
-        cells: folder where the results of single trainings are kept; empty for none.
     """
 
     task: Task = Task()
     fit: Fit = Fit()
     temperatures: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
     methods: tuple[str, ...] = (MAXIMUM, LAPLACE, VARIATIONAL)
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {
@@ -57,14 +52,17 @@ PRESETS = {
 }
 
 
+@experiment(
+    "vl-figure1", "Scores against the weight of the divergence", "Variational Laplace [unlu2021], Figure 1", **PRESETS
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Scores at the best validation epoch of each training."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     todo = [(method, beta, seed) for method in settings.methods for beta in settings.temperatures for seed in seeds]
     found: dict[tuple[str, float], list[Mapping[str, Any]]] = {}
     for method, beta, seed in track(todo, "trainings", len(todo), progress):
         run = Run(settings.task, settings.fit, method, beta, seed)
-        kept = cell(run, keep)
+        kept = cell(run, runner)
         found.setdefault((method, beta), []).append(kept["best"]["test"])
         if "test, drawn" in kept["best"] and method == VARIATIONAL:
             found.setdefault((DRAWN, beta), []).append(kept["best"]["test, drawn"])
@@ -81,7 +79,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         }
         for method, _ in found
     }
-    return Findings(tuple(numbers), _claims(curves, settings), {"curves": curves}, keep.seconds)
+    return Findings(tuple(numbers), _claims(curves, settings), {"curves": curves}, runner.seconds)
 
 
 def _claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], settings: Settings) -> tuple[Claim, ...]:
@@ -106,6 +104,7 @@ def _claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], s
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a score, one line a method."""
     from experiments.figures import against_temperature
@@ -124,13 +123,3 @@ def draw(record: Record) -> Any:
         panels,
         f"{TITLES.get(settings['task']['data'])}: scores against the weight of the divergence, β = T",
     )
-
-
-REPRODUCTION = Reproduction(
-    "vl-figure1",
-    "Scores against the weight of the divergence",
-    "Variational Laplace [unlu2021], Figure 1",
-    PRESETS,
-    measure,
-    draw,
-)

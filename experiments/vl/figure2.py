@@ -1,19 +1,16 @@
 """Early stopping of variances: the bound and the scores against the learning rate of log σ."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
 from experiments.vl.cells import (
     EVERY,
     LEARNED,
     PUBLISHED,
     VARIATIONAL,
-    VERSION,
     Fit,
     Run,
     Task,
@@ -38,7 +35,7 @@ SLACK = 0.005
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained, each to its last epoch.
 
     Args:
@@ -47,14 +44,12 @@ class Settings:
             variances get.
         temperatures: β.
         multipliers: of the learning rate of log σ.
-        cells: folder where the results of single trainings are kept; empty for none.
     """
 
     task: Task = Task()
     fit: Fit = Fit(epochs=20, lr=5e-4)
     temperatures: tuple[float, ...] = (1.0, 0.1)
     multipliers: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0)
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 PRESETS = {
@@ -72,9 +67,10 @@ def reach(cell: Mapping[str, Any], multiplier: float, fit: Fit) -> float:
     return float(cell["steps"]) * fit.lr * multiplier * mean(factor((k + 0.5) / 1000) for k in range(1000))
 
 
+@experiment("vl-figure2", "Early stopping of the variances", "Variational Laplace [unlu2021], Figure 2", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """VI and VL with learned variances for each multiplier, and the closed form, which has none."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     arms: list[tuple[str, float, dict[str, float]]] = [
         (method, beta, {"multiplier": multiplier})
         for beta in settings.temperatures
@@ -87,9 +83,9 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     for method, beta, options, seed in track(todo, "trainings", len(todo), progress):
         run = Run(settings.task, settings.fit, method, beta, seed, options, to_end=True)
         multiplier = f"{options['multiplier']:g}" if options else ""
-        found.setdefault((CLOSED if method == EVERY else method, beta, multiplier), []).append(cell(run, keep))
+        found.setdefault((CLOSED if method == EVERY else method, beta, multiplier), []).append(cell(run, runner))
     numbers = [number for key, cells in found.items() for number in _numbers(key, cells, settings)]
-    return Findings(tuple(numbers), _claims(found, settings), {"arms": _arms(found)}, keep.seconds)
+    return Findings(tuple(numbers), _claims(found, settings), {"arms": _arms(found)}, runner.seconds)
 
 
 def _numbers(key: tuple[str, float, str], cells: Sequence[Mapping[str, Any]], settings: Settings) -> list[Number]:
@@ -192,18 +188,9 @@ def _arithmetic(found: Mapping[tuple[str, float, str], Sequence[Mapping[str, Any
     )
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """The course of log σ/s, and the bound and the scores against the multiplier."""
     from experiments.vl.figures import multipliers
 
     return multipliers(record.findings.data["arms"], "How far the variances get: learning rates of log σ")
-
-
-REPRODUCTION = Reproduction(
-    "vl-figure2",
-    "Early stopping of the variances",
-    "Variational Laplace [unlu2021], Figure 2",
-    PRESETS,
-    measure,
-    draw,
-)

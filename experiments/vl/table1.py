@@ -1,14 +1,12 @@
 """Test NLL, accuracy and calibration of variational Laplace beside variational inference and MAP."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
-from experiments.experiment import Reproduction
-from experiments.keep import Keep
-from experiments.record import Claim, Findings, Number, Record
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
 from experiments.vl.cells import (
     EVERY,
     LABEL,
@@ -18,7 +16,6 @@ from experiments.vl.cells import (
     PUBLISHED,
     SMOOTH,
     VARIATIONAL,
-    VERSION,
     Fit,
     Run,
     Task,
@@ -73,16 +70,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resumable):
     """What is trained.
 
     Args:
         parts: methods and images.
-        cells: folder where the results of single trainings are kept; empty for none.
     """
 
     parts: tuple[Part, ...]
-    cells: str = field(default="", metadata={"recorded": False})
 
 
 _NARROW: dict[str, Any] = {"width": 8, "blocks": (1, 1, 1), **SMOOTH}
@@ -108,9 +103,15 @@ PRESETS = {
 }
 
 
+@experiment(
+    "vl-table1",
+    "Variational Laplace against variational inference and MAP",
+    "Variational Laplace [unlu2021], Table 1",
+    **PRESETS,
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Every method at every temperature; held-out images choose temperature and epoch, for each seed anew."""
-    keep = Keep(settings.cells, VERSION)
+    runner = Runner(settings.cells, progress)
     todo = [
         (part, method, seed) for part in settings.parts for method in part.methods for seed in list(seeds)[: part.seeds]
     ]
@@ -118,7 +119,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     every: dict[str, dict[str, list[float]]] = {}
     for part, method, seed in track(todo, "methods and seeds", len(todo), progress):
         runs = [Run(part.task, part.fit, method, beta, seed) for beta in part.temperatures]
-        cells = [cell(run, keep) for run in runs]
+        cells = [cell(run, runner) for run in runs]
         best = chosen(cells)
         kept = {**cells[best], "temperature": part.temperatures[best]}
         found.setdefault((part.task.title, method), []).append(kept)
@@ -128,7 +129,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     numbers = [number for key, cells in found.items() for number in _numbers(key, cells)]
     titles = dict.fromkeys(part.task.title for part in settings.parts)
     claims = [claim for title in titles for claim in _claims(title, found)]
-    return Findings(tuple(numbers), tuple(claims), {"courses": _courses(found), "test NLL by β": every}, keep.seconds)
+    return Findings(tuple(numbers), tuple(claims), {"courses": _courses(found), "test NLL by β": every}, runner.seconds)
 
 
 def _numbers(key: tuple[str, str], cells: Sequence[Mapping[str, Any]]) -> Iterable[Number]:
@@ -205,18 +206,9 @@ def _courses(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> di
     }
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """Scores by method, one panel a data set and score."""
     from experiments.figures import method_scores
 
     return method_scores(record.findings.numbers, (NLL, ACCURACY, ECE), "Variational Laplace beside its rivals")
-
-
-REPRODUCTION = Reproduction(
-    "vl-table1",
-    "Variational Laplace against variational inference and MAP",
-    "Variational Laplace [unlu2021], Table 1",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.experiment import Reproduction, seeded
-from experiments.record import Claim, Findings, Number, Record
+from experiments import Claim, Findings, Number, Record, experiment, seeded
 from experiments.vl.cells import (
     EVERY,
     LABEL,
@@ -126,6 +125,7 @@ def stepping(
     return step
 
 
+@experiment("vl-table2", "Time of a step of variational Laplace", "Variational Laplace [unlu2021], Table 2", **PRESETS)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """The cost of every method on every network; seeds are further rounds."""
     device = _chosen(settings.device)
@@ -204,18 +204,9 @@ def _claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ..
     return tuple(claims)
 
 
+@measure.figure
 def draw(record: Record) -> Any:
     """One panel a network, a bar a method."""
     from experiments.figures import method_scores
 
     return method_scores(record.findings.numbers, (COST,), "What a step of training costs, in steps of MAP")
-
-
-REPRODUCTION = Reproduction(
-    "vl-table2",
-    "Time of a step of variational Laplace",
-    "Variational Laplace [unlu2021], Table 2",
-    PRESETS,
-    measure,
-    draw,
-)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from experiments import Runner
 from experiments.aevb import (
     dvae,
     figure3 as batches,
@@ -23,7 +24,6 @@ from experiments.aevb import (
 )
 from experiments.aevb.cells import Task, curve
 from experiments.aevb.lines import Found
-from experiments.keep import Keep
 from experiments.record import FAILS, HOLDS, UNTESTED
 from osculate.autoencoders import Distortion, RateDistortion
 from tests.experiments.test_reproductions import verdicts
@@ -55,11 +55,11 @@ def test_a_network_is_trained_once_and_read_with_what_it_gave(tmp_path: Path) ->
 
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     for net in (first, second):
-        found = Keep(str(tmp_path)).network("net", ("a", 1), ["about"], net, lambda net=net: train(net))
+        found = Runner(str(tmp_path)).network("net", ("a", 1), ["about"], net, lambda net=net: train(net))
         assert found == {"bound": [1.0, 2.0]}
     assert len(calls) == 1
     assert torch.equal(first.weight, second.weight)
-    other = Keep(str(tmp_path)).network("net", ("a", 1), ["another"], second, lambda: {"bound": [5.0]})
+    other = Runner(str(tmp_path)).network("net", ("a", 1), ["another"], second, lambda: {"bound": [5.0]})
     assert other == {"bound": [5.0]}
 
 

@@ -106,7 +106,7 @@ def test_the_gap_is_where_the_curve_has_no_points_to_train_on() -> None:
 
 
 def samples(precision: float, gamma: float, cg: float, sdd: float, covariance: float) -> Found:
-    m, settings = linlap_em, linlap_em.PRESETS["small"]
+    m, settings = linlap_em, linlap_em.measure.presets["small"]
     draws = f"{settings.covariance} {m.DRAWS}"
     found = {(m.CG, m.DIFFERENCE): [cg], (m.SDD, m.DIFFERENCE): [sdd, 1e-3]}
     for rank in settings.ranks:
@@ -123,4 +123,4 @@ def samples(precision: float, gamma: float, cg: float, sdd: float, covariance: f
     ],
 )
 def test_verdicts_on_samples(found: Found, expected: list[str]) -> None:
-    assert verdicts(linlap_em.claims(found, linlap_em.PRESETS["small"])) == expected
+    assert verdicts(linlap_em.claims(found, linlap_em.measure.presets["small"])) == expected

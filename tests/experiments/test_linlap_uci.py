@@ -111,10 +111,10 @@ def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(uci_cells, "validation", validation)
     settings = uci.Settings(steps=uci.Steps((3, 5)))
-    assert uci_cells.validated_steps(settings, "yacht", "gap", 0, uci_cells.Keep("")) == 3
+    assert uci_cells.validated_steps(settings, "yacht", "gap", 0, uci_cells.Runner("")) == 3
     assert (
         uci_cells.validated_steps(
-            replace(settings, steps=uci.Steps((3, 5), splits=1)), "yacht", "gap", 0, uci_cells.Keep("")
+            replace(settings, steps=uci.Steps((3, 5), splits=1)), "yacht", "gap", 0, uci_cells.Runner("")
         )
         == 5
     )

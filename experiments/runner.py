@@ -1,0 +1,197 @@
+"""Measure cells over seeds, cache each of them in a file, and tabulate the values."""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from torch import nn
+
+from experiments.record import Number
+from osculate.files import write_text
+from osculate.progress import track
+from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
+
+#: Entry of a cached cell with the seconds that it took.
+TOOK = "seconds"
+#: Entry of a cached network's header with the values of its training.
+HEADER = "osculate_cell"
+
+
+@dataclass(frozen=True)
+class Resumable:
+    """Settings of an experiment that caches its cells, so that an interrupted run can be resumed.
+
+    Args:
+        cells: Folder of the cached cells; empty to cache nothing.
+    """
+
+    cells: str = field(default="", kw_only=True, metadata={"recorded": False})
+
+
+class Runner:
+    """Measure the cells of an experiment over seeds, or read them from a cache.
+
+    Attributes:
+        seconds: Total time of all cells so far, including the earlier runs that measured cached ones.
+
+    Args:
+        cells: Folder of the cache; empty to cache nothing.
+        progress: Show progress bars.
+    """
+
+    def __init__(self, cells: str = "", progress: bool = False) -> None:
+        self._folder, self._progress, self.seconds = cells, progress, 0.0
+
+    def over(
+        self,
+        title: str,
+        jobs: Iterable[Sequence[Any]],
+        measure: Callable[..., Any],
+        kind: str = "",
+        about: Sequence[Any] = (),
+    ) -> dict[Any, list[Any]]:
+        """Call ``measure`` with the values of each job, and collect the results over seeds.
+
+        Args:
+            title: Title of the progress bar.
+            jobs: Arguments of ``measure``, such as (method, data, seed). The seed comes last.
+            measure: Returns the result of one job.
+            kind: Name of the measurement; if given, results are mappings and cached by kind, job and ``about``.
+            about: Everything else that the results depend on.
+
+        Returns:
+            The results by job without its seed (a tuple, or the value itself if it is the only one), one per seed.
+        """
+        found: dict[Any, list[Any]] = {}
+        todo = list(jobs)
+        for job in track(todo, title, len(todo), self._progress):
+            result = self.cached(kind, job, about, lambda: measure(*job)) if kind else measure(*job)  # noqa: B023
+            found.setdefault(job[0] if len(job) == 2 else tuple(job[:-1]), []).append(result)
+        return found
+
+    def cached(
+        self, kind: str, job: Sequence[Any], about: Sequence[Any], measure: Callable[[], Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Return the values of one cell, from its file if there is one.
+
+        Args:
+            kind: Name of the measurement.
+            job: Words and numbers that identify the cell; the file is named after them.
+            about: Everything else that the values depend on.
+            measure: Returns the values, as JSON can hold them.
+        """
+        path = self._path(kind, job, about)
+        if self._folder and path.exists():
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            started = time.perf_counter()
+            values = dict(measure())
+            values[TOOK] = round(time.perf_counter() - started, 2)
+            if self._folder:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_text(path, json.dumps(values))
+        self.seconds += values.pop(TOOK, 0.0)
+        return values
+
+    def network(
+        self,
+        kind: str,
+        job: Sequence[Any],
+        about: Sequence[Any],
+        network: nn.Module,
+        train: Callable[[], Mapping[str, Any] | None],
+    ) -> dict[str, Any]:
+        """Train a network in place, or fill it with cached weights, and return the values of its training.
+
+        Args:
+            kind: Name of the measurement.
+            job: Words and numbers that identify the network; the file is named after them.
+            about: Everything else that the weights depend on.
+            network: The network.
+            train: Trains it, and returns values to keep beside the weights.
+        """
+        path = self._path(kind, job, about).with_suffix(".safetensors")
+        if self._folder and path.exists():
+            metadata, tensors = read_tensors(path)
+            fill(network, tensors, path)
+            values: dict[str, Any] = json.loads(metadata[HEADER])
+        else:
+            started = time.perf_counter()
+            values = dict(train() or {})
+            values[TOOK] = round(time.perf_counter() - started, 2)
+            if self._folder:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_tensors(path, network_tensors(network), HEADER, values)
+        self.seconds += values.pop(TOOK, 0.0)
+        return values
+
+    def folder(self, kind: str, job: Sequence[Any], about: Sequence[Any]) -> Path | None:
+        """Return a folder for checkpoints of a cell's training; None without a cache."""
+        return self._path(kind, job, about).with_suffix("") if self._folder else None
+
+    def _path(self, kind: str, job: Sequence[Any], about: Sequence[Any]) -> Path:
+        name = "-".join(re.sub(r"[^\w.+]+", "-", str(part)).strip("-") for part in (kind, *job))
+        return Path(self._folder) / f"{name}-{hashlib.sha256(json.dumps(list(about)).encode()).hexdigest()[:8]}.json"
+
+
+class Table(dict[tuple[str, str], list[float]]):
+    """Values by row and column, one per seed.
+
+    >>> table = Table()
+    >>> for seed in range(2):
+    ...     table.add("MAP", {"NLL": 1.0 + seed, "ECE": 0.25})
+    >>> table["MAP", "NLL"], table.mean("MAP", "NLL")
+    ([1.0, 2.0], 1.5)
+    >>> [str(number) for number in table.numbers(printed={("MAP", "NLL"): "1.2"})]
+    ['1.5 ± 0.5', '0.25']
+    """
+
+    @classmethod
+    def of(cls, runs: Mapping[Any, Sequence[Mapping[str, Any]]], row: Callable[[Any], str] = str) -> "Table":
+        """Tabulate results by row, as :meth:`Runner.over` returns them.
+
+        Args:
+            runs: Values by column, one mapping per seed.
+            row: Label of a row, by the key of its runs.
+        """
+        table = cls()
+        for key, each in runs.items():
+            for values in each:
+                table.add(row(key), values)
+        return table
+
+    def append(self, values: Mapping[tuple[str, str], Any]) -> None:
+        """Append the values of one seed, by row and column."""
+        for key, value in values.items():
+            self.setdefault(key, []).append(value)
+
+    def add(self, row: str, values: Mapping[str, Any]) -> None:
+        """Append the values of one seed to a row, by column."""
+        self.append({(row, column): value for column, value in values.items()})
+
+    def mean(self, row: str, column: str) -> float:
+        """Return the mean over seeds."""
+        return mean(self[row, column])
+
+    def differences(self, row: str, other: str, column: str) -> list[float]:
+        """Return the values of a row less those of another one, seed by seed."""
+        return [a - b for a, b in zip(self[row, column], self[other, column], strict=True)]
+
+    def numbers(
+        self, columns: Iterable[str] | None = None, printed: Mapping[tuple[str, str], str] | None = None
+    ) -> tuple[Number, ...]:
+        """Return the cells of the record.
+
+        Args:
+            columns: Columns in their order; all by default, in the order of their first values.
+            printed: Values that the document prints, by row and column.
+        """
+        rows = dict.fromkeys(row for row, _ in self)
+        keys = list(self) if columns is None else [(row, c) for row in rows for c in list(columns) if (row, c) in self]
+        return tuple(Number(*key, tuple(self[key]), (printed or {}).get(key, "")) for key in keys)
