@@ -1,4 +1,4 @@
-"""How good predictions are: numbers for classification, for error bars, and for telling inputs apart.
+"""Scores of predictions: for classification, for error bars, and for out-of-distribution detection.
 
 Thin over torchmetrics, with the conventions of this package stated. Every function takes tensors and returns
 a float.

@@ -60,7 +60,7 @@ def save(q: Any, path: str | os.PathLike) -> None:
     Args:
         q: the posterior: a Gaussian, a point, an ensemble, of dropout, of snapshots, of chains, or a mixture; or
             what ``osc.train`` returned.
-        path: where to, by custom ending in ``.safetensors``.
+        path: path of the file, by custom ending in ``.safetensors``.
 
     Raises:
         TypeError: no posterior, one of a class of your own, or a likelihood, prior or structure that osculate does not

@@ -16,7 +16,7 @@ def read_arrays(path: str | Path, targets: bool = True) -> Part:
     Args:
         path: an ``.npz`` archive with ``X`` of shape (N, …) and ``y`` of shape (N,) or (N, C). Integers in
             ``y`` are classes 0, 1, …; floating-point numbers are regression targets, returned as (N, C).
-        targets: whether ``y`` is read, and must be there; without, targets have shape (N, 0).
+        targets: read ``y``, which must be there; otherwise targets have shape (N, 0).
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -46,7 +46,7 @@ def from_arrays(
         train_size: rows to train on; None takes all that are left.
         validation_size: rows for validation; None takes a tenth of the training rows, at most 2,000.
         test_fraction: share of the rows for testing where the archive has no ``X_test``; between 0 and 1.
-        seed: of the random parts.
+        seed: seed of the random split.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -20,8 +20,8 @@ class Faces:
 
     Args:
         images: values in [0, 1].
-        attributes: whether each image has each.
-        names: of the attributes.
+        attributes: table of 0 and 1, one row for each image.
+        names: names of the attributes.
     """
 
     images: Float[Tensor, "N 3 64 64"]

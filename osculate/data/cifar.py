@@ -76,7 +76,7 @@ def as_jpeg(images: Tensor, quality: int = JPEG_QUALITY) -> Tensor:
 
     Args:
         images: uint8 (N, C, height, width), of one channel or three.
-        quality: as Pillow counts it, 1 to 95.
+        quality: JPEG quality by the scale of Pillow, 1 to 95.
 
     Returns:
         Images of the same shape.

@@ -35,7 +35,7 @@ def corrupted(
         images: values in [0, 1], of one channel or three.
         kind: a key of :data:`CORRUPTIONS`.
         severity: 1 to 5; 0 gives the images back.
-        generator: for the kinds that are random; None takes torch's own.
+        generator: source of random numbers for the kinds that need them; None takes torch's own.
 
     Returns:
         Images of the same shape, on the same device.

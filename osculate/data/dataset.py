@@ -1,4 +1,4 @@
-"""What a data set is once it is ready to use: three parts, and how its numbers were scaled."""
+"""A data set that is ready to use: three parts, and the scaling of inputs and targets."""
 
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -19,8 +19,8 @@ class Scaling:
     """The affine map from original to standardised units, ``z = (x - mean) / scale``.
 
     Args:
-        mean: what is subtracted, one value for each feature or output.
-        scale: what is divided by, positive.
+        mean: values that were subtracted, one for each feature or output.
+        scale: positive values that were divided by.
 
     >>> s = Scaling.of(torch.tensor([[1.0], [3.0]]))
     >>> s.apply(torch.tensor([[3.0]])), s.undo(torch.tensor([[1.0]]))
@@ -67,8 +67,8 @@ class Dataset:
         validation: the same for choosing hyperparameters, taken from the training data; may be empty.
         test: the same for the final evaluation.
         classes: names of the classes in the order of their numbers, or None for regression.
-        input_scaling: how inputs were standardised, or None.
-        target_scaling: how targets were standardised, or None.
+        input_scaling: standardisation of the inputs, or None.
+        target_scaling: standardisation of the targets, or None.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Dataset:
 
     @property
     def has_targets(self) -> bool:
-        """Whether there is anything to predict; images without labels have targets of shape (N, 0)."""
+        """True if there is anything to predict; images without labels have targets of shape (N, 0)."""
         return self.classes is not None or self.train[1].shape[1] > 0
 
     @property
@@ -127,7 +127,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Source:
-    """What a reader of files returns: everything in original units and in the source's own order.
+    """The contents of a data set's files, in original units and order.
 
     Args:
         train: inputs and targets; uint8 images of shape (N, channels, height, width) keep their type until
@@ -135,7 +135,7 @@ class Source:
         test: the same.
         classes: names of the classes, or None for regression.
         validation: the same, where the source says which rows validate; None leaves that to :func:`assemble`.
-        standardise: whether inputs that are vectors are standardised although the targets are classes; in
+        standardise: standardise inputs that are vectors even if the targets are classes; in
             regression they always are.
     """
 
@@ -161,10 +161,10 @@ def assemble(
 
     Args:
         name: the name of the result.
-        source: what was read.
+        source: the contents of the files.
         train_size: rows to train on; None, or more than are left, takes all that are left.
         validation_size: rows of the validation part; None takes a tenth of the training rows, at most 2,000.
-        seed: of the shuffle.
+        seed: seed of the shuffle.
 
     Raises:
         ValueError: a size is negative or larger than the training data, or a validation part is asked for where the

@@ -25,8 +25,8 @@ class Download:
     """A public file and its checksum.
 
     Args:
-        url: where the original lies.
-        md5: its published MD5 sum.
+        url: address of the original.
+        md5: published MD5 sum of the file.
     """
 
     url: str
@@ -48,7 +48,7 @@ def find(relative: str, folder: str | Path | None = None, download: Download | N
         relative: path inside the data folder, for example ``"mnist/t10k-labels-idx1-ubyte.gz"``.
         folder: look here only; or the folder of the set itself.
         download: the original file, where there is a public one with a known checksum.
-        describe: what the file has to hold, in words for the error.
+        describe: expected contents, for the error message.
 
     Raises:
         FileNotFoundError: it is in none of these places; the message lists them and says what to set.
@@ -100,7 +100,7 @@ def read_idx(path: str | Path, axes: int) -> Tensor:
 
     Args:
         path: the ``.gz`` file.
-        axes: how many axes it must have: 1 for labels, 3 for images.
+        axes: number of axes that it must have: 1 for labels, 3 for images.
 
     Returns:
         A uint8 tensor with that many axes.

@@ -59,9 +59,10 @@ def load(
         train_size: rows to train on; None, or more than the validation part leaves, takes all that are left.
         validation_size: rows taken from the training data for validation; None takes a tenth, at most 2,000, or the
             validation part that comes with the split: UCI classification sets have one.
-        split: for UCI sets, which split.
-        splits: for UCI sets, "standard" or, in regression, "gap"; for gap splits, ``split`` is the input that the
-            gap lies in. For "frey_face", "standard" (the end of the film is for testing) or "random" (by the seed).
+        split: number of the split, for UCI sets.
+        splits: kind of the splits of UCI sets, "standard" or, in regression, "gap"; for gap splits, ``split`` is the
+            input that the gap lies in. For "frey_face", "standard" (the end of the film is for testing) or "random"
+            (by the seed).
         seed: chooses the validation rows and everything else that is random (for the sets without a test part
             of their own, the test rows too).
 

@@ -17,7 +17,7 @@ class Family:
     """One member of the family.
 
     Args:
-        title: its name as papers print it.
+        title: name of the set in papers.
         classes: names of the ten classes.
         mirror: address that the four original files lie under, or empty.
         md5: published sums of the four files: training images, training labels, test images, test labels.

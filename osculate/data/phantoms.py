@@ -48,8 +48,8 @@ def rectangles(size: int, count: int = 5, generator: torch.Generator | None = No
 
     Args:
         size: H = W.
-        count: how many.
-        generator: for everything random.
+        count: number of images.
+        generator: source of random numbers.
     """
     require_whole("count", count)
     x, y = _points(size)

@@ -1,4 +1,4 @@
-"""What the reader of a data set is asked for."""
+"""The request that a reader of data sets answers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Request:
-    """What the reader of a data set is asked for.
+    """The request that a reader of data sets answers.
 
     Args:
         folder: the only folder to look into, or None for the usual places.
-        split: which of the set's own splits, counted from 0.
+        split: number of the set's own split, counted from 0.
         splits: the family of splits, "standard", "gap" or "random".
-        seed: for what is drawn or split at random.
-        download: whether a file that is not here may be downloaded.
+        seed: seed of random splits and draws.
+        download: allow missing files to be downloaded.
     """
 
     folder: str | Path | None = None

@@ -35,8 +35,8 @@ def out_of_distribution(dataset: Dataset, seed: int = 0, folder: str | Path | No
     itself, to values in [0, 1].
 
     Args:
-        dataset: what :func:`osculate.data.load` returned.
-        seed: of the shuffled pixels.
+        dataset: a data set from :func:`osculate.data.load`.
+        seed: seed of the shuffled pixels.
         folder: the only folder to look into, or None for the usual places.
 
     Returns:

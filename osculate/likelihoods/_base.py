@@ -1,4 +1,4 @@
-"""What every likelihood p(y|f) offers; only ``log_prob`` must be written, the rest has defaults by autograd."""
+"""The base class of likelihoods p(y|f): only ``log_prob`` must be written, the rest defaults to autograd."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ class Likelihood(ABC):
 
         Args:
             f: outputs, or columns in output space.
-            leading: how many axes stand before the batch axis.
+            leading: number of axes in front of the batch axis.
         """
         front, shape = f.shape[: leading + 1], f.shape[leading:]
         events = self.events(f[(0,) * leading])
@@ -78,7 +78,7 @@ class Likelihood(ABC):
 
         Args:
             t: numbers for each position.
-            shape: that of the outputs, (N, \*C); only \*C is read.
+            shape: shape of the outputs, (N, \*C); only \*C is read.
         """
         front, rest = t.shape[:-2], list(shape[1:])
         if self.interacts != "axis":
@@ -103,7 +103,7 @@ class Likelihood(ABC):
 
         The default is the observed Hessian by automatic differentiation: E Hessian-vector products, each of which
         serves all data and positions at once. A likelihood whose observed Hessian is indefinite returns the expected
-        one (the Fisher information) and says so.
+        one (the Fisher information), and its docstring states this.
         """
         with torch.inference_mode(False), torch.enable_grad():
             leaf, total = self._leaf_and_total(f, y)
@@ -217,7 +217,7 @@ class Likelihood(ABC):
         return self.distribution(f).mean
 
     def needs_covariance(self, link: Link) -> bool:
-        """Whether :meth:`marginal` with this link needs how the outputs of one position vary together."""
+        """Return True if :meth:`marginal` with this link needs covariances between the outputs of one position."""
         return self.interacts != "none" and getattr(link, "needs_covariance", True)
 
     def marginal(
@@ -226,11 +226,11 @@ class Likelihood(ABC):
         r"""p(y) = ∫ p(y|f) N(f; mean, covariance) df, target by target.
 
         Args:
-            mean: of the function values.
-            covariance: of the function values within each position, (N, T, E, E); only their variances (N, \*C) where
-                :meth:`needs_covariance` says so.
-            link: how the integral is done, where it has no closed form.
-            noise: whether observation noise is part of the answer, where the likelihood has such noise.
+            mean: mean of the function values.
+            covariance: covariance of the function values within each position, (N, T, E, E); only their variances
+                (N, \*C) where :meth:`needs_covariance` is False.
+            link: method of integration, for integrals without a closed form.
+            noise: include the observation noise, if the likelihood has any.
         """
         raise NotImplementedError(
             f"{type(self).__name__} defines no marginal(mean, covariance, link): use via='sampled', "
@@ -255,7 +255,7 @@ class Likelihood(ABC):
         return self.mixture(torch.cat(list(parts)), noise)
 
     def counted(self, y: Tensor) -> Bool[Tensor, "..."] | None:
-        """Which targets are scored, in their own shape; None for all of them."""
+        """A mask of the targets that are scored, in their own shape; None for all of them."""
         return None
 
     def statistics(self, f: Float[Tensor, "N *C"], y: Tensor) -> dict[str, Tensor]:
@@ -313,6 +313,6 @@ def random_signs(f: Tensor, generator: torch.Generator | None, shape: Sequence[i
 
 
 def drawn_on(f: Tensor, generator: torch.Generator | None) -> torch.device:
-    """Where random numbers for these outputs are drawn: a generator draws on its own device only."""
+    """The device on which random numbers for these outputs are drawn: that of the generator, if there is one."""
     require_generator(generator)
     return f.device if generator is None else generator.device

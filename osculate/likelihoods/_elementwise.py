@@ -1,4 +1,4 @@
-"""Likelihoods under which every output stands by itself, and what they share."""
+"""The base class of likelihoods that factorise over outputs, and helpers that they share."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -65,7 +65,7 @@ def require_unit_interval(name: str, y: Tensor) -> None:
 
 
 def first_place(wrong: Bool[Tensor, "..."]) -> tuple[int, ...]:
-    """Where the first True stands; () where there is none."""
+    """The index of the first True; () if there is none."""
     places = wrong.nonzero()
     return tuple(int(i) for i in places[0]) if len(places) else ()
 

@@ -1,4 +1,4 @@
-"""Yes or no, by the sigmoid of one logit: one target or many, or the probability of a yes."""
+"""Binary targets by the sigmoid of one logit each, or probabilities of a 1."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Bernoulli(Elementwise):
     minus the entropy of the targets. For a density of grey values use ``ContinuousBernoulli``.
 
     Args:
-        grey: whether targets are probabilities of a 1. Predictive distributions are those of the binarised target, and
+        grey: take targets as probabilities of a 1. Predictive distributions are those of the binarised target, and
             their ``log_prob`` takes probabilities too.
 
     >>> Bernoulli().log_prob(torch.zeros(1, 1), torch.ones(1, 1))

@@ -164,7 +164,7 @@ def _quantile(f: Tensor, u: Tensor) -> Tensor:
 
 
 def _regimes(f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where |f| is small; f there and 0 elsewhere; |f| elsewhere and SMALL there: each formula sees what it is for."""
+    """A mask of small |f|; f there and 0 elsewhere; |f| elsewhere and SMALL there, so that no formula overflows."""
     small = f.abs() < SMALL
     return small, torch.where(small, f, 0), torch.where(small, SMALL, f.abs())
 

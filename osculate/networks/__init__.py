@@ -49,7 +49,7 @@ def build(name: str, input_shape: Sequence[int], outputs: int, **options: object
         name: a key of :data:`NETWORKS`.
         input_shape: shape of one input, without the batch axis: ``(13,)`` or ``(1, 28, 28)``.
         outputs: the number of outputs C; output channels of "unet" and "autoencoder", the vocabulary of "gpt".
-        **options: what the network's own constructor takes, for example ``hidden=(50, 50)`` for ``"mlp"``.
+        **options: arguments of the network's constructor, for example ``hidden=(50, 50)`` for ``"mlp"``.
 
     Raises:
         ValueError: the name is unknown, or the network cannot take inputs of that shape.

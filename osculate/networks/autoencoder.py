@@ -19,7 +19,7 @@ class ConvAutoencoder(nn.Sequential):
         outputs: output channels: those of the image, or two for each where a variance is modelled too.
         latent: K, the width of the bottleneck.
         width: channels after the first convolution; doubled by each further one.
-        depth: how often the resolution is halved.
+        depth: number of times the resolution is halved.
 
     Raises:
         ValueError: the inputs are not images, or a size is not positive.

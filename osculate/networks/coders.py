@@ -32,7 +32,7 @@ def mlp_coders(
     """Fully connected; the decoder mirrors the encoder. 784-512-256-2 for 28 × 28 pixels. [miani2022]
 
     Args:
-        input_shape: of one datum.
+        input_shape: shape of one datum.
         latent: K.
         hidden: units of the encoder's hidden layers.
         outputs: numbers of the decoder for each of the datum's (two where a variance is modelled too, which
@@ -90,14 +90,14 @@ def conv_coders(
         input_shape: (channels, height, width) of the images: 1 × 28 × 28, 3 × 32 × 32, 3 × 64 × 64, …
         latent: K.
         width: channels after the first convolution; doubled by each further one, up to eight times as many.
-        depth: how often the resolution is halved.
+        depth: number of times the resolution is halved.
         outputs: channels of the decoder for each of the image's (two where a variance is modelled too, which
             :class:`VarianceFloor` keeps above a floor).
         codes: numbers of the encoder for each of the code's (two for a VAE).
         residual: a residual block with group normalisation behind each convolution.
         dropout: share of what enters an activation that is dropped; without layers for it where 0.
         activation: between layers; residual blocks have their own.
-        initialisation: of the layers that are not in such blocks, as of :func:`mlp_coders`.
+        initialisation: initialisation of the other layers, as in :func:`mlp_coders`.
         floor: smallest standard deviation of a pixel, with two outputs.
 
     Raises:
@@ -187,7 +187,7 @@ class Residual(nn.Module):
     """x + F(x), F of two convolutions behind a group normalisation.
 
     Args:
-        channels: of x.
+        channels: number of channels of x.
 
     >>> Residual(4)(torch.zeros(2, 4, 5, 5)).shape
     torch.Size([2, 4, 5, 5])

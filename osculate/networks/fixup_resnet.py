@@ -40,7 +40,7 @@ class FixupBlock(nn.Module):
     Args:
         inputs: channels of the input.
         outputs: channels of the output.
-        stride: of the first convolution.
+        stride: stride of the first convolution.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:

@@ -16,8 +16,8 @@ class PreActBlock(nn.Module):
     Args:
         inputs: channels of the input.
         outputs: channels of the output.
-        stride: of the first convolution.
-        activation: by name.
+        stride: stride of the first convolution.
+        activation: name of the activation.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, activation: str = "relu") -> None:

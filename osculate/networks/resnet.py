@@ -15,7 +15,7 @@ class Bottleneck(nn.Module):
     Args:
         inputs: channels of the input.
         width: channels of the 3 × 3 convolution; the output has four times as many.
-        stride: of the 3 × 3 convolution.
+        stride: stride of the 3 × 3 convolution.
     """
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:

@@ -18,9 +18,9 @@ class SkipUNet(nn.Module):
     ``up.0``, …), the 1 × 1 convolutions of the skips and the outlet by themselves.
 
     Args:
-        channels: of the images.
+        channels: number of channels of the images.
         width: channels of every block.
-        depth: how often the resolution is halved.
+        depth: number of times the resolution is halved.
         skipped: channels that a skip connection carries.
         normalised: group normalisation behind every 3 × 3 convolution; large images train faster with it.
         dropout: probability of dropping a channel behind every 3 × 3 convolution; of the baseline with MC dropout.
@@ -69,7 +69,7 @@ class SkipUNet(nn.Module):
 
         Args:
             x: (N, C, H, W).
-            brightness: in (0, 1).
+            brightness: mean brightness of the output, in (0, 1).
         """
         now, wanted = self.eval()(x).mean(), torch.tensor(brightness).to(x)
         self.outlet[0].bias += wanted.logit() - now.logit()

@@ -16,7 +16,7 @@ def residual_stages(
 
     Args:
         block: makes a block from its input channels, its width and its stride.
-        width: of the first stage; each stage doubles it and, but for the first, halves the resolution.
+        width: channels of the first stage; each later stage doubles them and halves the resolution.
         blocks: number of blocks of each stage.
         expansion: output channels of a block over its width.
         inputs: channels that the first block gets; its width where not given.

@@ -17,7 +17,7 @@ class UNet(nn.Module):
         outputs: number of output channels C.
         channels: input channels.
         width: channels at full resolution; doubled with every halving of the resolution.
-        depth: how often the resolution is halved.
+        depth: number of times the resolution is halved.
 
     Raises:
         ValueError: width or depth is not positive.

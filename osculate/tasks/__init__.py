@@ -1,4 +1,4 @@
-"""What a posterior is for: each task takes anything that ``osculate.predict`` takes, and returns a frozen record."""
+"""Uses of a posterior: each task takes anything that ``osculate.predict`` takes, and returns a frozen record."""
 
 from osculate.tasks.calibration import (
     CalibrationRecord as CalibrationRecord,

@@ -82,7 +82,7 @@ class Predictives(Views):
         q: anything that ``osculate.predict`` takes.
         batch_size: rows at a time.
         progress: show progress bars.
-        options: of ``osculate.predict``.
+        options: options of ``osculate.predict``.
     """
 
     known: ClassVar[Mapping[str, Score]] = {

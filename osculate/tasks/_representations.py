@@ -1,4 +1,4 @@
-"""What tasks on codes and images take."""
+"""The representations that tasks on codes and images take."""
 
 from typing import Any
 

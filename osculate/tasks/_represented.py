@@ -79,7 +79,7 @@ class Representations(Views):
         q: the representation.
         train: training inputs, for the scores that compare with them.
         samples: S, networks drawn.
-        generator: for the draws.
+        generator: source of random numbers.
         batch_size: rows at a time; fewer where the images of all draws would not fit.
         progress: show progress bars.
     """
@@ -166,5 +166,5 @@ class Representations(Views):
 
 
 def _spread(variance: Tensor, mean: Tensor) -> bool:
-    """Whether anything varies by more than rounding."""
+    """Return True if anything varies by more than rounding."""
     return bool((variance.sqrt() > 8 * torch.finfo(mean.dtype).eps * mean.abs()).any())

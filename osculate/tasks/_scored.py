@@ -1,4 +1,4 @@
-"""What scores of out-of-distribution inputs have in common: functions of a view of a batch, and views of data."""
+"""Scores of out-of-distribution inputs: functions of a view of a batch, and views of data."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ Score = Callable[[Any], Float[Tensor, " N"]]
 
 
 class Views(ABC):
-    """How one kind of model looks at data, batch by batch, and the scores of what it sees.
+    """The view that one kind of model has of data, batch by batch, and the scores of that view.
 
     Attributes:
         known: scores by name.
@@ -29,7 +29,7 @@ class Views(ABC):
 
     @abstractmethod
     def fitting(self, inside: Tensor) -> dict[str, bool]:
-        """Whether each score tells inputs apart with this model; the defaults are those that do."""
+        """True for each score that varies between inputs with this model; these are the default scores."""
 
     def scores(self, wanted: Sequence[str] | None, inside: Tensor) -> dict[str, Score]:
         """The scores that are wanted, or all that fit.

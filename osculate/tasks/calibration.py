@@ -23,7 +23,7 @@ class Record:
     """Scores by name.
 
     Args:
-        scores: what :meth:`metrics` gives.
+        scores: scores by name, as :meth:`metrics` returns them.
     """
 
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Record:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationRecord(Record):
-    """What :func:`calibration` finds for classes: numbers, and the bins of a reliability diagram.
+    """The calibration of class probabilities: scores, and the bins of a reliability diagram.
 
     Args:
         probs: predicted probabilities, one row for each target: each token or pixel of its own, without those that
@@ -56,12 +56,12 @@ class CalibrationRecord(Record):
 
 @dataclass(frozen=True, eq=False)
 class RegressionRecord(Record):
-    """What :func:`calibration` finds for real-valued targets and counts.
+    """The calibration of predictions of real-valued targets and counts.
 
     Args:
         mean: predictive means.
         standard_deviation: predictive standard deviations, observation noise included.
-        targets: what was observed.
+        targets: observed targets.
         scores: rmse, log_likelihood (per point, in nats) and, where the predictive has a distribution function
             in closed form (counts and mixtures of Student t have none), the coverage of the central 50, 90 and 95 %
             intervals.
@@ -89,9 +89,9 @@ def calibration(
         data: inputs and targets: ``(X, Y)``, a loader, or an iterable of batches.
         bins: bins of equal width for the calibration errors and the reliability diagram.
         batch_size: rows at a time where ``data`` is a pair of tensors.
-        target_scale: for regression, what the targets were divided by (``dataset.target_scale``); errors and
+        target_scale: scale by which regression targets were divided (``dataset.target_scale``); errors and
             log-likelihoods are then those of the original units.
-        progress: whether to show a progress bar.
+        progress: show a progress bar.
         **predict_options: passed to ``osculate.predict``, for example ``link="probit"``.
 
     Returns:
@@ -169,7 +169,7 @@ def scored_classes(
     Args:
         log_probs: their logarithms, in double precision.
         targets: the right classes.
-        bins: of the calibration errors and the reliability diagram.
+        bins: number of bins of the calibration errors and the reliability diagram.
 
     Raises:
         ValueError: no target, or one that is no class.

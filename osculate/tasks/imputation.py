@@ -24,11 +24,11 @@ STARTS = ("noise", "mean")
 
 @dataclass(frozen=True, eq=False)
 class ImputationRecord(Record):
-    r"""What :func:`imputation` finds.
+    r"""The result of :func:`imputation`.
 
     Args:
-        images: one completed image of each datum by each network, (S, N, \*D), of the type of the data.
-        observed: what was held fixed, (N, \*D).
+        images: completed images, one of each datum by each network, (S, N, \*D), of the type of the data.
+        observed: pixels that were held fixed, (N, \*D).
         predicted: the class that the classifier sees in each of the images; None without one.
         calibration: the predictions averaged over draws, and their reliability; None without classifier and targets.
         scores: over hidden pixels whose truth is known ``mse``, the squared error of the mean image, and ``mse_draw``,
@@ -96,16 +96,16 @@ def imputation(
     Args:
         r: a representation: posterior, ensemble, dropout, VAE or a single autoencoder.
         x: the true images; NaN at hidden pixels whose truth is not known.
-        observed: which pixels are given, (\*D) for all images alike or (N, \*D). A mask that is False everywhere
+        observed: mask of the given pixels, (\*D) for all images alike or (N, \*D). A mask that is False everywhere
             leaves nothing of x: images are then made of noise alone.
         draws: S.
         rounds: passes through each network.
-        start: what hidden pixels hold at first: "noise", independent draws from the Gaussian with mean and standard
+        start: initial values of hidden pixels: "noise", independent draws from the Gaussian with mean and standard
             deviation of all observed pixels, or "mean", that mean; N(0, 1) and 0 where nothing is observed.
-        classifier: what ``osculate.predict`` takes, with a ``Categorical`` likelihood and one class for an image.
+        classifier: posterior or network with a ``Categorical`` likelihood and one class for each image.
         targets: the true classes.
         batch_size: images at a time.
-        generator: for networks and noise; the same networks whatever the start.
+        generator: source of random numbers for networks and noise; the networks do not depend on the start.
         progress: show a progress bar.
 
     Raises:

@@ -19,12 +19,12 @@ Table = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, eq=False)
 class OODRecord:
-    """What :func:`ood` finds.
+    """The result of :func:`ood`.
 
     Args:
         inside: scores of the in-distribution inputs, by name of the score.
         outside: scores of the others, by name of the set and of the score.
-        auroc: how well each score tells the two apart, by name of the set and of the score: 0.5 is chance, 1
+        auroc: area under the ROC curve of each score, by name of the set and of the score: 0.5 is chance, 1
             perfect.
         auprc: the same by average precision, outside the positive class; chance is their share of all inputs.
         auroc_error: standard errors of ``auroc`` over new draws of the inputs.
@@ -77,17 +77,17 @@ def ood(
 
     Args:
         q: anything that ``osculate.predict`` takes, or an ``osculate.autoencoders.Representation``.
-        inside: in-distribution inputs (N, …), from the test part.
+        inside: inputs in distribution (N, …), from the test part.
         outside: other inputs (M, …), or several such sets by name.
         scores: names of scores; None takes all that this posterior and its likelihood have (a point has no functional
             variance, real-valued targets no most probable class, a mixture and counts no entropy in closed form, a
             single network no spread), and ``mean_pixel`` for autoencoders only.
         train: training inputs, which ``typicality`` needs.
         samples: S, networks drawn where any are.
-        generator: for the draws.
+        generator: source of random numbers.
         batch_size: rows at a time; for autoencoders fewer where the images of all networks would take more than 256
             MiB.
-        progress: whether to show a progress bar.
+        progress: show a progress bar.
         **predict_options: passed to ``osculate.predict``, for example ``link="probit"``.
 
     Raises:

@@ -24,11 +24,11 @@ ROWS = 2000
 
 @dataclass(frozen=True, eq=False)
 class SemiSupervisedRecord:
-    """What :func:`semi_supervised` finds.
+    """The result of :func:`semi_supervised`.
 
     Args:
         labels: numbers of labelled images of each class.
-        accuracy: of the test images, by name of the method, for each number of labels and each repeat.
+        accuracy: accuracy on the test images, by name of the method, for each number of labels and each repeat.
         neighbours: the k that cross-validation chose, likewise.
     """
 
@@ -98,15 +98,15 @@ def semi_supervised(
     Args:
         methods: representations by name, or one, then named "representation".
         x: the pool, of which some are labelled.
-        y: its classes, (N,).
+        y: classes of these images, (N,).
         test: other images (M, \*D) and their classes (M,), all that there are.
         labels: numbers of labelled images of each class.
-        repeats: how often labelled images are drawn.
+        repeats: number of times that labelled images are drawn.
         samples: S.
         neighbours: candidates for k, counted in images.
         pooled: put the codes of all networks into one space instead, as published: k S neighbours of codes of
             any network. At most 10 codes of an image are looked up. Far slower, and k is still chosen by images.
-        seed: for labelled images and networks.
+        seed: seed of the draws of labelled images and networks.
         progress: show a progress bar.
 
     Raises:
@@ -171,7 +171,7 @@ def neighbour_probabilities(
         new: other images.
         neighbours: k, images.
         samples: S.
-        seed: for the networks.
+        seed: seed of the draws of networks.
 
     Raises:
         TypeError: no representation, or inputs that are no floating tensors.
@@ -239,7 +239,7 @@ def _best(labelled: np.ndarray, classes: int, neighbours: Sequence[int]) -> int:
 
 
 def _training(classes: int, number: int) -> int:
-    """How many images a cross-validation leaves to learn from, at least."""
+    """The smallest number of images that a cross-validation leaves for training."""
     return classes * (number - -(-number // FOLDS)) if number > 1 else classes
 
 
