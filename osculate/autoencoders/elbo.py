@@ -77,6 +77,8 @@ class ELBO(MAP):
     ('mode',)
     """
 
+    name = "vae"
+
     done: Tensor
     epochs: Tensor
 

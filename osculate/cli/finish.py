@@ -14,10 +14,7 @@ from osculate.posteriors import Dropout, Ensemble, Gaussian, Point, Posterior, S
 def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:
     """The posterior with the noise of the card, at the temperature that the options say."""
     q = _with_likelihood(q, card.likelihood)
-    if how.method == "l2m" and how.temperature is not None:
-        assert isinstance(q, Gaussian)
-        return q.replace(temperature=how.temperature)  # the moments of Adam know none
-    if how.method != "online_laplace" or not card.reconstructs or how.temperature is not None:
+    if how.method != "online_laplace" or not card.reconstructs or "temperature" in how.options:
         return q
     assert isinstance(q, Gaussian)
     if not len(dataset.validation[0]):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from osculate.cli.autoencoder_tasks import (
 from osculate.cli.checkpoint import Card
 from osculate.cli.classification import Clock
 from osculate.cli.finish import finished, represented
-from osculate.cli.methods import MethodOptions, Parts, method_of
+from osculate.cli.methods import MethodOptions
 from osculate.cli.noise import held_out_noise
 from osculate.cli.options import DataOptions
 from osculate.cli.represented import (
@@ -112,7 +113,8 @@ def compare(
     methods: dict[str, Representation] = {}
     for name, method in METHODS.items():
         with clock.step(name, f"training an autoencoder: {name}"):
-            how = MethodOptions(method, structure=structure if method == "online_laplace" else None)
+            options: dict[str, Any] = {"structure": structure} if method == "online_laplace" else {}
+            how = MethodOptions(method, **options)
             methods[name], card = _trained(dataset, options, how, seed, device, progress)
     x = dataset.test[0]
     setting = Setting(Path(), SAMPLES, seed)
@@ -148,7 +150,7 @@ def _trained(
     model, card = new_network(labelled, data, options, seed, how)
     dataset = card.of(labelled)
     done = train(
-        method_of(Parts([model], card, 1.0, how, SETTINGS.epochs)),
+        how.make(lambda number: model, card, 1.0),
         dataset.train,
         SETTINGS.changed(seed=seed),
         device=device,

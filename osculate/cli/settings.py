@@ -18,7 +18,8 @@ FEW, SMALL = 5000, 32
 
 def _by_default(setting: str) -> str:
     """The usual value, and those of methods that need another."""
-    others = [f"{recipe.settings[setting]} ({name})" for name, recipe in METHODS.items() if setting in recipe.settings]
+    of = {name: {**kind.usual, **kind.recommended} for name, kind in METHODS.items()}
+    others = [f"{settings[setting]} ({name})" for name, settings in of.items() if setting in settings]
     return ", ".join([str(getattr(_USUAL, setting)), *others])
 
 
@@ -64,14 +65,13 @@ class SettingOptions:
         Raises:
             ValueError: a setting that does not go with the method, or a value out of its range.
         """
-        recipe = how.recipe
+        needed = {**how.kind.usual, **how.kind.recommended}
         named = {name: value for name, value in vars(self).items() if value is not None}
-        for name, why in recipe.refuses.items():
-            if name in named and named[name] != recipe.settings.get(name):
+        for name, why in how.kind.refused.items():
+            if name in named and named[name] != needed.get(name):
                 option = f"--{name.replace('_', '-')} {named[name]}"
                 raise ValueError(f"{option} does not go with --method {how.method}, which {why}: leave it out.")
-        needed = dict(recipe.settings)
-        if num_data is not None and "batch_size" not in recipe.refuses:
+        if num_data is not None and "batch_size" not in how.kind.refused:
             needed = {**_by_size(num_data, self.batch_size), **needed}
         if noise is not None and needed.get("optimizer") == "sgd":
             needed["lr"] *= noise**2
@@ -95,7 +95,7 @@ def _by_size(num_data: int, batch_size: int | None) -> dict[str, int]:
 
 
 def _means_something(name: str, how: MethodOptions) -> bool:
-    return name not in how.recipe.refuses or name in how.recipe.settings
+    return name not in how.kind.refused or name in {**how.kind.usual, **how.kind.recommended}
 
 
 def summary(settings: Settings, how: MethodOptions) -> str:
@@ -109,5 +109,5 @@ def summary(settings: Settings, how: MethodOptions) -> str:
         for name in ("epochs", "batch_size", "lr", "optimizer", "schedule")
         if _means_something(name, how)
     }
-    shown |= {name: value for name in ("temperature", "warmup") if (value := getattr(how, name)) is not None}
+    shown |= how.options
     return f"{how.method}: " + ", ".join(f"{name} {value}" for name, value in shown.items())

@@ -6,8 +6,9 @@ where the method has one, and figures of an autoencoder.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from osculate.cli.architecture import OF_AUTOENCODERS, network_name, network_opt
 from osculate.cli.checkpoint import MODEL, MODELS, Card, build_network, card_of, save_model
 from osculate.cli.finish import finished, represented
 from osculate.cli.folder import POSTERIOR, versions, write_config, write_section
-from osculate.cli.methods import MethodOptions, Parts, method_of
+from osculate.cli.methods import MethodOptions
 from osculate.cli.noise import measured
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.predict import PosteriorOptions, drawn, how as predicting
@@ -80,13 +81,13 @@ def run(
     chosen.settings(how, options.seed)  # refused before anything is read
     dataset = data.load()
     folder = where.output or Path("runs/train")
-    networks, card = new_networks(dataset, data, options, options.seed, how)
+    network, card = new_networks(dataset, data, options, options.seed, how)
     labelled, dataset = dataset, card.of(dataset)
     settings = chosen.settings(how, options.seed, card.noise, len(dataset.train[0]))
     before = _before(folder) if options.resume else {}
     _require_same_method(before, folder, how)
     how = how.resolved(settings.epochs, card.noise is not None, before)
-    method = method_of(Parts(networks, card, options.prior, how, settings.epochs))
+    method = how.make(network, card, options.prior)
     again = replace(options, model=card.model, model_options=card.options, resume=False)
     write_config(folder / "config.yaml", "train", data, again, how, SettingOptions.of(settings, how), where)
     print(f"{summary(settings, how)}; prior {options.prior}")
@@ -108,7 +109,7 @@ def run(
     scores = scores_of(q, card, dataset, as_evaluated, where.progress)
     save_model(folder / MODEL, q.model, card)
     saved = _save(q, folder)
-    facts = {**_facts(q, networks), "epochs": len(trained.history)}
+    facts = {**_facts(q, network(0)), "epochs": len(trained.history)}
     seconds = round(time.perf_counter() - started, 2)
     summed = {**scores, **facts, "seconds": seconds, "versions": versions()}
     write_section(folder / "metrics.json", "train", summed, fresh=True)
@@ -120,9 +121,9 @@ def run(
     print(_next(folder, card, saved, isinstance(q.model, VAE)))
 
 
-def _facts(q: Posterior, networks: Sequence[nn.Module]) -> dict[str, Any]:
+def _facts(q: Posterior, network: nn.Module) -> dict[str, Any]:
     """What is worth knowing beside the scores."""
-    facts: dict[str, Any] = {"parameters": sum(p.numel() for p in networks[0].parameters())}
+    facts: dict[str, Any] = {"parameters": sum(p.numel() for p in network.parameters())}
     if isinstance(q, Gaussian):
         facts["temperature"] = float(q.temperature)
     if isinstance(q, Ensemble):
@@ -152,14 +153,14 @@ def new_network(
     dataset: Dataset, data: DataOptions, options: TrainOptions, seed: int, how: MethodOptions = PLAIN
 ) -> tuple[nn.Module, Card]:
     """A fresh network for a data set, its initial weights drawn with this seed, and its card."""
-    networks, card = new_networks(dataset, data, options, seed, how)
-    return networks[0], card
+    network, card = new_networks(dataset, data, options, seed, how)
+    return network(0), card
 
 
 def new_networks(
     dataset: Dataset, data: DataOptions, options: TrainOptions, seed: int, how: MethodOptions
-) -> tuple[list[nn.Module], Card]:
-    """As many fresh networks as the method takes, with seed, seed + 1, …, and their card.
+) -> tuple[Callable[[int], nn.Module], Card]:
+    """A function that makes fresh networks by number, with seed, seed + 1, …, and their card.
 
     Raises:
         ValueError: a network or options that do not go with the method or the data.
@@ -167,12 +168,14 @@ def new_networks(
     shape = tuple(dataset.input_shape)
     name = network_name(options.model, how, shape, dataset.has_targets)
     arguments = network_options(name, options.model_options or {}, how, options.model != "auto")
-    networks = []
-    with torch.random.fork_rng(devices=[]):
-        for number in range(how.networks):
+
+    @cache
+    def network(number: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + number)
-            networks.append(build_network(name, shape, dataset.outputs, arguments))
-    reconstructs = isinstance(networks[0], Autoencoder)
+            return build_network(name, shape, dataset.outputs, arguments)
+
+    reconstructs = isinstance(network(0), Autoencoder)
     if reconstructs and how.method == "randomized_priors":
         raise ValueError(
             "--method randomized_priors adds a fixed network to the outputs, and an autoencoder has codes besides: "
@@ -182,9 +185,9 @@ def new_networks(
         if options.noise is not None:
             raise ValueError(f"--noise is for --codes.likelihood gaussian, not {how.coded.likelihood}: leave it out.")
         card = card_of(dataset, data, name, arguments, None, reconstructs)
-        return networks, card.with_pixels(how.coded.likelihood)
+        return network, card.with_pixels(how.coded.likelihood)
     noise = None if dataset.classes is not None and not reconstructs else options.noise or NOISE[reconstructs]
-    return networks, card_of(dataset, data, name, arguments, noise, reconstructs)
+    return network, card_of(dataset, data, name, arguments, noise, reconstructs)
 
 
 def _save(q: Posterior, folder: Path) -> bool:

@@ -1,5 +1,6 @@
 """How a posterior is reached. One file a method."""
 
+from osculate.methods._base import FullBatch as FullBatch, Method as Method, Option as Option
 from osculate.methods.dropout import MCDropout as MCDropout
 from osculate.methods.ensemble import DeepEnsemble as DeepEnsemble
 from osculate.methods.ivon import IVON as IVON, NaturalSteps as NaturalSteps
@@ -22,3 +23,10 @@ from osculate.methods.temperature_scaling import TemperatureScaling as Temperatu
 from osculate.methods.variational_laplace import VariationalLaplace as VariationalLaplace
 from osculate.methods.variational_updates import VariationalUpdates as VariationalUpdates
 from osculate.methods.vogn import VOGN as VOGN
+
+#: The methods that are trained, by name: every class above that has one.
+REGISTRY: dict[str, type[Method]] = {
+    kind.name: kind
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, Method) and "name" in vars(kind)
+}

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,24 +15,85 @@ from osculate.batches import Data
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.posteriors import Posterior
+from osculate.priors import Prior, fan_in
 from osculate.tensorfiles import fill
+
+#: The prior with the precision fan-in of each layer, by its name.
+FAN_IN = "fan_in"
+#: Seed of a network -> the network, with fresh weights: 0 for the first, 1 for the next.
+MakeNetwork = Callable[[int], nn.Module]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a method by name, as :meth:`Method.build` and the command line take it.
+
+    Args:
+        kind: Type of the value.
+        words: Description for the help of the command line.
+        default: Default of the command line; None where it follows from the run, or is that of the constructor.
+    """
+
+    kind: type
+    words: str
+    default: Any = None
+
+
+#: The temperature of methods that have one; each says its default.
+TEMPERATURE = Option(float, "temperature of the likelihood; below 1 the posterior is narrower")
 
 
 class Method(nn.Module, ABC):
     """A way to reach a posterior by training.
 
     What it learns is a parameter, what it must remember is a buffer: training then moves, saves and resumes it without
-    knowing more.
+    knowing more. A class with a ``name`` that ``osculate.methods`` imports is in its ``REGISTRY``: the contract tests
+    and ``osculate train --method`` then have it.
 
     Attributes:
-        model: the network f_θ; training changes it in place.
+        model: Network f_θ; training changes it in place.
         likelihood: p(y|f).
-        usual: settings of training that it takes where none are named.
+        name: Name in the registry.
+        usual: Settings of training that it takes where none are named.
+        recommended: Further settings that the command line takes where none are named.
+        refused: Settings that have no meaning for it, with the reason.
+        options: Options of :meth:`build` by name.
+        network_name: The network of its result, as tables name it.
+        needs_trained_network: True if it starts from a network that is trained already.
     """
 
     model: nn.Module
     likelihood: Likelihood
+    name: ClassVar[str]
     usual: ClassVar[Mapping[str, Any]] = {}
+    recommended: ClassVar[Mapping[str, Any]] = {}
+    refused: ClassVar[Mapping[str, str]] = {}
+    options: ClassVar[Mapping[str, Option]] = {}
+    network_name: ClassVar[str] = "MAP"
+    needs_trained_network: ClassVar[bool] = False
+
+    @classmethod
+    def build(
+        cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
+    ) -> "Method":
+        """Make the method from fresh networks and options by name, as the command line and the contract tests do.
+
+        Args:
+            network: Function that makes the network with a number, 0 for the first.
+            likelihood: p(y|f).
+            prior: Precision, "fan_in", or an object of ``osc.priors``.
+            **options: Values for :attr:`options`; by default arguments of the constructor.
+        """
+        model = network(0)
+        return cls(model, likelihood, fan_in(model) if isinstance(prior, str) else prior, **options)
+
+    @classmethod
+    def defaults(cls, epochs: int, real_valued: bool) -> dict[str, Any]:
+        """Defaults of :attr:`options` for a run with this many epochs, and with classes or real values as targets."""
+        return {name: option.default for name, option in cls.options.items() if option.default is not None}
+
+    def require_epochs(self, epochs: int) -> None:
+        """Raise ValueError if a training of so many epochs leaves no posterior."""
 
     @abstractmethod
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
@@ -117,6 +179,16 @@ class FullBatch(Method):
     """
 
     converged: bool | Tensor
+    refused = dict.fromkeys(
+        ("batch_size", "lr", "optimizer", "schedule", "patience"), "takes all data at once, with steps of its own"
+    )
+
+    @classmethod
+    def build(
+        cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
+    ) -> Method:
+        """Make the method, with dropout and batch normalisation as the network predicts."""
+        return super().build(lambda number: network(number).eval(), likelihood, prior, **options)
 
     @abstractmethod
     def begin(self, data: Data, epochs: int, seed: int) -> int:

@@ -4,6 +4,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.optim import Optimizer
 from osculate.checks import require_positive
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import Method, require_network
+from osculate.methods._base import FAN_IN, TEMPERATURE, MakeNetwork, Method, require_network
 from osculate.methods._kept import kept_diagonal, kept_gaussian
 from osculate.methods.map import as_prior
 from osculate.parameters import Network, ParameterSpace, points, trainable, undisturbed
@@ -22,8 +23,6 @@ from osculate.posteriors import Gaussian
 from osculate.priors import Prior, fan_in
 from osculate.registry import choose
 
-#: The prior by its name.
-FAN_IN = "fan_in"
 #: σ at the start, in units of the prior's standard deviation. [unlu2021]
 START = math.exp(-3)
 #: Nats of KL(q‖p) for each datum, and for each weight, below both of which the data have told the posterior nothing.
@@ -52,6 +51,9 @@ class MeanField(Method):
         ValueError: a value out of its range.
     """
 
+    options = {"temperature": replace(TEMPERATURE, default=0.1)}
+    network_name = "its mean"
+
     num_data: Tensor
     steps: Tensor
     delta: Tensor
@@ -74,6 +76,13 @@ class MeanField(Method):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._rate = 0.0  # the learning rate of log σ
         self._posterior: Gaussian | None = None
+
+    @classmethod
+    def build(
+        cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
+    ) -> "MeanField":
+        """Make the method; it knows the prior "fan_in" by its name, over the weights alone."""
+        return cls(network(0), likelihood, prior, **options)
 
     def _chosen(self, prior: str | float | Prior) -> Prior:
         if isinstance(prior, str):

@@ -32,6 +32,9 @@ class MCDropout(MAP):
     torch.Size([20, 1])
     """
 
+    name = "mc_dropout"
+    network_name = "no unit dropped"
+
     def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
         super().__init__(model, likelihood, prior)
         require_dropout(model)

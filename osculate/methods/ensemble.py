@@ -10,12 +10,15 @@ from torch import Tensor, nn
 
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import Method
+from osculate.methods._base import MakeNetwork, Method, Option
 from osculate.methods.map import MAP
 from osculate.parameters import undisturbed
 from osculate.posteriors import Ensemble
 from osculate.posteriors.samples import listed, require_members
-from osculate.priors import Prior
+from osculate.priors import Prior, fan_in
+
+#: Members where no number is named.
+MEMBERS = 5
 
 
 class DeepEnsemble(Method):
@@ -43,6 +46,23 @@ class DeepEnsemble(Method):
     >>> osc.predict(osc.train(method, data, epochs=2, progress=False), data[0]).probs.shape
     torch.Size([20, 3])
     """
+
+    name = "deep_ensemble"
+    options = {"members": Option(int, "number of networks, with initial weights by seed, seed + 1, …", MEMBERS)}
+    network_name = "first member"
+
+    @classmethod
+    def build(
+        cls,
+        network: MakeNetwork,
+        likelihood: Likelihood,
+        prior: float | str | Prior = 1.0,
+        members: int = MEMBERS,
+        **options: Any,
+    ) -> "DeepEnsemble":
+        """Make the ensemble of the first networks."""
+        networks = [network(number) for number in range(members)]
+        return cls(networks, likelihood, fan_in(networks[0]) if isinstance(prior, str) else prior, **options)
 
     def __init__(self, models: Iterable[nn.Module], likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
         super().__init__()

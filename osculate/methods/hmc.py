@@ -13,7 +13,7 @@ from osculate.batches import Data
 from osculate.checks import require_whole
 from osculate.inputs import Inputs, floating, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FullBatch
+from osculate.methods._base import FullBatch, Option
 from osculate.methods._nuts import NUTS, State, first_step_size
 from osculate.methods._potential import NegativeLogJoint
 from osculate.methods._warmup import Metric, StepSize, windows
@@ -26,6 +26,8 @@ from osculate.tensorfiles import fill
 
 #: Parameters above which a network is refused.
 LIMIT = 20_000
+#: Transitions before the first draw, at most, where no number is named: a third of a short run.
+WARMUP = 500
 #: Halvings of a draw of the prior until its density is finite.
 HALVINGS = 30
 #: Training inputs at which the chains are compared at the end, and the R-hat above which a warning comes.
@@ -77,6 +79,17 @@ class HMC(FullBatch):
     tensor(True)
     """
 
+    name = "hmc"
+    recommended = {"epochs": 1500}
+    options = {
+        "warmup": Option(
+            int,
+            f"transitions of each chain before its first draw; by default a third of the epochs, at most {WARMUP}. A "
+            "run that is resumed keeps its own, and more epochs add draws",
+        )
+    }
+    network_name = "one draw"
+
     converged = False
     count: Tensor
     position: Tensor
@@ -91,7 +104,7 @@ class HMC(FullBatch):
         likelihood: Likelihood,
         prior: float | Prior = 1.0,
         chains: int = 4,
-        warmup: int = 500,
+        warmup: int = WARMUP,
         acceptance: float = 0.8,
         max_depth: int = 10,
     ) -> None:
@@ -117,6 +130,11 @@ class HMC(FullBatch):
         for name, value in state.items():
             self.register_buffer(name, value)
         self._joint: NegativeLogJoint | None = None
+
+    @classmethod
+    def defaults(cls, epochs: int, real_valued: bool) -> dict[str, Any]:
+        """A third of the epochs as warm-up."""
+        return {"warmup": min(WARMUP, epochs // 3)}
 
     def choices(self) -> Mapping[str, Any]:
         """Likelihood, prior, and everything that decides the draws."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from osculate.batches import Data, Fixed, as_batches, is_pair
+from osculate.checks import require_positive
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Gaussian as GaussianLikelihood, Likelihood
+from osculate.methods._base import TEMPERATURE
 from osculate.methods._batch_gradients import BatchGradients
 from osculate.methods._decay import chosen_prior, printed_prior, unchanged
 from osculate.methods._kept import kept_diagonal, kept_gaussian
@@ -60,6 +63,7 @@ class L2M(MAP):
         likelihood: p(y|f).
         prior: p(θ): a precision, or an object of ``osc.priors``.
         scaling: "corrected" or "paper".
+        temperature: T of the likelihood in the result; training is that of MAP at any temperature.
 
     Raises:
         TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
@@ -74,15 +78,25 @@ class L2M(MAP):
     Gaussian(structure='diag', P=15, N=60, likelihood=Categorical, prior=Isotropic)
     """
 
+    name = "l2m"
+    options = {"temperature": replace(TEMPERATURE, default=0.1)}
+
     num_data: Tensor
     batch_size: Tensor
     steps: Tensor
     noise: Tensor
 
     def __init__(
-        self, model: nn.Module, likelihood: Likelihood, prior: float | Prior = 1.0, scaling: str = "corrected"
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        prior: float | Prior = 1.0,
+        scaling: str = "corrected",
+        temperature: float = 1.0,
     ) -> None:
         super().__init__(model, likelihood, prior)
+        require_positive("the temperature", temperature)
+        self.temperature = temperature
         self.scaling = choose("scaling", scaling, SCALINGS)
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
         self.register_buffer("batch_size", torch.zeros((), dtype=torch.long))
@@ -240,7 +254,7 @@ class L2M(MAP):
         """
         if self._posterior is None:
             raise RuntimeError("there is no posterior yet: use osc.train(method, data), or L2M.from_optimizer(...).")
-        return self._posterior
+        return self._posterior if self.temperature == 1 else self._posterior.replace(temperature=self.temperature)
 
     def refresh(self, steps: int = 200, labels: str = "data", generator: torch.Generator | None = None) -> Gaussian:
         r"""The posterior with F taken again, from the gradients of so many batches at weights that do not move.

@@ -83,6 +83,8 @@ class LevenbergMarquardt(FullBatch):
     True
     """
 
+    name = "levenberg_marquardt"
+
     theta: Tensor
     precision: Tensor
     noise: Tensor

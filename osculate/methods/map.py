@@ -15,7 +15,7 @@ from osculate.priors import Isotropic, Prior
 
 
 class MAP(Method):
-    r"""The mode of the posterior: θ* = argmax log p(D|θ) + log p(θ).
+    r"""The mode of the posterior: θ* = argmax log p(D|θ) + log p(θ). [mackay1992]
 
     The minibatch objective is the exact negative log joint per datum. With B of N data in the batch
 
@@ -40,6 +40,8 @@ class MAP(Method):
     >>> method.loss(torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]), num_data=4).ndim
     0
     """
+
+    name = "map"
 
     def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
         super().__init__()

@@ -157,6 +157,8 @@ class MarginalLikelihood(Method):
     Gaussian(structure='kron', P=61, N=40, likelihood=Gaussian, prior=Layerwise)
     """
 
+    name = "marginal_likelihood"
+
     precision: Tensor
     noise: Tensor
     kept_precision: Tensor
@@ -231,6 +233,11 @@ class MarginalLikelihood(Method):
         """
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data, self.temperature)
 
+    def require_epochs(self, epochs: int) -> None:
+        """Raise ValueError if no update falls within so many epochs."""
+        if epochs < self.settings.burn_in + self.settings.every:
+            raise self._without_update(f"{epochs} epochs")
+
     def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """A first update at the initial weights, unless there is a burn-in."""
         if not self.settings.burn_in:
@@ -238,8 +245,7 @@ class MarginalLikelihood(Method):
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
         """Update precisions and noise where that is due, and keep them and the weights where the evidence is best."""
-        if epochs < self.settings.burn_in + self.settings.every:
-            raise self._without_update(f"{epochs} epochs")
+        self.require_epochs(epochs)
         if not self.settings.due(epoch):
             return {}
         q = self._updated(data, epoch)

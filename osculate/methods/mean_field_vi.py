@@ -90,6 +90,7 @@ class MeanFieldVI(MeanField):
     torch.Size([5, 3])
     """
 
+    name = "mean_field_vi"
     epochs: Tensor
 
     def __init__(

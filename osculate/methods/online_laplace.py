@@ -1,6 +1,7 @@
 """Training with networks drawn from a Laplace posterior whose curvature follows the training."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from osculate.checks import require_object, require_positive
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import Method, require_batch
+from osculate.methods._base import TEMPERATURE, Method, Option, require_batch
 from osculate.methods._kept import kept_gaussian
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
 from osculate.methods.laplace import laplace
@@ -75,6 +76,14 @@ class OnlineLaplace(Method):
     >>> done.posterior
     Gaussian(structure='approx_diag', P=27, N=60, likelihood=Gaussian, prior=Isotropic)
     """
+
+    name = "online_laplace"
+    options = {
+        "structure": Option(str, "form of the running curvature: a structure that can be averaged", "approx_diag"),
+        "temperature": replace(
+            TEMPERATURE, words=f"{TEMPERATURE.words} (by default 1, for autoencoders by held-out data)"
+        ),
+    }
 
     precision: Tensor
     noise: Tensor

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import require_network
-from osculate.methods.ensemble import DeepEnsemble
+from osculate.methods._base import MakeNetwork, require_network
+from osculate.methods.ensemble import MEMBERS, DeepEnsemble
 from osculate.networks import WithPrior
 from osculate.parameters import frozen_copy
 from osculate.posteriors.samples import listed
-from osculate.priors import Prior
+from osculate.priors import Prior, fan_in
 
 
 class RandomizedPriors(DeepEnsemble):
@@ -58,6 +58,24 @@ class RandomizedPriors(DeepEnsemble):
     >>> done.posterior, osc.predict(done, data[0]).mean.shape
     (Ensemble(members=5, likelihood=Gaussian), torch.Size([20, 1]))
     """
+
+    name = "randomized_priors"
+
+    @classmethod
+    def build(
+        cls,
+        network: MakeNetwork,
+        likelihood: Likelihood,
+        prior: float | str | Prior = 1.0,
+        members: int = MEMBERS,
+        **options: Any,
+    ) -> "RandomizedPriors":
+        """Make the ensemble of the first networks, with the next as prior networks."""
+        networks = [network(number) for number in range(members)]
+        fixed = [network(number) for number in range(members, 2 * members)]
+        if isinstance(prior, str):
+            prior = fan_in(WithPrior(networks[0], fixed[0]))
+        return cls(networks, likelihood, prior, prior_networks=fixed, **options)
 
     def __init__(
         self,

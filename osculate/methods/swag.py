@@ -68,7 +68,14 @@ class SWAG(MAP):
     squares: Tensor
     deviations: Tensor
 
+    name = "swag"
     usual = {"schedule": "constant"}
+    recommended = {"lr": 0.05, "optimizer": "sgd"}
+    refused = {
+        "schedule": "takes snapshots along a path whose steps must not shrink",
+        "patience": "takes snapshots up to the end",
+    }
+    network_name = "its mean"
 
     def __init__(
         self,
@@ -106,12 +113,8 @@ class SWAG(MAP):
         self._optimizer, self._rate = super().optimizer(make, lr), lr
         return self._optimizer
 
-    def require_snapshots(self, epochs: int) -> None:
-        """Refuse a training of so many epochs, where it leaves no Gaussian.
-
-        Raises:
-            ValueError: fewer than two snapshots.
-        """
+    def require_epochs(self, epochs: int) -> None:
+        """Raise ValueError if so many epochs leave fewer than two snapshots."""
         count = (epochs - int(self.burn_in * epochs)) // self.every
         if count < 2:
             raise ValueError(f"epochs={epochs} gives {_snapshots(count)}{self._remedy}")
@@ -125,7 +128,7 @@ class SWAG(MAP):
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, int | float]:
         """Take a snapshot, where one is due; "snapshots" in the history counts them."""
-        self.require_snapshots(epochs)
+        self.require_epochs(epochs)
         self._epoch, self._epochs = epoch, epochs
         after = epoch - int(self.burn_in * epochs)
         if after > 0 and after % self.every == 0:

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Bernoulli, Categorical, Likelihood
-from osculate.methods._base import FullBatch, has_labels, require_labels, require_network
+from osculate.methods._base import FullBatch, MakeNetwork, has_labels, require_labels, require_network
 from osculate.networks import Tempered
 from osculate.parameters import Network, undisturbed
 from osculate.posteriors import Point
 from osculate.predictive.sampled import network_at_mode
+from osculate.priors import Prior
 
 #: The least and the largest temperature that is tried.
 COLDEST, HOTTEST = 0.01, 100.0
@@ -65,7 +66,17 @@ class TemperatureScaling(FullBatch):
     (2.8854, tensor([0.6667, 0.3333]))
     """
 
+    name = "temperature_scaling"
+    needs_trained_network = True
+
     converged: Tensor
+
+    @classmethod
+    def build(
+        cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
+    ) -> "TemperatureScaling":
+        """Make the method for a trained network; no prior enters it."""
+        return cls(network(0), likelihood, **options)
 
     def __init__(self, model: nn.Module, likelihood: Likelihood) -> None:
         super().__init__()

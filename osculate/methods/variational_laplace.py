@@ -88,6 +88,8 @@ class VariationalLaplace(MeanField):
     Gaussian(structure='diag', P=67, N=60, likelihood=Categorical, prior=Layerwise)
     """
 
+    name = "variational_laplace"
+
     def __init__(
         self,
         model: nn.Module,

@@ -47,6 +47,8 @@ class VOGN(IVON):
     torch.Size([5, 3])
     """
 
+    name = "vogn"
+
     def __init__(
         self,
         model: nn.Module,

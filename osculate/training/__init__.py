@@ -103,5 +103,6 @@ def _require_sense(
         raise ValueError("no parameter of the method requires a gradient: there is nothing to train.")
     if settings.patience is not None and validation is None:
         raise ValueError(f"patience={settings.patience} needs validation data to watch: pass validation=(X, Y).")
+    method.require_epochs(settings.epochs)
     if resume and folder is None:
         raise ValueError("resume=True needs the folder of the run to resume: pass folder=...")
