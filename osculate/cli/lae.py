@@ -113,8 +113,8 @@ def compare(
     methods: dict[str, Representation] = {}
     for name, method in METHODS.items():
         with clock.step(name, f"training an autoencoder: {name}"):
-            options: dict[str, Any] = {"structure": structure} if method == "online_laplace" else {}
-            how = MethodOptions(method, **options)
+            own: dict[str, Any] = {"structure": structure} if method == "online_laplace" else {}
+            how = MethodOptions(method, **own)
             methods[name], card = _trained(dataset, options, how, seed, device, progress)
     x = dataset.test[0]
     setting = Setting(Path(), SAMPLES, seed)
