@@ -17,8 +17,8 @@ from osculate.batches import require_finite
 from osculate.curvature.columns import Columns, Kind, pull
 from osculate.curvature.fallback import fallback_forms
 from osculate.curvature.forms import AnyForm, Dense, Form, Outer, Unit, concatenate
-from osculate.curvature.layers import Use
 from osculate.curvature.plan import BlockSpec, Plan
+from osculate.curvature.rules import Use
 from osculate.curvature.tape import Tape, record
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood

@@ -13,7 +13,7 @@ from torch.autograd.graph import GradientEdge
 
 from osculate.curvature.columns import pull
 from osculate.curvature.forms import Form, Lookup, Outer
-from osculate.curvature.layers import Use
+from osculate.curvature.rules import Use
 from osculate.curvature.tape import Example, Tape, record
 from osculate.inputs import Inputs, apply, concatenate, count, take
 from osculate.memory import readable

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from osculate.curvature.layers import REWRITES, RULES, Call, Sources, Use
+from osculate.curvature.rules import RULES, Call, Sources, Use
 from osculate.inputs import Inputs, apply, tensors
 from osculate.parameters import Network
 
@@ -63,9 +63,10 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the operation, then note which parameters it used, and in which way."""
         kwargs = kwargs or {}
-        if func in REWRITES:
+        rule = RULES.get(func)
+        if rule is not None and rule.parts is not None:
             with self:
-                output = REWRITES[func](*args, **kwargs)
+                output = rule.parts(*args, **kwargs)
             if output is not NotImplemented:
                 return output
         output = func(*args, **kwargs)
@@ -75,9 +76,9 @@ class Recorder(TorchFunctionMode):
         if not touched:
             return output
         self.last, use = touched, None
-        if func in RULES and isinstance(output, Tensor):
+        if rule is not None and rule.rows is not None and isinstance(output, Tensor):
             with torch.no_grad():
-                use = RULES[func](Call(self._sources, output), *args, **kwargs)
+                use = rule.rows(Call(func, output, self._sources.known), *args, **kwargs)
         if use is not None and isinstance(output, Tensor):
             self.uses.append((use, get_gradient_edge(output), output.numel()))
             touched = touched - set(use.names)

@@ -21,7 +21,7 @@ from osculate.structures.diag import Diag
 
 @dataclass(frozen=True)
 class ApproxDiag(Diag):
-    r"""The approximate diagonal of G by the squared chain rule, see ``curvature/squared``. [miani2022]
+    r"""The approximate diagonal of G by the squared chain rule, see ``curvature/squared.py``. [miani2022]
 
     .. math:: m_f = \operatorname{diag}(\Lambda_n), \qquad m_x = (J \circ J)^\top m_y
               \quad \text{for every operation } y = \phi(x)

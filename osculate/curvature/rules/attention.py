@@ -1,16 +1,19 @@
-"""Multi-head attention, which torch hides in one call, as linear layers and a product of activations."""
+"""Attention and the softmax. Multi-head attention, which torch hides in one call, is written out in linear layers."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.layers._base import rewrite
+from osculate.curvature.rules._base import Call, Local, Pulled, parts_of, squares_of
+from osculate.curvature.rules.linear import Product
 
 
-@rewrite(F.multi_head_attention_forward)
+@parts_of(F.multi_head_attention_forward)
 def multi_head_attention(
     query: Tensor,
     key: Tensor,
@@ -102,3 +105,80 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))
+
+
+@dataclass(frozen=True)
+class Softmax(Local):
+    """J = diag(p) − p pᵀ."""
+
+    dim: int
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        p = x.softmax(self.dim)
+        return p, (p,)
+
+    def pull(self, needed: Sequence[bool], m: Tensor, p: Tensor) -> Pulled:
+        p2 = p.square()
+        return (p2 * ((p2 * m).sum(self.dim, keepdim=True) + (1 - 2 * p) * m),)
+
+    def gradient(self, needed: Sequence[bool], g: Tensor, p: Tensor) -> Pulled:
+        return (p * (g - (p * g).sum(self.dim, keepdim=True)),)
+
+
+@dataclass(frozen=True)
+class LogSoftmax(Local):
+    """J = I − 1 pᵀ."""
+
+    dim: int
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        y = x.log_softmax(self.dim)
+        return y, (y,)
+
+    def pull(self, needed: Sequence[bool], m: Tensor, y: Tensor) -> Pulled:
+        p = y.exp()
+        return (p.square() * m.sum(self.dim, keepdim=True) + (1 - 2 * p) * m,)
+
+    def gradient(self, needed: Sequence[bool], g: Tensor, y: Tensor) -> Pulled:
+        return (g - y.exp() * g.sum(self.dim, keepdim=True),)
+
+
+@squares_of(torch.softmax, Tensor.softmax, torch.special.softmax)
+def softmax(call: Call, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Softmax along an axis."""
+    return Softmax(dim)(input if dtype is None else input.to(dtype))
+
+
+@squares_of(torch.log_softmax, Tensor.log_softmax, torch.special.log_softmax)
+def log_softmax(call: Call, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Logarithm of the softmax along an axis."""
+    return LogSoftmax(dim)(input if dtype is None else input.to(dtype))
+
+
+@squares_of(F.scaled_dot_product_attention)
+def attention(
+    call: Call,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: int | float = 0.0,
+    is_causal: bool = False,
+    scale: int | float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """softmax(q kᵀ / √d + mask) v: a product, a softmax, a product."""
+    if dropout_p > 0:
+        return NotImplemented
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    logits = Product(query.shape[-1] ** -0.5 if scale is None else scale)(query, key.mT)
+    if is_causal:
+        attn_mask = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
+    if attn_mask is None:
+        return Product()(Softmax(-1)(logits), value)
+    if attn_mask.dtype != torch.bool:
+        logits, attn_mask = logits + attn_mask, attn_mask > float("-inf")
+    closed = ~attn_mask.any(-1, keepdim=True)  # a query that may look nowhere gets zeros
+    weights = Softmax(-1)(logits.masked_fill(~attn_mask, float("-inf")).masked_fill(closed, 0.0))
+    return Product()(weights.masked_fill(closed, 0.0), value)

@@ -1,4 +1,4 @@
-"""Softmax and normalisation layers: the closed forms of (J ∘ J)ᵀ m, at the cost of an ordinary backward."""
+"""Normalisation layers: a fixed or per-datum normalisation, then a scale and a shift for each feature or channel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,43 +8,95 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.squared._base import Call, Local, Pulled, rule
+from osculate.curvature.rules._base import Call, Local, Pulled, Use, entrywise, rows_of, squares_of
 
 
-@dataclass(frozen=True)
-class Softmax(Local):
-    """J = diag(p) − p pᵀ."""
-
-    dim: int
-
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor]]:
-        p = x.softmax(self.dim)
-        return p, (p,)
-
-    def pull(self, needed: Sequence[bool], m: Tensor, p: Tensor) -> Pulled:
-        p2 = p.square()
-        return (p2 * ((p2 * m).sum(self.dim, keepdim=True) + (1 - 2 * p) * m),)
-
-    def gradient(self, needed: Sequence[bool], g: Tensor, p: Tensor) -> Pulled:
-        return (p * (g - (p * g).sum(self.dim, keepdim=True)),)
+@rows_of(F.layer_norm)
+def layer_norm(
+    call: Call,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Use | None:
+    """Scale and shift of the normalised last axes."""
+    shape = tuple(normalized_shape)
+    if input.ndim <= len(shape):
+        return None
+    return entrywise(call, (weight, F.layer_norm(input, shape, eps=eps), shape), (bias, None, shape))
 
 
-@dataclass(frozen=True)
-class LogSoftmax(Local):
-    """J = I − 1 pᵀ."""
+@rows_of(F.rms_norm)
+def rms_norm(
+    call: Call,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Use | None:
+    """Scale of the root-mean-square normalised last axes."""
+    shape = tuple(normalized_shape)
+    if input.ndim <= len(shape):
+        return None
+    return entrywise(call, (weight, F.rms_norm(input, shape, eps=eps), shape))
 
-    dim: int
 
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor]]:
-        y = x.log_softmax(self.dim)
-        return y, (y,)
+@rows_of(F.group_norm)
+def group_norm(
+    call: Call,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Use | None:
+    """Scale and shift of each channel."""
+    shape = _channels(input)
+    return entrywise(call, (weight, F.group_norm(input, num_groups, eps=eps), shape), (bias, None, shape))
 
-    def pull(self, needed: Sequence[bool], m: Tensor, y: Tensor) -> Pulled:
-        p = y.exp()
-        return (p.square() * m.sum(self.dim, keepdim=True) + (1 - 2 * p) * m,)
 
-    def gradient(self, needed: Sequence[bool], g: Tensor, y: Tensor) -> Pulled:
-        return (g - y.exp() * g.sum(self.dim, keepdim=True),)
+@rows_of(F.instance_norm)
+def instance_norm(
+    call: Call,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Use | None:
+    """Scale and shift of each channel."""
+    mean, var = (None, None) if use_input_stats else (running_mean, running_var)
+    normed = F.instance_norm(input, mean, var, use_input_stats=use_input_stats, eps=eps)
+    shape = _channels(input)
+    return entrywise(call, (weight, normed, shape), (bias, None, shape))
+
+
+@rows_of(F.batch_norm)
+def batch_norm(
+    call: Call,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Use | None:
+    """Scale and shift of each channel, with the running statistics as constants."""
+    if training:
+        return None
+    normed = F.batch_norm(input, running_mean, running_var, eps=eps)
+    shape = _channels(input)
+    return entrywise(call, (weight, normed, shape), (bias, None, shape))
+
+
+def _channels(input: Tensor) -> tuple[int, ...]:
+    return (input.shape[1], *(1,) * (input.ndim - 2))
 
 
 @dataclass(frozen=True)
@@ -98,26 +150,14 @@ class Affine(Local):
         return g_x, g_w, g.sum_to_size(b.shape) if b is not None and needed[2] else None
 
 
-def _affine(x: Tensor, w: Tensor | None, b: Tensor | None, shape: Sequence[int]) -> Tensor:
+def _scaled(x: Tensor, w: Tensor | None, b: Tensor | None, shape: Sequence[int]) -> Tensor:
     if w is None and b is None:
         return x
     return Affine()(x, *(None if t is None else t.reshape(shape) for t in (w, b)))
 
 
-@rule(torch.softmax, Tensor.softmax, torch.special.softmax)
-def softmax(call: Call, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Softmax along an axis."""
-    return Softmax(dim)(input if dtype is None else input.to(dtype))
-
-
-@rule(torch.log_softmax, Tensor.log_softmax, torch.special.log_softmax)
-def log_softmax(call: Call, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Logarithm of the softmax along an axis."""
-    return LogSoftmax(dim)(input if dtype is None else input.to(dtype))
-
-
-@rule(F.layer_norm, torch.layer_norm)
-def layer_norm(
+@squares_of(F.layer_norm, torch.layer_norm)
+def layer_norm_squares(
     call: Call,
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -129,22 +169,22 @@ def layer_norm(
     """Normalisation over the last axes, then scale and shift."""
     shape = tuple(normalized_shape)
     x = Normalised("deviation", eps)(input.flatten(-len(shape))).reshape(input.shape)
-    return _affine(x, weight, bias, shape)
+    return _scaled(x, weight, bias, shape)
 
 
-@rule(F.rms_norm, torch.rms_norm)
-def rms_norm(
+@squares_of(F.rms_norm, torch.rms_norm)
+def rms_norm_squares(
     call: Call, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """Division by the root mean square of the last axes, then scale."""
     shape = tuple(normalized_shape)
     eps = torch.finfo(input.dtype).eps if eps is None else eps
     x = Normalised("root mean square", eps)(input.flatten(-len(shape))).reshape(input.shape)
-    return _affine(x, weight, None, shape)
+    return _scaled(x, weight, None, shape)
 
 
-@rule(F.group_norm, torch.group_norm)
-def group_norm(
+@squares_of(F.group_norm, torch.group_norm)
+def group_norm_squares(
     call: Call,
     input: Tensor,
     num_groups: int,
@@ -155,11 +195,11 @@ def group_norm(
 ) -> Tensor:
     """Normalisation over groups of channels and all positions, then scale and shift of each channel."""
     x = Normalised("deviation", eps)(input.reshape(len(input), num_groups, -1)).reshape(input.shape)
-    return _affine(x, weight, bias, _channels(input))
+    return _scaled(x, weight, bias, _channels(input))
 
 
-@rule(F.instance_norm)
-def instance_norm(
+@squares_of(F.instance_norm)
+def instance_norm_squares(
     call: Call,
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -172,15 +212,15 @@ def instance_norm(
 ) -> Any:
     """Normalisation over the positions of each channel, or by running statistics."""
     if not use_input_stats:
-        return batch_norm(call, input, running_mean, running_var, weight, bias, False, momentum, eps)
+        return batch_norm_squares(call, input, running_mean, running_var, weight, bias, False, momentum, eps)
     if running_mean is not None or running_var is not None:
         return NotImplemented  # training mode: it would change the statistics
     x = Normalised("deviation", eps)(input.flatten(2)).reshape(input.shape)
-    return _affine(x, weight, bias, _channels(input))
+    return _scaled(x, weight, bias, _channels(input))
 
 
-@rule(F.batch_norm)
-def batch_norm(
+@squares_of(F.batch_norm)
+def batch_norm_squares(
     call: Call,
     input: Tensor,
     running_mean: Tensor | None,
@@ -198,16 +238,12 @@ def batch_norm(
     if not any(isinstance(t, Tensor) and t.requires_grad for t in (weight, bias)):
         scale = inverse if weight is None else inverse * weight
         shift = -running_mean * scale if bias is None else bias - running_mean * scale
-        return _affine(input, scale, shift, _channels(input))
-    x = _affine(input, inverse, -running_mean * inverse, _channels(input))
-    return _affine(x, weight, bias, _channels(input))
+        return _scaled(input, scale, shift, _channels(input))
+    x = _scaled(input, inverse, -running_mean * inverse, _channels(input))
+    return _scaled(x, weight, bias, _channels(input))
 
 
-def _channels(input: Tensor) -> tuple[int, ...]:
-    return (1, input.shape[1], *(1,) * (input.ndim - 2))
-
-
-@rule(F.normalize)
+@squares_of(F.normalize)
 def normalize(
     call: Call, input: Tensor, p: int | float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Any:
@@ -217,7 +253,7 @@ def normalize(
     return Normalised("length", eps)(input.movedim(dim, -1)).movedim(-1, dim)
 
 
-@rule(torch._weight_norm)
+@squares_of(torch._weight_norm)
 def weight_norm(call: Call, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     """g v / ‖v‖ for each slice along an axis, or as a whole (dim = −1)."""
     if dim == -1:

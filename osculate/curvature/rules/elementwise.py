@@ -1,4 +1,8 @@
-"""Elementwise operations: m times the squared derivative, by applying the operation's own backward twice."""
+"""Elementwise operations, and parameters that join activations one by one.
+
+Rows: slopes, layer scales, free biases, position tables, class tokens. Squares: m times the squared derivative, by
+applying the operation's own backward twice; for any elementwise operation of torch, by its name.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -10,7 +14,18 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from osculate.curvature.squared._base import Call, Local, Pulled, rewrite, rule, words
+from osculate.curvature.rules._base import (
+    Call,
+    Local,
+    Pulled,
+    Use,
+    dense,
+    entrywise,
+    rows_of,
+    squares_of,
+    sum_to,
+    words,
+)
 
 #: Elementwise operations that torch's own tag leaves out: other names of tagged ones, or compositions of them.
 UNTAGGED = words(
@@ -35,7 +50,7 @@ def is_elementwise(name: str) -> bool:
     return any(torch.Tag.pointwise in getattr(overloads, each).tags for each in overloads.overloads())
 
 
-def elementwise(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
+def squared_elementwise(call: Call, operation: Callable, *args: Any, **kwargs: Any) -> Any:
     """y_i = φ(a_i, b_i, …): m times (∂φ/∂a_i)² for a, and so on.
 
     Arguments are broadcast by views first, so that the sums over a broadcast axis come after the square.
@@ -47,7 +62,7 @@ def elementwise(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
         for leaf in leaves
     ]
     args, kwargs = tree_unflatten(leaves, spec)
-    y = call.operation(*args, **kwargs)
+    y = operation(*args, **kwargs)
     if not isinstance(y, Tensor) or y.shape != shape:
         return NotImplemented  # the name has another meaning for these arguments, as that of max
     found = [get_gradient_edge(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
@@ -107,15 +122,74 @@ class Slope(Local):
         return g_x, (g * x.clamp(max=0)).sum_to_size(w.shape) if needed[1] else None
 
 
-@rule(torch.prelu)
-def prelu(call: Call, input: Tensor, weight: Tensor) -> Tensor:
+@squares_of(torch.prelu)
+def prelu_squares(call: Call, input: Tensor, weight: Tensor) -> Tensor:
     """One slope for all, or for each channel."""
     shape = (1, -1, *(1,) * (input.ndim - 2)) if input.ndim > 1 else (-1,)
     return Slope()(input, weight.reshape(shape))
 
 
-@rewrite(F.glu)
-def glu(input: Tensor, dim: int = -1) -> Tensor:
+@squares_of(F.glu)
+def glu_squares(call: Call, input: Tensor, dim: int = -1) -> Tensor:
     """One half times the sigmoid of the other."""
     a, b = input.chunk(2, dim)
-    return a * torch.sigmoid(b)
+    return squared_elementwise(call, torch.mul, a, squared_elementwise(call, torch.sigmoid, b))
+
+
+@rows_of(torch.prelu)
+def prelu(call: Call, input: Tensor, weight: Tensor) -> Use | None:
+    """y = max(0, x) + w min(0, x), one slope for all or for each channel."""
+    if input.ndim < 2:
+        return None
+    shape = (weight.numel(), *(1,) * (input.ndim - 2))
+    return entrywise(call, (weight, input.clamp(max=0), shape))
+
+
+@rows_of(torch.mul, Tensor.mul)
+def multiply(call: Call, input: Tensor, other: Tensor) -> Use | None:
+    """y = w ∘ x with w broadcast over the batch."""
+    parameter, factor = (input, other) if call.source(input) is not None else (other, input)
+    return _broadcast(call, parameter, factor)
+
+
+@rows_of(torch.add, Tensor.add, Tensor.add_)
+def add(call: Call, input: Tensor, other: Tensor, *, alpha: int | float = 1) -> Use | None:
+    """y = x + w with w broadcast over the batch."""
+    parameter, rest = (input, other) if call.source(input) is not None else (other, input)
+    if alpha != 1 or not isinstance(rest, Tensor) or not rest.ndim:
+        return None
+    return _broadcast(call, parameter, torch.ones_like(call.output))
+
+
+@rows_of(torch.cat, torch.concat, torch.concatenate)
+def cat(call: Call, tensors: Sequence[Tensor], dim: int = 0) -> Use | None:
+    """Parameters put beside activations, shared by all data: class tokens, learned keys and values."""
+    axis = dim % call.output.ndim
+    sources, places, start = [], [], 0
+    for tensor in tensors:
+        stop = start + tensor.shape[axis]
+        if (source := call.source(tensor)) is not None:
+            shared = source.for_each_datum(tensor)
+            if axis == 0 or shared is None or len(tensor) != len(call.output):
+                return None
+            sources.append(shared)
+            places.append((start, stop))
+        start = stop
+
+    def rows(columns: Tensor) -> list[Tensor]:
+        return [columns.narrow(axis + 1, start, stop - start).flatten(2) for start, stop in places]
+
+    return dense(sources, rows)
+
+
+def _broadcast(call: Call, parameter: Tensor, factor: object) -> Use | None:
+    source, axes = call.source(parameter), call.output.ndim
+    if source is None or axes < 1 or not isinstance(factor, Tensor) or factor.ndim < axes:
+        return None
+    if call.source(factor) is not None or parameter.ndim > axes:
+        return None
+    shared = source if parameter.ndim < axes else source.for_each_datum(parameter)
+    shape = tuple(parameter.shape if parameter.ndim < axes else parameter.shape[1:])
+    if shared is None:
+        return None
+    return dense([shared], lambda columns: [sum_to(columns * factor.detach(), shape)])

@@ -13,17 +13,17 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from osculate.curvature.layers import REWRITES as LAYER_REWRITES
-from osculate.curvature.squared._base import REWRITES, RULES, Call, make_ordinary, words
-from osculate.curvature.squared.elementwise import UNTAGGED, elementwise, is_elementwise
+from osculate.curvature.rules import RULES, Call, Rule
+from osculate.curvature.rules._base import make_ordinary, words
+from osculate.curvature.rules.elementwise import UNTAGGED, is_elementwise, squared_elementwise
 from osculate.inputs import Inputs, apply, floating, tensors
 from osculate.parameters import Network
 
 #: Nodes of the autograd graph whose local Jacobian holds zeros and ones only, so that they are their own square.
 SELECTIONS = words(
     """
-    AccumulateGrad AdaptiveMaxPool2D AdaptiveMaxPool3D Add Alias AsStrided Cat ChannelShuffle Clamp
-    ClampMax ClampMin Clone Col2Im ConstantPadNd CopyBackwards Cumsum Diag DiagEmbed Diagonal Embedding Expand Flip
+    AccumulateGrad AdaptiveMaxPool2D AdaptiveMaxPool3D Add Alias AsStrided Cat ChannelShuffle Clamp ClampMax
+    ClampMin Clone Col2Im ConstantPadNd CopyBackwards Cumsum Diag DiagEmbed Diagonal Embedding Expand Flip
     FractionalMaxPool2D FractionalMaxPool3D Gather Hardtanh Im2Col Index IndexAdd IndexCopy IndexFill IndexPut
     IndexSelect Kthvalue MaskedFill MaskedScatter MaskedSelect Max MaxPool2DWithIndices MaxPool3DWithIndices
     MaxUnpool2D MaxUnpool3D Median Min Mode Permute PixelShuffle PixelUnshuffle ReflectionPad1D ReflectionPad2D
@@ -131,10 +131,11 @@ class Squaring(TorchFunctionMode):
         if not torch.is_grad_enabled() or not any(leaf.requires_grad for leaf in leaves):
             return func(*args, **kwargs)
         before = {leaf.grad_fn for leaf in leaves if leaf.grad_fn is not None}
-        output = self._by_rule(func, args, kwargs)
+        rule = RULES.get(func, Rule())
+        output = rule.squares(Call(func, hooks=self._hooks), *args, **kwargs) if rule.squares else NotImplemented
         allowed = output is not NotImplemented
         if not allowed:
-            if (output := self._in_parts(func, args, kwargs)) is not NotImplemented:
+            if (output := self._in_parts(func, args, kwargs, rule.parts)) is not NotImplemented:
                 return output
             output = self._elementwise(func, args, kwargs)
             allowed = output is not NotImplemented
@@ -148,15 +149,11 @@ class Squaring(TorchFunctionMode):
         _require_precision(func, results)
         return output
 
-    def _by_rule(self, func: Callable, args: tuple, kwargs: dict) -> Any:
-        return RULES[func](Call(func, self._hooks), *args, **kwargs) if func in RULES else NotImplemented
-
-    def _in_parts(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+    def _in_parts(self, func: Callable, args: tuple, kwargs: dict, parts: Callable | None) -> Any:
         """The operation in terms of others, which come back here one by one."""
-        other = REWRITES.get(func) or LAYER_REWRITES.get(func)
-        if other is not None:
+        if parts is not None:
             with self:
-                if (output := other(*args, **kwargs)) is not NotImplemented:
+                if (output := parts(*args, **kwargs)) is not NotImplemented:
                     return output
         if not isinstance(func, FunctionType) or func in self._open or _name(func) in UNTAGGED:
             return NotImplemented
@@ -173,11 +170,11 @@ class Squaring(TorchFunctionMode):
         if not is_elementwise(stem) and not _is_scaled_sum(stem, args, kwargs):
             return NotImplemented
         if stem == name:
-            return elementwise(Call(func, self._hooks), args, kwargs)
+            return squared_elementwise(Call(func, hooks=self._hooks), func, *args, **kwargs)
         # in place: on a copy, since the backward may need what is overwritten
-        call = Call(getattr(torch.ops.aten, stem), self._hooks)
-        copy = args[0].clone()
-        output = elementwise(call, tuple(copy if a is args[0] else a for a in args), kwargs)
+        copy, operation = args[0].clone(), getattr(torch.ops.aten, stem)
+        changed = (copy if a is args[0] else a for a in args)
+        output = squared_elementwise(Call(func, hooks=self._hooks), operation, *changed, **kwargs)
         return NotImplemented if output is NotImplemented else args[0].copy_(output)
 
     def require_rules(self, f: Tensor) -> None:

@@ -122,14 +122,14 @@ class Sources:
 
     def __init__(self, theta: Mapping[str, Tensor], constants: Iterable[Tensor] = ()) -> None:
         self._theta = dict(theta)
-        self._sources: dict[int, Source] = {id(t): View(name, t.shape, _itself, True) for name, t in theta.items()}
+        self.known: dict[int, Source] = {id(t): View(name, t.shape, _itself, True) for name, t in theta.items()}
         self._constants: set[int] = set()
         self._kept: list[Tensor] = []  # an id stays taken for as long as its tensor lives
         self._keep(constants)
 
     def __getitem__(self, tensor: object) -> Source | None:
         """How a tensor is made of tracked parameters; None for anything that is not."""
-        return self._sources.get(id(tensor))
+        return self.known.get(id(tensor))
 
     def follow(self, func: Callable, args: tuple, kwargs: dict, output: object) -> set[str]:
         """Note what an operation made of parameters alone, and name the parameters that met data in it."""
@@ -140,14 +140,14 @@ class Sources:
         mine = [source for leaf in leaves if (source := self[leaf]) is not None]
         if leaves and _in_place(func):
             self._constants.discard(id(leaves[0]))
-            self._sources.pop(id(leaves[0]), None)
+            self.known.pop(id(leaves[0]), None)
             if not leaves[0].requires_grad:
                 return set()
         elif not mine:
             self._follow_constants(leaves, made)
         else:
             made = [tensor for tensor in made if tensor.requires_grad]
-            if all(id(t) in self._sources for t in made):  # nothing that can be differentiated, or nothing new
+            if all(id(t) in self.known for t in made):  # nothing that can be differentiated, or nothing new
                 return set()
             others = [leaf for leaf in leaves if self[leaf] is None and id(leaf) not in self._constants]
             if not others:
@@ -182,7 +182,7 @@ class Sources:
             else:
                 source = Function(tensor, {name: self._theta[name] for name in names})
             self._kept.append(tensor)
-            self._sources[id(tensor)] = source
+            self.known[id(tensor)] = source
 
     def _taken(self, func: Callable, args: tuple, kwargs: dict, number: int, entries: Tensor) -> Tensor:
         """The view of entries that an operation made of a parameter."""

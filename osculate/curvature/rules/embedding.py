@@ -1,16 +1,17 @@
 """Embeddings: a linear map of one-hot vectors, which are never made."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from osculate.curvature.forms import Lookup
-from osculate.curvature.layers._base import Call, Use, dense, rule
+from osculate.curvature.rules._base import Call, Use, dense, rows_of, squares_of
 
 
-@rule(F.embedding)
+@rows_of(F.embedding)
 def embedding(
     call: Call,
     input: Tensor,
@@ -39,3 +40,9 @@ def embedding(
     if source.whole:
         return Use(source.names, form, arrange)
     return dense([source], lambda columns: [form(columns).matrices().mT.flatten(2)])
+
+
+@squares_of(torch.embedding)
+def embedding_squares(call: Call, weight: Tensor, indices: Tensor, padding_idx: int = -1, *_: Any, **__: Any) -> Tensor:
+    """A selection of rows; torch's options that change only gradients are left out."""
+    return torch.embedding(weight, indices, padding_idx)

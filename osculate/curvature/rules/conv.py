@@ -1,17 +1,18 @@
 """Convolutions in one, two and three dimensions, and their transposes: one linear map at every output position."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.layers._base import Call, Use, affine, rule
+from osculate.curvature.rules._base import Call, Local, Pulled, Use, affine, rows_of, squares_of
 
 Size = int | Sequence[int]
 
 
-@rule(torch.conv1d, torch.conv2d, torch.conv3d)
+@rows_of(torch.conv1d, torch.conv2d, torch.conv3d)
 def conv(
     call: Call,
     input: Tensor,
@@ -29,12 +30,12 @@ def conv(
     dims = weight.ndim - 2
     if input.ndim != weight.ndim or call.source(input) is not None:
         return None
-    kernel, steps, holes = weight.shape[2:], _each(stride, dims), _each(dilation, dims)
+    kernel, steps, holes = weight.shape[2:], each_axis(stride, dims), each_axis(dilation, dims)
     if isinstance(padding, str):
         total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(holes, kernel, strict=True)]
         pads = [(t // 2, t - t // 2) for t in total]
     else:
-        pads = [(p, p) for p in _each(padding, dims)]
+        pads = [(p, p) for p in each_axis(padding, dims)]
     return affine(
         call,
         weight,
@@ -45,7 +46,7 @@ def conv(
     )
 
 
-@rule(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
+@rows_of(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
 def conv_transpose(
     call: Call,
     input: Tensor,
@@ -61,9 +62,9 @@ def conv_transpose(
     dims = weight.ndim - 2
     if input.ndim != weight.ndim or call.source(input) is not None:
         return None
-    kernel, steps, holes = weight.shape[2:], _each(stride, dims), _each(dilation, dims)
-    reach = [d * (k - 1) - p for d, k, p in zip(holes, kernel, _each(padding, dims), strict=True)]
-    pads = [(r, r + extra) for r, extra in zip(reach, _each(output_padding, dims), strict=True)]
+    kernel, steps, holes = weight.shape[2:], each_axis(stride, dims), each_axis(dilation, dims)
+    reach = [d * (k - 1) - p for d, k, p in zip(holes, kernel, each_axis(padding, dims), strict=True)]
+    pads = [(r, r + extra) for r, extra in zip(reach, each_axis(output_padding, dims), strict=True)]
 
     def matrix(w: Tensor) -> Tensor:
         flipped = w.flip(tuple(range(2, w.ndim)))
@@ -80,7 +81,8 @@ def conv_transpose(
     )
 
 
-def _each(size: Size, dims: int) -> list[int]:
+def each_axis(size: Size, dims: int) -> list[int]:
+    """A size for each axis."""
     sizes = [size] if isinstance(size, int) else list(size)
     return sizes * dims if len(sizes) == 1 else sizes
 
@@ -125,3 +127,74 @@ def _positions_last_to_rows(g: Tensor, groups: int) -> Tensor:
     """(V, N, G·O, *positions) to (V, N, R, G, O)."""
     rows = g.flatten(3).transpose(2, 3)
     return rows.reshape(*rows.shape[:3], groups, -1)
+
+
+@dataclass(frozen=True)
+class Convolution(Local):
+    """A convolution or a transposed one: its own backward with the kernel, or the input, squared."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    transposed: bool
+    output_padding: list[int]
+    groups: int
+
+    @property
+    def _settings(self) -> tuple:
+        return self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups
+
+    def forward(self, x: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        return torch.convolution(x, w, b, *self._settings), (x, w)
+
+    def pull(self, needed: Sequence[bool], m: Tensor, x: Tensor, w: Tensor) -> Pulled:
+        return self.gradient(needed, m, x.square() if needed[1] else x, w.square() if needed[0] else w)
+
+    def gradient(self, needed: Sequence[bool], g: Tensor, x: Tensor, w: Tensor) -> Pulled:
+        pulled = torch.ops.aten.convolution_backward(g, x, w, [g.shape[1]], *self._settings, list(needed))
+        return tuple(each if need else None for each, need in zip(pulled, needed, strict=True))
+
+
+@squares_of(torch.conv1d, torch.conv2d, torch.conv3d)
+def conv_squares(
+    call: Call,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """A convolution; an uneven "same" padding is put on beforehand."""
+    dims = weight.ndim - 2
+    holes, pads = each_axis(dilation, dims), [0] * dims
+    if padding == "same":
+        totals = [d * (k - 1) for d, k in zip(holes, weight.shape[2:], strict=True)]
+        input = F.pad(input, [p for t in reversed(totals) for p in (t // 2, t - t // 2)])
+    elif not isinstance(padding, str):
+        pads = each_axis(padding, dims)
+    return _convolve(Convolution(each_axis(stride, dims), pads, holes, False, [0] * dims, groups), input, weight, bias)
+
+
+@squares_of(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
+def conv_transpose_squares(
+    call: Call,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """A transposed convolution."""
+    stride, padding, output_padding, dilation = (
+        each_axis(size, weight.ndim - 2) for size in (stride, padding, output_padding, dilation)
+    )
+    return _convolve(Convolution(stride, padding, dilation, True, output_padding, groups), input, weight, bias)
+
+
+def _convolve(map: Convolution, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    return map(x, w, b) if x.ndim == w.ndim else map(x.unsqueeze(0), w, b).squeeze(0)

@@ -1,7 +1,7 @@
 """Means, average pooling, interpolation, reductions to one number, and a scaled sum: squared coefficients."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,18 +9,18 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from osculate.curvature.squared._base import Call, Local, Pulled, rule
-from osculate.curvature.squared.products import Size, _each
+from osculate.curvature.rules._base import Call, Local, Pulled, squares_of
+from osculate.curvature.rules.conv import Size, each_axis
 
 
-@rule(torch.mean, Tensor.mean)
+@squares_of(torch.mean, Tensor.mean)
 def mean(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Each of n entries with coefficient 1/n."""
     y = call.operation(input, *args, **kwargs)
     return call.weigh(y, y.numel() / input.numel())
 
 
-@rule(F.avg_pool1d)
+@squares_of(F.avg_pool1d)
 def avg_pool1d(
     call: Call,
     input: Tensor,
@@ -31,14 +31,14 @@ def avg_pool1d(
     count_include_pad: bool = True,
 ) -> Tensor:
     """As in two dimensions, with a height of one."""
-    k, p = _each(kernel_size, 1), _each(padding, 1)
-    s = _each(stride, 1) if stride else k
-    flat = Call(F.avg_pool2d, call.hooks)
+    k, p = each_axis(kernel_size, 1), each_axis(padding, 1)
+    s = each_axis(stride, 1) if stride else k
+    flat = replace(call, operation=F.avg_pool2d)
     y = avg_pool(flat, input.unsqueeze(-2), (1, *k), (1, *s), (0, *p), ceil_mode, count_include_pad)
     return y.squeeze(-2)
 
 
-@rule(F.avg_pool2d, F.avg_pool3d)
+@squares_of(F.avg_pool2d, F.avg_pool3d)
 def avg_pool(
     call: Call,
     input: Tensor,
@@ -66,7 +66,7 @@ def avg_pool(
     return call.weigh(y, weights)
 
 
-@rule(F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+@squares_of(F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
 def adaptive_avg_pool(call: Call, input: Tensor, output_size: Any) -> Tensor:
     """Each entry of a window with one over its size, the product of its sides.
 
@@ -106,7 +106,7 @@ class Resampled(Local):
             return torch.autograd.grad(self.resample(x), x, g)
 
 
-@rule(F.interpolate)
+@squares_of(F.interpolate)
 def interpolate(
     call: Call,
     input: Tensor,
@@ -142,7 +142,7 @@ def interpolate(
     return Resampled(resample, tuple(matrices))(input)
 
 
-@rule(
+@squares_of(
     torch.logsumexp, Tensor.logsumexp, torch.var, Tensor.var, torch.std, Tensor.std, torch.prod, Tensor.prod,
     torch.linalg.vector_norm, torch.amax, Tensor.amax, torch.amin, Tensor.amin,
 )  # fmt: skip
@@ -165,13 +165,13 @@ def reduction(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Any:
     return y
 
 
-@rule(torch.max, Tensor.max, torch.min, Tensor.min, torch.median, Tensor.median)
+@squares_of(torch.max, Tensor.max, torch.min, Tensor.min, torch.median, Tensor.median)
 def of_all(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Any:
     """The extreme or median of all entries; along an axis it is a selection, of two tensors it is elementwise."""
     return NotImplemented if args or kwargs else reduction(call, input)
 
 
-@rule(torch.index_add, Tensor.index_add, Tensor.index_add_)
+@squares_of(torch.index_add, Tensor.index_add, Tensor.index_add_)
 def index_add(call: Call, input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: int | float = 1) -> Any:
     """The source with a factor; without one it is a selection."""
     if alpha == 1:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.layers._base import rewrite
+from osculate.curvature.rules._base import parts_of
 
 #: The hidden state, and the memory cell of an LSTM behind it: each (N, H).
 State: TypeAlias = tuple[Tensor, ...]
@@ -36,7 +36,7 @@ def _plain_step(activation: Callable[[Tensor], Tensor], a: Tensor, b: Tensor, st
 _tanh_step, _relu_step = partial(_plain_step, torch.tanh), partial(_plain_step, torch.relu)
 
 
-@rewrite(torch.lstm)
+@parts_of(torch.lstm)
 def lstm(input: Tensor, hx: Any, params: Any, *settings: Any) -> Any:
     """Several layers, two directions, projections; a packed batch of sequences is not covered."""
     if isinstance(hx, Tensor):  # the sizes of a packed batch
@@ -52,12 +52,12 @@ def _one_state(step: Step, input: Tensor, hx: Tensor, params: Any, *settings: An
     return found if found is NotImplemented else (found[0], found[1][0])
 
 
-rewrite(torch.gru)(partial(_one_state, _gru_step))
-rewrite(torch.rnn_tanh)(partial(_one_state, _tanh_step))
-rewrite(torch.rnn_relu)(partial(_one_state, _relu_step))
+parts_of(torch.gru)(partial(_one_state, _gru_step))
+parts_of(torch.rnn_tanh)(partial(_one_state, _tanh_step))
+parts_of(torch.rnn_relu)(partial(_one_state, _relu_step))
 
 
-@rewrite(torch.lstm_cell)
+@parts_of(torch.lstm_cell)
 def lstm_cell(input: Tensor, hx: Any, *weights: Any) -> Any:
     """One step of an LSTM."""
     return _cell(_lstm_step, input, tuple(hx), *weights)
@@ -67,9 +67,9 @@ def _one_state_cell(step: Step, input: Tensor, hx: Tensor, *weights: Any) -> Ten
     return _cell(step, input, (hx,), *weights)[0]
 
 
-rewrite(torch.gru_cell)(partial(_one_state_cell, _gru_step))
-rewrite(torch.rnn_tanh_cell)(partial(_one_state_cell, _tanh_step))
-rewrite(torch.rnn_relu_cell)(partial(_one_state_cell, _relu_step))
+parts_of(torch.gru_cell)(partial(_one_state_cell, _gru_step))
+parts_of(torch.rnn_tanh_cell)(partial(_one_state_cell, _tanh_step))
+parts_of(torch.rnn_relu_cell)(partial(_one_state_cell, _relu_step))
 
 
 def _cell(

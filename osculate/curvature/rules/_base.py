@@ -1,0 +1,263 @@
+"""The registry of rules, and what rules are made of.
+
+A rule is written for a torch *operation* (``F.linear``, ``torch.conv2d``), not for a module, so that it serves modules
+and functional calls alike. It has two sides, which stand in one file:
+
+* **rows**: the operation's own arguments to a :class:`Use`, which says how parameters acted in it; None where the rule
+  does not apply. The parameters then fall back to vector-Jacobian products of the whole network.
+* **squares**: runs the operation such that the backward pass multiplies with its squared local Jacobian; NotImplemented
+  where the rule does not apply. The operation then falls back to vector-Jacobian products of its own.
+
+An operation that hides several others is written out in those instead, for both sides at once.
+"""
+
+import functools
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.graph import Node
+from torch.utils.hooks import RemovableHandle
+
+from osculate.curvature.forms import Dense, Form, Outer
+from osculate.curvature.rules.sources import Source
+
+#: One m for each differentiable argument, None for the others.
+Pulled: TypeAlias = tuple[Tensor | None, ...]
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+@dataclass
+class Rule:
+    """The sides of one operation; None where it has none.
+
+    Attributes:
+        rows: Takes a :class:`Call` and the operation's arguments to a :class:`Use`, or None.
+        squares: Takes a :class:`Call` and the operation's arguments to its output, or NotImplemented.
+        parts: Takes the operation's arguments to its output, computed by other operations, or NotImplemented.
+    """
+
+    rows: Callable | None = None
+    squares: Callable | None = None
+    parts: Callable | None = None
+
+
+#: The rules, by operation.
+RULES: dict[Callable, Rule] = {}
+
+
+def rows_of(*operations: Callable) -> Callable[[Callable], Callable]:
+    """Register a function as the rows of these operations; it gives None for arguments that it does not know."""
+    return lambda function: _register("rows", operations, function, None)
+
+
+def squares_of(*operations: Callable) -> Callable[[Callable], Callable]:
+    """Register a function as the squares of these operations; NotImplemented for arguments that it does not know."""
+    return lambda function: _register("squares", operations, function, NotImplemented)
+
+
+def parts_of(*operations: Callable) -> Callable[[Callable], Callable]:
+    """Register a function as these operations written in terms of others, which then have rules of their own."""
+    return lambda function: _register("parts", operations, function, NotImplemented)
+
+
+def _register(side: str, operations: Sequence[Callable], function: Callable, unknown: object) -> Callable:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args: object, **kwargs: object) -> object:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError:
+                return unknown
+            raise
+
+    for operation in operations:
+        setattr(RULES.setdefault(operation, Rule()), side, checked)
+    return function
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operation, as its rule sees it.
+
+    Attributes:
+        operation: The torch function that was called.
+        output: Its output, for rows; squares compute it.
+        sources: The tensors made of tracked parameters, by their ids, for rows.
+        hooks: Handles of the hooks that squares put into the graph, to be removed after the backward pass.
+    """
+
+    operation: Callable
+    output: Any = None
+    sources: Mapping[int, Source] = field(default_factory=dict)
+    hooks: list[RemovableHandle] = field(default_factory=list)
+
+    def source(self, tensor: object) -> Source | None:
+        """The parameters that a tensor is made of; None for anything else."""
+        return self.sources.get(id(tensor))
+
+    def weigh(self, y: Tensor, weights: Tensor | float) -> Tensor:
+        """Multiply m by weights before it goes through the node of y.
+
+        For a weighted sum y = D S x, D diagonal and S of zeros and ones, (D S ∘ D S)ᵀ m is (D S)ᵀ (D m).
+        """
+        self.hooks.append(y.register_hook(lambda m: m * weights))
+        return y
+
+    def after(self, node: Node, pull: Callable[[Sequence[Tensor | None], Sequence[Tensor]], Pulled]) -> None:
+        """Replace what a node passes on: ``pull`` gets its gradients for the inputs and for the output."""
+        self.hooks.append(node.register_hook(pull))
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a block of parameters in one operation.
+
+    Attributes:
+        names: The tracked parameters of the block.
+        form: Takes the pulled-back columns (V, N, *output) to the form.
+        arrange: Takes each parameter's positions in θ to the positions of the form's entries.
+    """
+
+    names: tuple[str, ...]
+    form: Callable[[Tensor], Form]
+    arrange: Callable[[Mapping[str, Tensor]], Tensor]
+
+
+def affine(
+    call: Call,
+    weight: Tensor,
+    bias: Tensor | None,
+    inputs: Callable[[bool], Tensor],
+    outputs: Callable[[Tensor], Tensor],
+    matrix: Callable[[Tensor], Tensor],
+) -> Use | None:
+    """A weight and its bias as one block: y_r = [W | b] [a_r; 1].
+
+    Args:
+        call: the call.
+        weight: the weight as the operation received it.
+        bias: the bias, or None.
+        inputs: gives a (N, R, G, I), with a last feature of ones where it is called with True.
+        outputs: takes pulled-back columns (V, N, *output) to (V, N, R, G, O).
+        matrix: takes the weight, or its positions, to (G, O, I).
+    """
+    w, b = call.source(weight), call.source(bias)
+    if w is None:
+        return dense([] if b is None else [b], lambda columns: [outputs(columns).sum(2).flatten(2)])
+
+    def outer(columns: Tensor) -> Outer:
+        return Outer(lambda: inputs(b is not None).detach(), outputs(columns))
+
+    def rows(columns: Tensor) -> list[Tensor]:
+        found = outer(columns).matrices()
+        entries = matrix(torch.arange(weight.numel(), device=found.device).reshape(weight.shape))
+        parts = found.split([entries.shape[-1], 1], -1) if b is not None else [found]
+        by_entry = torch.empty_like(parts[0].flatten(2))
+        by_entry[..., entries.reshape(-1)] = parts[0].flatten(2)
+        return [by_entry, *(part.flatten(2) for part in parts[1:])]
+
+    def arrange(positions: Mapping[str, Tensor]) -> Tensor:
+        places = matrix(w.arrange(positions).reshape(weight.shape))
+        return places if b is None else torch.cat([places, b.arrange(positions).reshape(*places.shape[:2], 1)], -1)
+
+    sources = [w] if b is None else [w, b]
+    if all(source.whole for source in sources) and len({*w.names, *(b.names if b else ())}) == len(sources):
+        return Use(tuple(name for source in sources for name in source.names), outer, arrange)
+    return dense(sources, rows)
+
+
+def dense(sources: Sequence[Source], rows: Callable[[Tensor], Sequence[Tensor]]) -> Use | None:
+    """A use whose form has the rows themselves, given with respect to the tensors that the operation received.
+
+    Args:
+        sources: of these tensors.
+        rows: takes pulled-back columns (V, N, *output) to rows (V, N, k) for each of them.
+    """
+    if not sources:
+        return None
+
+    def form(columns: Tensor) -> Form:
+        parts = [source.rows(part) for source, part in zip(sources, rows(columns), strict=True)]
+        return Dense(torch.cat(parts, -1))
+
+    def arrange(positions: Mapping[str, Tensor]) -> Tensor:
+        return torch.cat([source.arrange(positions) for source in sources])
+
+    return Use(tuple(dict.fromkeys(name for source in sources for name in source.names)), form, arrange)
+
+
+def entrywise(call: Call, *terms: tuple[Tensor | None, Tensor | None, tuple[int, ...]]) -> Use | None:
+    """Parameters that enter as y = … + w ∘ t: scales (t the scaled input), shifts (t = 1), slopes.
+
+    Args:
+        call: the call.
+        terms: for each parameter: the tensor, its factor t (shape of the output, None for ones), and its shape
+            broadcast against one output without the batch axis.
+    """
+    tracked = [(source, t, shape) for p, t, shape in terms if (source := call.source(p)) is not None]
+
+    def rows(columns: Tensor) -> list[Tensor]:
+        return [sum_to(columns if t is None else columns * t.detach(), shape) for _, t, shape in tracked]
+
+    return dense([source for source, _, _ in tracked], rows)
+
+
+def sum_to(product: Tensor, shape: tuple[int, ...]) -> Float[Tensor, "V N k"]:
+    """Sum (V, N, *output) over the output axes along which a parameter of this shape is broadcast."""
+    missing = product.ndim - 2 - len(shape)
+    axes = [2 + i for i, size in enumerate((1,) * missing + shape) if size == 1]
+    return (product.sum(axes) if axes else product).reshape(*product.shape[:2], -1)
+
+
+class Local(ABC):
+    """An operation with its own squared backward, and the ordinary one behind it."""
+
+    @abstractmethod
+    def forward(self, *tensors: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """The output, and what :meth:`pull` needs of inputs, output and temporaries."""
+
+    @abstractmethod
+    def pull(self, needed: Sequence[bool], m: Tensor, *saved: Any) -> Pulled:
+        """(J ∘ J)ᵀ m for each tensor of :meth:`forward` that needs it."""
+
+    @abstractmethod
+    def gradient(self, needed: Sequence[bool], g: Tensor, *saved: Any) -> Pulled:
+        """Jᵀ g for each of them: the ordinary chain rule."""
+
+    def __call__(self, *tensors: Tensor | None) -> Tensor:
+        """The output, as a node of the autograd graph."""
+        return _Squared.apply(self, *tensors)
+
+
+class _Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, local: Local, *tensors: Tensor | None) -> Tensor:
+        ctx.local, ctx.ordinary = local, False
+        y, saved = local.forward(*tensors)
+        ctx.save_for_backward(*saved)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        back = ctx.local.gradient if ctx.ordinary else ctx.local.pull
+        return (None, *back(ctx.needs_input_grad[1:], *cotangents, *ctx.saved_tensors))
+
+
+def make_ordinary(node: Node) -> None:
+    """Let a node of a :class:`Local` go back to the ordinary chain rule."""
+    if hasattr(node, "ordinary"):
+        node.ordinary = True
