@@ -52,10 +52,10 @@ def mc_dropout(
         operator: A.
         data: y.
         noise: σ, None where it is not known.
-        prior: how it is trained; its network is replaced by one with dropout.
+        prior: training settings; the network is replaced by one with dropout.
         dropout: probability that a channel is dropped behind a 3 × 3 convolution.
         samples: images drawn.
-        seed: of weights and dropped channels.
+        seed: seed of weights and dropped channels.
         progress: show a bar.
 
     Raises:
@@ -92,8 +92,8 @@ def ensemble(
         operator: A.
         data: y.
         noise: σ, None where it is not known.
-        prior: how each is trained.
-        members: how many, at least two; each with weights of its own, drawn anew where a network is given.
+        prior: training settings of each member.
+        members: number of members, at least two; each has its own weights, redrawn if a network is given.
         seed: members have seeds counted from it.
         progress: show a bar.
     """

@@ -49,7 +49,7 @@ def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Te
 
 
 def _even(angles: Tensor, turn: float) -> bool:
-    """Whether a turn is divided into equal steps."""
+    """Return True if the angles divide a turn into equal steps."""
     around = (angles % turn).sort().values
     steps = torch.cat([around, around[:1] + turn]).diff() * len(angles) / turn
     return bool(((steps - 1).abs() <= UNEVEN).all())
@@ -89,7 +89,7 @@ def tv_reconstruction(
         weight: w; with noise of standard deviation σ, λ nats for a unit of total variation are w = λ σ²; for one of the
             image divided by a scale, w = λ σ² / scale.
         bounds: the smallest and the largest value of a pixel.
-        iterations: at most; it stops where an iteration changes the image by less than a millionth.
+        iterations: largest number of iterations; it stops once the image changes by less than a millionth.
 
     Raises:
         ValueError: the data do not fit the operator, weight or iterations are not positive, or the bounds are not two
@@ -147,7 +147,7 @@ def tell_scale(guess: Float[Tensor, "H W"], largest: float = 1.0, name: str = "s
     Args:
         guess: the rough inverse of the data.
         largest: value that the image may have.
-        name: how the caller's user gives it.
+        name: name of the argument, for messages.
     """
     if (times := float(guess.double().quantile(0.995)) / largest) > TOO_BRIGHT:
         warnings.warn(

@@ -32,7 +32,7 @@ CLIP = 1.0
 
 @dataclass(frozen=True)
 class FittedImage:
-    """What :meth:`DeepImagePrior.fit` found.
+    """The result of :meth:`DeepImagePrior.fit`.
 
     Attributes:
         network: f_θ at θ̂.
@@ -64,17 +64,17 @@ class DeepImagePrior:
     .. math:: \hat\theta = \arg\min_\theta \frac{1}{2\sigma^2} \lVert y - A f_\theta(z) \rVert^2
               + \lambda\, \mathrm{TV}(f_\theta(z))
 
-    by Adam with a rate that falls as a cosine, or stays as it is where a rule ends the training. z is a classical
-    reconstruction. Where σ is not known, the mean squared residual of each step stands for σ²: the profile likelihood,
-    −M/2 log ‖y − A f‖². In the end, layers of batch normalisation keep the statistics of this one image.
+    by Adam with a learning rate that falls as a cosine, or is constant if a stopping rule ends the training. z is a
+    classical reconstruction. If σ is not known, the mean squared residual of each step takes the place of σ²: the
+    profile likelihood, −M/2 log ‖y − A f‖². In the end, batch normalisation keeps the statistics of this one image.
 
     Args:
         network: takes (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied, and trained from
             the weights that it has. By default a :class:`~osculate.networks.SkipUNet` with new weights. One of these
             begins as bright as z, by the bias of its last layer.
         variation: λ, nats for a unit of total variation, 0 for none.
-        steps: of training.
-        learning_rate: of Adam, at the start.
+        steps: number of training steps.
+        learning_rate: initial learning rate of Adam.
         stopping: a rule that ends the training earlier, "variance" or "discrepancy", or an object; None for no rule:
             the falling rate ends it.
 
@@ -112,7 +112,7 @@ class DeepImagePrior:
             operator: A.
             data: y, of an image with values in [0, 1]: divided by its largest value, where that is another.
             noise: σ, in the units of these data; None where it is not known.
-            seed: of new weights, where no network was given, and of dropout.
+            seed: seed of initial weights, if no network was given, and of dropout.
             progress: show a bar.
 
         Returns:

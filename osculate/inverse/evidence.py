@@ -1,4 +1,4 @@
-"""Which variances, length-scales and noise explain the data best: the evidence of the linearised image."""
+"""The evidence of the linearised image, maximised over variances, length-scales and noise."""
 
 import math
 import warnings
@@ -24,14 +24,14 @@ HyperPrior = Callable[[FilterPrior], Tensor]
 
 @dataclass(frozen=True)
 class Tuned:
-    """What :func:`tune_filters` found.
+    """The result of :func:`tune_filters`.
 
     Attributes:
-        prior: with its best values.
+        prior: prior with the values of largest evidence.
         noise: σ.
         log_evidence: there, in nats, of all data; around given weights a lower bound of it.
-        evaluations: how often it was computed.
-        at_ends: how many logarithms of variances ended where their range does: the data ask for a block without
+        evaluations: number of evaluations of the evidence.
+        at_ends: number of log variances that ended at a bound: the data ask for a block without
             variance, say, not for this value.
     """
 
@@ -103,11 +103,11 @@ def tune_filters(
 
     Args:
         evidence: prior and noise to log p(y).
-        prior: where to begin.
+        prior: prior at which to begin.
         noise: σ, likewise.
         fixed_noise: keep it.
         hyper_prior: −log p of the prior's values, added.
-        max_evaluations: at most.
+        max_evaluations: largest number of evaluations.
 
     Raises:
         ValueError: the objective is not finite at the start.

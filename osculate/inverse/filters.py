@@ -22,7 +22,7 @@ class FilterBlock:
     """Convolutions that share a prior.
 
     Attributes:
-        name: of the module that holds them.
+        name: name of the module that holds them.
         parameters: their weights.
         kernel: height and width of a filter.
     """
@@ -66,7 +66,7 @@ class FilterPrior:
     for a 3 × 3 filter, one for a 1 × 1 filter, which has a variance only. Biases and normalisations are constants.
 
     Args:
-        blocks: which convolutions share v and ℓ.
+        blocks: groups of convolutions that share v and ℓ.
         space: names and shapes of their weights, in the network's order.
         variance: v, one a block.
         lengthscale: ℓ, one a block; without meaning for 1 × 1 filters.

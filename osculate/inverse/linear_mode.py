@@ -35,8 +35,8 @@ def linear_mode(
         data: y.
         noise: σ.
         variation: λ.
-        steps: of Adam.
-        learning_rate: of Adam.
+        steps: number of steps of Adam.
+        learning_rate: learning rate of Adam.
         weight_decay: w, with residuals in :func:`~osculate.inverse.dip.own_unit`.
         progress: show a bar.
 

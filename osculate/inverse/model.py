@@ -29,20 +29,20 @@ EXACT = 2048
 
 @dataclass(frozen=True)
 class ErrorBars:
-    """How the linearised model is tuned, and its posterior computed.
+    """Settings for tuning the linearised model and computing its posterior.
 
     Args:
         objective: "map" (the evidence around the network's own weights), "linear" (at the mode of the linear model: the
             exact evidence), "linear_tv" (around weights on the way to that mode under the total-variation penalty), or
             "none".
-        predcp: with a prior over the hyperparameters that expects images of low total variation, and has the weight of
+        predcp: use a prior over the hyperparameters that expects images of low total variation, and has the weight of
             the deep image prior's penalty.
         posterior: "exact" (the covariance of all pixels), "drawn" (samples by conjugate gradients), or "auto": exact
             for images of at most 2,048 pixels.
         samples: draws, where the posterior is known by draws.
-        linear_steps: of Adam on that way, for "linear_tv".
+        linear_steps: steps of Adam to that mode, for "linear_tv".
         rank: directions in data space that the evidence works with at most.
-        start: of the prior, instead of one from the network itself.
+        start: initial prior, in place of the one from the network.
 
     Raises:
         ValueError: an unknown objective or posterior, a number that is not positive, or predcp without an objective.
@@ -74,7 +74,7 @@ class LinearisedModel:
         data: y.
         fitted: f(θ̂) of a deep image prior.
         noise: σ; None to estimate it.
-        settings: how it is tuned and used.
+        settings: settings of the tuning and the posterior.
         progress: show bars.
     """
 
@@ -136,7 +136,7 @@ class LinearisedModel:
         """Compute now what every tuning needs.
 
         Args:
-            predcp: with the prior over the hyperparameters.
+            predcp: use the prior over the hyperparameters.
         """
         _ = self.observed
         if predcp and self.penalty:
@@ -147,7 +147,7 @@ class LinearisedModel:
 
         Args:
             objective: around which weights: "map", "linear" or "linear_tv", see :class:`ErrorBars`.
-            predcp: with the prior over the hyperparameters.
+            predcp: use the prior over the hyperparameters.
             noise: σ, None to tune it.
 
         Raises:
@@ -172,7 +172,7 @@ class LinearisedModel:
 
         Args:
             tuned: prior and noise; None for those it begins with.
-            generator: for draws.
+            generator: source of random numbers.
         """
         prior, level = (self.start, self.level) if tuned is None else (tuned.prior, tuned.noise)
         floor, how = self.floor(level), self._settings

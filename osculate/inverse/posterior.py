@@ -1,4 +1,4 @@
-"""What is known about the image: an exact Gaussian, or draws from it where it has too many pixels for a matrix."""
+"""Posteriors of the image: an exact Gaussian, or draws from it if it has too many pixels for a matrix."""
 
 import torch
 from jaxtyping import Float
@@ -95,9 +95,9 @@ def drawn_posterior(
         prior: Σ.
         noise: σ.
         floor: σ_x.
-        observed: what the evidence was computed from; its covariance in a small basis is the preconditioner.
+        observed: quantities of which the evidence was computed; the covariance in a small basis is the preconditioner.
         samples: number of draws.
-        generator: for the draws.
+        generator: source of random numbers.
         progress: show a bar.
 
     Cost: for each draw two passes through the network an iteration of conjugate gradients, 10 to 30 of them.

@@ -38,7 +38,7 @@ class PredCP:
     Attributes:
         means: m, differences of f(θ̂).
         spreads: t of each block.
-        shares: how many differences each of these stands for.
+        shares: number of differences that each of these represents.
         weight: λ, in nats for a unit of total variation.
     """
 
@@ -62,7 +62,7 @@ class PredCP:
             linearised: h.
             prior: says which weights form filters.
             weight: λ.
-            count: how many differences at most; of more, some stand for all, large ones more likely (each divided by
+            count: largest number of differences; of more, some represent all, large ones more likely (each divided by
                 its likelihood).
             progress: show a bar.
 

@@ -26,7 +26,7 @@ UNFITTED = 2.0
 UNEXPLAINED = 0.1
 #: The same below which the noise that was given counts as too large, or the network as fitted to it.
 OVERFITTED = 0.1
-#: Noise carried back into an image with values in [0, 1] above which it is told, where it is most of the error bars.
+#: Noise carried back into an image with values in [0, 1] beyond which the code warns, if it is most of the error bars.
 HIGH_FLOOR = 0.1
 
 
@@ -35,12 +35,12 @@ class ImageReconstruction:
     """An image, and how far it can be trusted.
 
     Attributes:
-        posterior: of the image; its mean is the reconstruction.
+        posterior: posterior of the image; its mean is the reconstruction.
         fitted: the deep image prior, whose image has values in [0, 1] whatever the scale.
         tuned: prior over the filters, noise and evidence, of the data divided by the scale; None where nothing was
             tuned.
         noise: σ of the data, given or found, in their units.
-        seconds: by stage.
+        seconds: wall-clock time by stage.
     """
 
     posterior: ImageDistribution
@@ -65,7 +65,7 @@ class ImageReconstruction:
 
 
 class Stages:
-    """How long each stage took."""
+    """The wall-clock time of each stage."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -101,10 +101,10 @@ def reconstruct(
         operator: A.
         data: y.
         noise: σ, in the units of the data; None to estimate it.
-        prior: how the deep image prior is trained.
-        error_bars: how the linearised model is tuned and used.
+        prior: training settings of the deep image prior.
+        error_bars: settings of the linearised model.
         scale: the largest value of the image; :func:`~osculate.inverse.classical.brightness` guesses one from rays.
-        seed: of initial weights and draws.
+        seed: seed of initial weights and draws.
         progress: show bars.
 
     Returns:
@@ -151,8 +151,8 @@ def with_error_bars(
         data: y, those that the deep image prior was fitted to: of an image with values in [0, 1].
         fitted: f(θ̂).
         noise: σ, in the units of these data; None to estimate it.
-        error_bars: how the linearised model is tuned and used.
-        seed: of the draws.
+        error_bars: settings of the linearised model.
+        seed: seed of the draws.
         progress: show bars.
 
     Raises:

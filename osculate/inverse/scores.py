@@ -1,4 +1,4 @@
-"""How good an image and its error bars are, where the truth is known."""
+"""Scores of an image and its error bars, if the truth is known."""
 
 from collections.abc import Sequence
 

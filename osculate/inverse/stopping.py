@@ -1,4 +1,4 @@
-"""When to stop training a deep image prior, without knowing the truth."""
+"""Stopping rules for deep image priors, without knowledge of the truth."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -15,7 +15,7 @@ class Stopping(ABC):
 
     @abstractmethod
     def look(self, image: Float[Tensor, "H W"], misfit: float, noise: float | None) -> tuple[bool, bool]:
-        """Whether this step is the best so far, and whether to stop.
+        """Judge a step: True if it is the best so far, and True if training should stop.
 
         Args:
             image: the network's image.

@@ -25,7 +25,7 @@ class LinearOperator(ABC):
 
     Args:
         image_shape: (H, W).
-        data_shape: of one measurement.
+        data_shape: shape of one measurement.
 
     Raises:
         ValueError: a shape is not of positive whole numbers, or the image's is not (H, W).
@@ -133,7 +133,7 @@ def require_adjoint(operator: LinearOperator) -> None:
     """Test on random vectors that an operator is linear, and that its transpose is one.
 
     Args:
-        operator: with methods of the user's, that compute in its ``dtype``.
+        operator: operator whose methods compute in its ``dtype``.
 
     Raises:
         ValueError: either is not so, by more than rounding.

@@ -10,8 +10,8 @@ def from_astra(projection: Mapping[str, Any], volume: Mapping[str, Any], project
     """An operator of ASTRA's CPU projectors, as a sparse matrix. [vanaarle2016]
 
     Args:
-        projection: what ``astra.create_proj_geom`` returns.
-        volume: what ``astra.create_vol_geom`` returns; two axes.
+        projection: projection geometry from ``astra.create_proj_geom``.
+        volume: volume geometry from ``astra.create_vol_geom``; two axes.
         projector: "line", "strip" or "linear", with the ending that ASTRA asks for ("line_fanflat").
 
     Returns:

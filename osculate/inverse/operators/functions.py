@@ -19,8 +19,8 @@ class FromFunctions(LinearOperator):
         forward: an image (H, W) to its data.
         adjoint: data to an image (H, W).
         image_shape: (H, W).
-        data_shape: of one measurement.
-        dtype: what the functions compute in; they get and return tensors of it.
+        data_shape: shape of one measurement.
+        dtype: floating type of the tensors that the functions take and return.
 
     Raises:
         ValueError: a function returns another shape or type, the first is not linear, or the second not its adjoint.

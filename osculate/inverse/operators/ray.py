@@ -28,7 +28,7 @@ class RayTransform(Matrix):
 
     Args:
         image_shape: (H, W).
-        angles: how many, evenly spread over half a turn from 0; or the angles themselves, in radians.
+        angles: number of angles, evenly spread over half a turn from 0; or the angles themselves, in radians.
         detectors: number of rays at each angle, one pixel apart and centred; by default as many as cover the diagonal.
 
     Raises:
@@ -79,7 +79,7 @@ class RayTransform(Matrix):
 
 
 def _rays(image_shape: Sequence[int], angle: float, detectors: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which detector meets which pixel, and over which length, at one angle."""
+    """The detectors that meet each pixel at one angle, and the lengths of the intersections."""
     height, width = image_shape
     c, s = cos(angle), sin(angle)
     position = np.arange(detectors) - (detectors - 1) / 2

@@ -42,7 +42,7 @@ class Subsampling(LinearOperator):
         Args:
             image_shape: (H, W).
             keep: the share of pixels that is seen.
-            generator: for the draw.
+            generator: source of random numbers.
 
         Raises:
             ValueError: the share is not above 0 and at most 1.
