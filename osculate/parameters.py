@@ -125,17 +125,17 @@ class Network:
         every = self.module.named_parameters(remove_duplicate=False)
         return sum(1 for _ in every) > sum(1 for _ in self.module.named_parameters())
 
-    @property
+    @cached_property
     def device(self) -> torch.device:
         """Where the parameters live."""
         return self._first.device
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
         """The floating type of the parameters."""
         return self._first.dtype
 
-    @property
+    @cached_property
     def state_dtype(self) -> torch.dtype:
         """The floating type of sums over data: that of the parameters, single precision for half ones."""
         return torch.float32 if self.dtype in (torch.float16, torch.bfloat16) else self.dtype

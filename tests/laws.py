@@ -66,8 +66,8 @@ def check_functional_variance(q: Gaussian, jacobian: Tensor, x: Inputs) -> None:
     assert_close(found, flat @ inverse @ flat.T)
 
 
-def check_determined_parameters(q: Gaussian) -> None:
+def check_effective_parameters(q: Gaussian) -> None:
     """γ equals 1 − δ_p (Λ⁻¹)_pp, and as totals the slope of the log determinant in the prior precisions."""
     expected = 1 - q.prior.vector(q.network.space).to(q.mean) * dense_precision(q).inverse().diagonal()
-    assert_close(q.precision.determined(), expected)
-    assert_close(q.precision.determined_by_tensor(), q.network.space.totals(expected))
+    assert_close(q.precision.effective_parameters(), expected)
+    assert_close(q.precision.effective_parameters_by_tensor(), q.network.space.totals(expected))

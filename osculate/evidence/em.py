@@ -38,7 +38,7 @@ def expectation_maximisation(
     (sample-then-optimise, with the noise in the regulariser), so that neither a log determinant nor a variance is
     needed. M step: MacKay's update, with the mode θ_* of the linear model for the current precisions. [antoran2023]
 
-    Of several unbiased estimates of γ_g (:meth:`Draws.determined`) the one is taken that varies least.
+    Of several unbiased estimates of γ_g (:meth:`Draws.effective_parameters`) the one is taken that varies least.
 
     ε and z are drawn once. With another precision the samples are those of the same draws, for which the last ones
     are the start, and the rounds end at one fixed point, which has the error of the samples and no more. With several
@@ -116,7 +116,7 @@ class Draws:
         generator = generator or torch.Generator().manual_seed(part.accuracy.seed)
         return cls(*part.targets(samples, generator))
 
-    def determined(self, q: Gaussian) -> dict[str, Float[Tensor, "K G"]]:
+    def effective_parameters(self, q: Gaussian) -> dict[str, Float[Tensor, "K G"]]:
         r"""Unbiased estimates of γ of each group from each sample, by name. Cost: K solves.
 
         * "curvature": θ_gᵀ (Gθ)_g.
@@ -130,7 +130,7 @@ class Draws:
         right = float(part.scale.sqrt()) * self.data + root * self.white
         square = part.base.diagonal * self.theta.square()
         change = self.white * root * (self.theta - part.base.solve(right))
-        rows = torch.cat([self.theta * right - square, 1 - square, part.base.determined() - change])
+        rows = torch.cat([self.theta * right - square, 1 - square, part.base.effective_parameters() - change])
         ordered = rows.new_zeros(len(rows), q.network.space.size, dtype=torch.double)
         ordered[:, part.curvature.positions] = rows.double()
         totals = torch.stack([q.prior.totals(row, q.network.space).reshape(-1) for row in ordered]).cpu()
@@ -146,7 +146,7 @@ class Draws:
 
     def mean(self, q: Gaussian) -> Float[Tensor, " G"]:
         """γ of each group, by the estimate that varies least over the samples."""
-        found = torch.stack(list(self.determined(q).values()))  # (estimates, K, G)
+        found = torch.stack(list(self.effective_parameters(q).values()))  # (estimates, K, G)
         least = found.var(1).argmin(0, keepdim=True)
         gamma = found.mean(1).gather(0, least).squeeze(0)
         return torch.minimum(gamma.clamp(min=0), self._sizes(q))
@@ -163,5 +163,5 @@ class SampledProblem(LinearProblem):
     draws: Draws
 
     @torch.no_grad()
-    def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:
+    def gamma(self, q: Gaussian) -> Float[Tensor, " G"]:
         return self.draws.mean(q)

@@ -91,5 +91,5 @@ def effective_parameters(q: Any) -> dict[str, float]:
     """
     q = as_gaussian(q, "effective_parameters")
     with torch.no_grad():
-        totals = q.precision.determined_by_tensor()
+        totals = q.precision.effective_parameters_by_tensor()
     return dict(zip(q.network.space.names, totals.tolist(), strict=True))

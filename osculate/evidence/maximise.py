@@ -9,11 +9,10 @@ from torch import Tensor
 
 from osculate.batches import Data
 from osculate.evidence.alternation import LinearProblem, alternate
-from osculate.evidence.ascent import ascend
 from osculate.evidence.em import expectation_maximisation
 from osculate.evidence.laplace import MODES
 from osculate.evidence.mode import as_solver
-from osculate.evidence.problem import LARGEST, Problem, finish
+from osculate.evidence.problem import LARGEST, Problem, ascend, finish
 from osculate.evidence.solvers import Newton, Stochastic
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose

@@ -32,6 +32,10 @@ UNSEEN = 1e-13
 TINY = 1e-300
 #: Groups that a warning names at most.
 NAMED = 5
+#: Steps that L-BFGS looks back.
+MEMORY = 10
+#: The largest step of each log precision that L-BFGS takes.
+LONGEST = 6.0
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,9 @@ class State:
     pull: Int[Tensor, " D"]
     violation: float
 
-    @property
+    @cached_property
     def gradient(self) -> Float[Tensor, " D"]:
-        """Of the log evidence."""
+        """The gradient of the log evidence."""
         return 0.5 * (self.gain - self.cost)
 
     def first_step(self, gradient: Tensor) -> Tensor:
@@ -125,15 +129,15 @@ class Problem:
         low, high = self._bounds
         return ((x >= high) & (gain > cost)).int() - (((x <= low) | (gain <= UNSEEN)) & (gain < cost)).int()
 
-    def _determined(self, q: Gaussian) -> Float[Tensor, " G"]:
+    def gamma(self, q: Gaussian) -> Float[Tensor, " G"]:
         """γ of each group."""
-        return determined(q)
+        return effective_parameters(q)
 
     def at(self, x: Float[Tensor, " D"]) -> State:
         """Both sides of the stationarity condition."""
         q = self.posterior(x)
         squares, statistics = self.locate(q)
-        gain = self._determined(q)
+        gain = self.gamma(q)
         gamma = gain.sum()
         cost = squares * x[: len(squares)].exp()
         if self.tunes_noise:
@@ -147,12 +151,61 @@ class Problem:
 
 
 @torch.no_grad()
-def determined(q: Gaussian) -> Float[Tensor, " G"]:
+def effective_parameters(q: Gaussian) -> Float[Tensor, " G"]:
     """γ of each group of the prior, in double precision."""
     prior, space = q.prior, q.network.space
     if prior.per_tensor(space) is None:
-        return prior.totals(q.precision.determined().double(), space).reshape(-1).cpu()
-    return prior.pooled(q.precision.determined_by_tensor().cpu(), space).reshape(-1)
+        return prior.totals(q.precision.effective_parameters().double(), space).reshape(-1).cpu()
+    return prior.pooled(q.precision.effective_parameters_by_tensor().cpu(), space).reshape(-1)
+
+
+def ascend(problem: Problem, x: Float[Tensor, " D"], tolerance: float, max_steps: int) -> State:
+    r"""The maximum at a fixed θ, where the evidence is concave, by L-BFGS; or where ``max_steps`` evaluations lead.
+
+    MacKay's fixed point sets each component of the gradient to zero in turn, and oscillates where most eigenvalues are
+    small or γ comes close to N C. Here its damped step, half the log of the ratio of the two sides, is the first metric
+    of L-BFGS; the step length is found on the directional derivative alone, which single precision does not spoil.
+    """
+    budget = max_steps
+    here = problem.at(x)
+    pairs: list[tuple[Tensor, Tensor]] = []
+    while here.violation > tolerance and budget > 0:
+        direction = _direction(here, pairs)
+        there, used = _step(problem, here, direction, budget)
+        budget -= used
+        move, change = there.x - here.x, here.gradient - there.gradient
+        if float(move @ change) > 1e-12 * float(move.norm() * change.norm()):  # curvature, as concavity has it
+            pairs = [*pairs[1 - MEMORY :], (move, change)]
+        here = there
+    return here
+
+
+def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The L-BFGS direction of ascent."""
+    direction, weights = here.gradient, []
+    for move, change in reversed(pairs):
+        weight = (move @ direction) / (move @ change)
+        direction = direction - weight * change
+        weights.append(weight)
+    direction = here.first_step(direction)
+    for (move, change), weight in zip(pairs, reversed(weights), strict=True):
+        direction = direction + move * (weight - (change @ direction) / (move @ change))
+    direction = direction.clamp(-LONGEST, LONGEST)  # each by itself: one without a maximum does not hold up the others
+    if float(direction @ here.gradient) <= 0:
+        direction = here.first_step(here.gradient).clamp(-LONGEST, LONGEST)
+    return direction
+
+
+def _step(problem: Problem, here: State, direction: Tensor, budget: int) -> tuple[State, int]:
+    """Shorten the step by the secant rule until the slope along it has fallen to less than half its size."""
+    length, slope = 1.0, float(here.gradient @ direction)
+    for used in range(1, budget + 1):
+        there = problem.at(problem.clamp(here.x + length * direction))
+        new = float(there.gradient @ direction)
+        if new >= -0.5 * slope or used == 10:
+            break
+        length *= min(0.7, max(0.1, slope / (slope - new)))
+    return there, used
 
 
 def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Gaussian:

@@ -275,7 +275,7 @@ class Likelihood(ABC):
         Raises:
             ValueError: another class or other settings: the curvature and the statistics must be taken again.
         """
-        if difference := differences(reference, self):
+        if reference is not self and (difference := differences(reference, self)):
             raise ValueError(
                 f"the curvature and the log likelihood were taken with {reference!r}, and cannot be rescaled to "
                 f"{self!r} ({difference}): fit it again."

@@ -96,17 +96,17 @@ class DiagonalPlusLowRank:
         return self._power(v / self._size)
 
     @cached_property
-    def _determined(self) -> Float[Tensor, " n"]:
+    def _effective_parameters(self) -> Float[Tensor, " n"]:
         half = torch.linalg.solve_triangular(
             self._cholesky, torch.eye(len(self._cholesky)).to(self._cholesky), upper=False
         )
         return combine(half, self._relative).square().sum(0)
 
-    def determined(self) -> Float[Tensor, " n"]:
+    def effective_parameters(self) -> Float[Tensor, " n"]:
         """1 − d_i (Λ⁻¹)_ii, between 0 and 1."""
-        return self._determined
+        return self._effective_parameters
 
     def variance(self) -> Float[Tensor, " n"]:
         """The diagonal of Λ⁻¹."""
         tiny = torch.finfo(self.diagonal.dtype).eps
-        return (1 - self.determined()).clamp(min=tiny) / self.diagonal
+        return (1 - self.effective_parameters()).clamp(min=tiny) / self.diagonal

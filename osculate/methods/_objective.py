@@ -10,7 +10,7 @@ from torch import Tensor
 from osculate.batches import Data, as_batches
 from osculate.curvature.columns import GGN
 from osculate.curvature.engine import Observation
-from osculate.evidence.problem import determined
+from osculate.evidence.problem import effective_parameters
 from osculate.inputs import Inputs, as_floating, floating, moved
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import has_labels, require_labels
@@ -119,7 +119,7 @@ class Balance:
         space, prior = q.network.space, q.prior
         squares = prior.totals(q.mean.double().square(), space)
         data, error = q.likelihood.noise_balance(q.fit.statistics) if q.likelihood.has_noise else (0.0, 0.0)
-        gamma = determined(q).to(squares).reshape(squares.shape)
+        gamma = effective_parameters(q).to(squares).reshape(squares.shape)
         return cls(gamma, squares, squares * prior.precision, float(data), float(error))
 
     @property

@@ -6,7 +6,7 @@ A structure only decides which block keeps which kind of matrix; the matrices th
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import Any, ClassVar
 
 import torch
@@ -74,16 +74,15 @@ class Structure(ABC):
         self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
     ) -> "Curvature":
         """The matrix before any data."""
-        groups = self.groups(specs)
-        blocks = tuple(self.block(_joined([specs[n] for n in group]), dtype, device) for group in groups)
-        return Curvature(self, blocks, groups, specs, space)
-
-
-def _joined(specs: list[BlockSpec]) -> BlockSpec:
-    if len(specs) == 1:
-        return specs[0]
-    names = tuple(name for spec in specs for name in spec.names)
-    return BlockSpec(names, "dense", torch.cat([spec.positions.reshape(-1) for spec in specs]))
+        groups, blocks = self.groups(specs), []
+        for group in groups:
+            together = specs[group[0]]
+            if len(group) > 1:
+                names = tuple(name for number in group for name in specs[number].names)
+                positions = torch.cat([specs[number].positions.reshape(-1) for number in group])
+                together = BlockSpec(names, "dense", positions)
+            blocks.append(self.block(together, dtype, device))
+        return Curvature(self, tuple(blocks), groups, specs, space)
 
 
 def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:
@@ -104,18 +103,17 @@ def _expanded(spec: BlockSpec, value: Mapping[str, Tensor], space: ParameterSpac
     return [torch.cat([weight[..., :-1], value[spec.names[1]].expand(*spec.positions.shape[:-1], 1)], -1)]
 
 
-def _split(spec: BlockSpec, values: Tensor, space: ParameterSpace) -> list[Tensor]:
-    """The entries of a block by tensor: the inverse of :func:`_expanded`."""
-    if spec.kind != "outer":
-        owners = _owners(spec, space).to(values.device)
-        return [values[owners == number] for number in range(len(spec.names))]
-    values = values.reshape(spec.positions.shape)
-    return [values[..., :-1], values[..., -1]] if spec.has_bias else [values]
-
-
-def _split_all(specs: Sequence[BlockSpec], values: Tensor, space: ParameterSpace) -> list[Tensor]:
-    parts = values.split([spec.size for spec in specs])
-    return [tensor for spec, part in zip(specs, parts, strict=True) for tensor in _split(spec, part, space)]
+def _by_tensor(specs: Sequence[BlockSpec], values: Tensor, space: ParameterSpace) -> list[Tensor]:
+    """The entries of blocks by tensor: the inverse of :func:`_expanded`."""
+    found: list[Tensor] = []
+    for spec, part in zip(specs, values.split([spec.size for spec in specs]), strict=True):
+        if spec.kind != "outer":
+            owners = _owners(spec, space).to(part.device)
+            found += [part[owners == number] for number in range(len(spec.names))]
+            continue
+        matrix = part.reshape(spec.positions.shape)
+        found += [matrix[..., :-1], matrix[..., -1]] if spec.has_bias else [matrix]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,16 +216,17 @@ class Curvature:
         """scale · G + diag(δ), factorised."""
         per_tensor = prior.per_tensor(self.space)
         value = None if per_tensor is None else dict(zip(self.space.names, per_tensor, strict=True))
-        parts = [
-            block.precision(scale, self._delta(block, [self.specs[n] for n in group], prior, value))
+        deltas = [
+            self._delta(block, [self.specs[n] for n in group], prior, value)
             for block, group in zip(self.blocks, self.groups, strict=True)
         ]
+        parts = [block.precision(scale, delta) for block, delta in zip(self.blocks, deltas, strict=True)]
         return PosteriorPrecision(tuple(parts), self)
 
     def _delta(self, block: Block, specs: list[BlockSpec], prior: Prior, value: Mapping[str, Tensor] | None) -> Delta:
         """The prior precisions of one block, from one value a tensor where the prior has them."""
         if value is None:
-            return Delta(lambda: prior.vector(self.space)[block.positions], None, None)
+            return Delta(lambda: prior.vector(self.space)[block.positions])
 
         def vector() -> Tensor:
             if prior.isotropic:
@@ -241,10 +240,11 @@ class Curvature:
 
     def dense(self) -> Float[Tensor, "P P"]:
         """The matrix itself, for tests and small networks."""
-        first = next(iter(self.tensors().values()))
-        total = first.new_zeros(self.space.size, self.space.size)
-        for block in self.blocks:
-            total[block.positions.unsqueeze(1), block.positions] = block.dense()
+        parts = [block.dense() for block in self.blocks]
+        dtype = reduce(torch.promote_types, (part.dtype for part in parts))  # dense blocks are in double precision
+        total = parts[0].new_zeros(self.space.size, self.space.size, dtype=dtype)
+        for block, part in zip(self.blocks, parts, strict=True):
+            total[block.positions.unsqueeze(1), block.positions] = part.to(dtype)
         return total
 
 
@@ -264,19 +264,20 @@ class PosteriorPrecision:
         """log |Λ| − log |diag(δ)|, in double precision."""
         return torch.stack([part.log_det_ratio() for part in self.parts]).sum()
 
-    def determined(self) -> Float[Tensor, " P"]:
-        """γ of each parameter: how far the data, rather than the prior, determine it."""
-        return self._assembled([part.determined() for part in self.parts])
+    def effective_parameters(self) -> Float[Tensor, " P"]:
+        """The effective number of parameters γ of each: 1 where the data decide, 0 where the prior does."""
+        return self._assembled([part.effective_parameters() for part in self.parts])
 
-    def determined_by_tensor(self) -> Float[Tensor, " T"]:
+    def effective_parameters_by_tensor(self) -> Float[Tensor, " T"]:
         """γ of each parameter tensor, in double precision."""
         found: dict[str, Tensor] = {}
+        space = self.curvature.space
         for part, group in zip(self.parts, self.curvature.groups, strict=True):
             specs = [self.curvature.specs[number] for number in group]
-            totals = part.determined_totals(partial(_split_all, specs, space=self.space))
+            totals = part.effective_parameters_by_tensor(partial(_by_tensor, specs, space=space))
             found.update(zip([name for spec in specs for name in spec.names], totals, strict=True))
         zero = torch.zeros_like(next(iter(found.values())))
-        return torch.stack([found.get(name, zero) for name in self.space.names])
+        return torch.stack([found.get(name, zero) for name in space.names])
 
     def _assembled(self, values: list[Tensor]) -> Float[Tensor, " P"]:
         result = values[0].new_zeros(self.space.size)  # what no block holds is known exactly

@@ -180,9 +180,8 @@ class DualCurvature(Curvature):
         return Joint(tuple(forms.get(n) for n in group), sizes)
 
     def _delta(self, block: Block, specs: list[BlockSpec], prior: Prior, value: Mapping[str, Tensor] | None) -> Delta:
-        vector = super()._delta(block, specs, prior, value)
         by_tensor = None if value is None else torch.stack([value[name] for name in self.space.names])
-        return DualDelta(lambda: vector.vector, by_tensor)
+        return DualDelta(super()._delta(block, specs, prior, value).spread, by_tensor=by_tensor)
 
     def keep(self, observation: Observation) -> Tensor:
         """Keep the rows of a batch, in place, and give its outputs."""

@@ -61,7 +61,7 @@ def test_estimates_of_gamma_are_unbiased_for_each_group() -> None:
     q = q.replace(prior=prior, likelihood=osc.likelihoods.Gaussian(0.4), temperature=1.5)
     delta = q.prior.vector(q.network.space)
     expected = q.network.space.totals(1 - delta * dense_precision(q).inverse().diagonal())
-    found = Draws.of(q, 1500, generator()).determined(q)
+    found = Draws.of(q, 1500, generator()).effective_parameters(q)
     assert set(found) == {"curvature", "norm", "both", "sketch"}
     for name, each in found.items():
         error = each.std(0) / len(each) ** 0.5

@@ -77,7 +77,7 @@ def test_diagonal_plus_low_rank_equals_the_dense_matrix(k: int) -> None:
     assert_close(m.whiten(eye) @ m.whiten(eye).T, inverse)
     assert_close(m.colour(eye), m.whiten(eye).T)
     assert_close(m.variance(), inverse.diagonal())
-    assert_close(m.determined() + d * inverse.diagonal(), torch.ones(20, dtype=torch.double))
+    assert_close(m.effective_parameters() + d * inverse.diagonal(), torch.ones(20, dtype=torch.double))
 
 
 def test_small_variances_survive_a_vague_prior_in_single_precision() -> None:

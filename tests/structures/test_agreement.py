@@ -15,7 +15,7 @@ from tests.laws import (
     STRUCTURES,
     assert_close,
     check_algebra,
-    check_determined_parameters,
+    check_effective_parameters,
     check_functional_variance,
     targets,
 )
@@ -79,7 +79,7 @@ def test_posterior_algebra_equals_that_of_its_dense_matrix(net: str, structure: 
     model, x, _, q = fitted(net, LIKELIHOODS["categorical"], structure)
     q = q.replace(prior=uneven(PRIORS[prior], q.network.space), temperature=1.7)
     check_algebra(q)
-    check_determined_parameters(q)
+    check_effective_parameters(q)
     check_functional_variance(q, reference.jacobian(model, x), x)
 
 

@@ -132,3 +132,14 @@ def test_ekfac_reads_the_data_twice_and_does_not_add() -> None:
         osc.laplace(model, LIKELIHOOD, iter([(x, y)]), structure="ekfac")
     with pytest.raises(TypeError, match="cannot be added"):
         q.structure + q.structure
+
+
+def test_the_dense_matrix_of_blocks_in_single_and_double_precision() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3))
+    x, y = torch.randn(8, 4), torch.randint(3, (8,))
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), structure="kron", prior=1.0)
+    dense = q.structure.dense()
+    assert len({block.dense().dtype for block in q.structure.blocks}) == 2
+    assert dense.dtype == torch.double
+    for block in q.structure.blocks:
+        assert_close(dense[block.positions[:, None], block.positions], block.dense().double())

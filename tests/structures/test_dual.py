@@ -13,7 +13,7 @@ from osculate.curvature import reference
 from osculate.posteriors import Gaussian
 from osculate.structures import Dual
 from tests.errors import says
-from tests.laws import assert_close, check_algebra, check_determined_parameters, check_functional_variance, targets
+from tests.laws import assert_close, check_algebra, check_effective_parameters, check_functional_variance, targets
 from tests.zoo import ZOO
 
 CATEGORICAL = osc.likelihoods.Categorical()
@@ -224,7 +224,7 @@ def test_the_algebra_of_approximations_is_that_of_their_dense_matrix(approximati
     ):
         q = q.replace(prior=prior, temperature=1.7)
         check_algebra(q)
-        check_determined_parameters(q)
+        check_effective_parameters(q)
         check_functional_variance(q, reference.jacobian(model, x[:4]), x[:4])
         (part,) = q.precision.parts
         white = part.whiten(torch.eye(164, dtype=torch.double))

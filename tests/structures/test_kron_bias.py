@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from tests.laws import check_algebra, check_determined_parameters
+from tests.laws import check_algebra, check_effective_parameters
 
 #: δ_b / δ_w.
 RATIOS = (1e-6, 1.0, 1e4, 1e8, 1e12)
@@ -77,8 +77,9 @@ def test_the_posterior_in_float32_is_that_in_float64(net: str, ratio: float) -> 
     assert_each_close(single.precision.log_det_ratio(), double.precision.log_det_ratio(), 1e-5)
     assert_each_close(osc.log_evidence(single), osc.log_evidence(double), 1e-5)
     assert_each_close(single.variance(), double.variance())
-    assert float((single.precision.determined() - double.precision.determined()).abs().max()) <= 1e-5
-    assert_each_close(single.precision.determined_by_tensor(), double.precision.determined_by_tensor())
+    one, two = single.precision, double.precision
+    assert float((one.effective_parameters() - two.effective_parameters()).abs().max()) <= 1e-5
+    assert_each_close(one.effective_parameters_by_tensor(), two.effective_parameters_by_tensor())
 
 
 @pytest.mark.parametrize("structure", ["kron", "ekfac"])
@@ -120,7 +121,7 @@ def test_in_float64_it_is_the_algebra_of_its_dense_matrix(net: str, structure: s
     q = pair(net, ratio, structure)[1]
     q = q.replace(likelihood=osc.likelihoods.Gaussian(1.0))  # so that the inverse of the dense matrix is exact enough
     check_algebra(q)
-    check_determined_parameters(q)
+    check_effective_parameters(q)
 
 
 def test_no_variance_is_negative_where_an_output_is_left_to_the_prior() -> None:

@@ -11,7 +11,7 @@ from osculate.curvature import reference
 from osculate.structures import LowRank
 from osculate.structures.blocks import LowRankBlock
 from tests.errors import says
-from tests.laws import assert_close, check_algebra, check_determined_parameters, check_functional_variance, targets
+from tests.laws import assert_close, check_algebra, check_effective_parameters, check_functional_variance, targets
 from tests.zoo import VECTORS, ZOO
 
 CATEGORICAL = osc.likelihoods.Categorical()
@@ -56,7 +56,7 @@ def test_the_algebra_is_that_of_its_dense_matrix(rank: int) -> None:
     prior = osc.priors.Diagonal(torch.linspace(0.1, 2, 164, dtype=torch.double))
     q = q.replace(prior=prior, temperature=1.7)
     check_algebra(q)
-    check_determined_parameters(q)
+    check_effective_parameters(q)
     check_functional_variance(q, reference.jacobian(model, x[:4]), x[:4])
 
 

@@ -38,7 +38,7 @@ def fitted(structure: str | MatrixFree = ROUGH, n: int = 40, **options: object) 
 def check_within_errors(q: Gaussian, inverse: Tensor) -> None:
     """Log determinant and variances against the dense matrix, each within what it says of itself."""
     error = q.precision.variance_error()
-    deviations = (1 - q.precision.determined()) / q.prior.vector(q.network.space) - inverse.diagonal()
+    deviations = (1 - q.precision.effective_parameters()) / q.prior.vector(q.network.space) - inverse.diagonal()
     assert float((deviations / error).square().mean()) < 2
     assert float((deviations / error).square().mean()) > 0.3
     assert abs(float(q.log_det() + inverse.logdet())) < 3 * float(q.precision.log_det_error())

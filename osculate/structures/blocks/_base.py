@@ -52,29 +52,24 @@ class Block(ABC):
         """The matrix itself, in the order of ``positions``."""
 
 
+@dataclass(frozen=True, eq=False)
 class Delta:
     """The prior precisions of one block: one for each parameter, and for weight and bias where they are constant.
 
-    Args:
-        vector: gives δ of each parameter, in the order of the block, where a block asks for it.
+    Attributes:
+        spread: function that returns δ of each parameter, in the order of the block; called where a block needs it.
         weight: δ of the weight, None where it varies within it.
         bias: δ of the bias, None where there is none, or it equals the weight's by construction.
     """
 
-    def __init__(
-        self,
-        vector: Callable[[], Float[Tensor, " p"]],
-        weight: Float[Tensor, ""] | None,
-        bias: Float[Tensor, ""] | None,
-    ) -> None:
-        self._vector = vector
-        self.weight = weight
-        self.bias = bias
+    spread: Callable[[], Float[Tensor, " p"]]
+    weight: Float[Tensor, ""] | None = None
+    bias: Float[Tensor, ""] | None = None
 
     @cached_property
     def vector(self) -> Float[Tensor, " p"]:
         """δ of each parameter."""
-        return self._vector()
+        return self.spread()
 
 
 class Precision(ABC):
@@ -85,12 +80,12 @@ class Precision(ABC):
         """log |Λ| − log |diag(δ)|: its gradient in −log δ is γ."""
 
     @abstractmethod
-    def determined(self) -> Float[Tensor, " p"]:
+    def effective_parameters(self) -> Float[Tensor, " p"]:
         """γ of each parameter: 1 − δ_p (Λ⁻¹)_pp, between 0 (the prior decides) and 1 (the data do)."""
 
-    def determined_totals(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
+    def effective_parameters_by_tensor(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
         """γ of each parameter tensor of the block, which ``split`` cuts values (p,) into; in double precision."""
-        return [values.sum(dtype=torch.double) for values in split(self.determined())]
+        return [values.sum(dtype=torch.double) for values in split(self.effective_parameters())]
 
     @abstractmethod
     def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:

@@ -85,7 +85,7 @@ class DensePrecision(Precision):
     def log_det_ratio(self) -> Float[Tensor, ""]:
         return 2 * self.relative.diagonal().log().sum()
 
-    def determined(self) -> Float[Tensor, " p"]:
+    def effective_parameters(self) -> Float[Tensor, " p"]:
         return 1 - torch.cholesky_inverse(self.relative).diagonal()
 
     def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:

@@ -132,7 +132,7 @@ class DiagonalPrecision(Precision):
     def log_det_ratio(self) -> Float[Tensor, ""]:
         return (self.signal / self.delta).log1p().sum(dtype=torch.double)
 
-    def determined(self) -> Float[Tensor, " p"]:
+    def effective_parameters(self) -> Float[Tensor, " p"]:
         return self.signal / self.values
 
     def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:

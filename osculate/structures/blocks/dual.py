@@ -18,17 +18,15 @@ from osculate.structures.blocks.joint import Joint, JointRows
 from osculate.structures.blocks.rows import ENTRIES, Pack, pick, size
 
 
+@dataclass(frozen=True, eq=False)
 class DualDelta(Delta):
     """The prior precisions of all parameters.
 
-    Args:
-        vector: gives δ of each parameter.
+    Attributes:
         by_tensor: δ of each parameter tensor (T,), None where it varies within one.
     """
 
-    def __init__(self, vector: Callable[[], Tensor], by_tensor: Float[Tensor, " T"] | None) -> None:
-        super().__init__(vector, None, None)
-        self.by_tensor = by_tensor
+    by_tensor: Float[Tensor, " T"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +113,12 @@ class DualPrecision(Precision):
     def log_det_ratio(self) -> Float[Tensor, ""]:
         return 2 * self._cholesky.diagonal().log().sum()
 
-    def determined(self) -> Float[Tensor, " p"]:
+    def effective_parameters(self) -> Float[Tensor, " p"]:
         return self.block.diagonal(self._weights) / self._vector
 
-    def determined_totals(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
+    def effective_parameters_by_tensor(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
         if self.delta.by_tensor is None:
-            return super().determined_totals(split)
+            return super().effective_parameters_by_tensor(split)
         weights = self._weights
         totals = torch.zeros(len(self.delta.by_tensor), dtype=torch.double, device=weights.device)
         for number, each in self.block.tensor_grams():
@@ -163,7 +161,7 @@ class DualPrecision(Precision):
         return self._flat(lambda u: self._without(u / self._vector.sqrt(), lambda c: c @ self._root), v)
 
     def variance(self) -> Float[Tensor, " p"]:
-        left = (1 - self.determined()).clamp(min=torch.finfo(torch.double).eps)
+        left = (1 - self.effective_parameters()).clamp(min=torch.finfo(torch.double).eps)
         return (left / self._vector).to(self.block.dtype)
 
     def _halves(self, packs: list[Pack | None]) -> Float[Tensor, "L k"]:

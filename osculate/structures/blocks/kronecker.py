@@ -211,10 +211,10 @@ class KroneckerPrecision(Precision):
             delta[-1] = self.bias
         return delta
 
-    def determined(self) -> Float[Tensor, " p"]:
+    def effective_parameters(self) -> Float[Tensor, " p"]:
         return 1 - self._prior.expand(self.signal.shape).reshape(-1) * self.variance()
 
-    def determined_totals(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
+    def effective_parameters_by_tensor(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
         """The gradients of :meth:`log_det_ratio` in −log δ_w and −log δ_b, without leaving the eigenbasis."""
         total = self._shares.sum(-1)
         if not self.block.has_bias:

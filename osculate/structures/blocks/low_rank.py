@@ -107,8 +107,8 @@ class LowRankPrecision(Precision):
     def log_det_ratio(self) -> Float[Tensor, ""]:
         return self.matrix.log_det_ratio()
 
-    def determined(self) -> Float[Tensor, " p"]:
-        return self.matrix.determined()
+    def effective_parameters(self) -> Float[Tensor, " p"]:
+        return self.matrix.effective_parameters()
 
     def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         return self.matrix.multiply(v)

@@ -100,7 +100,7 @@ class MatrixFreeBlock(LowRankBlock):
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "MatrixFreePrecision":
         scale = torch.as_tensor(scale, dtype=torch.double, device=self.sketch.device)
         vector = delta.vector.to(self.sketch)
-        base = self.matrix(scale.detach(), Delta(vector.detach, None, None))
+        base = self.matrix(scale.detach(), Delta(vector.detach))
         return MatrixFreePrecision(self, scale, vector, base, self.accuracy, self.indefinite)
 
     def dense(self) -> Float[Tensor, "p p"]:
@@ -278,7 +278,7 @@ class MatrixFreePrecision(Precision):
         if not (self.scale.requires_grad or self.delta.requires_grad):
             return value
         # γ is the slope in log scale − log δ; the value itself comes from another estimate
-        slope = (self.determined().double() * (self.scale.log() - self.delta.double().log())).sum()
+        slope = (self.effective_parameters().double() * (self.scale.log() - self.delta.double().log())).sum()
         return value + slope - slope.detach()
 
     @cached_property
@@ -288,7 +288,7 @@ class MatrixFreePrecision(Precision):
             value, error = diagonal(lambda v: self.solve(v) - self.base.solve(v), self._probes)
             return Estimate(self.base.variance() + value, error)
 
-    def determined(self) -> Float[Tensor, " p"]:
+    def effective_parameters(self) -> Float[Tensor, " p"]:
         return 1 - self.base.diagonal * self.variances.value
 
     def variance(self) -> Float[Tensor, " p"]:
