@@ -1,42 +1,33 @@
-"""L2M on images: what the document leaves for the future. Classification, out-of-distribution inputs, ensembles."""
+"""L2M on images, which the document leaves for the future: classification, out-of-distribution inputs, ensembles."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from statistics import mean
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Adam, Optimizer
 
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded
+import osculate as osc
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded
 from experiments.evaluation import logs
 from osculate import metrics
-from osculate.data import Dataset, load, out_of_distribution
-from osculate.likelihoods import Categorical
-from osculate.methods import L2M, laplace
-from osculate.networks import build
+from osculate.data import Dataset
+from osculate.methods import L2M
 from osculate.posteriors import Ensemble, Mixture, Point, Posterior
-from osculate.predictive import predict, tune
-from osculate.progress import track
-from osculate.tasks import ood
 
-LIKELIHOOD = Categorical()
+LIKELIHOOD = osc.likelihoods.Categorical()
 MODE, MEMBERS = "MAP", "deep ensemble"
 PAPER, CORRECTED, HELD_OUT = "L2M as printed, sampled", "L2M, prior by the evidence", "L2M, prior by held-out data"
 AGAIN, SINGLE, GGN, KRON = "L2M, drawn labels", "diagonal, single gradients", "diagonal GGN", "KFAC"
 MIXED = "ensemble of L2M"
-WAYS = (MODE, PAPER, CORRECTED, HELD_OUT, AGAIN, SINGLE, GGN, KRON, MEMBERS, MIXED)
-NLL, ACCURACY, ECE, AUROC, SECONDS = (
-    "test NLL, nats",
-    "accuracy, %",
-    "ECE",
-    "AUROC, entropy: ",
-    "seconds after training",
-)
+NLL, ACCURACY, ECE = "test NLL, nats", "accuracy, %", "ECE"
+AUROC, SECONDS = "AUROC, entropy: ", "seconds after training"
 BINS = 15
-#: Nats within which two test NLL count as equal.
+#: Difference in nats below which two test NLL count as equal.
 CLOSE = 0.05
 
 
@@ -45,11 +36,11 @@ class Task:
     """Images and a network.
 
     Args:
-        data: name of the data set.
-        network: name of the network.
-        options: of the network.
-        outside: sets that are told apart from it.
-        epochs: of training.
+        data: Name of the data set.
+        network: Name of the network.
+        options: Options of the network.
+        outside: Out-of-distribution sets.
+        epochs: Epochs of training.
     """
 
     data: str = "fashion_mnist"
@@ -61,15 +52,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings(Resumable):
-    """What is trained and scored.
+    """Tasks, training and L2M.
 
     Args:
-        tasks: images and networks; of all but the first only the first seed.
-        sizes: images to train on, to hold out, to test on, and of each set outside.
-        batch_size: images in a step.
-        members: of the ensembles.
-        refresh: batches with frozen weights, for drawn labels.
-        decay: λ of the formula as printed.
+        tasks: Images and networks; only the first is repeated over seeds.
+        sizes: Numbers of training, validation and test images, and of images of each out-of-distribution set.
+        batch_size: Batch size.
+        members: Members of the ensembles.
+        refresh: Batches at fixed weights, for drawn labels.
+        decay: λ of the printed formula.
     """
 
     tasks: tuple[Task, ...]
@@ -81,66 +72,60 @@ class Settings(Resumable):
 
 
 _NARROW: dict[str, Any] = {"width": 8, "blocks": (1, 1, 1)}
-PRESETS = {
-    "small": Settings((Task(), Task("cifar10_jpeg", "preact_resnet", _NARROW, ("MNIST", "shuffled pixels")))),
-    "paper": Settings(
-        (Task(epochs=60), Task("cifar10", "preact_resnet", {}, ("MNIST", "shuffled pixels"), epochs=60)),
-        sizes=(45_000, 5_000, 10_000, 10_000),
-        members=5,
-    ),
-}
 TITLES = {"fashion_mnist": "Fashion-MNIST, LeNet", "cifar10_jpeg": "CIFAR-10, ResNet", "cifar10": "CIFAR-10, ResNet"}
 
 
 @experiment(
-    "l2m-classification", "L2M on images", "L2M [perone2021], section 6: what it leaves for the future", **PRESETS
+    "l2m-classification",
+    "L2M on images",
+    "L2M [perone2021], section 6: what it leaves for the future",
+    small=Settings((Task(), Task("cifar10_jpeg", "preact_resnet", _NARROW, ("MNIST", "shuffled pixels")))),
+    paper=Settings(
+        (Task(epochs=60), Task("cifar10", "preact_resnet", {}, ("MNIST", "shuffled pixels"), epochs=60)),
+        sizes=(45_000, 5_000, 10_000, 10_000),
+        members=5,
+    ),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Every way to predict, on every task and seed."""
-    runner = Runner(settings.cells, progress)
-    todo = [(task, seed) for task in settings.tasks for seed in (seeds if task is settings.tasks[0] else seeds[:1])]
-    found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for task, seed in track(todo, "tasks and seeds", len(todo), progress):
-        about = [asdict(task), *settings.sizes, settings.batch_size, settings.members, settings.refresh, settings.decay]
-        rows = runner.cached("l2m-classification", (task.data, seed), about, partial(scored, settings, task, seed))
-        for way, row in rows.items():
-            found.setdefault((TITLES.get(task.data, task.data), way), []).append(row)
-    numbers = [
-        Number(f"{title}: {way}", column, tuple(row[column] for row in rows))
-        for (title, way), rows in found.items()
-        for column in rows[0]
-    ]
-    return Findings(tuple(numbers), _claims(found), {}, runner.seconds)
+    """Score every way to predict, on every task and seed."""
+    runner, about = Runner(settings.cells, progress), [asdict(replace(settings, cells=""))]
+    first, *others = range(len(settings.tasks))
+    jobs = [(settings.tasks[first].data, seed) for seed in seeds]
+    jobs += [(settings.tasks[other].data, seeds[0]) for other in others]
+    cells = runner.over("tasks and seeds", jobs, partial(scored, settings), "l2m-classification", about)
+    table = Table()
+    for data, runs in cells.items():
+        for run in runs:
+            for way, row in run.items():
+                table.add(f"{TITLES.get(data, data)}: {way}", row)
+    return Findings(table.numbers(), claims(table), {}, runner.seconds)
 
 
-def scored(settings: Settings, task: Task, seed: int) -> dict[str, dict[str, float]]:
-    """Scores of every way to predict, by way and column."""
+def scored(settings: Settings, name: str, seed: int) -> dict[str, dict[str, float]]:
+    """Return the scores of every way to predict, by way and column."""
+    task = next(task for task in settings.tasks if task.data == name)
     train_size, validation_size, test_size, outside_size = settings.sizes
-    data = load(task.data, train_size=train_size, validation_size=validation_size, seed=seed)
-    outside = {name: x[:outside_size] for name, x in out_of_distribution(data).items() if name in task.outside}
+    data = osc.data.load(name, train_size=train_size, validation_size=validation_size, seed=seed)
+    outside = {k: x[:outside_size] for k, x in osc.data.out_of_distribution(data).items() if k in task.outside}
     x, y = data.test[0][:test_size], data.test[1][:test_size]
     found = {}
     for way, (q, how, seconds) in _posteriors(settings, task, data, seed).items():
-        probs = torch.cat([_probabilities(q, part, how) for part in x.split(500)])
+        probs = torch.cat([osc.predict(q, part, **how).probs for part in x.split(500)])  # type: ignore[attr-defined]
+        detected = osc.tasks.ood(q, x[:outside_size], outside, scores=["entropy"], batch_size=250, **how)
         found[way] = {
             NLL: metrics.nll(logs(probs), y),
             ACCURACY: 100 * metrics.accuracy(probs, y),
             ECE: metrics.ece(probs, y, BINS),
+            **{AUROC + name: detected.auroc[name]["entropy"] for name in outside},
+            SECONDS: seconds,
         }
-        told = ood(q, x[:outside_size], outside, scores=["entropy"], batch_size=250, **how)
-        found[way] |= {AUROC + name: told.auroc[name]["entropy"] for name in outside}
-        found[way][SECONDS] = seconds
     return found
 
 
-def _probabilities(q: Posterior, x: Tensor, how: Mapping[str, Any]) -> Tensor:
-    return predict(q, x, **how).probs  # type: ignore[attr-defined]
-
-
 def trained(settings: Settings, task: Task, data: Dataset, seed: int) -> tuple[nn.Module, Optimizer]:
-    """A training loop as anybody writes it: Adam without weight decay, and a rate that falls by a cosine."""
+    """Train in a common loop: Adam without weight decay, with a cosine of the learning rate."""
     with seeded(seed):
-        model = build(task.network, data.input_shape, data.outputs, **task.options)
+        model = osc.networks.build(task.network, data.input_shape, data.outputs, **task.options)
         optimizer = Adam(model.parameters(), lr=1e-3)
         x, y = data.train
         steps = task.epochs * -(-len(x) // settings.batch_size)
@@ -157,29 +142,24 @@ def trained(settings: Settings, task: Task, data: Dataset, seed: int) -> tuple[n
 def _posteriors(
     settings: Settings, task: Task, data: Dataset, seed: int
 ) -> dict[str, tuple[Posterior, dict[str, Any], float]]:
-    """By way: the posterior, how it predicts, and the seconds that it took after training."""
+    """Return by way: the posterior, its options of prediction, and its seconds after training."""
     members = [trained(settings, task, data, 100 * seed + number) for number in range(settings.members)]
     model, optimizer = members[0]
+    laplace = partial(osc.laplace, model, LIKELIHOOD, data.train)
 
     def l2m(network: nn.Module, state: Optimizer, **options: Any) -> L2M:
         size, batch = len(data.train[0]), settings.batch_size
         return L2M.from_optimizer(network, state, size, batch, LIKELIHOOD, data.train, **options)
 
-    def held_out() -> Posterior:
-        return tune(l2m(model, optimizer, prior_precision=1.0).posterior, data.validation)
-
-    def printed() -> Posterior:
-        return l2m(model, optimizer, prior_precision=settings.decay, scaling="paper").posterior
-
     makers: dict[str, Callable[[], Posterior]] = {
         MODE: lambda: Point(model, LIKELIHOOD),
-        PAPER: printed,
+        PAPER: lambda: l2m(model, optimizer, prior_precision=settings.decay, scaling="paper").posterior,
         CORRECTED: lambda: l2m(model, optimizer).posterior,
-        HELD_OUT: held_out,
+        HELD_OUT: lambda: osc.tune(l2m(model, optimizer, prior_precision=1.0).posterior, data.validation),
         AGAIN: lambda: l2m(model, optimizer).refresh(settings.refresh, "drawn", torch.Generator().manual_seed(seed)),
-        SINGLE: partial(_laplace, model, data.train, {"structure": "diag", "curvature": "empirical_fisher"}),
-        GGN: partial(_laplace, model, data.train, {"structure": "diag"}),
-        KRON: partial(_laplace, model, data.train, {}),
+        SINGLE: lambda: laplace(structure="diag", curvature="empirical_fisher"),
+        GGN: lambda: laplace(structure="diag"),
+        KRON: laplace,
         MEMBERS: lambda: Ensemble([network for network, _ in members], LIKELIHOOD),
         MIXED: lambda: Mixture([l2m(*member) for member in members]),
     }
@@ -191,84 +171,58 @@ def _posteriors(
     return made
 
 
-def _laplace(model: nn.Module, data: tuple[Tensor, Tensor], options: Mapping[str, Any]) -> Posterior:
-    return laplace(model, LIKELIHOOD, data, **options)
+def claims(table: Table) -> tuple[Claim, ...]:
+    """Return the verdicts; each must hold for every task."""
+    titles = list(dict.fromkeys(row.split(": ")[0] for row, _ in table))
 
+    def of(title: str, way: str, column: str) -> float:
+        """Return the mean of a score; of all columns that start with AUROC for AUROC."""
+        row = f"{title}: {way}"
+        return mean(table.mean(row, each) for each in dict.fromkeys(c for r, c in table if r == row and column in c))
 
-@dataclass(frozen=True)
-class _Means:
-    """Means over seeds, and their words."""
-
-    found: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]
-
-    @property
-    def titles(self) -> list[str]:
-        """Of the tasks."""
-        return list(dict.fromkeys(title for title, _ in self.found))
-
-    def of(self, title: str, way: str, column: str) -> float:
-        """One of them."""
-        values = [row[column] for row in self.found[title, way]]
-        return sum(values) / len(values)
-
-    def auroc(self, title: str, way: str) -> float:
-        """Over the sets outside."""
-        columns = [column for column in self.found[title, way][0] if column.startswith(AUROC)]
-        return sum(self.of(title, way, column) for column in columns) / max(1, len(columns))
-
-    def told(self, column: str, ways: Iterable[str]) -> str:
-        """Of several ways; AUROC where no column is named."""
-        ways = list(ways)
+    def words(column: str, *ways: str) -> str:
         return "; ".join(
-            f"{title}: "
-            + ", ".join(
-                f"{way} {self.of(title, way, column) if column else self.auroc(title, way):.3f}" for way in ways
-            )
-            for title in self.titles
+            f"{title}: " + ", ".join(f"{way} {of(title, way, column):.3f}" for way in ways) for title in titles
         )
 
-
-def _claims(found: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]) -> tuple[Claim, ...]:
-    means = _Means(found)
-    of, auroc, told, titles = means.of, means.auroc, means.told, means.titles
     return (
         Claim.judged(
             "L2M can be used for classification: with the corrected scale it tells foreign images apart better than "
             f"MAP, at an NLL that is not more than {CLOSE:g} nats higher",
             all(
-                auroc(title, CORRECTED) > auroc(title, MODE)
+                of(title, CORRECTED, AUROC) > of(title, MODE, AUROC)
                 and of(title, CORRECTED, NLL) <= of(title, MODE, NLL) + CLOSE
                 for title in titles
             ),
-            f"AUROC by entropy, mean over the sets: {told('', (MODE, CORRECTED, SINGLE, KRON))}. "
-            f"Test NLL: {told(NLL, (MODE, CORRECTED, HELD_OUT, SINGLE))}.",
+            f"AUROC by entropy, mean over the sets: {words(AUROC, MODE, CORRECTED, SINGLE, KRON)}. "
+            f"Test NLL: {words(NLL, MODE, CORRECTED, HELD_OUT, SINGLE)}.",
         ),
         Claim.judged(
             "The optimiser's second moment is as good as a pass with the gradients of single data: NLL within "
             f"{CLOSE:g} nats",
             all(abs(of(title, CORRECTED, NLL) - of(title, SINGLE, NLL)) <= CLOSE for title in titles),
-            f"test NLL: {told(NLL, (CORRECTED, SINGLE, AGAIN, GGN))}.",
+            f"test NLL: {words(NLL, CORRECTED, SINGLE, AGAIN, GGN)}.",
         ),
         Claim.judged(
             "The printed formula gives useful predictions: accuracy not below MAP's by more than a point",
             all(of(title, PAPER, ACCURACY) >= of(title, MODE, ACCURACY) - 1 for title in titles),
-            f"accuracy: {told(ACCURACY, (MODE, PAPER))}. Its precisions are nearly 1/λ + ε for all weights.",
+            f"accuracy: {words(ACCURACY, MODE, PAPER)}. Its precisions are nearly 1/λ + ε for all weights.",
         ),
         Claim.judged(
             "L2M improves on each member of an ensemble: the mixture has a lower NLL than the ensemble, or tells "
             "foreign images apart better",
             all(
-                of(title, MIXED, NLL) < of(title, MEMBERS, NLL) or auroc(title, MIXED) > auroc(title, MEMBERS)
+                of(title, MIXED, NLL) < of(title, MEMBERS, NLL) or of(title, MIXED, AUROC) > of(title, MEMBERS, AUROC)
                 for title in titles
             ),
-            f"test NLL: {told(NLL, (MEMBERS, MIXED))}; AUROC: {told('', (MEMBERS, MIXED))}.",
+            f"test NLL: {words(NLL, MEMBERS, MIXED)}; AUROC: {words(AUROC, MEMBERS, MIXED)}.",
         ),
     )
 
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Scores by way, one panel a task and score."""
+    """Draw the scores by way, one panel per task and score."""
     from experiments.figures import method_scores
 
     numbers = record.findings.numbers

@@ -5,35 +5,23 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
-from experiments.vl.cells import (
-    LAPLACE,
-    MAXIMUM,
-    PUBLISHED,
-    TITLES,
-    VARIATIONAL,
-    Fit,
-    Run,
-    Task,
-    cell,
-    published,
-)
-from experiments.vl.table1 import DRAWN
-from osculate.progress import track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments.vl import cells
+from experiments.vl.cells import LAPLACE, MAXIMUM, PUBLISHED, VARIATIONAL, Fit, Run, Task
 
-#: Scores of the record, with their headings.
+#: Scores of a cell, with their columns in the table.
 SCORES = {"nll": "test NLL, nats", "accuracy": "accuracy", "ece": "ECE"}
 
 
 @dataclass(frozen=True)
 class Settings(Resumable):
-    """What is trained.
+    """Trainings.
 
     Args:
-        task: images and network.
-        fit: how networks are trained.
-        temperatures: β.
-        methods: by name.
+        task: Images and network.
+        fit: Settings of the training.
+        temperatures: Weights β of the divergence.
+        methods: Names of the methods.
     """
 
     task: Task = Task()
@@ -42,71 +30,53 @@ class Settings(Resumable):
     methods: tuple[str, ...] = (MAXIMUM, LAPLACE, VARIATIONAL)
 
 
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(
-        published("cifar10"),
-        PUBLISHED,
-        temperatures=(0.01, 0.03, 0.1, 0.3, 1.0),
-    ),
-}
-
-
 @experiment(
-    "vl-figure1", "Scores against the weight of the divergence", "Variational Laplace [unlu2021], Figure 1", **PRESETS
+    "vl-figure1",
+    "Scores against the weight of the divergence",
+    "Variational Laplace [unlu2021], Figure 1",
+    small=Settings(),
+    paper=Settings(cells.published("cifar10"), PUBLISHED, temperatures=(0.01, 0.03, 0.1, 0.3, 1.0)),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Scores at the best validation epoch of each training."""
+    """Score each training at its best validation epoch."""
     runner = Runner(settings.cells, progress)
-    todo = [(method, beta, seed) for method in settings.methods for beta in settings.temperatures for seed in seeds]
-    found: dict[tuple[str, float], list[Mapping[str, Any]]] = {}
-    for method, beta, seed in track(todo, "trainings", len(todo), progress):
-        run = Run(settings.task, settings.fit, method, beta, seed)
-        kept = cell(run, runner)
-        found.setdefault((method, beta), []).append(kept["best"]["test"])
-        if "test, drawn" in kept["best"] and method == VARIATIONAL:
-            found.setdefault((DRAWN, beta), []).append(kept["best"]["test, drawn"])
-    numbers = [
-        Number(f"{method}, β = {beta:g}", heading, tuple(scores[name] for scores in rows))
-        for (method, beta), rows in found.items()
-        for name, heading in SCORES.items()
-    ]
-    curves = {
-        method: {
-            f"{beta:g}": {name: [scores[name] for scores in rows] for name in SCORES}
-            for (other, beta), rows in found.items()
-            if other == method
-        }
-        for method, _ in found
-    }
-    return Findings(tuple(numbers), _claims(curves, settings), {"curves": curves}, runner.seconds)
+
+    def best(method: str, beta: float, seed: int) -> dict[str, Any]:
+        return cells.cell(Run(settings.task, settings.fit, method, beta, seed), runner)["best"]
+
+    jobs = [(method, beta, seed) for method in settings.methods for beta in settings.temperatures for seed in seeds]
+    table = Table()
+    curves: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for (method, beta), runs in runner.over("trainings", jobs, best).items():
+        for row, part in cells.scored_rows(method).items():
+            for run in runs:
+                table.add(f"{row}, β = {beta:g}", {column: run[part][name] for name, column in SCORES.items()})
+            curves.setdefault(row, {})[f"{beta:g}"] = {name: [run[part][name] for run in runs] for name in SCORES}
+    return Findings(table.numbers(), claims(curves, settings), {"curves": curves}, runner.seconds)
 
 
-def _claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], settings: Settings) -> tuple[Claim, ...]:
+def claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], settings: Settings) -> tuple[Claim, ...]:
+    """Return the verdict; none without all three methods."""
     if not {LAPLACE, VARIATIONAL, MAXIMUM} <= curves.keys():
         return ()
-    better = []
-    for beta in curves[LAPLACE]:
-        nll = {method: mean(curves[method][beta]["nll"]) for method in (LAPLACE, VARIATIONAL, MAXIMUM)}
-        if nll[LAPLACE] < min(nll[VARIATIONAL], nll[MAXIMUM]):
-            better.append(beta)
-    told = "; ".join(
-        f"β = {beta}: " + ", ".join(f"{method} {mean(curves[method][beta]['nll']):.3f}" for method in settings.methods)
-        for beta in curves[LAPLACE]
+    betas = list(curves[LAPLACE])
+    nll = {beta: {method: mean(curves[method][beta]["nll"]) for method in settings.methods} for beta in betas}
+    better = sum(nll[beta][LAPLACE] < min(nll[beta][VARIATIONAL], nll[beta][MAXIMUM]) for beta in betas)
+    words = "; ".join(
+        f"β = {beta}: " + ", ".join(f"{method} {value:.3f}" for method, value in nll[beta].items()) for beta in betas
     )
     return (
         Claim.judged(
             "For many values of β VL has a lower test NLL than VI and MAP at the same β",
-            2 * len(better) > len(curves[LAPLACE]),
-            f"it is so at {len(better)} of {len(curves[LAPLACE])} values. {told}. Held-out images choose "
-            "the epoch of each.",
+            2 * better > len(betas),
+            f"it is so at {better} of {len(betas)} values. {words}. Held-out images choose the epoch of each.",
         ),
     )
 
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """One panel a score, one line a method."""
+    """Draw one panel per score, one line per method."""
     from experiments.figures import against_temperature
 
     curves, settings = record.findings.data["curves"], record.setup.settings
@@ -118,8 +88,7 @@ def draw(record: Record) -> Any:
         }
         for name, heading in SCORES.items()
     }
+    title = cells.TITLES.get(settings["task"]["data"])
     return against_temperature(
-        settings["temperatures"],
-        panels,
-        f"{TITLES.get(settings['task']['data'])}: scores against the weight of the divergence, β = T",
+        settings["temperatures"], panels, f"{title}: scores against the weight of the divergence, β = T"
     )

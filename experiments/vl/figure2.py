@@ -1,49 +1,36 @@
 """Early stopping of variances: the bound and the scores against the learning rate of log σ."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
-from experiments.vl.cells import (
-    EVERY,
-    LEARNED,
-    PUBLISHED,
-    VARIATIONAL,
-    Fit,
-    Run,
-    Task,
-    cell,
-    published,
-)
-from osculate.progress import track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments.vl import cells
+from experiments.vl.cells import EVERY, LEARNED, PUBLISHED, VARIATIONAL, Fit, Run, Task
 from osculate.training.settings import SCHEDULES
 
-#: Log σ/s at the start.
+#: Initial value of log σ/s.
 START = -3.0
-BOUND, NLL, ACCURACY, RATIO, REACH = (
-    "ELBO, nats per image",
-    "test NLL, nats",
-    "accuracy, %",
-    "mean log σ/s at the end",
-    "log σ can move by at most",
-)
+BOUND, NLL, ACCURACY = "ELBO, nats per image", "test NLL, nats", "accuracy, %"
+RATIO, REACH = "mean log σ/s at the end", "log σ can move by at most"
 CLOSED = "VL, closed form"
-#: Bounds this near to each other, in nats per image, count as equal.
+#: Difference in nats per image below which two bounds count as equal.
 SLACK = 0.005
+
+#: Method, β, and multiplier of the learning rate of log σ, None for the closed form.
+Arm = tuple[str, float, float | None]
 
 
 @dataclass(frozen=True)
 class Settings(Resumable):
-    """What is trained, each to its last epoch.
+    """Trainings, each to its last epoch.
 
     Args:
-        task: images and network.
-        fit: how networks are trained; the learning rate is small, as in the document, so that it decides how far the
-            variances get.
-        temperatures: β.
-        multipliers: of the learning rate of log σ.
+        task: Images and network.
+        fit: Settings of the training. Its learning rate is small, as in the document, and limits the variances.
+        temperatures: Weights β of the divergence.
+        multipliers: Multipliers of the learning rate of log σ.
     """
 
     task: Task = Task()
@@ -52,145 +39,116 @@ class Settings(Resumable):
     multipliers: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0)
 
 
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(
-        published("cifar10"),
-        PUBLISHED,
-    ),
-}
-
-
-def reach(cell: Mapping[str, Any], multiplier: float, fit: Fit) -> float:
-    """How far log σ can get: the sum of the learning rates of all steps."""
-    factor = SCHEDULES[fit.schedule]
-    return float(cell["steps"]) * fit.lr * multiplier * mean(factor((k + 0.5) / 1000) for k in range(1000))
-
-
-@experiment("vl-figure2", "Early stopping of the variances", "Variational Laplace [unlu2021], Figure 2", **PRESETS)
+@experiment(
+    "vl-figure2",
+    "Early stopping of the variances",
+    "Variational Laplace [unlu2021], Figure 2",
+    small=Settings(),
+    paper=Settings(cells.published("cifar10"), PUBLISHED),
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """VI and VL with learned variances for each multiplier, and the closed form, which has none."""
-    runner = Runner(settings.cells, progress)
-    arms: list[tuple[str, float, dict[str, float]]] = [
-        (method, beta, {"multiplier": multiplier})
-        for beta in settings.temperatures
-        for method in (VARIATIONAL, LEARNED)
-        for multiplier in settings.multipliers
+    """Train VI and VL with learned variances for each multiplier, and VL in closed form, which has none."""
+    runner, betas = Runner(settings.cells, progress), settings.temperatures
+
+    def trained(method: str, beta: float, multiplier: float | None, seed: int) -> dict[str, Any]:
+        name, options = (EVERY, {}) if multiplier is None else (method, {"multiplier": multiplier})
+        return cells.cell(Run(settings.task, settings.fit, name, beta, seed, options, to_end=True), runner)
+
+    arms: list[Arm] = [
+        (m, beta, each) for beta in betas for m in (VARIATIONAL, LEARNED) for each in settings.multipliers
     ]
-    arms += [(EVERY, beta, {}) for beta in settings.temperatures]
-    todo = [(*arm, seed) for arm in arms for seed in seeds]
-    found: dict[tuple[str, float, str], list[Mapping[str, Any]]] = {}
-    for method, beta, options, seed in track(todo, "trainings", len(todo), progress):
-        run = Run(settings.task, settings.fit, method, beta, seed, options, to_end=True)
-        multiplier = f"{options['multiplier']:g}" if options else ""
-        found.setdefault((CLOSED if method == EVERY else method, beta, multiplier), []).append(cell(run, runner))
-    numbers = [number for key, cells in found.items() for number in _numbers(key, cells, settings)]
-    return Findings(tuple(numbers), _claims(found, settings), {"arms": _arms(found)}, runner.seconds)
+    arms += [(CLOSED, beta, None) for beta in betas]
+    found = runner.over("trainings", [(*arm, seed) for arm in arms for seed in seeds], trained)
+    table, shown = Table(), []
+    for (method, beta, multiplier), runs in found.items():
+        row = f"{method}, β = {beta:g}" + ("" if multiplier is None else f", × {multiplier:g}")
+        for run in runs:
+            scores = run["end"]["test"]
+            values = {BOUND: run["elbo"], NLL: scores["nll"], ACCURACY: 100 * scores["accuracy"]}
+            table.add(row, values | {RATIO: run["ratio"][-1]})
+            reached = [] if multiplier is None else [reach(run, multiplier, settings.fit)]
+            table.setdefault((row, REACH), []).extend(reached)
+        shown.append(
+            {
+                "method": method,
+                "beta": beta,
+                "multiplier": "" if multiplier is None else f"{multiplier:g}",
+                "ratio": runs[0]["ratio"],
+                "bound": [-value for value in runs[0]["loss"]],
+                "elbo": [run["elbo"] for run in runs],
+                "nll": [run["end"]["test"]["nll"] for run in runs],
+                "accuracy": [run["end"]["test"]["accuracy"] for run in runs],
+            }
+        )
+    return Findings(table.numbers(), claims(found, settings), {"arms": shown}, runner.seconds)
 
 
-def _numbers(key: tuple[str, float, str], cells: Sequence[Mapping[str, Any]], settings: Settings) -> list[Number]:
-    method, beta, multiplier = key
-    row = f"{method}, β = {beta:g}" + (f", × {multiplier}" if multiplier else "")
-    most = tuple(reach(one, float(multiplier), settings.fit) for one in cells) if multiplier else ()
-    return [
-        Number(row, BOUND, tuple(one["elbo"] for one in cells)),
-        Number(row, NLL, tuple(one["end"]["test"]["nll"] for one in cells)),
-        Number(row, ACCURACY, tuple(100 * one["end"]["test"]["accuracy"] for one in cells)),
-        Number(row, RATIO, tuple(one["ratio"][-1] for one in cells)),
-        Number(row, REACH, most),
-    ]
+def reach(run: Mapping[str, Any], multiplier: float, fit: Fit) -> float:
+    """Return the largest possible change of log σ: the sum of the learning rates of all steps."""
+    factor = SCHEDULES[fit.schedule]
+    return float(run["steps"]) * fit.lr * multiplier * mean(factor((k + 0.5) / 1000) for k in range(1000))
 
 
-def _arms(found: Mapping[tuple[str, float, str], Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """For the figure: of the first seed the courses, of all the ends."""
-    return [
-        {
-            "method": method,
-            "beta": beta,
-            "multiplier": multiplier,
-            "ratio": cells[0]["ratio"],
-            "bound": [-value for value in cells[0]["loss"]],
-            "elbo": [one["elbo"] for one in cells],
-            "nll": [one["end"]["test"]["nll"] for one in cells],
-            "accuracy": [one["end"]["test"]["accuracy"] for one in cells],
-        }
-        for (method, beta, multiplier), cells in found.items()
-    ]
+def claims(found: Mapping[Arm, Sequence[Mapping[str, Any]]], settings: Settings) -> tuple[Claim, ...]:
+    """Return the verdicts; each must hold at every β."""
+    betas, multipliers = settings.temperatures, settings.multipliers
+    bounds = {arm: mean(run["elbo"] for run in runs) for arm, runs in found.items()}
+    nlls = {arm: mean(run["end"]["test"]["nll"] for run in runs) for arm, runs in found.items()}
+    best = {beta: max(bounds[m, beta, each] for m in (VARIATIONAL, LEARNED) for each in multipliers) for beta in betas}
+    closed = {beta: bounds[CLOSED, beta, None] for beta in betas}
 
+    def spread(values: Mapping[Arm, float], method: str, beta: float) -> float:
+        each = [values[method, beta, multiplier] for multiplier in multipliers]
+        return max(each) - min(each)
 
-def _claims(
-    found: Mapping[tuple[str, float, str], Sequence[Mapping[str, Any]]], settings: Settings
-) -> tuple[Claim, ...]:
-    def bound(method: str, beta: float, multiplier: str) -> float:
-        return mean(one["elbo"] for one in found[method, beta, multiplier])
-
-    def nll(method: str, beta: float, multiplier: str) -> float:
-        return mean(one["end"]["test"]["nll"] for one in found[method, beta, multiplier])
-
-    names = [f"{m:g}" for m in settings.multipliers]
-    best = {
-        beta: max(bound(m, beta, n) for m in (VARIATIONAL, LEARNED) for n in names) for beta in settings.temperatures
+    moved = {}  # the largest change of log σ over seeds, and the largest possible one
+    for (method, beta, multiplier), runs in found.items():
+        if multiplier is not None:
+            most = reach(runs[0], multiplier, settings.fit)
+            moved[method, beta, multiplier] = (max(run["ratio"][-1] for run in runs) - START, most)
+    slowest = {
+        (method, beta): each for (method, beta, multiplier), each in moved.items() if multiplier == multipliers[0]
     }
-    closed = {beta: bound(CLOSED, beta, "") for beta in settings.temperatures}
     return (
-        _arithmetic(found, settings),
-        _steadier("The bound", bound, names, settings),
-        _steadier("The test NLL", nll, names, settings),
+        Claim.judged(
+            "With the learning rate of the weights log σ cannot get back to the prior: it moves by at most the number "
+            "of steps times the rate",
+            all(distance <= 1.02 * most for distance, most in moved.values())
+            and all(most < -START for _, most in slowest.values()),
+            "; ".join(
+                f"{method}, β = {beta:g}: moved by {distance:.2f} of at most {most:.2f}, 3 to the prior"
+                for (method, beta), (distance, most) in slowest.items()
+            )
+            + ".",
+        ),
+        *(
+            Claim.judged(
+                f"{name} of VL depends less on the multiplier than that of VI",
+                all(spread(values, LEARNED, beta) < spread(values, VARIATIONAL, beta) for beta in betas),
+                "; ".join(
+                    f"β = {beta:g}: range {spread(values, LEARNED, beta):.3f} (VL), "
+                    f"{spread(values, VARIATIONAL, beta):.3f} (VI)"
+                    for beta in betas
+                )
+                + ", in nats per image.",
+            )
+            for name, values in (("The bound", bounds), ("The test NLL", nlls))
+        ),
         Claim.judged(
             "Variances in closed form reach the best bound without a multiplier",
-            all(closed[beta] >= best[beta] - SLACK for beta in settings.temperatures),
+            all(closed[beta] >= best[beta] - SLACK for beta in betas),
             "; ".join(
                 f"β = {beta:g}: {closed[beta]:.3f}, best of all others {best[beta]:.3f} nats per image"
-                for beta in settings.temperatures
+                for beta in betas
             )
             + f". Within {SLACK} nats they count as equal.",
         ),
     )
 
 
-def _steadier(what: str, of: Callable[[str, float, str], float], names: Sequence[str], settings: Settings) -> Claim:
-    """Whether something varies less over the multipliers with VL than with VI."""
-    values = {
-        (method, beta): [of(method, beta, name) for name in names]
-        for method in (VARIATIONAL, LEARNED)
-        for beta in settings.temperatures
-    }
-    ranges = {key: max(each) - min(each) for key, each in values.items()}
-    return Claim.judged(
-        f"{what} of VL depends less on the multiplier than that of VI",
-        all(ranges[LEARNED, beta] < ranges[VARIATIONAL, beta] for beta in settings.temperatures),
-        "; ".join(
-            f"β = {beta:g}: range {ranges[LEARNED, beta]:.3f} (VL), {ranges[VARIATIONAL, beta]:.3f} (VI)"
-            for beta in settings.temperatures
-        )
-        + ", in nats per image.",
-    )
-
-
-def _arithmetic(found: Mapping[tuple[str, float, str], Sequence[Mapping[str, Any]]], settings: Settings) -> Claim:
-    """How far log σ has moved, and how far it could have."""
-    moved = {}
-    for (method, beta, multiplier), cells in found.items():
-        if multiplier:
-            most = reach(cells[0], float(multiplier), settings.fit)
-            moved[method, beta, multiplier] = (max(one["ratio"][-1] for one in cells) - START, most)
-    slowest = {key: value for key, value in moved.items() if key[2] == f"{settings.multipliers[0]:g}"}
-    return Claim.judged(
-        "With the learning rate of the weights log σ cannot get back to the prior: it moves by at most the number "
-        "of steps times the rate",
-        all(distance <= 1.02 * most for distance, most in moved.values())
-        and all(most < -START for _, most in slowest.values()),
-        "; ".join(
-            f"{method}, β = {beta:g}: moved by {distance:.2f} of at most {most:.2f}, 3 to the prior"
-            for (method, beta, _), (distance, most) in slowest.items()
-        )
-        + ".",
-    )
-
-
 @measure.figure
 def draw(record: Record) -> Any:
-    """The course of log σ/s, and the bound and the scores against the multiplier."""
+    """Draw the course of log σ/s, and the bound and the scores against the multiplier."""
     from experiments.vl.figures import multipliers
 
     return multipliers(record.findings.data["arms"], "How far the variances get: learning rates of log σ")

@@ -1,65 +1,48 @@
 """Test NLL, accuracy and calibration of variational Laplace beside variational inference and MAP."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
-from experiments.vl.cells import (
-    EVERY,
-    LABEL,
-    LAPLACE,
-    MAXIMUM,
-    NATURAL,
-    PUBLISHED,
-    SMOOTH,
-    VARIATIONAL,
-    Fit,
-    Run,
-    Task,
-    cell,
-    chosen,
-    published,
-)
-from osculate.progress import track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments.vl import cells
+from experiments.vl.cells import DRAWN, EVERY, LABEL, LAPLACE, MAXIMUM, NATURAL, PUBLISHED, VARIATIONAL, Fit, Run, Task
 
-#: As [unlu2021] calls them; VI by the network of its mean, and by ten that are drawn.
-DRAWN = "VI, 10 networks"
-#: NLL, accuracy and ECE that the document prints.
-PRINTED = {
-    ("CIFAR-10", "VL"): (".23", "92.4", ".017"),
-    ("CIFAR-10", "VI"): (".37", "91.1", ".053"),
-    ("CIFAR-10", DRAWN): (".35", "90.2", ".044"),
-    ("CIFAR-10", "MAP"): (".43", "90.8", ".058"),
-    ("CIFAR-100", "VL"): ("1.00", "71.4", ".024"),
-    ("CIFAR-100", "VI"): ("1.29", "68.8", ".100"),
-    ("CIFAR-100", DRAWN): ("1.49", "67.3", ".026"),
-    ("CIFAR-100", "MAP"): ("1.61", "67.5", ".159"),
-    ("SVHN", "VL"): (".14", "97.1", ".009"),
-    ("SVHN", "VI"): (".16", "96.3", ".012"),
-    ("SVHN", DRAWN): (".22", "95.5", ".022"),
-    ("SVHN", "MAP"): (".24", "95.7", ".028"),
-    ("Fashion-MNIST", "VL"): (".16", "94.6", ".010"),
-    ("Fashion-MNIST", "VI"): (".23", "94.0", ".034"),
-    ("Fashion-MNIST", DRAWN): (".29", "93.6", ".016"),
-    ("Fashion-MNIST", "MAP"): (".29", "93.6", ".096"),
-}
 NLL, ACCURACY, ECE = "test NLL, nats", "accuracy, %", "ECE"
 BETA, EPOCH, RATIO, END = "β", "epoch", "mean log σ/s", "NLL at the last epoch"
+#: NLL, accuracy and ECE in the document.
+PRINTED = {
+    "CIFAR-10: VL": (".23", "92.4", ".017"),
+    "CIFAR-10: VI": (".37", "91.1", ".053"),
+    f"CIFAR-10: {DRAWN}": (".35", "90.2", ".044"),
+    "CIFAR-10: MAP": (".43", "90.8", ".058"),
+    "CIFAR-100: VL": ("1.00", "71.4", ".024"),
+    "CIFAR-100: VI": ("1.29", "68.8", ".100"),
+    f"CIFAR-100: {DRAWN}": ("1.49", "67.3", ".026"),
+    "CIFAR-100: MAP": ("1.61", "67.5", ".159"),
+    "SVHN: VL": (".14", "97.1", ".009"),
+    "SVHN: VI": (".16", "96.3", ".012"),
+    f"SVHN: {DRAWN}": (".22", "95.5", ".022"),
+    "SVHN: MAP": (".24", "95.7", ".028"),
+    "Fashion-MNIST: VL": (".16", "94.6", ".010"),
+    "Fashion-MNIST: VI": (".23", "94.0", ".034"),
+    f"Fashion-MNIST: {DRAWN}": (".29", "93.6", ".016"),
+    "Fashion-MNIST: MAP": (".29", "93.6", ".096"),
+}
 
 
 @dataclass(frozen=True)
 class Part:
-    """Methods on one set of images.
+    """Methods on one data set.
 
     Args:
-        task: images and network.
-        methods: by name.
-        fit: how networks are trained.
-        seeds: how many of the seeds; None for all.
-        temperatures: β from which held-out images choose, with the epoch.
+        task: Images and network.
+        methods: Names of the methods.
+        fit: Settings of the training.
+        seeds: Number of the seeds that are used; None for all.
+        temperatures: Candidates of β; held-out images choose, together with the epoch.
     """
 
     task: Task
@@ -71,22 +54,27 @@ class Part:
 
 @dataclass(frozen=True)
 class Settings(Resumable):
-    """What is trained.
+    """Trainings.
 
     Args:
-        parts: methods and images.
+        parts: Methods and data sets.
     """
 
     parts: tuple[Part, ...]
 
 
-_NARROW: dict[str, Any] = {"width": 8, "blocks": (1, 1, 1), **SMOOTH}
+_NARROW: dict[str, Any] = {"width": 8, "blocks": (1, 1, 1), **cells.SMOOTH}
 _CIFAR10 = Task("cifar10_jpeg", "preact_resnet", _NARROW, train_size=10_000)
-#: β for CIFAR-10; the mode's best, which is a weight of the prior alone, lies above the others'.
+#: β for CIFAR-10; MAP, for which β is the weight of the prior alone, has its best value above those of the others.
 _LOWER = (0.003, 0.01, 0.03, 0.1, 0.3)
 _PUBLISHED = (MAXIMUM, EVERY, LABEL, LAPLACE, VARIATIONAL, NATURAL)
-PRESETS = {
-    "small": Settings(
+
+
+@experiment(
+    "vl-table1",
+    "Variational Laplace against variational inference and MAP",
+    "Variational Laplace [unlu2021], Table 1",
+    small=Settings(
         (
             Part(Task()),
             Part(Task(), (EVERY,), seeds=1),
@@ -94,121 +82,100 @@ PRESETS = {
             Part(_CIFAR10, (LAPLACE, VARIATIONAL, NATURAL), Fit(epochs=20), 1, _LOWER),
         )
     ),
-    "paper": Settings(
+    paper=Settings(
         tuple(
-            Part(published(data), _PUBLISHED, PUBLISHED, temperatures=(0.01, 0.03, 0.1, 0.3, 1.0))
+            Part(cells.published(data), _PUBLISHED, PUBLISHED, temperatures=(0.01, 0.03, 0.1, 0.3, 1.0))
             for data in ("cifar10", "cifar100", "svhn", "fashion_mnist")
         )
     ),
-}
-
-
-@experiment(
-    "vl-table1",
-    "Variational Laplace against variational inference and MAP",
-    "Variational Laplace [unlu2021], Table 1",
-    **PRESETS,
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Every method at every temperature; held-out images choose temperature and epoch, for each seed anew."""
+    """Train every method at every temperature; held-out images choose temperature and epoch, for each seed anew."""
     runner = Runner(settings.cells, progress)
-    todo = [
-        (part, method, seed) for part in settings.parts for method in part.methods for seed in list(seeds)[: part.seeds]
-    ]
-    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+
+    def best(number: int, method: str, seed: int) -> dict[str, Any]:
+        part = settings.parts[number]
+        found = [cells.cell(Run(part.task, part.fit, method, beta, seed), runner) for beta in part.temperatures]
+        place = cells.best_of(found)
+        every = {f"{beta:g}": one["best"]["test"]["nll"] for beta, one in zip(part.temperatures, found, strict=True)}
+        return {**found[place], "beta": part.temperatures[place], "every": every}
+
+    parts = list(enumerate(settings.parts))
+    jobs = [(n, method, seed) for n, part in parts for method in part.methods for seed in list(seeds)[: part.seeds]]
+    table = Table()
+    courses: dict[str, Any] = {}
     every: dict[str, dict[str, list[float]]] = {}
-    for part, method, seed in track(todo, "methods and seeds", len(todo), progress):
-        runs = [Run(part.task, part.fit, method, beta, seed) for beta in part.temperatures]
-        cells = [cell(run, runner) for run in runs]
-        best = chosen(cells)
-        kept = {**cells[best], "temperature": part.temperatures[best]}
-        found.setdefault((part.task.title, method), []).append(kept)
-        row = every.setdefault(f"{part.task.title}: {method}", {})
-        for beta, one in zip(part.temperatures, cells, strict=True):
-            row.setdefault(f"{beta:g}", []).append(one["best"]["test"]["nll"])
-    numbers = [number for key, cells in found.items() for number in _numbers(key, cells)]
+    for (number, method), runs in runner.over("methods and seeds", jobs, best).items():
+        row = f"{settings.parts[number].task.title}: {method}"
+        for run in runs:
+            scores = {name: run["best"][part] for name, part in cells.scored_rows(method).items()}
+            table.add(row, _scores(scores[method]) | {BETA: run["beta"], EPOCH: float(run["epoch"])})
+            table.setdefault((row, RATIO), []).extend(run["ratio"][run["epoch"] - 1 : run["epoch"]])  # MAP has none
+            table.add(row, {END: run["end"]["test"]["nll"]})
+            if DRAWN in scores:
+                table.add(f"{settings.parts[number].task.title}: {DRAWN}", _scores(scores[DRAWN]))
+        courses[row] = {"beta": runs[0]["beta"], "validation": runs[0]["validation"]}
+        every[row] = {beta: [run["every"][beta] for run in runs] for beta in runs[0]["every"]}
+    printed = {(row, column): each[n] for row, each in PRINTED.items() for n, column in enumerate((NLL, ACCURACY, ECE))}
     titles = dict.fromkeys(part.task.title for part in settings.parts)
-    claims = [claim for title in titles for claim in _claims(title, found)]
-    return Findings(tuple(numbers), tuple(claims), {"courses": _courses(found), "test NLL by β": every}, runner.seconds)
+    verdicts = tuple(claim for title in titles for claim in claims(title, table))
+    data = {"courses": courses, "test NLL by β": every}
+    return Findings(table.numbers(printed=printed), verdicts, data, runner.seconds)
 
 
-def _numbers(key: tuple[str, str], cells: Sequence[Mapping[str, Any]]) -> Iterable[Number]:
-    name, method = key
-    kinds = {method: "test", **({DRAWN: "test, drawn"} if method == VARIATIONAL else {})}
-    for label, kind in kinds.items():
-        printed = PRINTED.get((name, label), ("", "", ""))
-        row, scores = f"{name}: {label}", [one["best"][kind] for one in cells]
-        yield Number(row, NLL, tuple(s["nll"] for s in scores), printed[0])
-        yield Number(row, ACCURACY, tuple(100 * s["accuracy"] for s in scores), printed[1])
-        yield Number(row, ECE, tuple(s["ece"] for s in scores), printed[2])
-        if label == method:
-            yield Number(row, BETA, tuple(one["temperature"] for one in cells))
-            yield Number(row, EPOCH, tuple(float(one["epoch"]) for one in cells))
-            yield Number(row, RATIO, tuple(one["ratio"][one["epoch"] - 1] for one in cells if one["ratio"]))
-            yield Number(row, END, tuple(one["end"]["test"]["nll"] for one in cells))
+def _scores(scores: Mapping[str, float]) -> dict[str, float]:
+    return {NLL: scores["nll"], ACCURACY: 100 * scores["accuracy"], ECE: scores["ece"]}
 
 
-def difference(
-    found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
-    one: tuple[str, str],
-    other: tuple[str, str],
-    score: str,
-) -> tuple[float, float]:
-    """Mean over common seeds of a difference of test scores, and its standard error; nan for one seed."""
-    pairs = zip(found[one], found[other], strict=False)
-    each = [a["best"]["test"][score] - b["best"]["test"][score] for a, b in pairs]
-    return mean(each), stdev(each) / sqrt(len(each)) if len(each) > 1 else float("nan")
-
-
-def _claims(name: str, found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> Iterable[Claim]:
-    methods = [method for data, method in found if data == name]
-    scale = f"β and epoch of each by held-out images, {len(found[name, methods[0]])} seed(s)"
-
-    def told(value: float, error: float) -> str:
-        return f"{value:+.4f} ± {error:.4f}" if error == error else f"{value:+.4f} (one seed)"
-
+def claims(title: str, table: Table) -> Iterator[Claim]:
+    """Yield the verdicts on one data set."""
+    methods = [
+        row.removeprefix(f"{title}: ") for row, column in table if column == BETA and row.startswith(f"{title}: ")
+    ]
     if not {MAXIMUM, LAPLACE} <= set(methods):
         return
+    number = len(table[f"{title}: {methods[0]}", NLL])
+    scale = f"β and epoch of each by held-out images, {number} seed(s)"
+
+    def difference(one: str, other: str, column: str) -> tuple[float, float | None, str]:
+        """Return the mean difference of a score, its standard error (None for one seed), and both in words."""
+        each = table.differences(f"{title}: {one}", f"{title}: {other}", column)
+        if len(each) == 1:
+            return each[0], None, f"{each[0]:+.4f} (one seed)"
+        error = stdev(each) / sqrt(len(each))
+        return mean(each), error, f"{mean(each):+.4f} ± {error:.4f}"
+
     for rival in [each for each in (MAXIMUM, VARIATIONAL) if each in methods]:
-        value, error = difference(found, (name, LAPLACE), (name, rival), "nll")
-        clear = value + 2 * error < 0 if error == error else None
+        value, error, words = difference(LAPLACE, rival, NLL)
         yield Claim.judged(
-            f"{name}: the test NLL of VL is below that of {rival}, by more than two standard errors",
-            clear if clear is not None or value < 0 else False,
-            f"VL − {rival}: {told(value, error)} nats; {scale}.",
+            f"{title}: the test NLL of VL is below that of {rival}, by more than two standard errors",
+            value + 2 * error < 0 if error is not None else None if value < 0 else False,
+            f"VL − {rival}: {words} nats; {scale}.",
         )
-        value, error = difference(found, (name, LAPLACE), (name, rival), "accuracy")
+        value, error, words = difference(LAPLACE, rival, ACCURACY)
         yield Claim.judged(
-            f"{name}: the accuracy of VL is not below that of {rival} by more than two standard errors",
-            value + 2 * error >= 0 if error == error else None,
-            f"VL − {rival}: {told(100 * value, 100 * error)} points; {scale}.",
+            f"{title}: the accuracy of VL is not below that of {rival} by more than two standard errors",
+            value + 2 * error >= 0 if error is not None else None,
+            f"VL − {rival}: {words} points; {scale}.",
         )
-        value, error = difference(found, (name, LAPLACE), (name, rival), "ece")
+        value, error, words = difference(LAPLACE, rival, ECE)
         yield Claim.judged(
-            f"{name}: the calibration error of VL is below that of {rival}",
-            value < 0 if error == error else None,
-            f"VL − {rival}: {told(value, error)}; {scale}.",
+            f"{title}: the calibration error of VL is below that of {rival}",
+            value < 0 if error is not None else None,
+            f"VL − {rival}: {words}; {scale}.",
         )
     if LABEL in methods:
-        value, error = difference(found, (name, LABEL), (name, LAPLACE), "nll")
+        value, error, words = difference(LABEL, LAPLACE, NLL)
         yield Claim.judged(
-            f"{name}: drawn labels, as in the document, train as well as the unbiased regulariser, within two errors",
-            abs(value) <= 2 * error if error == error else None,
-            f"test NLL with drawn labels minus that with a differentiated root of Λ: {told(value, error)} nats.",
+            f"{title}: drawn labels, as in the document, train as well as the unbiased regulariser, within two errors",
+            abs(value) <= 2 * error if error is not None else None,
+            f"test NLL with drawn labels minus that with a differentiated root of Λ: {words} nats.",
         )
-
-
-def _courses(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Validation NLL over the epochs, of the first seed."""
-    return {
-        f"{name}: {method}": {"beta": cells[0]["temperature"], "validation": cells[0]["validation"]}
-        for (name, method), cells in found.items()
-    }
 
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Scores by method, one panel a data set and score."""
+    """Draw the scores by method, one panel per data set and score."""
     from experiments.figures import method_scores
 
     return method_scores(record.findings.numbers, (NLL, ACCURACY, ECE), "Variational Laplace beside its rivals")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.l2m import cells as l2m_cells, figure1 as f, toy as t, uci as u
-from experiments.record import FAILS, HOLDS, UNTESTED, Claim
-from osculate.data import load
-from osculate.evidence import maximise_evidence
+import osculate as osc
+from experiments import Claim, Table, seeded
+from experiments.l2m import figure1 as f, uci as u
+from experiments.record import FAILS, HOLDS, UNTESTED
 
 
 def verdicts(claims: tuple[Claim, ...]) -> list[str]:
@@ -19,17 +19,17 @@ def verdicts(claims: tuple[Claim, ...]) -> list[str]:
 
 
 def cubic(**changes: Any) -> dict[tuple[str, str], list[float]]:
-    """Values of two seeds with which every claim holds, but for some."""
+    """Return values of two seeds with which every claim holds, but for some."""
     good = {"ratio": 9.0, "over": 1.5, "coverage": 0.95, "printed": (8.0, 1.0, 8.0), "nll": 2.7, "bound": 99.0}
     good |= {"r_hat": 1.01, "printed_nll": 2.7} | changes
     found: dict[tuple[str, str], list[float]] = {}
-    for row in t.PRIORS, t.DROPOUT, t.ENSEMBLE, t.DIAGONAL_SWAG, t.REFERENCE:
+    for row in f.PRIORS, f.DROPOUT, f.ENSEMBLE, f.DIAGONAL_SWAG, f.REFERENCE:
         found[row, f.NLL] = [2.7, 2.8]
-    found |= {(t.LINEARISED, f.OVER[place]): [good["over"], 1.0] for place in f.PLACES}
-    found |= {(t.PRINTED, f.SD[place]): [sd, sd] for place, sd in zip(f.PLACES, good["printed"], strict=True)}
-    found |= {(t.LINEARISED, f.RATIO): [good["ratio"], 9.0], (t.LINEARISED, f.COVERAGE): [good["coverage"], 0.95]}
-    found |= {(t.LINEARISED, f.NLL): [good["nll"]] * 2, (t.PRINTED, f.NLL): [good["printed_nll"]] * 2}
-    return found | {(t.PRINTED, f.BOUND): [good["bound"], 99.0], (t.REFERENCE, f.R_HAT): [good["r_hat"], 1.0]}
+    found |= {(f.LINEARISED, f.OVER[place]): [good["over"], 1.0] for place in f.PLACES}
+    found |= {(f.PRINTED, f.SD[place]): [sd, sd] for place, sd in zip(f.PLACES, good["printed"], strict=True)}
+    found |= {(f.LINEARISED, f.RATIO): [good["ratio"], 9.0], (f.LINEARISED, f.COVERAGE): [good["coverage"], 0.95]}
+    found |= {(f.LINEARISED, f.NLL): [good["nll"]] * 2, (f.PRINTED, f.NLL): [good["printed_nll"]] * 2}
+    return found | {(f.PRINTED, f.BOUND): [good["bound"], 99.0], (f.REFERENCE, f.R_HAT): [good["r_hat"], 1.0]}
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,20 @@ def test_each_claim_of_the_cubic_can_fail_alone(changes: Mapping[str, Any], fail
 
 
 @pytest.fixture(scope="module")
-def toy() -> t.Toy:
-    return t.Toy.drawn(t.Settings(hidden=10, own=t.Own(epochs=400)), 0)
+def toy() -> f.Toy:
+    return f.Toy(f.Settings(hidden=10, own=f.Own(epochs=400)), 0)
 
 
-def test_training_of_one_s_own_ends_at_the_mode_of_the_posterior(toy: t.Toy) -> None:
-    model, _ = toy.at_mode()
+@pytest.fixture(scope="module")
+def mode(toy: f.Toy) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    return toy.at_mode()
+
+
+def test_a_plain_training_loop_ends_at_the_mode_of_the_posterior(toy: f.Toy, mode: Any) -> None:
+    model, _ = mode
     x, y = toy.data.train
     weights = torch.cat([p.flatten() for p in model.parameters()])
-    joint = -toy.likelihood.log_prob(model(x), y).sum() + t.PRIOR / 2 * weights.square().sum()
+    joint = -toy.likelihood.log_prob(model(x), y).sum() + f.PRIOR / 2 * weights.square().sum()
     gradient = torch.cat([g.flatten() for g in torch.autograd.grad(joint, list(model.parameters()))])
     start = toy.network()
     first = -toy.likelihood.log_prob(start(x), y).sum()
@@ -71,18 +76,18 @@ def test_training_of_one_s_own_ends_at_the_mode_of_the_posterior(toy: t.Toy) -> 
     assert float(gradient.norm()) < 0.05 * float(begin.norm())
 
 
-def test_the_printed_formula_has_the_width_of_its_prior_and_the_corrected_one_has_not(toy: t.Toy) -> None:
-    model, optimizer = toy.at_mode()
+def test_the_printed_formula_has_the_width_of_its_prior_and_the_corrected_one_has_not(toy: f.Toy, mode: Any) -> None:
+    model, optimizer = mode
     printed = toy.l2m(model, optimizer, scaling="paper", prior_precision=0.1)
     assert float(printed.prior.vector(printed.network.space)[0]) == pytest.approx(10.0)
-    assert float((t.prior_bound(toy.l2m(model, optimizer)) > f.SHARE).double().mean()) < 0.5
-    tuned = toy.by_evidence(model, optimizer)
+    assert f.scored(toy, toy.l2m(model, optimizer))[0][f.BOUND] < 50
+    tuned = toy.tuned(model, optimizer)
     assert float(tuned.likelihood.scale) == pytest.approx(float(toy.likelihood.scale))  # type: ignore[attr-defined]
-    again = maximise_evidence(toy.l2m(model, optimizer), noise=False)
+    again = osc.maximise_evidence(toy.l2m(model, optimizer), noise=False)
     assert again.prior.precision.numel() == 1
 
 
-def test_numbers_of_the_cubic_are_in_its_own_units(toy: t.Toy) -> None:
+def test_numbers_of_the_cubic_are_in_its_own_units(toy: f.Toy) -> None:
     class Certain(torch.nn.Module):
         """x³ in standardised units, without weights that matter."""
 
@@ -95,8 +100,8 @@ def test_numbers_of_the_cubic_are_in_its_own_units(toy: t.Toy) -> None:
             assert toy.data.target_scaling is not None
             return toy.data.target_scaling.apply(toy.data.input_scaling.undo(x) ** 3) + self.free / toy.scale
 
-    q = t.laplace(Certain(), toy.likelihood, toy.data.train, structure="diag", prior=1.0)
-    numbers, band = f.scored(toy, t.Shown(q, None, 1.0))
+    q = osc.laplace(Certain(), toy.likelihood, toy.data.train, structure="diag", prior=1.0)
+    numbers, band = f.scored(toy, q)
     expected = (1 / (20 / 9 + 1)) ** 0.5  # of one constant, known by 20 data with noise 3 and a prior N(0, 1)
     assert [numbers[f.SD[place]] for place in f.PLACES] == pytest.approx([expected] * 3, rel=1e-3)
     assert band["mean"][0] == pytest.approx(-216, abs=0.1)
@@ -104,14 +109,12 @@ def test_numbers_of_the_cubic_are_in_its_own_units(toy: t.Toy) -> None:
     assert numbers[f.NLL] == pytest.approx(0.5 + np.log(3 * (2 * np.pi) ** 0.5), abs=0.1)
 
 
-def sets(**changes: float) -> u.Cells:
-    """Values with which every claim holds, but for some of one set."""
-    good = {u.RANK: 0.95, u.DETERMINED: 0.96, u.RANK_AGAIN: 0.99, u.RATIO: 1.1, u.RATIO_AGAIN: 1.0, u.READ: 0.01}
+def sets(**changes: float) -> Table:
+    """Return values of two splits with which every claim holds, but for some of one set."""
+    good = {u.RANK: 0.95, u.EFFECTIVE: 0.96, u.RANK_AGAIN: 0.99, u.RATIO: 1.1, u.RATIO_AGAIN: 1.0, u.READ: 0.01}
     good |= {u.WHOLE: 0.3, u.TUNED: 0.3, u.PASS: 0.5, u.MOMENTS: -1.0, u.AGAIN: -1.0, u.SINGLE: -1.02, u.GGN: -1.0}
     good |= {u.ENSEMBLE: -1.0, u.MIXTURE: -0.9}
-    found = {name: {column: [value, value] for column, value in good.items()} for name in ("yacht", "wine")}
-    found["wine"] |= {column: [value, value] for column, value in changes.items()}
-    return found
+    return Table.of({"yacht": [good] * 2, "wine": [good | changes] * 2})
 
 
 @pytest.mark.parametrize(
@@ -128,30 +131,30 @@ def sets(**changes: float) -> u.Cells:
 def test_each_claim_of_the_sets_can_fail_alone(changes: dict[str, float], fails: tuple[int, ...]) -> None:
     expected = [FAILS if number in fails else HOLDS for number in range(4)]
     assert verdicts(u.claims(sets(**changes))) == expected
-    assert verdicts(u.claims({"yacht": {}})) == [UNTESTED] * 4
+    assert verdicts(u.claims(Table())) == [UNTESTED] * 4
 
 
 def test_the_noise_scale_is_that_of_held_out_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = replace(u.PRESETS["small"], hidden=3, training=l2m_cells.Training(steps=200))
-    found = l2m_cells.chosen_scale(settings, "diabetes", 0, 0)
-    data = load("diabetes")
+    settings = replace(u.Settings(), hidden=3, training=u.Training(steps=200))
+    found = u.chosen_scale(settings, "diabetes", 0, 0)
+    data = osc.data.load("diabetes")
     spoilt = replace(data, test=(data.test[0], data.test[1] + 100))
-    monkeypatch.setattr(l2m_cells, "load", lambda *_, **__: spoilt)
-    assert l2m_cells.chosen_scale(settings, "diabetes", 0, 0) == found
+    monkeypatch.setattr(osc.data, "load", lambda *_, **__: spoilt)
+    assert u.chosen_scale(settings, "diabetes", 0, 0) == found
     noisy = replace(data, validation=(data.validation[0], 10 * data.validation[1]))
-    monkeypatch.setattr(l2m_cells, "load", lambda *_, **__: noisy)
-    assert l2m_cells.chosen_scale(settings, "diabetes", 0, 0) == max(settings.scales)
+    monkeypatch.setattr(osc.data, "load", lambda *_, **__: noisy)
+    assert u.chosen_scale(settings, "diabetes", 0, 0) == max(settings.scales)
 
 
 def test_curvatures_taken_again_are_those_of_single_gradients() -> None:
-    data = load("diabetes", validation_size=0)
-    settings = replace(u.PRESETS["small"], hidden=2, training=l2m_cells.Training(steps=600, batch=8))
-    trained = l2m_cells._trained(settings, data.train, l2m_cells.Gaussian(0.7), 0)
+    data = osc.data.load("diabetes", validation_size=0)
+    settings = replace(u.Settings(), hidden=2, training=u.Training(steps=600, batch=8))
+    trained = u.trained(settings, data.train, osc.likelihoods.Gaussian(0.7), 0)
     method = trained.method(1.0)
-    with l2m_cells.seeded(0):
+    with seeded(0):
         again = method.refresh(1000)
-    found = l2m_cells.compared(trained.method(1.0).posterior, again, l2m_cells._diagonal(trained, "empirical_fisher"))
+    found = u.compared(trained.method(1.0).posterior, again, trained.diagonal("empirical_fisher"))
     assert found[u.RANK_AGAIN] > 0.95
     assert 0.8 < found[u.RATIO_AGAIN] < 1.2
-    mine, read = l2m_cells.curvature(trained.method(1.0).posterior), trained.fisher().double()
+    mine, read = u.curvature(trained.method(1.0).posterior), trained.fisher().double()
     torch.testing.assert_close(mine, read, rtol=1e-4, atol=1e-6)
