@@ -18,7 +18,7 @@ from osculate import metrics
 from osculate.data import Dataset
 from osculate.methods import IVON, MAP, MeanFieldVI, NaturalSteps, VariationalLaplace
 from osculate.methods._base import Method
-from osculate.methods.variational_updates import EXACT
+from osculate.methods.variational_laplace import EXACT
 from osculate.parameters import ParameterSpace
 from osculate.posteriors import Gaussian
 from osculate.priors import fan_in

@@ -15,7 +15,7 @@ from experiments.vl.cells import EVERY, LABEL, LAPLACE, LEARNED, LIKELIHOOD, MAX
 from osculate import networks
 from osculate.methods import MAP, VOGN, MeanFieldVI
 from osculate.methods._base import Method
-from osculate.methods.variational_updates import EXACT
+from osculate.methods.variational_laplace import EXACT
 from osculate.priors import fan_in
 from osculate.progress import track
 

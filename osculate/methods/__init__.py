@@ -15,13 +15,13 @@ from osculate.methods.marginal_likelihood import (
 )
 from osculate.methods.mean_field_vi import MeanFieldVI as MeanFieldVI, WarmUp as WarmUp
 from osculate.methods.online_laplace import OnlineLaplace as OnlineLaplace
-from osculate.methods.online_updates import OnlineUpdates as OnlineUpdates
+from osculate.methods.online_laplace import OnlineUpdates as OnlineUpdates
 from osculate.methods.randomized_priors import RandomizedPriors as RandomizedPriors
 from osculate.methods.subnetwork import Subnetwork as Subnetwork
 from osculate.methods.swag import SWAG as SWAG
 from osculate.methods.temperature_scaling import TemperatureScaling as TemperatureScaling
 from osculate.methods.variational_laplace import VariationalLaplace as VariationalLaplace
-from osculate.methods.variational_updates import VariationalUpdates as VariationalUpdates
+from osculate.methods.variational_laplace import VariationalUpdates as VariationalUpdates
 from osculate.methods.vogn import VOGN as VOGN
 
 #: The methods that are trained, by name: every class above that has one.

@@ -16,7 +16,7 @@ from osculate.checks import require_positive
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import FAN_IN, TEMPERATURE, MakeNetwork, Method, require_network
-from osculate.methods._kept import kept_diagonal, kept_gaussian
+from osculate.methods._running import kept_diagonal, kept_gaussian
 from osculate.methods.map import as_prior
 from osculate.parameters import Network, ParameterSpace, points, trainable, undisturbed
 from osculate.posteriors import Gaussian

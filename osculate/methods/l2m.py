@@ -15,10 +15,18 @@ from osculate.checks import require_positive
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Gaussian as GaussianLikelihood, Likelihood
 from osculate.methods._base import TEMPERATURE
-from osculate.methods._batch_gradients import BatchGradients
-from osculate.methods._decay import chosen_prior, printed_prior, unchanged
-from osculate.methods._kept import kept_diagonal, kept_gaussian
-from osculate.methods._moments import Sampling, SecondMoments, memory_of, require_second_moment, warn_of_noise
+from osculate.methods._moments import (
+    BatchGradients,
+    Sampling,
+    SecondMoments,
+    chosen_prior,
+    memory_of,
+    printed_prior,
+    require_second_moment,
+    unchanged,
+    warn_of_noise,
+)
+from osculate.methods._running import kept_diagonal, kept_gaussian
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
 from osculate.parameters import Network, undisturbed

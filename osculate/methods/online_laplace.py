@@ -1,7 +1,7 @@
 """Training with networks drawn from a Laplace posterior whose curvature follows the training."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,22 +10,66 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from osculate import structures
-from osculate.checks import require_object, require_positive
+from osculate.checks import require_object, require_positive, require_whole
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._base import TEMPERATURE, Method, Option, require_batch
-from osculate.methods._kept import kept_gaussian
-from osculate.methods._running import Running, RunningBlocks, RunningDiagonal
+from osculate.methods._running import Running, RunningBlocks, RunningDiagonal, kept_gaussian
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
 from osculate.methods.marginal_likelihood import LARGEST_PER_DATUM
-from osculate.methods.online_updates import ALWAYS, OnlineUpdates
 from osculate.parameters import Network, ParameterSpace, undisturbed
 from osculate.posteriors import Gaussian
 from osculate.priors import Prior
 from osculate.registry import choose, made
 from osculate.structures import Diag, Structure
+
+#: Where a batch's curvature can be taken, and what it can be made from.
+PLACES, SOURCES = ("sample", "mean"), ("ggn", "gradient")
+
+
+@dataclass(frozen=True)
+class OnlineUpdates:
+    """How networks are drawn, and how the curvature follows.
+
+    Args:
+        every: steps from one curvature of a batch to the next.
+        memory: what one of them leaves of the average before it, 1 − α of eq. 10 [miani2022].
+        at: the weights at which it is taken: "sample" (those of a drawn network) or "mean".
+        source: "ggn" (of the structure, by a pass of its own), or "gradient" (of the sampled gradient, without one:
+            ĥ = (θ_s − μ) ∇ / σ², as in IVON; for a diagonal; too large where gradients are) [shen2024].
+        samples: networks drawn in each step.
+        antithetic: whether they come in pairs θ = μ ± ε.
+        recompute: whether the curvature of the result is that of all data at the final mean, in place of the average.
+
+    Raises:
+        ValueError: a number out of its range, or an unknown name.
+    """
+
+    every: int = 1
+    memory: float = 0.999
+    at: str = "sample"
+    source: str = "ggn"
+    samples: int = 1
+    antithetic: bool = False
+    recompute: bool = True
+
+    def __post_init__(self) -> None:
+        choose("place of the curvature", self.at, PLACES)
+        choose("source of the curvature", self.source, SOURCES)
+        if not 0 <= self.memory < 1:
+            raise ValueError(f"memory must be at least 0 and below 1, got {self.memory}.")
+        for name in ("every", "samples"):
+            require_whole(name, getattr(self, name))
+        if self.antithetic and self.samples % 2:
+            raise ValueError(f"antithetic samples come in pairs, got samples={self.samples}.")
+        if self.source == "gradient" and self.samples > 1:
+            raise ValueError(f"source='gradient' takes the gradient of one network, got samples={self.samples}.")
+
+
+ALWAYS = OnlineUpdates()
+
 
 #: What can be learned beside the weights.
 LEARNED = ("noise", "prior")

@@ -1,7 +1,9 @@
 """Variational Laplace: a bound that needs no drawn weights, by the squared gradients of sampled labels."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,19 +11,103 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
+from torch.overrides import TorchFunctionMode
 
-from osculate.checks import require_object
-from osculate.inputs import Inputs, drawn_outputs, take
+from osculate.checks import require_object, require_whole
+from osculate.inputs import Inputs, call, drawn_outputs, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import require_batch
-from osculate.methods._fisher import RunningFisher
-from osculate.methods._mean_field import FAN_IN, MeanField
-from osculate.methods._smooth import warn_of_kinks
+from osculate.methods._mean_field import FAN_IN, START, MeanField
+from osculate.methods._running import RunningFisher
 from osculate.methods.laplace import laplace
-from osculate.methods.variational_updates import VariationalUpdates
 from osculate.parameters import is_active_dropout, undisturbed
 from osculate.priors import Prior
 from osculate.registry import choose, lookup
+
+
+@dataclass(frozen=True)
+class VariationalUpdates:
+    """When the regulariser is taken, of which data, and how the variances follow.
+
+    Args:
+        every: steps from one regulariser to the next; each then counts that often.
+        rows: share of the batch that it is made of, with batch normalisation 16 data at least. All of it shares the
+            forward pass of the loss, where no dropout is active; a part has a pass of its own.
+        memory: γ of the running Fisher information, for ``sigma="closed_form"``: what one batch leaves of it.
+        multiplier: of the learning rate of log σ, for ``sigma="learned"``; 0 keeps σ as it starts.
+        start: σ at the start, in units of the prior's standard deviation.
+        recompute: whether the variances of the result, for ``sigma="closed_form"``, are those of the exact curvature of
+            all data at the final mean, in place of the running one.
+
+    Raises:
+        ValueError: a number out of its range.
+    """
+
+    every: int = 2
+    rows: float = 0.25
+    memory: float = 0.99
+    multiplier: float = 10.0
+    start: float = START
+    recompute: bool = True
+
+    def __post_init__(self) -> None:
+        require_whole("every", self.every)
+        if not 0 < self.rows <= 1:
+            raise ValueError(f"rows is a share of the batch, above 0 and at most 1, got {self.rows}.")
+        if not 0 <= self.memory < 1:
+            raise ValueError(f"memory must be at least 0 and below 1, got {self.memory}.")
+        if not self.multiplier >= 0:
+            raise ValueError(f"multiplier must not be negative, got {self.multiplier}.")
+        if not self.start > 0:
+            raise ValueError(f"start must be positive, got {self.start}.")
+
+
+#: The regulariser of the whole batch in every step.
+EXACT = VariationalUpdates(every=1, rows=1.0)
+
+
+#: Operations with kinks by the names under which a mode sees them; a maximum of one's own with ``where`` is not seen.
+# fmt: off
+KINKED = frozenset(
+    {
+        "abs", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "amax", "clamp", "clamp_min",
+        "hardshrink", "hardsigmoid", "hardtanh", "leaky_relu", "max", "max_pool1d", "max_pool2d", "max_pool3d",
+        "maximum", "prelu", "relu", "relu6", "rrelu", "selu", "softshrink", "threshold",
+    }
+)
+# fmt: on
+
+
+class _Watch(TorchFunctionMode):
+    """Notes the piecewise linear operations that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, None] = {}
+
+    def __torch_function__(
+        self, operation: Callable, types: Sequence[type], args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = getattr(operation, "__name__", "").rstrip("_")  # relu_ is relu in place
+        if name in KINKED:
+            self.seen[name] = None
+        return operation(*args, **(kwargs or {}))
+
+
+def warn_of_kinks(model: nn.Module, x: Inputs) -> None:
+    """Warn of operations of a network that are linear but for kinks, where all of its curvature sits."""
+    with undisturbed(model), torch.no_grad(), _Watch() as watch:
+        device = next(model.parameters()).device
+        model.eval()
+        call(model, moved(take(x, slice(1)), device))
+    if watch.seen:
+        warnings.warn(
+            f"the network has piecewise linear operations ({', '.join(watch.seen)}): their second derivative is zero "
+            "but at the kinks, so that the mean does not learn from how the curvature changes there. Take smooth ones, "
+            "such as softplus or SiLU and average pooling (networks.LeNet(activation='shifted_softplus')).",
+            stacklevel=3,
+        )
+
 
 #: What gives the variances.
 SIGMAS = ("closed_form", "learned")

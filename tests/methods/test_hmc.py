@@ -15,9 +15,8 @@ from torch.fx import GraphModule
 
 import osculate as osc
 from osculate.methods import HMC
-from osculate.methods._nuts import NUTS, State, first_step_size, subtrees
-from osculate.methods._potential import NegativeLogJoint
-from osculate.methods._warmup import Metric, StepSize, windows
+from osculate.methods.hmc.potential import NegativeLogJoint
+from osculate.methods.hmc.sampler import NUTS, Metric, State, StepSize, first_step_size, subtrees, windows
 from osculate.parameters import Network
 from osculate.posteriors._diagnostics import effective_sample_size
 from osculate.training import Training, full_batch

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import osculate as osc
 from osculate.methods import LevenbergMarquardt
-from osculate.methods._objective import Balance
+from osculate.methods.levenberg_marquardt import Balance
 from osculate.structures import Dual, Full
 from osculate.training import Training
 

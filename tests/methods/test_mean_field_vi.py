@@ -10,7 +10,7 @@ from torch.distributions import Normal, kl_divergence
 
 import osculate as osc
 from osculate.methods import MAP, MeanFieldVI, WarmUp
-from osculate.methods._local import LocalReparameterisation
+from osculate.methods.mean_field_vi import LocalReparameterisation
 from osculate.priors import ScaleMixture
 from osculate.training import train
 from tests.laws import assert_close

@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, jvp
 import osculate as osc
 from osculate.curvature import reference
 from osculate.methods import MAP, VariationalLaplace, VariationalUpdates
-from osculate.methods.variational_updates import EXACT
+from osculate.methods.variational_laplace import EXACT
 from tests.laws import assert_close
 from tests.methods.variational import (
     CLASSES,

@@ -14,9 +14,9 @@ from osculate.checks import require_whole
 from osculate.inputs import Inputs, floating, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import FullBatch, Option
-from osculate.methods._nuts import NUTS, State, first_step_size
-from osculate.methods._potential import NegativeLogJoint
-from osculate.methods._warmup import Metric, StepSize, windows
+from osculate.methods.hmc.sampler import NUTS, State, first_step_size
+from osculate.methods.hmc.potential import NegativeLogJoint
+from osculate.methods.hmc.sampler import Metric, StepSize, windows
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Chains
