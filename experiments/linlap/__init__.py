@@ -3,7 +3,6 @@
 from experiments.linlap import (
     mackay,
     uci,
-    uci_gap,
     marglik,
     sampling,
     subnetwork,

@@ -1,27 +1,69 @@
-"""The evidence at the mode of the linear model: a batch-normalised toy, and five architectures on images."""
+"""The evidence at the mode of the linear model: a batch-normalised toy, and five architectures on images.
 
-from collections.abc import Mapping, Sequence
+θ̃ are the parameters of the network, θ* those of the mode of its linear model around θ̃.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
-from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Number, Record, experiment
-from experiments.linlap.adapted_images import Images, Scores, Training, images
-from experiments.linlap.adapted_toy import (
-    GRID,
-    LINEAR,
-    MULTIPLE,
-    NETWORK,
-    NOISE,
-    SINGLE,
-    Curves,
-    Toy,
-    relative_change,
-    toy,
-    truth,
-)
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+import osculate as osc
+from experiments import Claim, Findings, Record, Table, experiment, seeded
+from osculate.networks import FixupResNet, NormalisedCNN, PreActResNet, ResNet, ViT
 from osculate.progress import track
+from osculate.training.settings import Settings as Training
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Regression by a network 1 – hidden – hidden – 1 with ReLU and batch normalisation.
+
+    Args:
+        points: Training data, a third in each cluster.
+        hidden: Units of both hidden layers.
+        epochs: Epochs of stochastic gradient descent.
+        lr: Learning rate.
+        scales: Factors on the weights of the normalised layers.
+        shown: Prior precisions of the predictives in the figure.
+    """
+
+    points: int = 501
+    hidden: int = 50
+    epochs: int = 150
+    lr: float = 1e-2
+    scales: tuple[float, ...] = (0.25, 1.0, 4.0)
+    shown: tuple[float, ...] = (100.0, 10.0, 1.0, 0.1)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Classification of images.
+
+    Args:
+        names: Architectures, keys of :data:`ARCHITECTURES`.
+        data: Data set of square images of one channel; the sizes of the networks are for 28 × 28 pixels.
+        train_size: Number of training images.
+        test_size: Number of test images.
+        training: Training of the networks; the seed is that of the repetition.
+        pool: Side of the squares of pixels that a convolutional network begins with the averages of.
+        tolerance: Tolerance of the stationarity condition of the evidence at θ*.
+    """
+
+    names: tuple[str, ...] = ("T-former", "CNN", "ResNet", "Pre-ResNet", "Fixup")
+    data: str = "mnist"
+    train_size: int = 1000
+    test_size: int = 2000
+    training: Training = Training(epochs=30, lr=3e-3, batch_size=50)
+    pool: int = 2
+    tolerance: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -29,28 +71,59 @@ class Settings:
     """Both experiments.
 
     Args:
-        toy: regression in one dimension.
-        images: classification.
+        toy: Regression in one dimension.
+        images: Classification.
     """
 
     toy: Toy = Toy()
     images: Images = Images()
 
 
-PRESETS = {
-    "small": Settings(),
-    # 60,000 images need an accelerator; the document trains on all of MNIST at full resolution
-    "paper": Settings(
-        Toy(epochs=600),
-        Images(train_size=58_000, test_size=10_000, training=Training(epochs=30, lr=3e-3, batch_size=128), pool=1),
-    ),
+#: Intervals of the inputs, and the noise scale.
+CLUSTERS, NOISE = ((-1.0, 0.0), (1.7, 2.5), (4.0, 5.0)), 0.25
+#: Inputs of the evaluation: on the data, between the clusters, and three times as far out as they are wide.
+GRID = torch.linspace(-2, 6, 161, dtype=torch.double).unsqueeze(1)
+#: Batch size and weight decay on the toy, and the prior precision for images.
+BATCH, DECAY, PRECISION = 64, 1e-4, 1.0
+SINGLE, MULTIPLE = "single λ", "multiple λ"
+NETWORK, LINEAR = "θ̃", "θ*"
+WAYS = tuple(product((LINEAR, NETWORK), (SINGLE, MULTIPLE)))
+VARIANCE, NOISE_SCALE, LIKELIHOOD = (
+    "prior variance",
+    f"noise scale ({NOISE} is true)",
+    "log likelihood on the grid, nats",
+)
+ALONE = "NLL of the network alone"
+#: Bounds on the toy: a ratio of variances, a difference in nats, and relative changes.
+RATIO, GAIN, UNCHANGED, CHANGED = 3.0, 0.1, 1e-3, 0.3
+#: Each architecture from the side of the images and the pooling; 42,000 to 47,000 parameters.
+ARCHITECTURES: Mapping[str, Callable[[int, int], nn.Module]] = {
+    "T-former": lambda side, pool: ViT(10, (1, side, side), patch=side // 4, width=34, depth=3, heads=2),
+    "CNN": lambda side, pool: nn.Sequential(nn.AvgPool2d(pool), NormalisedCNN()),
+    "ResNet": lambda side, pool: nn.Sequential(nn.AvgPool2d(pool), ResNet(10, 1, 9, (1, 1, 1))),
+    "Pre-ResNet": lambda side, pool: nn.Sequential(nn.AvgPool2d(pool), PreActResNet(10, 1, 12, (1, 1, 1))),
+    "Fixup": lambda side, pool: nn.Sequential(nn.AvgPool2d(pool), FixupResNet(10, 1, 12, (1, 1, 1), 12)),
 }
 
-#: What must be reached on the toy: a ratio of variances, a difference in nats, and relative changes.
-RATIO, GAIN, UNCHANGED, CHANGED = 3.0, 0.1, 1e-3, 0.3
-#: Table 1 of the document: by architecture, NLL by mode and prior.
-PRINTED: Mapping[str, Mapping[tuple[str, str], str]] = {
-    name: dict(zip(product((LINEAR, NETWORK), (SINGLE, MULTIPLE)), values, strict=True))
+
+def toy_row(mode: str, prior: str) -> str:
+    """Return the row of the toy."""
+    return f"toy: {mode}, {prior}"
+
+
+def change(settings: Toy) -> str:
+    """Return the column of the relative change with the scale of the weights."""
+    return f"relative change of the sd over scales {settings.scales[0]:g} to {settings.scales[-1]:g}"
+
+
+def nll(mode: str, prior: str) -> str:
+    """Return the column of the NLL on images."""
+    return f"NLL, {mode}, {prior}"
+
+
+#: Table 1 of the document.
+PRINTED = {
+    (name, nll(*way)): value
     for name, values in {
         "T-former": ("0.162", "0.162", "0.310", "0.162"),
         "CNN": ("0.025", "0.025", "0.253", "0.205"),
@@ -58,145 +131,264 @@ PRINTED: Mapping[str, Mapping[tuple[str, str], str]] = {
         "Pre-ResNet": ("0.017", "0.016", "0.220", "0.239"),
         "Fixup": ("0.055", "0.061", "0.153", "0.200"),
     }.items()
+    for way, value in zip(WAYS, values, strict=True)
 }
-WAYS = tuple(product((LINEAR, NETWORK), (SINGLE, MULTIPLE)))
 
 
 @experiment(
     "linlap-adapted",
     "The evidence at the mode of the linear model, and one precision for each normalised group",
     "Linearised Laplace tutorial, section 6 [antoran2022], Table 1",
-    **PRESETS,
+    small=Settings(),
+    # 60,000 images need an accelerator; the document trains on all of MNIST at full resolution
+    paper=Settings(
+        Toy(epochs=600),
+        Images(train_size=58_000, test_size=10_000, training=Training(epochs=30, lr=3e-3, batch_size=128), pool=1),
+    ),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """The toy and every architecture, for each seed."""
-    curves = [toy(settings.toy, seed) for seed in track(seeds, "toy", len(seeds), progress)]
+    """Measure the toy and every architecture, for each seed."""
+    table, toys, unconverged = Table(), [], 0
+    for seed in track(seeds, "toy", len(seeds), progress):
+        found, shown = toy(settings.toy, seed)
+        table.append(found)
+        toys.append(shown)
     names = settings.images.names
-    jobs = track(list(product(names, seeds)), "architectures", len(names) * len(seeds), progress)
-    scores: dict[str, list[Scores]] = {}
-    for name, seed in jobs:
-        scores.setdefault(name, []).append(images(settings.images, name, seed))
+    jobs = list(product(names, seeds))
+    for name, seed in track(jobs, "architectures", len(jobs), progress):
+        scores, stopped = images(settings.images, name, seed)
+        table.add(name, scores)
+        unconverged += stopped
     return Findings(
-        (*_toy_numbers(curves, settings.toy), *_image_numbers(scores)),
-        (*toy_claims(curves), *image_claims(scores)),
+        table.numbers(printed=PRINTED),
+        (*toy_claims(table, settings.toy), *image_claims(table, names, unconverged)),
         {
             "grid": GRID.flatten().tolist(),
             "truth": truth(GRID).flatten().tolist(),
-            "points": curves[0].data,
-            "bands": curves[0].bands,
+            "points": toys[0]["points"],
+            "bands": toys[0]["bands"],
             "scales": list(settings.toy.scales),
-            "deviation": {name: [c.deviation[name] for c in curves] for name in (SINGLE, MULTIPLE)},
-            "nll": {n: {f"{m}, {p}": mean(s.nll[m, p] for s in every) for m, p in WAYS} for n, every in scores.items()},
-            "map": {name: mean(s.map for s in every) for name, every in scores.items()},
+            "deviation": {name: [each["deviation"][name] for each in toys] for name in (SINGLE, MULTIPLE)},
+            "nll": {name: {", ".join(way): table.mean(name, nll(*way)) for way in WAYS} for name in names},
+            "map": {name: table.mean(name, ALONE) for name in names},
         },
     )
 
 
-def _toy_numbers(curves: Sequence[Curves], settings: Toy) -> list[Number]:
-    found = []
+def truth(x: Tensor) -> Tensor:
+    """Return the function of which the data are noisy values."""
+    return x - 0.1 * x**2 + torch.cos(torch.pi * x / 2)
+
+
+def noisy(x: Float[Tensor, "N 1"], generator: torch.Generator) -> Float[Tensor, "N 1"]:
+    """Draw targets at given inputs."""
+    return truth(x) + NOISE * torch.randn(x.shape, generator=generator, dtype=torch.double)
+
+
+def drawn(points: int, generator: torch.Generator) -> tuple[Float[Tensor, "N 1"], Float[Tensor, "N 1"]]:
+    """Draw inputs in the clusters, and targets."""
+    u = torch.rand(points, 1, generator=generator, dtype=torch.double).tensor_split(len(CLUSTERS))
+    x = torch.cat([low + (high - low) * part for part, (low, high) in zip(u, CLUSTERS, strict=True)])
+    return x, noisy(x, generator)
+
+
+def trained(settings: Toy, x: Tensor, y: Tensor) -> nn.Sequential:
+    """Train a network by stochastic gradient descent, which ends near no mode."""
+    h = settings.hidden
+    layers = (nn.Linear(1, h), nn.BatchNorm1d(h), nn.ReLU(), nn.Linear(h, h), nn.BatchNorm1d(h), nn.ReLU())
+    model = nn.Sequential(*layers, nn.Linear(h, 1)).double()
+    optimiser = torch.optim.SGD(model.parameters(), settings.lr, momentum=0.9, weight_decay=DECAY)
+    for _ in range(settings.epochs):
+        for rows in torch.randperm(len(x)).split(BATCH):
+            if len(rows) > 1:
+                optimiser.zero_grad()
+                F.mse_loss(model(x[rows]), y[rows]).backward()
+                optimiser.step()
+    return model.eval()
+
+
+def rescaled(model: nn.Sequential, factor: float) -> nn.Sequential:
+    """Return the same function with the weights and biases of normalised layers, and their statistics, multiplied."""
+    other = deepcopy(model)
+    with torch.no_grad():
+        for layer, norm in zip(other, list(other)[1:], strict=False):
+            if isinstance(layer, nn.Linear) and isinstance(norm, nn.BatchNorm1d):
+                layer.weight.mul_(factor)
+                layer.bias.mul_(factor)
+                assert norm.running_mean is not None
+                assert norm.running_var is not None
+                norm.running_mean.mul_(factor)
+                norm.running_var.add_(norm.eps).mul_(factor**2).sub_(norm.eps)
+    return other
+
+
+def tuned(model: nn.Module, x: Tensor, y: Tensor, kind: str, mode: str) -> osc.posteriors.Gaussian:
+    """Tune precisions and noise to many digits by the evidence at one of the modes."""
+    prior = osc.priors.Isotropic(1.0) if kind == SINGLE else osc.priors.Grouped.normalised(model, x[:8])
+    q = osc.laplace(model, osc.likelihoods.Gaussian(NOISE), (x, y), structure="dual", prior=prior)
+    if mode == NETWORK:
+        return osc.maximise_evidence(q)
+    return osc.maximise_evidence(q, mode="linear", data=(x, y), tolerance=1e-5)
+
+
+def toy(settings: Toy, seed: int) -> tuple[dict[tuple[str, str], float], dict[str, Any]]:
+    """Train one network, and tune its posterior in every way; return the numbers and the curves of the figure."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y = drawn(settings.points, generator)
+    new = noisy(GRID, generator)
+    with seeded(seed):
+        model = trained(settings, x, y)
+    q = {(mode, prior): tuned(model, x, y, prior, mode) for prior in (SINGLE, MULTIPLE) for mode in (NETWORK, LINEAR)}
+    deviation = {SINGLE: [], MULTIPLE: []}
+    for prior, values in deviation.items():
+        for factor in settings.scales:
+            other = tuned(rescaled(model, factor), x, y, prior, LINEAR)
+            values.append(float(osc.functional_variance(other, GRID).sqrt().mean()))
+    found = {}
     for mode, prior in WAYS:
-        row = f"toy: {mode}, {prior}"
+        each, row = q[mode, prior], toy_row(mode, prior)
         if prior == SINGLE:
-            found.append(Number(row, "prior variance", tuple(c.variance[mode] for c in curves)))
-        found.append(Number(row, f"noise scale ({NOISE} is true)", tuple(c.noise[mode, prior] for c in curves)))
-        found.append(Number(row, "log likelihood on the grid, nats", tuple(c.grid[mode, prior] for c in curves)))
+            found[row, VARIANCE] = float(1 / each.prior.precision)
+        assert isinstance(each.likelihood, osc.likelihoods.Gaussian)
+        found[row, NOISE_SCALE] = float(each.likelihood.scale)
+        found[row, LIKELIHOOD] = float(osc.predict(each, GRID).log_prob(new).mean())
         if mode == LINEAR:
-            change = tuple(relative_change(c.deviation[prior]) for c in curves)
-            scales = f"scales {settings.scales[0]:g} to {settings.scales[-1]:g}"
-            found.append(Number(row, f"relative change of the sd over {scales}", change))
-    return found
+            found[row, change(settings)] = relative_change(deviation[prior])
+    shown = {f"λ = {value:g}": q[LINEAR, SINGLE].replace(prior=osc.priors.Isotropic(value)) for value in settings.shown}
+    shown |= {f"largest evidence at {mode}": q[mode, SINGLE] for mode in (NETWORK, LINEAR)}
+    bands = {}
+    for name, each in shown.items():
+        y_new = osc.predict(each, GRID)
+        curves = {"mean": y_new.mean, "sd": y_new.variance.sqrt()}
+        bands[name] = {key: [float(f"{v:.4g}") for v in curve.flatten().tolist()] for key, curve in curves.items()}
+    points = {"x": x.flatten().tolist(), "y": y.flatten().tolist()}
+    return found, {"points": points, "bands": bands, "deviation": deviation}
 
 
-def _image_numbers(scores: Mapping[str, Sequence[Scores]]) -> list[Number]:
-    found = []
-    for name, every in scores.items():
-        for mode, prior in WAYS:
-            printed = PRINTED[name][mode, prior]
-            found.append(Number(name, f"NLL, {mode}, {prior}", tuple(s.nll[mode, prior] for s in every), printed))
-        found.append(Number(name, "NLL of the network alone", tuple(s.map for s in every)))
-        for mode in (LINEAR, NETWORK):
-            values = tuple(100 * s.determined[mode, SINGLE] / s.parameters for s in every)
-            found.append(Number(name, f"γ/P, {mode}, {SINGLE}, %", values))
-    return found
+def relative_change(values: Sequence[float]) -> float:
+    """Return the range of numbers, relative to their mean."""
+    return (max(values) - min(values)) / (sum(values) / len(values))
 
 
-def toy_claims(curves: Sequence[Curves]) -> tuple[Claim, ...]:
-    """Verdicts on the toy, each for every seed."""
-    ratios = [c.variance[NETWORK] / c.variance[LINEAR] for c in curves]
-    gains = [c.grid[LINEAR, SINGLE] - c.grid[NETWORK, SINGLE] for c in curves]
-    changes = {name: [relative_change(c.deviation[name]) for c in curves] for name in (SINGLE, MULTIPLE)}
+def prior_of(model: nn.Module, x: Tensor, kind: str) -> osc.priors.Prior:
+    """Return one precision; or one for each normalised group, and without normalisation one for each layer."""
+    if kind == SINGLE:
+        return osc.priors.Isotropic(1.0)
+    grouped = osc.priors.Grouped.normalised(model, x)
+    if len(grouped.groups) > 1:
+        return grouped
+    layers = dict.fromkeys(name.rpartition(".")[0] for name, _ in model.named_parameters())
+    large = [name for name in layers if any(p.ndim > 1 for p in model.get_submodule(name).parameters(recurse=False))]
+    rest = [name for name in layers if name not in large]
+    return osc.priors.Grouped({**{name: [name] for name in large}, **({"biases and scales": rest} if rest else {})})
+
+
+def images(settings: Images, name: str, seed: int) -> tuple[dict[str, float], int]:
+    """Train one network, and tune its KFAC posterior in every way with one pass over the data.
+
+    Returns:
+        The scores by column, and the number of evidences that did not meet the tolerance.
+    """
+    data = osc.data.load(settings.data, train_size=settings.train_size, seed=seed)
+    (x, y), (x_test, y_test) = data.train, (part[: settings.test_size] for part in data.test)
+    likelihood = osc.likelihoods.Categorical()
+    with seeded(seed):
+        model = ARCHITECTURES[name](x.shape[-1], settings.pool)
+    method = osc.methods.MAP(model, likelihood, PRECISION)
+    osc.train(method, (x, y), settings.training.changed(seed=seed), device="cpu", progress=False)
+    start = osc.laplace(model.eval(), likelihood, (x, y), prior=1.0)
+    q, unconverged = {}, 0
+    for kind in (SINGLE, MULTIPLE):
+        q[NETWORK, kind] = osc.maximise_evidence(start.replace(prior=prior_of(model, x[:8], kind)))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            solver = osc.evidence.Newton(forcing=0.3)  # rougher steps, of which a few more are needed
+            how: dict[str, Any] = {"data": (x, y), "tolerance": settings.tolerance, "solver": solver}
+            q[LINEAR, kind] = osc.maximise_evidence(q[NETWORK, kind], mode="linear", **how)
+        unconverged += any("has not converged" in str(each.message) for each in caught)
+    found = {nll(*way): -float(osc.predict(q[way], x_test).log_prob(y_test).mean()) for way in WAYS}
+    with torch.no_grad():
+        found[ALONE] = -float(likelihood.log_prob(model(x_test), y_test).mean())
+    parameters = sum(p.numel() for p in model.parameters())
+    for mode in (LINEAR, NETWORK):
+        gamma = sum(osc.evidence.effective_parameters(q[mode, SINGLE]).values())
+        found[f"γ/P, {mode}, {SINGLE}, %"] = 100 * gamma / parameters
+    return found, unconverged
+
+
+def toy_claims(table: Table, settings: Toy) -> tuple[Claim, ...]:
+    """Return the verdicts on the toy, each for every seed."""
+
+    def words(values: Sequence[float]) -> str:
+        return ", ".join(f"{value:.2g}" for value in values)
+
+    linear, network, multiple = toy_row(LINEAR, SINGLE), toy_row(NETWORK, SINGLE), toy_row(LINEAR, MULTIPLE)
+    ratios = [a / b for a, b in zip(table[network, VARIANCE], table[linear, VARIANCE], strict=True)]
+    gains = table.differences(linear, network, LIKELIHOOD)
+    single_changes, multiple_changes = table[linear, change(settings)], table[multiple, change(settings)]
     return (
         Claim.judged(
             "The evidence at the network's own parameters overestimates uncertainty (batch-normalised toy): its prior "
             f"variance is at least {RATIO:g} times that at θ*",
             min(ratios) >= RATIO,
-            f"Ratios over seeds: {_list(ratios)}.",
+            f"Ratios over seeds: {words(ratios)}.",
         ),
         Claim.judged(
             f"Following recommendation 1 improves error bars: at least {GAIN:g} nats a point on the grid",
             min(gains) >= GAIN,
-            f"Differences over seeds, single λ: {_list(gains)} nats, for new data between the clusters and beyond.",
+            f"Differences over seeds, single λ: {words(gains)} nats, for new data between the clusters and beyond.",
         ),
         Claim.judged(
             "With one precision for each normalised group, the predictive does not depend on the scale of the "
             f"linearisation point (change below {UNCHANGED:g}); with a single one it does (above {CHANGED:g})",
-            max(changes[MULTIPLE]) < UNCHANGED and min(changes[SINGLE]) > CHANGED,
-            f"Relative change of the mean standard deviation, multiple λ: {_list(changes[MULTIPLE])}; single λ: "
-            f"{_list(changes[SINGLE])}. The running statistics are rescaled with the weights.",
+            max(multiple_changes) < UNCHANGED and min(single_changes) > CHANGED,
+            f"Relative change of the mean standard deviation, multiple λ: {words(multiple_changes)}; single λ: "
+            f"{words(single_changes)}. The running statistics are rescaled with the weights.",
         ),
     )
 
 
-def image_claims(scores: Mapping[str, Sequence[Scores]]) -> tuple[Claim, ...]:
-    """Verdicts on the architectures, from means over seeds."""
-    nll = {name: {way: mean(s.nll[way] for s in every) for way in WAYS} for name, every in scores.items()}
+def image_claims(table: Table, names: Sequence[str], unconverged: int) -> tuple[Claim, ...]:
+    """Return the verdicts on the architectures, from means over seeds."""
+    found = {name: {way: table.mean(name, nll(*way)) for way in WAYS} for name in names}
+    alone = {name: table.mean(name, ALONE) for name in names}
     pairs = {
         f"{name}, {prior}": (each[LINEAR, prior], each[NETWORK, prior])
-        for name, each in nll.items()
+        for name, each in found.items()
         for prior in (SINGLE, MULTIPLE)
     }
     worse = [text for text, (linear, network) in pairs.items() if linear >= network]
-    best = {name: min(each, key=lambda way: each[way]) for name, each in nll.items()}
+    best = {name: min(each, key=each.__getitem__) for name, each in found.items()}
     second = [name for name, way in best.items() if name != "Fixup" and way != (LINEAR, MULTIPLE)]
-    behind = [name for name, every in scores.items() if mean(s.map for s in every) < min(nll[name].values())]
-    stopped = sum(s.unconverged for every in scores.values() for s in every)
-    note = f" {stopped} of the searches at θ* ended before the tolerance was met." if stopped else ""
+    behind = [name for name, each in found.items() if alone[name] < min(each.values())]
+    scores = "; ".join(f"{name} {alone[name]:.3f}, {min(each.values()):.3f}" for name, each in found.items())
+    note = f" {unconverged} of the searches at θ* ended before the tolerance was met." if unconverged else ""
     return (
         Claim.judged(
             "The evidence at θ* gives a lower test NLL than the evidence at θ̃, for every architecture and prior",
             not worse,
-            "NLL at θ* and at θ̃: "
-            + "; ".join(f"{text} {a:.3f}, {b:.3f}" for text, (a, b) in pairs.items())
-            + "."
+            f"NLL at θ* and at θ̃: {'; '.join(f'{text} {a:.3f}, {b:.3f}' for text, (a, b) in pairs.items())}."
             + (f" It does not for {', '.join(worse)}." if worse else "")
             + note,
         ),
         Claim.judged(
             "Recommendations 1 and 2 together are best for every normalised architecture",
             not second,
-            "Best: " + "; ".join(f"{name} {mode} {prior}" for name, (mode, prior) in best.items()) + ".",
+            f"Best: {'; '.join(f'{name} {mode} {prior}' for name, (mode, prior) in best.items())}.",
         ),
         Claim.judged(
             "With its hyperparameters by the evidence at θ*, the linearised posterior predicts better than the network "
             "alone",
             not behind,
-            "NLL of the network alone and of the best posterior: "
-            + "; ".join(
-                f"{name} {mean(s.map for s in every):.3f}, {min(nll[name].values()):.3f}"
-                for name, every in scores.items()
-            )
-            + ". The document prints no row for the network alone.",
+            f"NLL of the network alone and of the best posterior: {scores}. The document prints no row for the network "
+            "alone.",
         ),
     )
 
 
-def _list(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.2g}" for value in values)
-
-
 @measure.figure
 def draw(record: Record) -> Any:
-    """Predictives for several precisions and those that the evidence chooses; scales; architectures."""
+    """Draw predictives for several precisions and those of largest evidence; scales; architectures."""
     from experiments.linlap import figures
 
     return figures.adapted(record.findings.data)

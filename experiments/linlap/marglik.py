@@ -1,36 +1,19 @@
 """Prior precisions by the online marginal likelihood against one chosen on validation data."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import mean
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments import Findings, Number, Record, experiment, seeded
-from experiments.linlap.marglik_claims import (
-    ACCURACY,
-    BURN_IN,
-    BY_GRADIENT,
-    CV,
-    ERROR,
-    GAIN,
-    LOG_LIKELIHOOD,
-    ML,
-    claims,
-)
-from osculate import metrics
-from osculate.data import Dataset, load
-from osculate.likelihoods import Categorical
-from osculate.methods.map import MAP
-from osculate.methods.marginal_likelihood import EvidenceUpdates, MarginalLikelihood
-from osculate.networks import build
-from osculate.posteriors import Gaussian
-from osculate.predictive import predict
-from osculate.priors import Layerwise
+import osculate as osc
+from experiments import Claim, Findings, Number, Record, Table, experiment, seeded
 from osculate.progress import track
-from osculate.training import Training, train
+from osculate.training import Training
 
 
 @dataclass(frozen=True)
@@ -38,12 +21,12 @@ class Row:
     """A data set and a network.
 
     Attributes:
-        data: name of the data set.
-        network: name of the network.
-        small: its options at small scale.
-        paper: those of the document, where it says them.
-        printed: accuracy and log likelihood by cross-validation, the same by the marginal likelihood.
-        share: of the training images that it gets at small scale.
+        data: Name of the data set.
+        network: Name of the network.
+        small: Options of the network at small scale.
+        paper: Options of the document's network, if stated.
+        printed: Accuracy and log likelihood by cross-validation, then by the marginal likelihood.
+        share: Share of the training images at small scale.
     """
 
     data: str
@@ -76,11 +59,11 @@ class Starts:
     """The same training from several initial precisions.
 
     Args:
-        row: data set and network.
-        train_size: images to train on.
-        epochs: of training.
-        every: epochs between two updates.
-        initial: precisions, the same for all layers.
+        row: Data set and network.
+        train_size: Number of training images.
+        epochs: Epochs of training.
+        every: Epochs between two updates.
+        initial: Initial precisions, the same for all layers.
     """
 
     row: str = "MNIST, CNN"
@@ -92,16 +75,16 @@ class Starts:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is trained, and how.
+    """The rows of the table, and the training.
 
     Args:
-        rows: which of the table, each for every seed where it has a perceptron, for the first seed otherwise.
-        train_size: images to train on; the networks of the validation grid and of the marginal likelihood see the same.
-        epochs: of training, Adam with learning rate 2e-3 falling by a cosine, batches of 64.
-        every: epochs between two updates of the precisions.
-        grid: precisions to choose from on 2,000 validation images.
-        starts: the training from several initial precisions.
-        all_seeds: every row for every seed.
+        rows: Rows of the table; those with a perceptron run for every seed, the others for the first one.
+        train_size: Number of training images, the same for the validation grid and for the marginal likelihood.
+        epochs: Epochs of Adam, with learning rate 2e-3 falling by a cosine and batches of 64.
+        every: Epochs between two updates of the precisions.
+        grid: Candidate precisions, of which 2,000 validation images choose one.
+        starts: Training from several initial precisions.
+        all_seeds: Run every row for every seed.
     """
 
     rows: tuple[str, ...] = (
@@ -120,73 +103,82 @@ class Settings:
     all_seeds: bool = False
 
 
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(
-        rows=(*Settings().rows, "Fashion-MNIST, ResNet"),
-        train_size=58_000,
-        epochs=250,
-        every=1,
-        starts=Starts(train_size=58_000, epochs=250, every=1),
-        all_seeds=True,
-    ),
-}
-
-#: Validation images; test images of the linearised predictive, of which each costs a backward pass for each class.
+#: Validation images, and test images of the linearised predictive, each of which costs a backward pass for each class.
 VALIDATION, LINEARISED = 2_000, 1_000
-#: Learning rate of Adam at its highest, and images for each of its steps.
+#: Highest learning rate of Adam, and its batch size.
 RATE, BATCH = 2e-3, 64
-LIKELIHOOD = Categorical()
+LIKELIHOOD = osc.likelihoods.Categorical()
+#: Names of columns and of runs.
+ACCURACY, LOG_LIKELIHOOD = "accuracy in %", "log likelihood"
+CV, ML = "cross-validation", "marginal likelihood"
+GAIN, ERROR = "gain in log likelihood", "its standard error over test images"
+BURN_IN, BY_GRADIENT = "burn-in of one epoch", "by gradient"
+#: Largest difference of log precisions from different starts, and of the NLL from the best.
+AGREEMENT, CLOSE = 0.5, 0.01
 
 
 @dataclass(frozen=True)
 class Task:
-    """One row with one seed: its data, and how its network is trained."""
+    """One row with one seed.
+
+    Attributes:
+        row: Data set and network.
+        data: Images.
+        seed: Seed of the initial weights and of the batches.
+        epochs: Epochs of training.
+        every: Epochs between two updates of the precisions.
+        wide: Train the network of the document.
+    """
 
     row: Row
-    data: Dataset
+    data: osc.data.Dataset
     seed: int
     epochs: int
     every: int
     wide: bool
 
+    @classmethod
+    def of(cls, name: str, settings: Settings, seed: int, share: float | None = None) -> "Task":
+        """Load the data of a row."""
+        row = ROWS[name]
+        part = (1.0 if settings.all_seeds else row.share) if share is None else share
+        validation = None if row.data == "digits" else VALIDATION
+        size = round(settings.train_size * part)
+        data = osc.data.load(row.data, train_size=size, validation_size=validation, seed=seed)
+        return cls(row, data, seed, settings.epochs, settings.every, settings.all_seeds)
+
     def network(self) -> nn.Module:
-        """The network at its initial weights."""
+        """Return the network at its initial weights."""
         with seeded(self.seed):
             options = self.row.paper if self.wide else self.row.small
-            return build(self.row.network, self.data.input_shape, self.data.outputs, **options)
+            return osc.networks.build(self.row.network, self.data.input_shape, self.data.outputs, **options)
 
-    def train(self, method: MAP | MarginalLikelihood) -> Training:
-        """Train with the row's settings."""
+    def train(self, method: osc.methods.MAP | osc.methods.MarginalLikelihood) -> Training:
+        """Train with the settings of the row."""
         how: dict[str, Any] = {"epochs": self.epochs, "lr": RATE, "batch_size": BATCH, "seed": self.seed}
-        return train(method, self.data.train, **how, device="cpu", progress=False)
+        return osc.train(method, self.data.train, **how, device="cpu", progress=False)
 
     def by_evidence(self, initial: float = 1.0, update: str = "fixed_point", burn_in: int = 0) -> Training:
-        """Layerwise precisions by the marginal likelihood, with a curvature of one sampled label for each image."""
-        settings = EvidenceUpdates(update, burn_in, self.every)
-        method = MarginalLikelihood(
-            self.network(), LIKELIHOOD, Layerwise(initial), settings, structure="kron", curvature="fisher"
-        )
-        return self.train(method)
+        """Learn layerwise precisions by the marginal likelihood, with a curvature of one sampled label per image."""
+        updates, prior = osc.methods.EvidenceUpdates(update, burn_in, self.every), osc.priors.Layerwise(initial)
+        how: dict[str, Any] = {"structure": "kron", "curvature": "fisher"}
+        return self.train(osc.methods.MarginalLikelihood(self.network(), LIKELIHOOD, prior, updates, **how))
 
     def on_grid(self, grid: Sequence[float]) -> list[tuple[float, nn.Module]]:
-        """One network for each precision, with its NLL on the validation images."""
-        found = []
-        for precision in grid:
-            model = self.train(MAP(self.network(), LIKELIHOOD, precision)).model
-            found.append((-float(log_likelihoods(model, self.data.validation).mean()), model))
-        return found
+        """Train a network for each precision; return it with its NLL on the validation images."""
+        models = [self.train(osc.methods.MAP(self.network(), LIKELIHOOD, precision)).model for precision in grid]
+        return [(-float(log_likelihoods(model, self.data.validation).mean()), model) for model in models]
 
 
 @torch.no_grad()
 def outputs(model: nn.Module, x: Tensor) -> Float[Tensor, "N C"]:
-    """Those of the network as it stands, without dropout and the like."""
+    """Return the outputs of a network in evaluation mode."""
     model.eval()
     return torch.cat([model(part) for part in x.split(1_000)])
 
 
 def log_likelihoods(model: nn.Module, part: tuple[Tensor, Tensor]) -> Float[Tensor, " N"]:
-    """log p(y|x) of each image by the network itself."""
+    """Return log p(y|x) of each image by the network itself."""
     return LIKELIHOOD.log_prob(outputs(model, part[0]), part[1])
 
 
@@ -194,14 +186,21 @@ def log_likelihoods(model: nn.Module, part: tuple[Tensor, Tensor]) -> Float[Tens
     "linlap-marglik",
     "Online marginal likelihood against cross-validation",
     "Linearised Laplace tutorial, section 3; table of [immer2021b]",
-    **PRESETS,
+    small=Settings(),
+    paper=Settings(
+        rows=(*Settings().rows, "Fashion-MNIST, ResNet"),
+        train_size=58_000,
+        epochs=250,
+        every=1,
+        starts=Starts(train_size=58_000, epochs=250, every=1),
+        all_seeds=True,
+    ),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """The table, and the training from several initial precisions."""
-    starts, absent = settings.starts, []
-    found: dict[tuple[str, str], list[float]] = {}
-    one = Settings(rows=(starts.row,), train_size=starts.train_size, epochs=starts.epochs, every=starts.every)
-    data: dict[str, Any] = {"starts": from_starts(_task(starts.row, one, seeds[0], share=1.0), settings, progress)}
+    """Measure the rows of the table, and the training from several initial precisions."""
+    start, absent, table = settings.starts, [], Table()
+    one = Settings(rows=(start.row,), train_size=start.train_size, epochs=start.epochs, every=start.every)
+    starts = from_starts(Task.of(start.row, one, seeds[0], share=1.0), settings, progress)
     todo = [
         (name, seed)
         for name in settings.rows
@@ -209,63 +208,57 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     ]
     for name, seed in track(todo, "rows of the table", len(todo), progress):
         try:
-            task = _task(name, settings, seed)
+            task = Task.of(name, settings, seed)
         except FileNotFoundError:
             absent.append(name)
             continue
-        for column, value in compared(task, settings.grid).items():
-            found.setdefault((name, column), []).append(value)
-    numbers = [*_numbers(found), *_of_starts(data["starts"])]
-    data["absent"] = list(dict.fromkeys(absent))
-    return Findings(tuple(numbers), claims(found, data["starts"]), data)
-
-
-def _task(name: str, settings: Settings, seed: int, share: float | None = None) -> Task:
-    row = ROWS[name]
-    part = (1.0 if settings.all_seeds else row.share) if share is None else share
-    size = round(settings.train_size * part)
-    data = load(row.data, train_size=size, validation_size=None if row.data == "digits" else VALIDATION, seed=seed)
-    return Task(row, data, seed, settings.epochs, settings.every, settings.all_seeds)
+        table.add(name, compared(task, settings.grid))
+    columns = [f"{way}: {what}" for way in (CV, ML) for what in (ACCURACY, LOG_LIKELIHOOD)]
+    printed = {
+        (name, column): value for name, row in ROWS.items() for column, value in zip(columns, row.printed, strict=True)
+    }
+    numbers = (*table.numbers(printed=printed), *numbers_of_starts(starts))
+    return Findings(numbers, claims(table, starts), {"starts": starts, "absent": list(dict.fromkeys(absent))})
 
 
 def compared(task: Task, grid: Sequence[float]) -> dict[str, float]:
-    """The best network of the grid against that of the marginal likelihood, on the test images."""
+    """Compare the best network of the grid with that of the marginal likelihood on the test images."""
     x, y = task.data.test
     chosen = min(task.on_grid(grid), key=lambda pair: pair[0])[1]
     q = task.by_evidence().posterior
-    before, after = (log_likelihoods(model, (x, y)) for model in (chosen, q.model))
-    gain = (after - before).double()
-    return {
-        f"{CV}: {ACCURACY}": _accuracy(chosen, x, y),
-        f"{CV}: {LOG_LIKELIHOOD}": float(before.mean()),
-        f"{ML}: {ACCURACY}": _accuracy(q.model, x, y),
-        f"{ML}: {LOG_LIKELIHOOD}": float(after.mean()),
-        f"{ML}, linearised: {LOG_LIKELIHOOD}": linearised(q, task.data.test),
-        GAIN: float(gain.mean()),
-        ERROR: float(gain.std() / len(gain) ** 0.5),
-    }
-
-
-def _accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    return 100 * metrics.accuracy(outputs(model, x).softmax(-1), y)
-
-
-def linearised(q: Gaussian, test: tuple[Tensor, Tensor]) -> float:
-    """The log likelihood of the linearised predictive, on the first test images."""
-    x, y = (part[:LINEARISED] for part in test)
-    scores = [predict(q, a).log_prob(b).sum() for a, b in zip(x.split(250), y.split(250), strict=True)]
-    return float(torch.stack(scores).sum()) / len(y)
+    found = {}
+    logs = {}
+    for way, model in ((CV, chosen), (ML, q.model)):
+        logs[way] = log_likelihoods(model, (x, y))
+        found[f"{way}: {ACCURACY}"] = 100 * osc.metrics.accuracy(outputs(model, x).softmax(-1), y)
+        found[f"{way}: {LOG_LIKELIHOOD}"] = float(logs[way].mean())
+    gain = (logs[ML] - logs[CV]).double()
+    parts = zip(x[:LINEARISED].split(250), y[:LINEARISED].split(250), strict=True)
+    linearised = torch.stack([osc.predict(q, a).log_prob(b).sum() for a, b in parts]).sum()
+    found[f"{ML}, linearised: {LOG_LIKELIHOOD}"] = float(linearised) / len(y[:LINEARISED])
+    return found | {GAIN: float(gain.mean()), ERROR: float(gain.std() / len(gain) ** 0.5)}
 
 
 def from_starts(task: Task, settings: Settings, progress: bool) -> dict[str, Any]:
-    """The course of precisions and evidence from each start, two variants, and the validation grid."""
+    """Return the course of precisions and evidence from each start, two variants, and the validation grid."""
     initial = settings.starts.initial
     runs: dict[str, dict[str, Any]] = {f"{value:g}": {"initial": value} for value in initial}
     runs[BURN_IN] = {"initial": max(initial), "burn_in": 1}
     runs[BY_GRADIENT] = {"initial": sorted(initial)[len(initial) // 2], "update": "gradient"}
     courses = {}
     for name, how in track(list(runs.items()), "initial precisions", len(runs), progress):
-        courses[name] = {"initial": how["initial"], **_course(task, task.by_evidence(**how))}
+        done = task.by_evidence(**how)
+        rows = [row for row in done.history if "log_evidence" in row]
+        names = [key.removeprefix("precision ") for key in rows[0] if key.startswith("precision ")]
+        courses[name] = {
+            "initial": how["initial"],
+            "epochs": [row["epoch"] for row in rows],
+            "log_evidence": [row["log_evidence"] for row in rows],
+            "effective_parameters": rows[-1]["effective_parameters"],
+            "precisions": {name: [row[f"precision {name}"] for row in rows] for name in names},
+            "learned": dict(zip(names, done.posterior.prior.precision.tolist(), strict=True)),
+            "test": -float(log_likelihoods(done.posterior.model, task.data.test).mean()),
+        }
     grid = [
         {"precision": precision, "validation": nll, "test": -float(log_likelihoods(model, task.data.test).mean())}
         for precision, (nll, model) in zip(settings.grid, task.on_grid(settings.grid), strict=True)
@@ -273,45 +266,89 @@ def from_starts(task: Task, settings: Settings, progress: bool) -> dict[str, Any
     return {"row": settings.starts.row, "images": len(task.data.train[0]), "courses": courses, "grid": grid}
 
 
-def _course(task: Task, done: Training) -> dict[str, Any]:
-    rows = [row for row in done.history if "log_evidence" in row]
-    names = [name.removeprefix("precision ") for name in rows[0] if name.startswith("precision ")]
-    return {
-        "epochs": [row["epoch"] for row in rows],
-        "log_evidence": [row["log_evidence"] for row in rows],
-        "effective_parameters": rows[-1]["effective_parameters"],
-        "precisions": {name: [row[f"precision {name}"] for row in rows] for name in names},
-        "learned": dict(zip(names, done.posterior.prior.precision.tolist(), strict=True)),
-        "test": -float(log_likelihoods(done.posterior.model, task.data.test).mean()),
-    }
-
-
-def _numbers(found: Mapping[tuple[str, str], Sequence[float]]) -> list[Number]:
-    columns = [f"{way}: {what}" for way in (CV, ML) for what in (ACCURACY, LOG_LIKELIHOOD)]
-    printed = {
-        (name, column): value for name, row in ROWS.items() for column, value in zip(columns, row.printed, strict=True)
-    }
-    return [
-        Number(name, column, tuple(values), printed.get((name, column), "")) for (name, column), values in found.items()
-    ]
-
-
-def _of_starts(starts: Mapping[str, Any]) -> list[Number]:
+def numbers_of_starts(starts: Mapping[str, Any]) -> list[Number]:
+    """Return the test log likelihood of the grid's best network, and from each start."""
     label = f"{starts['row']}, {starts['images']:,} images"
     best = min(starts["grid"], key=lambda point: point["validation"])
-    found = {f"{label}: {CV} ({best['precision']:g})": best["test"]}
+    numbers = [Number(f"{label}: {CV} ({best['precision']:g})", f"{CV}: {LOG_LIKELIHOOD}", (-best["test"],))]
     for name, course in starts["courses"].items():
         start = f"from {course['initial']:g}"
-        found[f"{label}: {start}" if start.endswith(name) else f"{label}: {start}, {name}"] = course["test"]
-    return [
-        Number(row, f"{ML}: {LOG_LIKELIHOOD}" if CV not in row else f"{CV}: {LOG_LIKELIHOOD}", (-nll,))
-        for row, nll in found.items()
-    ]
+        row = f"{label}: {start}" if start.endswith(name) else f"{label}: {start}, {name}"
+        numbers.append(Number(row, f"{ML}: {LOG_LIKELIHOOD}", (-course["test"],)))
+    return numbers
+
+
+def spread(courses: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the largest difference of learned log precisions, by parameter tensor."""
+    logs = {name: [math.log(course["learned"][name]) for course in courses] for name in courses[0]["learned"]}
+    return {name: max(values) - min(values) for name, values in logs.items()}
+
+
+def claims(found: Mapping[tuple[str, str], Sequence[float]], starts: Mapping[str, Any]) -> tuple[Claim, ...]:
+    """Return the verdicts on the table and on the training from several starts."""
+    rows = list(dict.fromkeys(name for name, column in found if column == GAIN))
+    gains = {name: (mean(found[name, GAIN]), 2 * mean(found[name, ERROR])) for name in rows}
+    better = [name for name, (gain, margin) in gains.items() if gain > margin]
+    worse = [name for name, (gain, margin) in gains.items() if gain < -margin]
+    gain_words = "; ".join(f"{name} {gain:+.3f} ± {margin:.3f}" for name, (gain, margin) in gains.items())
+    accuracies = {name: [mean(found[name, f"{way}: {ACCURACY}"]) for way in (CV, ML)] for name in rows}
+    accuracy_words = "; ".join(f"{name} {a:.2f} → {b:.2f}" for name, (a, b) in accuracies.items())
+
+    courses = starts["courses"]
+    plain = {name: course for name, course in courses.items() if name not in (BURN_IN, BY_GRADIENT)}
+    ranges = spread(list(plain.values()))
+    worst = max(ranges, key=ranges.__getitem__)
+    agreeing = sum(value <= AGREEMENT for value in ranges.values())
+    late, gradient = courses[BURN_IN], courses[BY_GRADIENT]
+    best = min(starts["grid"], key=lambda point: point["test"])
+    learned = {name: course["test"] for name, course in plain.items()}
+    fixed_point = courses[f"{gradient['initial']:g}"]
+    by_update = spread([fixed_point, gradient])
+    apart = max(by_update, key=by_update.__getitem__)
+    return (
+        Claim.judged(
+            "The KFAC marginal likelihood gives a higher test log likelihood than cross-validation, in all six rows",
+            None if not rows else len(better) == len(rows),
+            f"Gain of the weights' own predictions, with two standard errors over the test images: "
+            f"{gain_words or 'no row'}. Higher in {len(better)}, lower in {len(worse)} of {len(rows)} rows. Both see "
+            "the same training images; cross-validation also the validation images.",
+        ),
+        Claim.judged(
+            "… and a higher test accuracy",
+            None if not rows else all(b > a for a, b in accuracies.values()),
+            f"Accuracy in %, cross-validation → marginal likelihood: {accuracy_words or 'no row'}.",
+        ),
+        Claim.judged(
+            f"Learned log precisions do not depend on the initial precision (within {AGREEMENT})",
+            ranges[worst] <= AGREEMENT if len(plain) > 1 else None,
+            f"{starts['row']}, {starts['images']:,} images, initial precisions {', '.join(plain)}: {agreeing} of "
+            f"{len(ranges)} parameter tensors agree, biases included; the largest difference is {ranges[worst]:.2f} "
+            f"({worst}). The first update comes before the first epoch, and at fixed weights the evidence has one "
+            f"maximum: little else is to be expected. With one epoch of burn-in at {late['initial']:g} the network "
+            f"ends with {late['effective_parameters']:.0f} effective parameters, a log evidence of "
+            f"{late['log_evidence'][-1]:.2f} nats per image and a test NLL of {late['test']:.3f}: a constant, for ten "
+            "classes 2.303, if it has collapsed.",
+        ),
+        Claim.judged(
+            f"Its test NLL is within {CLOSE} of the best of an {len(starts['grid'])}-point grid",
+            max(learned.values()) <= best["test"] + CLOSE,
+            f"Test NLL {', '.join(f'{nll:.4f} from {name}' for name, nll in learned.items())}; the best of the grid on "
+            f"the test images themselves is {best['test']:.4f} at precision {best['precision']:g}.",
+        ),
+        Claim.judged(
+            "The fixed point may stand for the gradient steps on the hyperparameters (not a claim of the document)",
+            fixed_point["test"] <= gradient["test"] + CLOSE,
+            f"From {gradient['initial']:g}: test NLL {fixed_point['test']:.4f} by the fixed point, "
+            f"{gradient['test']:.4f} by 100 steps of Adam (rate 0.1) for each update; best log evidence "
+            f"{max(fixed_point['log_evidence']):.4f} and {max(gradient['log_evidence']):.4f} nats per image; log "
+            f"precisions differ by up to {by_update[apart]:.2f} ({apart}).",
+        ),
+    )
 
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Evidence and precisions from each start, and the test NLL against the grid."""
+    """Draw evidence and precisions from each start, and the test NLL against the grid."""
     from experiments.linlap import figures
 
     starts = record.findings.data["starts"]

@@ -8,35 +8,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments import Claim, Findings, Number, Record, experiment, seeded
+import osculate as osc
+from experiments import Claim, Findings, Record, Table, experiment, seeded
 from experiments.linlap.modes import find_mode
-from osculate.data import load
 from osculate.data.toys import SINE_GAP
-from osculate.evidence import maximise_evidence
-from osculate.likelihoods import Gaussian, Likelihood
-from osculate.methods.laplace import laplace
-from osculate.methods.map import MAP
-from osculate.networks import MLP
-from osculate.posteriors import Gaussian as Posterior
-from osculate.predictive import predict
-from osculate.priors import Layerwise, Prior
 from osculate.progress import track
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The networks, and how their mode and prior are found.
+    """The networks, and the search for their mode and prior.
 
     Args:
-        networks: hidden layers and activation.
-        width: units of each layer.
-        rounds: how often mode and evidence are found in turn; one precision for each tensor, and the noise.
-        steps: evaluations of L-BFGS for each mode.
-        samples: networks of a sampled predictive.
-        grid: points of the curves in the figure.
+        networks: Number of hidden layers and activation of each network.
+        width: Units of each layer.
+        rounds: Alternations of mode and evidence; there is one precision for each tensor, and the noise.
+        steps: Evaluations of L-BFGS for each mode.
+        samples: Networks of a sampled predictive.
+        grid: Points of the curves in the figure.
     """
 
     networks: tuple[str, ...] = ("1 tanh", "2 relu")
@@ -46,8 +37,6 @@ class Settings:
     samples: int = 200
     grid: int = 161
 
-
-PRESETS = {"small": Settings(), "paper": Settings(rounds=8, steps=2000, samples=1000)}
 
 #: "dual" is the full posterior by the rows of its data, which are fewer than the weights.
 STRUCTURES = {"full": "dual", "kron": "kron", "diag": "diag"}
@@ -63,38 +52,38 @@ FAILS_BY = 1.0
     "linlap-structures",
     "Full, Kronecker-factored and diagonal Laplace on a curve with a gap",
     "Linearised Laplace tutorial, section 4 (toy problem of the Kronecker-factored Laplace)",
-    **PRESETS,
+    small=Settings(),
+    paper=Settings(rounds=8, steps=2000, samples=1000),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Find the mode and its prior, and predict with every structure in both ways, for each seed and network."""
-    found: dict[tuple[str, str], list[float]] = {}
+    table = Table()
     pictures: dict[str, Any] = {}
     tasks = [(seed, network) for seed in seeds for network in settings.networks]
+    names = {network: full_name(network, settings) for network in settings.networks}
     for seed, network in track(tasks, "networks", len(tasks), progress):
-        curve, name = Curve.of(seed), full_name(network, settings)
+        curve, name = Curve.of(seed), names[network]
         layers, activation = network.split()
         with seeded(seed):
-            model = MLP(1, (settings.width,) * int(layers), 1, activation).double()
+            model = osc.networks.MLP(1, (settings.width,) * int(layers), 1, activation).double()
         fits = posteriors(model, curve.train, settings)
         for label, q in fits.items():
             for way in WAYS if label in STRUCTURES else WAYS[:1]:
-                for column, value in judge(q, way, curve, settings.samples).items():
-                    found.setdefault((row(name, label, way), column), []).append(value)
-        for column, value in of_mode(fits["full"], curve).items():
-            found.setdefault((row(name, "MAP"), column), []).append(value)
-        pictures.setdefault(name, _picture(fits, curve, settings))
-    numbers = tuple(Number(label, column, tuple(values)) for (label, column), values in found.items())
-    return Findings(numbers, claims(found, [full_name(network, settings) for network in settings.networks]), pictures)
+                table.add(row(name, label, way), judge(q, way, curve, settings.samples))
+        table.add(row(name, "MAP"), judge_mode(fits["full"], curve))
+        if name not in pictures:
+            pictures[name] = picture(fits, curve, settings)
+    return Findings(table.numbers(), claims(table, list(names.values())), pictures)
 
 
 def full_name(network: str, settings: Settings) -> str:
-    """As it stands in the table: "2 × 50 relu"."""
+    """Return the name of a network in the table: "2 × 50 relu"."""
     layers, activation = network.split()
     return f"{layers} × {settings.width} {activation}"
 
 
 def row(*parts: str) -> str:
-    """The label of a row."""
+    """Return the label of a row."""
     return ", ".join(parts)
 
 
@@ -103,9 +92,9 @@ class Curve:
     """A sine with noise, in standardised units: inputs (N, 1) and targets (N, 1).
 
     Attributes:
-        train: points to train on.
-        test: points to test on, everywhere.
-        gap: where there are none to train on.
+        train: Training data.
+        test: Test data, also within the gap.
+        gap: Interval without training data.
     """
 
     train: tuple[Tensor, Tensor]
@@ -114,71 +103,66 @@ class Curve:
 
     @classmethod
     def of(cls, seed: int) -> "Curve":
-        """That of a seed."""
-        data = load("sine", seed=seed)
+        """Load the curve of a seed."""
+        data = osc.data.load("sine", seed=seed)
         assert data.input_scaling is not None
         low, high = data.input_scaling.apply(torch.tensor(SINE_GAP).unsqueeze(1)).flatten().tolist()
         train, test = ((x.double(), y.double().reshape(len(y), 1)) for x, y in (data.train, data.test))
         return cls(train, test, (low, high))
 
     def inside(self) -> Tensor:
-        """Which test points lie in the gap."""
+        """Return True for the test points in the gap."""
         low, high = self.gap
         return ((self.test[0] > low) & (self.test[0] < high)).squeeze(-1)
 
 
-def posteriors(model: nn.Module, train: tuple[Tensor, Tensor], settings: Settings) -> dict[str, Posterior]:
-    """Each structure at one mode, with the prior and noise of largest evidence of the full one, and with its own."""
-    likelihood: Likelihood = Gaussian(0.3)
-    prior: Prior = Layerwise(1.0)
+def posteriors(
+    model: nn.Module, train: tuple[Tensor, Tensor], settings: Settings
+) -> dict[str, osc.posteriors.Gaussian]:
+    """Fit each structure at one mode, with the prior and noise of the full one's evidence, and with its own."""
+    likelihood: osc.likelihoods.Likelihood = osc.likelihoods.Gaussian(0.3)
+    prior: osc.priors.Prior = osc.priors.Layerwise(1.0)
     for _ in range(settings.rounds):
-        find_mode(MAP(model, likelihood, prior), *train, settings.steps)
-        full = maximise_evidence(laplace(model, likelihood, train, structure="dual", prior=prior))
+        find_mode(osc.methods.MAP(model, likelihood, prior), *train, settings.steps)
+        full = osc.maximise_evidence(osc.laplace(model, likelihood, train, structure="dual", prior=prior))
         likelihood, prior = full.likelihood, full.prior
-    find_mode(MAP(model, likelihood, prior), *train, settings.steps)
-    fits = {name: laplace(model, likelihood, train, structure=rule, prior=prior) for name, rule in STRUCTURES.items()}
-    own = {row(name, OWN): maximise_evidence(fits[name], noise=False) for name in ("kron", "diag")}
-    return {**fits, **own}
+    find_mode(osc.methods.MAP(model, likelihood, prior), *train, settings.steps)
+    fits = {n: osc.laplace(model, likelihood, train, structure=s, prior=prior) for n, s in STRUCTURES.items()}
+    return fits | {row(name, OWN): osc.maximise_evidence(fits[name], noise=False) for name in ("kron", "diag")}
 
 
-def judge(q: Posterior, way: str, curve: Curve, samples: int) -> dict[str, float]:
-    """Error bars in the gap and on the data, and held-out log densities, by column."""
+def judge(q: osc.posteriors.Gaussian, way: str, curve: Curve, samples: int) -> dict[str, float]:
+    """Return error bars in the gap and on the data, and held-out log densities, by column."""
     (x, y), gap = curve.test, curve.inside()
-    density = -_predicted(q, x, way, samples).log_prob(y).reshape(len(y))
-    spread = _predicted(q, x, way, samples, noise=False).variance.sqrt().reshape(len(y))
-    on_data = _predicted(q, curve.train[0], way, samples, noise=False).variance.sqrt()
-    inside, outside = float(spread[gap].mean()), float(on_data.mean())
-    return {
-        GAP: inside,
-        DATA: outside,
-        RATIO: inside / outside,
-        NLL_GAP: float(density[gap].mean()),
-        NLL_DATA: float(density[~gap].mean()),
-    }
+    density = -predicted(q, x, way, samples).log_prob(y).reshape(len(y))
+    spread = predicted(q, x, way, samples, noise=False).variance.sqrt().reshape(len(y))
+    on_data = float(predicted(q, curve.train[0], way, samples, noise=False).variance.sqrt().mean())
+    in_gap = float(spread[gap].mean())
+    densities = {NLL_GAP: float(density[gap].mean()), NLL_DATA: float(density[~gap].mean())}
+    return {GAP: in_gap, DATA: on_data, RATIO: in_gap / on_data, **densities}
 
 
-def _predicted(q: Posterior, x: Tensor, way: str, samples: int, noise: bool = True) -> Any:
+def predicted(q: osc.posteriors.Gaussian, x: Tensor, way: str, samples: int, noise: bool = True) -> Any:
+    """Return the predictive, sampled with a seed of its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that sampled networks are worse than the mode is what is measured
         if way == "linearised":
-            return predict(q, x, noise=noise)
-        return predict(q, x, via="sampled", samples=samples, generator=torch.Generator().manual_seed(0), noise=noise)
+            return osc.predict(q, x, noise=noise)
+        generator = torch.Generator().manual_seed(0)
+        return osc.predict(q, x, via="sampled", samples=samples, generator=generator, noise=noise)
 
 
-def of_mode(q: Posterior, curve: Curve) -> dict[str, float]:
-    """The network at its mode, with the noise alone."""
+def judge_mode(q: osc.posteriors.Gaussian, curve: Curve) -> dict[str, float]:
+    """Return the scores of the network at its mode, with the noise alone."""
     (x, y), gap = curve.test, curve.inside()
     f = q.network(x)
     density = -q.likelihood.log_prob(f, y)
-    return {
-        NLL_GAP: float(density[gap].mean()),
-        NLL_DATA: float(density[~gap].mean()),
-        RMSE: float((f - y)[gap].square().mean().sqrt()),
-    }
+    error = float((f - y)[gap].square().mean().sqrt())
+    return {NLL_GAP: float(density[gap].mean()), NLL_DATA: float(density[~gap].mean()), RMSE: error}
 
 
 def claims(found: Mapping[tuple[str, str], Sequence[float]], networks: Sequence[str]) -> tuple[Claim, ...]:
-    """Verdicts from the values over seeds."""
+    """Return the verdicts, from the values over seeds by row and column."""
 
     def value(name: str, label: str, column: str, way: str = "linearised") -> float:
         return mean(found[row(name, label, way), column])
@@ -228,19 +212,19 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], networks: Sequence[
     )
 
 
-def _picture(fits: Mapping[str, Posterior], curve: Curve, settings: Settings) -> dict[str, Any]:
-    """Bands of one network along the line."""
+def picture(fits: Mapping[str, osc.posteriors.Gaussian], curve: Curve, settings: Settings) -> dict[str, Any]:
+    """Return the bands of one network along the line."""
+
+    def rounded(values: Tensor) -> list[float]:
+        return (values.reshape(-1) * 1e4).round().div(1e4).tolist()
+
     x = torch.linspace(-2.2, 2.2, settings.grid, dtype=torch.double).unsqueeze(1)
     bands = {}
     for label in STRUCTURES:
         for way in WAYS:
-            found = _predicted(fits[label], x, way, settings.samples)
-            bands[f"{label}, {way}"] = {"mean": _rounded(found.mean), "sd": _rounded(found.variance.sqrt())}
-    return {"x": _rounded(x), "bands": bands, "data": [_rounded(part) for part in curve.train], "gap": list(curve.gap)}
-
-
-def _rounded(values: Float[Tensor, "N 1"]) -> list[float]:
-    return (values.reshape(-1) * 1e4).round().div(1e4).tolist()
+            found = predicted(fits[label], x, way, settings.samples)
+            bands[row(label, way)] = {"mean": rounded(found.mean), "sd": rounded(found.variance.sqrt())}
+    return {"x": rounded(x), "bands": bands, "data": [rounded(part) for part in curve.train], "gap": list(curve.gap)}
 
 
 @measure.figure

@@ -1,36 +1,135 @@
 """Subnetwork inference: a full covariance over a few weights, on a toy and under shift of images."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Number, Record, experiment
-from experiments.linlap.subnetworks import (
-    DIAGONAL,
-    DROPOUT,
-    ENSEMBLE,
-    FULL,
-    MODE,
-    PATH,
-    Deviations,
-    Images,
-    Networks,
-    Shifts,
-    Source,
-    Toy,
-    average,
-    images,
-    share,
-    subnetwork,
-    toy,
-)
-from osculate.data import load
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+import osculate as osc
+from experiments import Claim, Findings, Record, Table, evaluation, experiment, seeded
 from osculate.progress import track
 
+FULL, DIAGONAL = "full", "diagonal"
+MODE, ENSEMBLE, DROPOUT, PATH = "MAP", "deep ensemble", "MC dropout", "SWAG"
+#: Methods that the document compares with; its VOGN is not among those of this library.
+OTHERS = (DROPOUT, ENSEMBLE, PATH)
+NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+#: Batch size on the toy, and the noise scale in training: the evidence of the full posterior finds another.
+BATCH_SIZE, SCALE = 64, 0.25
+#: Points between two clusters, and the share of a gap on each side that is left out.
+POINTS, MARGIN = 40, 0.1
+BETWEEN, INSIDE = "sd between clusters", "sd on the data"
+KEPT = "sd between clusters, of the full one's"
+#: Fraction of the weights of the toy in the claims.
+TENTH = 0.1
+#: Bounds for kept, lost and inflated, and for better than the mode under shift without a loss before it.
+ENOUGH, LITTLE, INFLATED, BETTER, UNCHANGED = 0.7, 0.5, 3.0, 0.95, 0.2
 KINDS = ("gaussian_noise", "gaussian_blur", "fog", "contrast")
 ANGLES, SEVERITIES = (0, 30, 60, 90, 120, 150, 180), (0, 1, 2, 3, 4, 5)
-MNIST = Images(Source("mnist", (), ANGLES, 60), Networks("lenet"))
-CIFAR = Images(Source("cifar10", KINDS, SEVERITIES, 1, test_size=250), Networks("cnn"))
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Regression on clusters, by a network with ReLU.
+
+    Args:
+        data: Data set.
+        hidden: Widths of the hidden layers.
+        epochs: Epochs of training to the mode.
+        lr: Highest learning rate.
+        precision: Prior precision of the mode; the evidence of the full posterior chooses a new one for all posteriors.
+        fractions: Shares of the parameters in a subnetwork.
+        selections: Selections of the subnetwork.
+    """
+
+    data: str = "cos3"
+    hidden: tuple[int, ...] = (50, 50)
+    epochs: int = 300
+    lr: float = 5e-3
+    precision: float = 1.0
+    fractions: tuple[float, ...] = (0.5, 0.1, 0.03, 0.01)
+    selections: tuple[str, ...] = ("swag", "function_space", "magnitude", "random", "diag_variance")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Images and their shift.
+
+    Args:
+        data: Data set.
+        kinds: Kinds of corruption; empty for a rotation.
+        levels: Degrees of the rotation, or severities of the corruption; the first is no shift.
+        shifted: Lowest level that counts as shifted.
+        train_size: Images for training and for the curvature.
+        validation_size: Images that choose the prior precisions.
+        test_size: Images at each level (and for each kind).
+    """
+
+    data: str
+    kinds: tuple[str, ...]
+    levels: tuple[int, ...]
+    shifted: int
+    train_size: int = 3_000
+    validation_size: int = 250
+    test_size: int = 1_000
+
+    @property
+    def title(self) -> str:
+        """The set and its shift in words: "rotated MNIST"."""
+        return f"{'corrupted' if self.kinds else 'rotated'} {NAMES.get(self.data, self.data)}"
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        """No shift, and the levels that count as shifted, in words."""
+        if self.kinds:
+            return "no corruption", f"severities {self.shifted} to {self.levels[-1]}"
+        return f"{self.levels[0]}°", f"{self.shifted}° to {self.levels[-1]}°"
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Training of the networks.
+
+    Args:
+        network: Name of a plain sequence of layers.
+        epochs: Epochs of training; the snapshots of SWAG take twice as many, from the mode.
+        lr: Highest learning rate of Adam.
+        precision: Prior precision of the mode.
+        members: Members of the ensemble; the first one is the mode.
+        dropout: Probability of dropout.
+    """
+
+    network: str
+    epochs: int = 12
+    lr: float = 2e-3
+    precision: float = 1.0
+    members: int = 3
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True)
+class Images:
+    """Classification of images that are shifted more and more.
+
+    Args:
+        source: Images and their shift.
+        networks: Training of the networks.
+        fractions: Shares of the parameters in a subnetwork; claims compare the first one.
+        samples: Networks drawn from SWAG and dropout.
+        seeds: Most repetitions.
+    """
+
+    source: Source
+    networks: Networks
+    fractions: tuple[float, ...] = (0.05, 0.01)
+    samples: int = 20
+    seeds: int = 1
 
 
 @dataclass(frozen=True)
@@ -38,186 +137,333 @@ class Settings:
     """The three experiments.
 
     Args:
-        toy: in-between uncertainty of a small network.
-        rotated: images that are turned.
-        corrupted: images that are corrupted.
+        toy: In-between uncertainty of a small network.
+        rotated: Rotated images.
+        corrupted: Corrupted images.
     """
 
     toy: Toy = Toy()
-    rotated: Images = MNIST
-    corrupted: Images = CIFAR
+    rotated: Images = Images(Source("mnist", (), ANGLES, 60), Networks("lenet"))
+    corrupted: Images = Images(Source("cifar10", KINDS, SEVERITIES, 1, test_size=250), Networks("cnn"))
 
 
 #: The document's ResNet-18 needs an accelerator: the networks stay small ones also here.
-ALL: dict[str, Any] = {"validation_size": 2_000, "test_size": 10_000}
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(
-        Toy(epochs=1_000),
-        Images(
-            Source("mnist", (), ANGLES, 60, train_size=58_000, **ALL), Networks("lenet", epochs=90, members=5), seeds=3
-        ),
-        Images(
-            Source("cifar10", KINDS, SEVERITIES, 1, train_size=48_000, **ALL),
-            Networks("cnn", epochs=90, members=5),
-            seeds=3,
-        ),
+HELD_OUT: dict[str, Any] = {"validation_size": 2_000, "test_size": 10_000}
+PAPER = Settings(
+    Toy(epochs=1_000),
+    Images(
+        Source("mnist", (), ANGLES, 60, train_size=58_000, **HELD_OUT), Networks("lenet", epochs=90, members=5), seeds=3
     ),
-}
+    Images(
+        Source("cifar10", KINDS, SEVERITIES, 1, train_size=48_000, **HELD_OUT),
+        Networks("cnn", epochs=90, members=5),
+        seeds=3,
+    ),
+)
 
-BETWEEN, INSIDE = "sd between clusters", "sd on the data"
-KEPT = "sd between clusters, of the full one's"
-#: Fraction of the toy that the claims are about.
-TENTH = 0.1
-#: What counts as kept, as lost, and as inflated; and as better than the mode under shift without a loss before it.
-ENOUGH, LITTLE, INFLATED, BETTER, UNCHANGED = 0.7, 0.5, 3.0, 0.95, 0.2
+
+def share(select: str, fraction: float) -> str:
+    """Return the row of a subnetwork of the toy."""
+    return f"{select}, {100 * fraction:g} %"
+
+
+def subnetwork(fraction: float) -> str:
+    """Return the row of a subnetwork of the images."""
+    return share("subnetwork", fraction)
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Results of one run of the toy.
+
+    Args:
+        between: Mean standard deviation of the function between the clusters, by row.
+        inside: Mean standard deviation on the data, by row.
+        warned: True if the selection by diag_variance warned of weights without curvature.
+        noise: Noise scale of largest evidence.
+        precision: Prior precision of largest evidence.
+        bands: Mean and standard deviation of the function along a line, by row.
+    """
+
+    between: Mapping[str, float]
+    inside: Mapping[str, float]
+    warned: bool
+    noise: float
+    precision: float
+    bands: Mapping[str, Mapping[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """Results of one run on images by row: scores at each level, and the prior precisions that were chosen."""
+
+    nll: Mapping[str, list[float]]
+    accuracy: Mapping[str, list[float]]
+    chosen: Mapping[str, float]
 
 
 @experiment(
     "linlap-subnetwork",
     "Subnetwork inference: in-between uncertainty, rotated MNIST, corrupted CIFAR-10",
     "The linearised Laplace approximation in Bayesian neural networks, section 5, results of [daxberger2021b]",
-    **PRESETS,
+    small=Settings(),
+    paper=PAPER,
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """The toy for each seed, the images for as many as their settings allow."""
+    """Measure the toy for each seed, and the images for as many as their settings allow."""
     toys = [toy(settings.toy, seed) for seed in track(seeds, "in-between uncertainty", len(seeds), progress)]
     shifts = {
         each: [images(each, seed, progress) for seed in seeds[: each.seeds]]
         for each in (settings.rotated, settings.corrupted)
     }
-    return conclude(settings, toys, shifts)
-
-
-def conclude(settings: Settings, toys: Sequence[Deviations], shifts: Mapping[Images, Sequence[Shifts]]) -> Findings:
-    """The table, the claims, and what the figure shows."""
-    numbers = [*_toy_numbers(toys)]
+    table = Table()
+    for found in toys:
+        for row, between in found.between.items():
+            values = {KEPT: between / found.between[FULL], BETWEEN: between, INSIDE: found.inside[row]}
+            table.add(f"toy: {row}", values)
     for each, runs in shifts.items():
-        numbers += _image_numbers(each, runs)
-    found = {(n.row, n.column): n.mean for n in numbers if n.mean is not None}
-    x, y = load(settings.toy.data, validation_size=0).train
+        clean, other = each.source.columns
+        moved = [number for number, level in enumerate(each.source.levels) if level >= each.source.shifted]
+        for run in runs:
+            for row in run.nll:
+                for quantity, values in (("NLL", run.nll[row]), ("accuracy, %", run.accuracy[row])):
+                    found_here = {clean: values[0], other: sum(values[n] for n in moved) / len(moved)}
+                    row_values = {f"{quantity}, {column}": value for column, value in found_here.items()}
+                    table.add(f"{each.source.title}: {row}", row_values)
+    means = {key: mean(values) for key, values in table.items()}
+    x, y = osc.data.load(settings.toy.data, validation_size=0).train
     data = {
         "points": {"x": x.flatten().tolist(), "y": y.flatten().tolist()},
         "bands": dict(toys[0].bands),
         "evidence": {"noise": [t.noise for t in toys], "precision": [t.precision for t in toys]},
         "warned": [t.warned for t in toys],
-        "shifts": {each.source.title: _curves(each, runs) for each, runs in shifts.items()},
+        "shifts": {each.source.title: curves(each, runs) for each, runs in shifts.items()},
     }
-    every = [*toy_claims(found, [t.warned for t in toys])]
+    claims = [*toy_claims(means, [t.warned for t in toys])]
     for each in shifts:
-        every += image_claims(found, each)
-    return Findings(tuple(numbers), tuple(every), data)
+        claims += image_claims(means, each)
+    return Findings(table.numbers(), tuple(claims), data)
 
 
-def _toy_numbers(toys: Sequence[Deviations]) -> Iterator[Number]:
-    for row in toys[0].between:
-        kept = tuple(t.between[row] / t.between[FULL] for t in toys)
-        yield Number(f"toy: {row}", KEPT, kept)
-        yield Number(f"toy: {row}", BETWEEN, tuple(t.between[row] for t in toys))
-        yield Number(f"toy: {row}", INSIDE, tuple(t.inside[row] for t in toys))
+def toy(settings: Toy, seed: int) -> Deviations:
+    """Fit posteriors over all parameters of one network, over subnetworks, and without correlations."""
+    data, likelihood = osc.data.load(settings.data, validation_size=0), osc.likelihoods.Gaussian(SCALE)
+    with seeded(seed):
+        model = osc.networks.MLP(1, settings.hidden, 1, "relu")
+    how: dict[str, Any] = {"epochs": settings.epochs, "batch_size": BATCH_SIZE, "lr": settings.lr, "seed": seed}
+    method = osc.methods.MAP(model, likelihood, settings.precision)
+    osc.train(method, data.train, device="cpu", progress=False, **how)
+    fit = osc.laplace(model, likelihood, data.train, structure="full", prior=settings.precision)
+    full = osc.maximise_evidence(fit)
+    assert isinstance(full.likelihood, osc.likelihoods.Gaussian)
+    shared: dict[str, Any] = {"likelihood": full.likelihood, "data": data.train, "prior": full.prior}
+    precision = float(full.prior.precision)
+    posteriors = {FULL: full, DIAGONAL: osc.laplace(model, structure="diag", **shared)}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for select in settings.selections:
+            for fraction in settings.fractions:
+                subset = osc.Subnetwork(fraction, select, precision=precision, seed=seed)
+                posteriors[share(select, fraction)] = osc.laplace(model, structure="full", subset=subset, **shared)
+    x = data.train[0]
+    line = torch.linspace(float(x.min()) - 0.3, float(x.max()) + 0.3, 161)[:, None]
+    bands = {}
+    for row, q in posteriors.items():
+        f = osc.predict(q, line, noise=False)
+        band = {"x": line, "mean": f.mean, "sd": f.variance.sqrt()}
+        bands[row] = {name: [round(value, 4) for value in v.flatten().tolist()] for name, v in band.items()}
+    deviation_between, deviation_inside = (
+        {row: float(osc.functional_variance(q, places, diagonal=True).sqrt().mean()) for row, q in posteriors.items()}
+        for places in (between(x), x)
+    )
+    warned = any("zero curvature" in str(warning.message) for warning in caught)
+    scale = float(full.likelihood.scale)
+    return Deviations(deviation_between, deviation_inside, warned, scale, precision, bands)
 
 
-def _image_numbers(settings: Images, runs: Sequence[Shifts]) -> Iterator[Number]:
-    """Without shift, and the mean over all levels that count as shifted."""
+def between(x: Float[Tensor, "N 1"]) -> Float[Tensor, "M 1"]:
+    """Return inputs within the two largest gaps of data, without a tenth of each gap on either side."""
+    ordered = x.flatten().sort().values
+    starts = ordered.diff().topk(2).indices
+    parts = []
+    for low, high in zip(ordered[starts].tolist(), ordered[starts + 1].tolist(), strict=True):
+        margin = MARGIN * (high - low)
+        parts.append(torch.linspace(low + margin, high - margin, POINTS))
+    return torch.cat(parts)[:, None]
+
+
+def images(settings: Images, seed: int, progress: bool) -> Shifts:
+    """Train one network to its mode, and others; score all posteriors at every level of the shift."""
     source = settings.source
-    clean, other = _columns(source)
-    some = [number for number, level in enumerate(source.levels) if level >= source.shifted]
-    for row in runs[0].nll:
-        name = f"{source.title}: {row}"
-        for quantity, found in (
-            ("NLL", [run.nll[row] for run in runs]),
-            ("accuracy, %", [run.accuracy[row] for run in runs]),
-        ):
-            yield Number(name, f"{quantity}, {clean}", tuple(values[0] for values in found))
-            yield Number(name, f"{quantity}, {other}", tuple(average([v[n] for n in some]) for v in found))
+    sizes = {"train_size": source.train_size, "validation_size": source.validation_size}
+    data = osc.data.load(source.data, **sizes, seed=seed)
+    sets = shifted(source, data, seed)
+    laplace, posteriors = fitted(settings, data, seed, progress)
+    chosen = {row: choose_prior(q, data, progress) for row, q in laplace.items()}
+    nll: dict[str, list[float]] = {}
+    accuracy: dict[str, list[float]] = {}
+    for x, y in track(sets, f"{source.title}: predictions", len(sets), progress):
+        for row, q in (posteriors | chosen).items():
+            generator = torch.Generator().manual_seed(seed)
+            predictive = osc.predict(q, x, samples=settings.samples, generator=generator)
+            probs = evaluation.probabilities(predictive)
+            nll.setdefault(row, []).append(osc.metrics.nll(evaluation.logs(probs), y))
+            accuracy.setdefault(row, []).append(100 * osc.metrics.accuracy(probs, y))
+    return Shifts(nll, accuracy, {row: float(q.prior.precision) for row, q in chosen.items()})
 
 
-def _columns(source: Source) -> tuple[str, str]:
-    """In words: no shift, and the levels that count as shifted."""
-    if source.kinds:
-        return "no corruption", f"severities {source.shifted} to {source.levels[-1]}"
-    return f"{source.levels[0]}°", f"{source.shifted}° to {source.levels[-1]}°"
+def shifted(source: Source, data: osc.data.Dataset, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the test images at each level, with all kinds of corruption together."""
+    x, y = data.test[0][: source.test_size], data.test[1][: source.test_size]
+    if not source.kinds:
+        return [(osc.data.rotated(x, level), y) for level in source.levels]
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for level in source.levels:
+        kinds = source.kinds if level else source.kinds[:1]
+        corrupted = torch.cat([osc.data.corrupted(x, kind, level, generator) for kind in kinds])
+        found.append((corrupted, y.repeat(len(kinds))))
+    return found
 
 
-def _curves(settings: Images, runs: Sequence[Shifts]) -> dict[str, Any]:
-    """Means over the runs, by row."""
+def fitted(
+    settings: Images, data: osc.data.Dataset, seed: int, progress: bool
+) -> tuple[dict[str, osc.posteriors.Gaussian], dict[str, osc.posteriors.Posterior]]:
+    """Return Laplace posteriors whose prior is still to be chosen, and all other posteriors."""
+    networks, m = settings.networks, osc.methods
+    likelihood, precision = osc.likelihoods.Categorical(), networks.precision
+    with seeded(seed):
+        models = [osc.networks.build(networks.network, data.input_shape, data.outputs) for _ in range(networks.members)]
+        dropping = with_dropout(models[0], networks.dropout)
+    options: dict[str, Any] = {"seed": seed, "device": "cpu", "progress": progress}
+    adam: dict[str, Any] = {"epochs": networks.epochs, "lr": networks.lr, **options}
+    ensemble = osc.train(m.DeepEnsemble(models, likelihood, precision), data.train, **adam)
+    dropout = osc.train(m.MCDropout(dropping, likelihood, precision), data.train, **adam)
+    mode = models[0].eval()
+    descent: dict[str, Any] = {"epochs": 2 * networks.epochs, "lr": 1e-2, "schedule": "constant", **options}
+    swag = m.SWAG(copy.deepcopy(mode), likelihood, precision, burn_in=0.0)
+    path = osc.train(swag, data.train, optimizer="sgd", **descent).posterior
+    fit: dict[str, Any] = {"prior": precision, "progress": progress}
+    laplace = {
+        subnetwork(f): osc.laplace(
+            mode, likelihood, data.train, structure="full", subset=osc.Subnetwork(f, path), **fit
+        )
+        for f in settings.fractions
+    }
+    laplace[DIAGONAL] = osc.laplace(mode, likelihood, data.train, structure="diag", **fit)
+    others = {ENSEMBLE: ensemble.posterior, DROPOUT: dropout.posterior, PATH: path}
+    return laplace, {MODE: m.MAP(mode, likelihood, precision).result(), **others}
 
-    def means(of: str) -> dict[str, list[float]]:
-        rows = [getattr(run, of) for run in runs]
-        return {row: [average(values) for values in zip(*(r[row] for r in rows), strict=True)] for row in rows[0]}
 
-    chosen = [dict(run.chosen) for run in runs]
+def with_dropout(model: nn.Module, probability: float) -> nn.Sequential:
+    """Return a copy of a sequence of layers with dropout after each activation."""
+    layers: list[nn.Module] = []
+    for layer in copy.deepcopy(model).children():
+        layers += [layer, nn.Dropout(probability)] if isinstance(layer, nn.ReLU) else [layer]
+    return nn.Sequential(*layers)
+
+
+def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, progress: bool) -> osc.posteriors.Gaussian:
+    """Return the posterior with the prior precision that the validation images choose, by the rule of ``osc.tune``.
+
+    Images without shift hardly say how uncertain to be about others, and often less is better for them: of the
+    precisions within one standard error of the best, the smallest is taken.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "on these held-out data no uncertainty is best")
+        return osc.tune(q, data.validation, temperature=False, progress=progress)
+
+
+def curves(settings: Images, runs: Sequence[Shifts]) -> dict[str, Any]:
+    """Return means over the runs, by row."""
+
+    def means(each: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+        return {
+            row: [sum(values) / len(values) for values in zip(*(r[row] for r in each), strict=True)] for row in each[0]
+        }
+
     return {
         "levels": list(settings.source.levels),
-        "nll": means("nll"),
-        "accuracy": means("accuracy"),
-        "chosen": chosen,
+        "nll": means([run.nll for run in runs]),
+        "accuracy": means([run.accuracy for run in runs]),
+        "chosen": [dict(run.chosen) for run in runs],
     }
 
 
-def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -> Iterator[Claim]:
-    """Verdicts on the toy from means by row and column.
+def ratio(value: float | None, other: float | None) -> float | None:
+    """Return the ratio of two numbers; None if one was not measured."""
+    return None if value is None or not other else value / other
+
+
+def word(value: float | None) -> str:
+    """Return a number as the evidence of a claim prints it."""
+    return "? (not measured)" if value is None else f"{value:.3g}"
+
+
+def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -> tuple[Claim, ...]:
+    """Return the verdicts on the toy.
 
     Args:
-        found: the numbers.
-        warned: whether each run warned of weights without curvature.
+        found: Means by row and column.
+        warned: True for each run that warned of weights without curvature.
     """
 
     def kept(select: str) -> float | None:
         return found.get((f"toy: {share(select, TENTH)}", KEPT))
 
-    ratio = {row: _ratio(found, row) for row in (FULL, DIAGONAL, share("swag", TENTH))}
-    for select, word in (("swag", "diagonal SWAG"), ("function_space", "the function-space score")):
-        value = kept(select)
-        yield Claim.judged(
-            "A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, chosen by "
-            f"{word}, keep {ENOUGH} of the standard deviation between the clusters",
-            None if value is None else value >= ENOUGH,
-            f"They keep {_word(value)} of it.",
-        )
-    value = kept("random")
-    yield Claim.judged(
-        f"It matters which weights: 10 % drawn at random keep at most {LITTLE}",
-        None if value is None else value <= LITTLE,
-        f"They keep {_word(value)}; the largest weights keep {_word(kept('magnitude'))}.",
+    def inside(row: str) -> float | None:
+        return found.get((f"toy: {row}", INSIDE))
+
+    full, crude, small = (
+        ratio(found.get((f"toy: {row}", BETWEEN)), inside(row)) for row in (FULL, DIAGONAL, share("swag", TENTH))
     )
-    value, other = ratio[share("swag", TENTH)], ratio[DIAGONAL]
-    yield Claim.judged(
-        "Expressive inference over a small subnetwork preserves more uncertainty than crude inference over the whole "
-        "network",
-        None if value is None or other is None else value > other,
-        "Standard deviation between the clusters over that on the data: full "
-        f"{_word(ratio[FULL])}, subnetwork of 10 % {_word(value)}, diagonal over all weights {_word(other)}: it does "
-        "not tell the two apart.",
-    )
-    inside = (found.get((f"toy: {row}", INSIDE)) for row in (DIAGONAL, FULL))
-    crude, exact = inside
-    factor = None if crude is None or exact is None else crude / exact
-    yield Claim.judged(
-        "A diagonal posterior over all weights is unsure where the data are: its standard deviation there is at least "
-        f"{INFLATED:g} times that of the full one",
-        None if factor is None else factor >= INFLATED,
-        f"{_word(factor)} times.",
-    )
-    value = kept("diag_variance")
-    yield Claim.judged(
-        f"The variances of a diagonal Laplace posterior choose well too: 10 % of the weights keep {ENOUGH}",
-        None if value is None else value >= ENOUGH,
-        f"The 10 % that a diagonal Laplace posterior is least sure of keep {_word(value)}: dead and insensitive "
-        "weights have no curvature, their variance is the prior's and the largest. A warning said so in "
-        f"{sum(warned)} of {len(warned)} runs. The document takes SWAG's variances, where such weights do not move.",
+    drawn, by_variance, factor = kept("random"), kept("diag_variance"), ratio(inside(DIAGONAL), inside(FULL))
+    return (
+        *(
+            Claim.judged(
+                "A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, chosen by "
+                f"{name}, keep {ENOUGH} of the standard deviation between the clusters",
+                None if value is None else value >= ENOUGH,
+                f"They keep {word(value)} of it.",
+            )
+            for name, value in (
+                ("diagonal SWAG", kept("swag")),
+                ("the function-space score", kept("function_space")),
+            )
+        ),
+        Claim.judged(
+            f"It matters which weights: 10 % drawn at random keep at most {LITTLE}",
+            None if drawn is None else drawn <= LITTLE,
+            f"They keep {word(drawn)}; the largest weights keep {word(kept('magnitude'))}.",
+        ),
+        Claim.judged(
+            "Expressive inference over a small subnetwork preserves more uncertainty than crude inference over the "
+            "whole network",
+            None if small is None or crude is None else small > crude,
+            f"Standard deviation between the clusters over that on the data: full {word(full)}, subnetwork of 10 % "
+            f"{word(small)}, diagonal over all weights {word(crude)}: it does not tell the two apart.",
+        ),
+        Claim.judged(
+            "A diagonal posterior over all weights is unsure where the data are: its standard deviation there is at "
+            f"least {INFLATED:g} times that of the full one",
+            None if factor is None else factor >= INFLATED,
+            f"{word(factor)} times.",
+        ),
+        Claim.judged(
+            f"The variances of a diagonal Laplace posterior choose well too: 10 % of the weights keep {ENOUGH}",
+            None if by_variance is None else by_variance >= ENOUGH,
+            f"The 10 % that a diagonal Laplace posterior is least sure of keep {word(by_variance)}: dead and "
+            "insensitive weights have no curvature, their variance is the prior's and the largest. A warning said so "
+            f"in {sum(warned)} of {len(warned)} runs. The document takes SWAG's variances, where such weights do not "
+            "move.",
+        ),
     )
 
 
-def _ratio(found: Mapping[tuple[str, str], float], row: str) -> float | None:
-    pair = [found.get((f"toy: {row}", column)) for column in (BETWEEN, INSIDE)]
-    return None if pair[0] is None or not pair[1] else pair[0] / pair[1]
-
-
-def image_claims(found: Mapping[tuple[str, str], float], settings: Images) -> Iterator[Claim]:
-    """Verdicts on one set of images from means by row and column."""
+def image_claims(found: Mapping[tuple[str, str], float], settings: Images) -> tuple[Claim, ...]:
+    """Return the verdicts on one set of images, from means by row and column."""
     source = settings.source
-    clean, other = _columns(source)
+    clean, other = source.columns
     title, ours = source.title, subnetwork(settings.fractions[0])
     nll = {row: found.get((f"{title}: {row}", f"NLL, {other}")) for row in (MODE, ours, DIAGONAL, *OTHERS)}
     protocol = (
@@ -225,66 +471,44 @@ def image_claims(found: Mapping[tuple[str, str], float], settings: Images) -> It
         f"Laplace posteriors by {source.validation_size} validation images without shift: the smallest within a "
         "standard error of the best NLL."
     )
-    factor = _quotient(nll[ours], nll[MODE])
-    yield Claim.judged(
-        f"{title}: {ours} improves on MAP under shift, NLL over {other} at most {BETTER} times MAP's",
-        None if factor is None else factor <= BETTER,
-        f"NLL {_word(nll[ours])} against {_word(nll[MODE])} of MAP, {_word(factor)} times. {protocol}",
+    over_mode, over_diagonal = ratio(nll[ours], nll[MODE]), ratio(nll[ours], nll[DIAGONAL])
+    accuracy, reference = (found.get((f"{title}: {row}", f"accuracy, %, {clean}")) for row in (ours, MODE))
+    change = None if accuracy is None or reference is None else accuracy - reference
+    words = ", ".join(f"{row} {word(value)}" for row, value in nll.items())
+    value, rivals = nll[ours], {row: rival for row in OTHERS if (rival := nll[row]) is not None}
+    beaten = [row for row, rival in rivals.items() if value is not None and value < rival]
+    return (
+        Claim.judged(
+            f"{title}: {ours} improves on MAP under shift, NLL over {other} at most {BETTER} times MAP's",
+            None if over_mode is None else over_mode <= BETTER,
+            f"NLL {word(value)} against {word(nll[MODE])} of MAP, {word(over_mode)} times. {protocol}",
+        ),
+        Claim.judged(
+            f"{title}: its accuracy without shift is within {UNCHANGED} points of MAP's",
+            None if change is None else abs(change) <= UNCHANGED + 1e-9,
+            f"{word(change)} points ({word(accuracy)} against {word(reference)} %).",
+        ),
+        Claim.judged(
+            f"{title}: it is better than crude approximations over all weights (diagonal Laplace)",
+            None if over_diagonal is None else over_diagonal < 1,
+            f"NLL over {other}: {words}.",
+        ),
+        Claim.judged(
+            f"{title}: it can outperform some of the best existing methods for uncertainty quantification",
+            None if value is None or len(rivals) < len(OTHERS) else bool(beaten),
+            f"Better than {', '.join(beaten) or 'none of the others'} over {other}; NLL {words}.",
+        ),
     )
-    pair = [found.get((f"{title}: {row}", f"accuracy, %, {clean}")) for row in (ours, MODE)]
-    change = None if pair[0] is None or pair[1] is None else pair[0] - pair[1]
-    yield Claim.judged(
-        f"{title}: its accuracy without shift is within {UNCHANGED} points of MAP's",
-        None if change is None else abs(change) <= UNCHANGED + 1e-9,
-        f"{_word(change)} points ({_word(pair[0])} against {_word(pair[1])} %).",
-    )
-    words = ", ".join(f"{row} {_word(value)}" for row, value in nll.items())
-    factor = _quotient(nll[ours], nll[DIAGONAL])
-    yield Claim.judged(
-        f"{title}: it is better than crude approximations over all weights (diagonal Laplace)",
-        None if factor is None else factor < 1,
-        f"NLL over {other}: {words}.",
-    )
-    rivals = [nll[row] for row in OTHERS]
-    known = [value for value in rivals if value is not None]
-    value = nll[ours]
-    yield Claim.judged(
-        f"{title}: it can outperform some of the best existing methods for uncertainty quantification",
-        None if value is None or len(known) < len(rivals) else any(value < rival for rival in known),
-        f"Better than {_named(nll, ours)} over {other}; NLL {words}.",
-    )
-
-
-#: Methods that the document compares with; its VOGN is not among those of this library.
-OTHERS = (DROPOUT, ENSEMBLE, PATH)
-
-
-def _quotient(value: float | None, other: float | None) -> float | None:
-    return None if value is None or not other else value / other
-
-
-def _named(nll: Mapping[str, float | None], ours: str) -> str:
-    value = nll[ours]
-    beaten = [row for row in OTHERS if value is not None and (rival := nll[row]) is not None and value < rival]
-    return ", ".join(beaten) or "none of the others"
-
-
-def _word(value: float | None) -> str:
-    return "? (not measured)" if value is None else f"{value:.3g}"
 
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Bands on the toy, what each choice keeps of them, and scores against the shift."""
+    """Draw bands on the toy, the share that each selection keeps of them, and scores against the shift."""
     from experiments.linlap import figures
 
-    data, settings = record.findings.data, record.setup.settings
-    found = {(n.row, n.column): n.mean for n in record.findings.numbers}
-    fractions = settings["toy"]["fractions"]
-    kept = {
-        select: [found[f"toy: {share(select, fraction)}", KEPT] for fraction in fractions]
-        for select in settings["toy"]["selections"]
-    }
+    data, settings, found = record.findings.data, record.setup.settings, record.means
+    fractions, selections = settings["toy"]["fractions"], settings["toy"]["selections"]
+    kept = {select: [found[f"toy: {share(select, f)}", KEPT] for f in fractions] for select in selections}
     rows = {"all weights, full covariance": FULL, "all weights, diagonal": DIAGONAL}
     tenth = {"10 %, SWAG": "swag", "10 %, function space": "function_space", "10 %, random": "random"}
     rows |= {title: share(select, TENTH) for title, select in tenth.items()}

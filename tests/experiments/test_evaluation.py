@@ -129,7 +129,7 @@ class TestImages:
         sure = torch.cat([torch.nn.functional.one_hot(y, 3).float(), torch.full((20, 3), 1 / 3)])
         guess = torch.full((50, 3), 1 / 3) + 0.01 * torch.rand(50, 3)
         probs = {row: sure if row == m.TUNED else guess / guess.sum(1, keepdim=True) for row in m.ROWS}
-        table, gains = m.compare(probs, (torch.zeros(30, 1), y), [12, 8])
+        table, gains = m.compare(probs, y, [12, 8])
         assert [table[m.TUNED, column] for column in m.COLUMNS] == [100, 0, 0, 1]
         assert gains[f"AUROC of {m.TUNED}"].above(0.2)
         assert gains[f"NLL of {m.TUNED}"].value == pytest.approx(-table[m.MODE, "NLL"], abs=1e-5)

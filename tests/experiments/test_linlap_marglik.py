@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+import osculate as osc
 from experiments.linlap import marglik as linlap_marglik
-from experiments.linlap.marglik import ROWS
-from experiments.linlap.marglik_claims import ERROR, GAIN, claims
+from experiments.linlap.marglik import ERROR, GAIN, ROWS, claims
 from experiments.record import FAILS, HOLDS, UNTESTED
 
 
@@ -64,25 +64,21 @@ def test_the_evidence_names_the_tensor_that_agrees_least() -> None:
 def test_rows_of_the_presets_exist_and_data_that_are_missing_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for settings in linlap_marglik.PRESETS.values():
+    for settings in linlap_marglik.measure.presets.values():
         assert set(settings.rows) | {settings.starts.row} <= set(ROWS)
         assert len(settings.grid) == 8
-    quick = {"train_size": 30, "epochs": 2, "every": 1}
     settings = linlap_marglik.Settings(
-        rows=("CIFAR-10, ResNet",),
-        **quick,
-        grid=(1.0,),
-        starts=linlap_marglik.Starts("digits, CNN", **quick, initial=(1.0,)),
+        rows=("CIFAR-10, ResNet",), train_size=30, starts=linlap_marglik.Starts("digits, CNN", train_size=30)
     )
-
-    load = linlap_marglik.load
+    load = osc.data.load
 
     def nowhere(name: str, **options: Any) -> Any:
         if name == "cifar10":
             raise FileNotFoundError(name)
         return load(name, **options)
 
-    monkeypatch.setattr(linlap_marglik, "load", nowhere)
+    monkeypatch.setattr(osc.data, "load", nowhere)
+    monkeypatch.setattr(linlap_marglik, "from_starts", lambda *_: ALIKE)
     findings = linlap_marglik.measure(settings, [0], progress=False)
     assert findings.data["absent"] == ["CIFAR-10, ResNet"]
     assert findings.claims[0].verdict == UNTESTED

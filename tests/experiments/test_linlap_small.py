@@ -45,7 +45,7 @@ def test_verdicts_on_logistic_regression(found: Found, expected: list[str]) -> N
 def test_the_quadrature_of_logistic_regression_is_that_of_a_known_posterior() -> None:
     """A strong prior: the posterior is nearly it, and the probability nearly one half."""
     m, precision = linlap_logistic, 1e6
-    settings = replace(m.PRESETS["small"], nodes=151)
+    settings = replace(m.Settings(), nodes=151)
     x, y = m.clouds(settings, 0)
     q = m.fitted(x, y, precision, 0)
     exact = m.Exact.of(q, x, y, precision, settings)
@@ -59,7 +59,7 @@ def test_the_quadrature_of_logistic_regression_is_that_of_a_known_posterior() ->
 
 def test_the_mode_and_the_precision_are_those_that_the_document_writes() -> None:
     m = linlap_logistic
-    x, y = m.clouds(m.PRESETS["small"], 1)
+    x, y = m.clouds(m.Settings(), 1)
     q = m.fitted(x, y, 0.1, 1)
     s = (x @ q.mean).sigmoid()
     gradient = x.T @ (y.squeeze(1) - s) - 0.1 * q.mean
@@ -106,7 +106,7 @@ def test_the_gap_is_where_the_curve_has_no_points_to_train_on() -> None:
 
 
 def samples(precision: float, gamma: float, cg: float, sdd: float, covariance: float) -> Found:
-    m, settings = linlap_em, linlap_em.measure.presets["small"]
+    m, settings = linlap_em, linlap_em.Settings()
     draws = f"{settings.covariance} {m.DRAWS}"
     found = {(m.CG, m.DIFFERENCE): [cg], (m.SDD, m.DIFFERENCE): [sdd, 1e-3]}
     for rank in settings.ranks:
@@ -123,4 +123,4 @@ def samples(precision: float, gamma: float, cg: float, sdd: float, covariance: f
     ],
 )
 def test_verdicts_on_samples(found: Found, expected: list[str]) -> None:
-    assert verdicts(linlap_em.claims(found, linlap_em.measure.presets["small"])) == expected
+    assert verdicts(linlap_em.claims(found, linlap_em.Settings())) == expected

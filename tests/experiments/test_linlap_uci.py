@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.linlap import (
-    mackay as linlap_mackay,
-    uci as linlap_uci,
-    uci_cells,
-    uci_gap as linlap_uci_gap,
-    uci_splits as uci,
-)
-from experiments.linlap.uci_cells import Cells
-from experiments.linlap.uci_report import paired
-from experiments.linlap.uci_splits import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED
+import osculate as osc
+from experiments.linlap import mackay as linlap_mackay, uci as linlap_uci, uci_regression as uci
+from experiments.linlap.uci_regression import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED, Cells
 from experiments.record import FAILS, HOLDS, UNTESTED, Claim
 
 
@@ -46,7 +39,7 @@ def test_verdicts_of_the_standard_splits(found: Cells, expected: list[str]) -> N
 
 
 def gap(full: float, mode: float, diag: float, naval: float) -> Cells:
-    found = {name: {FULL: [full], MAP: [mode], DIAG: [diag], SAMPLED: [-9.0]} for name in linlap_uci_gap.SETS}
+    found = {name: {FULL: [full], MAP: [mode], DIAG: [diag], SAMPLED: [-9.0]} for name in linlap_uci.GAP_SETS}
     return {**found, "naval": {FULL: [naval], MAP: [0.0]}}
 
 
@@ -61,13 +54,13 @@ def gap(full: float, mode: float, diag: float, naval: float) -> Cells:
     ],
 )
 def test_verdicts_of_the_gap_splits(found: Cells, expected: list[str]) -> None:
-    assert verdicts(linlap_uci_gap.claims(found)) == expected
+    assert verdicts(linlap_uci.gap_claims(found)) == expected
 
 
 def test_differences_are_taken_on_the_splits_that_have_both() -> None:
     found = {"wine": {FULL: [1.0, 3.0, 100.0], DROPOUT: [0.0, 1.0]}}
-    assert paired(found, "wine", FULL, DROPOUT) == 1.5
-    assert paired(found, "wine", FULL, MAP) is None
+    assert linlap_uci.paired(found, "wine", FULL, DROPOUT) == 1.5
+    assert linlap_uci.paired(found, "wine", FULL, MAP) is None
 
 
 def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,23 +77,23 @@ def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypa
             raise KeyboardInterrupt
         return {MAP: float(split)}
 
-    monkeypatch.setattr(uci_cells, "cell", cell)
+    monkeypatch.setattr(uci, "cell", cell)
     with pytest.raises(KeyboardInterrupt):
-        uci_cells.measure_cells(settings, "standard", [0], progress=False)
-    found, seconds = uci_cells.measure_cells(settings, "standard", [0], progress=False)
+        uci.measure_cells(settings, "standard", [0], progress=False)
+    found, seconds = uci.measure_cells(settings, "standard", [0], progress=False)
     assert found == {"boston": {MAP: [0.0, 1.0, 2.0, 3.0], uci.STEPS: [1.0] * 4}}
     assert asked == [0, 1, 2, 2, 3]
     assert seconds > 0.1  # those of the interrupted run too
     changed = replace(settings, steps=uci.Steps((2,)))
-    uci_cells.measure_cells(changed, "standard", [0], progress=False)
+    uci.measure_cells(changed, "standard", [0], progress=False)
     assert asked[5:] == [0, 1, 2, 3]
 
 
 def test_gaps_that_are_none_are_left_out() -> None:
     every = uci.Settings(splits=uci.Splits(20, 20, 20))
-    assert uci_cells.chosen(every, "gap", "naval") == [n for n in range(16) if n not in (8, 11)]
-    assert uci_cells.chosen(every, "standard", "protein") == list(range(5))
-    assert uci_cells.chosen(uci.Settings(), "standard", "boston") == list(range(20))
+    assert uci.chosen(every, "gap", "naval") == [n for n in range(16) if n not in (8, 11)]
+    assert uci.chosen(every, "standard", "protein") == list(range(5))
+    assert uci.chosen(uci.Settings(), "standard", "boston") == list(range(20))
 
 
 def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +102,11 @@ def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.Monkey
     def validation(settings: uci.Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
         return likes[split]
 
-    monkeypatch.setattr(uci_cells, "validation", validation)
+    monkeypatch.setattr(uci, "validation", validation)
     settings = uci.Settings(steps=uci.Steps((3, 5)))
-    assert uci_cells.validated_steps(settings, "yacht", "gap", 0, uci_cells.Runner("")) == 3
+    assert uci.validated_steps(settings, "yacht", "gap", 0, uci.Runner("")) == 3
     assert (
-        uci_cells.validated_steps(
-            replace(settings, steps=uci.Steps((3, 5), splits=1)), "yacht", "gap", 0, uci_cells.Runner("")
-        )
+        uci.validated_steps(replace(settings, steps=uci.Steps((3, 5), splits=1)), "yacht", "gap", 0, uci.Runner(""))
         == 5
     )
 
@@ -123,9 +114,9 @@ def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.Monkey
 def test_the_test_part_has_no_say_in_the_steps(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = uci.Settings(steps=uci.Steps((2, 6)), hidden=5)
     found = uci.validation(settings, "yacht", "standard", 0, 0)
-    data = uci.load("yacht", split=0, validation_size=0)
+    data = osc.data.load("yacht", split=0, validation_size=0)
     spoilt = replace(data, test=(data.test[0], data.test[1] + 100))
-    monkeypatch.setattr(uci, "load", lambda *_, **__: spoilt)
+    monkeypatch.setattr(osc.data, "load", lambda *_, **__: spoilt)
     assert uci.validation(settings, "yacht", "standard", 0, 0) == found
     assert set(found) == {"2", "6"}
 
@@ -165,11 +156,11 @@ def test_verdicts_of_mackays_example(values: Mapping, expected: list[str]) -> No
 def test_a_wrong_derivative_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = linlap_mackay.Settings(data=12, steps=5)
     toy = linlap_mackay.Toy.drawn(settings, 0)
-    q, _ = linlap_mackay._trained(settings, toy, 3, 0, regularised=True)
+    q, _ = linlap_mackay.trained(settings, toy, 3, 0, regularised=True)
     assert linlap_mackay.slope(q) < 1e-6
     assert linlap_mackay.fixed_point(q) > 1e-3  # five steps are no fixed point
-    right = linlap_mackay.log_evidence
-    monkeypatch.setattr(linlap_mackay, "log_evidence", lambda q: right(q) + (q.prior.precision.sum().detach() * 0.1))
+    right = osc.log_evidence
+    monkeypatch.setattr(osc, "log_evidence", lambda q: right(q) + (q.prior.precision.sum().detach() * 0.1))
     assert linlap_mackay.slope(q) > 1e-3
 
 
