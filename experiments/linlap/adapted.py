@@ -239,7 +239,7 @@ def toy(settings: Toy, seed: int) -> tuple[dict[tuple[str, str], float], dict[st
     with seeded(seed):
         model = trained(settings, x, y)
     q = {(mode, prior): tuned(model, x, y, prior, mode) for prior in (SINGLE, MULTIPLE) for mode in (NETWORK, LINEAR)}
-    deviation = {SINGLE: [], MULTIPLE: []}
+    deviation: dict[str, list[float]] = {SINGLE: [], MULTIPLE: []}
     for prior, values in deviation.items():
         for factor in settings.scales:
             other = tuned(rescaled(model, factor), x, y, prior, LINEAR)

@@ -92,7 +92,8 @@ VAGUE = 1.0
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Run both demonstrations for each seed."""
-    table, shown = Table(), {}
+    table = Table()
+    shown: dict[str, Any] = {}
     for seed in track(seeds, "networks", len(seeds), progress):
         found, line = regression(settings, seed)
         table.append(found)

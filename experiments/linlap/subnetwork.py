@@ -226,10 +226,10 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         moved = [number for number, level in enumerate(each.source.levels) if level >= each.source.shifted]
         for run in runs:
             for row in run.nll:
-                for quantity, values in (("NLL", run.nll[row]), ("accuracy, %", run.accuracy[row])):
-                    found_here = {clean: values[0], other: sum(values[n] for n in moved) / len(moved)}
-                    row_values = {f"{quantity}, {column}": value for column, value in found_here.items()}
-                    table.add(f"{each.source.title}: {row}", row_values)
+                for quantity, scores in (("NLL", run.nll[row]), ("accuracy, %", run.accuracy[row])):
+                    average = sum(scores[n] for n in moved) / len(moved)
+                    columns = {f"{quantity}, {clean}": scores[0], f"{quantity}, {other}": average}
+                    table.add(f"{each.source.title}: {row}", columns)
     means = {key: mean(values) for key, values in table.items()}
     x, y = osc.data.load(settings.toy.data, validation_size=0).train
     data = {
@@ -295,8 +295,8 @@ def between(x: Float[Tensor, "N 1"]) -> Float[Tensor, "M 1"]:
 def images(settings: Images, seed: int, progress: bool) -> Shifts:
     """Train one network to its mode, and others; score all posteriors at every level of the shift."""
     source = settings.source
-    sizes = {"train_size": source.train_size, "validation_size": source.validation_size}
-    data = osc.data.load(source.data, **sizes, seed=seed)
+    train_size, validation_size = source.train_size, source.validation_size
+    data = osc.data.load(source.data, train_size=train_size, validation_size=validation_size, seed=seed)
     sets = shifted(source, data, seed)
     laplace, posteriors = fitted(settings, data, seed, progress)
     chosen = {row: choose_prior(q, data, progress) for row, q in laplace.items()}
