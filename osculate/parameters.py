@@ -6,7 +6,7 @@ A :class:`ParameterSpace` says in which order the tensors of a network stand in 
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
@@ -140,8 +140,18 @@ class Network:
         """The floating type of sums over data: that of the parameters, single precision for half ones."""
         return torch.float32 if self.dtype in (torch.float16, torch.bfloat16) else self.dtype
 
-    def __call__(self, x: Inputs, theta: Mapping[str, Tensor] | None = None) -> Tensor:
+    def __call__(
+        self,
+        x: Inputs,
+        theta: Mapping[str, Tensor] | None = None,
+        within: AbstractContextManager | None = None,
+    ) -> Tensor:
         """f(x; θ), at the mode where ``theta`` is not given.
+
+        Args:
+            x: Inputs of N data.
+            theta: Tracked parameters by name.
+            within: Context in which the module runs, such as a recorder of its operations.
 
         Raises:
             ValueError: the output is not a tensor with one row for each input.
@@ -152,7 +162,8 @@ class Network:
         x = moved(x, self.device)
         if self._changes_inputs is not False or any(tensor.is_inference() for tensor in tensors(x).values()):
             x = apply(torch.clone, x)
-        f = functional_call(self.module, values, *arguments(x), tie_weights=self._tied)
+        with within or nullcontext():
+            f = functional_call(self.module, values, *arguments(x), tie_weights=self._tied)
         if self._changes_inputs is None:
             self._changes_inputs = any(t._version for t in tensors(x).values() if not t.is_inference())
         f = getattr(f, "logits", f)  # the output of a Hugging Face model

@@ -1,4 +1,4 @@
-"""The shape of the package: imports point up the page of the pipeline, and nothing grows without bound.
+"""The shape of the package: imports point up the page of the pipeline, and constructors take few arguments.
 
 Each rule is a function from the source of one module to a list of complaints. It is applied to every module
 of the package, and to a small source that breaks it, so that a rule which has stopped working is noticed.
@@ -52,7 +52,7 @@ ORDER = (
 #: Leaves: they import nothing of ours, so anything may import them, wherever they stand on the page.
 LEAVES = frozenset({"checks", "registry", "linalg", "metrics"})
 
-MODULE_LINES, FUNCTION_LINES, CONSTRUCTOR_ARGUMENTS = 350, 50, 7
+CONSTRUCTOR_ARGUMENTS = 7
 
 
 def entry_of(path: Path) -> str:
@@ -92,32 +92,6 @@ def wrong_imports(source: str, path: Path) -> list[str]:
         elif there not in LEAVES and ORDER.index(there) > ORDER.index(here):
             complaints.append(f"{path}:{line} imports {name}: {there} stands below {here} on the page")
     return complaints
-
-
-def long_modules(source: str, path: Path) -> list[str]:
-    lines = source.count("\n")
-    return [f"{path}: {lines} lines, at most {MODULE_LINES}: split it"] if lines > MODULE_LINES else []
-
-
-def docstring_lines(node: ast.AST) -> int:
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or ast.get_docstring(node) is None:
-        return 0
-    first = node.body[0]
-    return (first.end_lineno or first.lineno) - first.lineno + 1
-
-
-def long_functions(source: str, path: Path) -> list[str]:
-    """The limit is on code: what a function promises may take as many lines as it needs."""
-    found = [
-        (node, (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node))
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    return [
-        f"{path}:{node.lineno} {node.name}: {lines} lines of code, at most {FUNCTION_LINES}: split it"
-        for node, lines in found
-        if lines > FUNCTION_LINES
-    ]
 
 
 def is_dataclass(node: ast.ClassDef) -> bool:
@@ -179,10 +153,9 @@ def pickles(source: str, path: Path) -> list[str]:
     return [f"{path}:{line} uses {name}: artefacts are safetensors, npz or JSON" for line, name in found]
 
 
-RULES = (wrong_imports, long_modules, long_functions, wide_constructors, stray_matplotlib, pickles)
+RULES = (wrong_imports, wide_constructors, stray_matplotlib, pickles)
 
 WIDE_DATACLASS = "@dataclass(frozen=True)\nclass C:\n" + "".join(f"    a{i}: int\n" for i in range(8))
-LONG_BODY = "\n".join("    x = 1" for _ in range(FUNCTION_LINES))
 
 #: (rule, file, a source that breaks it)
 BROKEN = (
@@ -195,10 +168,6 @@ BROKEN = (
     (wrong_imports, "tasks/ood.py", "import osculate"),
     (wrong_imports, "tasks/ood.py", "from osculate import predict"),
     (wrong_imports, "linalg/cg.py", "from osculate.parameters import flatten"),
-    (long_modules, "cli/main.py", "x = 1\n" * (MODULE_LINES + 1)),
-    (long_functions, "cli/main.py", f"def f():\n{LONG_BODY}\n"),
-    (long_functions, "cli/main.py", f'def f():\n    """One.\n\n    Two.\n    """\n{LONG_BODY}\n'),
-    (long_functions, "cli/main.py", f"class C:\n  async def f(self):\n{LONG_BODY}\n"),
     (wide_constructors, "cli/main.py", "class C:\n    def __init__(self, a, b, c, d, *, e, f, g, h): ..."),
     (wide_constructors, "cli/main.py", WIDE_DATACLASS),
     (stray_matplotlib, "tasks/ood.py", "def f():\n    import matplotlib.pyplot as plt"),
@@ -220,8 +189,6 @@ SOUND = (
     (wrong_imports, "tasks/ood.py", "from osculate.tasks.calibration import calibration\nfrom . import x"),
     (wrong_imports, "evidence/laplace.py", "from ..linalg import cg\nimport torch"),
     (wrong_imports, "__init__.py", "from osculate.cli import main"),
-    (long_functions, "cli/main.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES - 1)),
-    (long_functions, "cli/main.py", 'def f():\n    """One.\n' + "\n" * FUNCTION_LINES + '    """\n    x = 1'),
     (wide_constructors, "cli/main.py", "class C:\n    def __init__(self, a, b, c, d, *, e, f, g): ..."),
     (stray_matplotlib, "plots/bands.py", "import matplotlib"),
     (pickles, "data/files.py", "import numpy as np\nnp.load('x', allow_pickle=False)"),

@@ -78,7 +78,7 @@ class Gaussian(Sampled):
     def precision(self) -> PosteriorPrecision:
         """Λ, factorised."""
         scale = self.likelihood.curvature_scale(self.fit.likelihood)
-        return self.structure.precision(scale / self.temperature, self.prior)
+        return self.fit.curvature.precision(scale / self.temperature, self.prior)
 
     def replace(self, **changes: Any) -> "Gaussian":
         """Another posterior with a different prior, likelihood (noise scale) or temperature.

@@ -42,9 +42,10 @@ def projections(
     q: Gaussian, x: Inputs, units: UnitColumns, memory: int | None, outputs: int | None = None
 ) -> Iterator[Projected]:
     """The costly part of a variance, independent of the prior: some data and outputs at a time."""
-    plan, x = q.fit.plan.with_rows(q.structure.row_size), moved(x, q.network.device)
+    curvature, x = q.fit.curvature, moved(x, q.network.device)
+    plan = q.fit.plan.with_rows(curvature.row_size)
     for piece in pieces(q.network, plan, x, lambda f, part: units(f), outputs or plan.outputs, memory):
-        yield Projected(piece.f, piece.first, piece.last, piece.group, q.structure.project(piece.forms, piece.group))
+        yield Projected(piece.f, piece.first, piece.last, piece.group, curvature.project(piece.forms, piece.group))
 
 
 def moments(

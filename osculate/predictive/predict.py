@@ -87,9 +87,10 @@ def predict(
     Normal(loc: torch.Size([4, 1]), scale: torch.Size([4, 1]))
     """
     posterior = as_posterior(q)
-    _check_inputs(x)
+    _require_inputs(x)
+    require_whole("samples", samples)
+    require_generator(generator)
     via = _way(posterior, via, noise, joint)
-    _require_draws(samples, generator)
     if isinstance(posterior, Mixture):
         same = partial(predict, x=x, via=via, link=link, noise=noise, joint=joint, memory=memory, generator=generator)
         shares = zip(posterior.members, posterior.shares(samples), strict=True)
@@ -102,7 +103,8 @@ def predict(
         _require_use_of_link(link, posterior.likelihood, via)
     link = choose_link(posterior.likelihood, link)
     if via == "linearised":
-        return _linearised(as_gaussian(posterior, "linearised"), x, link, noise, joint, memory)
+        assert isinstance(posterior, Gaussian)  # no other posterior has this way
+        return _linearised(posterior, x, link, noise, joint, memory)
     return _of_networks(posterior, x, via, samples, generator, noise, memory)
 
 
@@ -183,7 +185,8 @@ def sample_functions(
         )
     ways = [way for way in posterior.ways if way != "mode"]
     via = choose("way to sample functions", via or ways[0], ways)
-    _require_draws(samples, generator)
+    require_whole("samples", samples)
+    require_generator(generator)
     if via == "linearised":
         return drawn_functions(posterior, x, samples, generator, memory)
     warn_if_far_worse(posterior)
@@ -204,11 +207,6 @@ def choose_link(likelihood: Likelihood, link: str | Link | None) -> Link:
     if likelihood.links and link not in likelihood.links:
         choose(f"link for {type(likelihood).__name__}", link, likelihood.links)
     return chosen
-
-
-def _require_draws(samples: int, generator: torch.Generator | None) -> None:
-    require_whole("samples", samples)
-    require_generator(generator)
 
 
 def _require_use_of_link(link: str, likelihood: Likelihood, via: str) -> None:
@@ -239,7 +237,8 @@ def _require_noise(likelihood: Likelihood) -> None:
         )
 
 
-def _check_inputs(x: Any) -> None:
+def _require_inputs(x: Any) -> None:
+    """Raise an error for inputs without tensors or rows, or with values that are not finite."""
     found = tensors(x)
     if not found:
         raise TypeError(

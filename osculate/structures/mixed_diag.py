@@ -1,7 +1,7 @@
 """The diagonal of a network with a bottleneck: exact before it, by a choice of ways behind it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -229,7 +229,12 @@ class Until(Network):
         self.module, self.space, self._name = network.module, network.space, module
         self._whole = network
 
-    def __call__(self, x: Inputs, theta: Mapping[str, Tensor] | None = None) -> Tensor:
+    def __call__(
+        self,
+        x: Inputs,
+        theta: Mapping[str, Tensor] | None = None,
+        within: AbstractContextManager | None = None,
+    ) -> Tensor:
         found: list[Tensor] = []
 
         def stop(output: Tensor) -> Tensor:
@@ -238,7 +243,7 @@ class Until(Network):
 
         with output_replaced(self._whole, self._name, stop):
             try:
-                self._whole(x, theta)
+                self._whole(x, theta, within)
             except _Reached:
                 return found[0]
         raise ValueError(f"the network did not call {self._name!r} for this batch, as it did for the first.")

@@ -38,17 +38,15 @@ class MonteCarlo:
         A likelihood whose outputs are integrated one by one gives their variances, and one dimension is enough.
         """
         rows = max(1, NUMBERS // (self.points * mean.shape[-1]))
-        parts = zip(mean.split(rows), covariance.split(rows), strict=True)
-        return torch.cat([self._integrate(likelihood, *part) for part in parts])
-
-    def _integrate(self, likelihood: Likelihood, mean: Tensor, covariance: Tensor) -> Tensor:
-        if covariance.ndim == mean.ndim:
-            f = mean + covariance.sqrt() * normal_points(self.points, 1).to(mean).unsqueeze(-1)
-        else:
-            f = mean + torch.einsum(
-                "mef,sf->sme", root(covariance), normal_points(self.points, mean.shape[-1]).to(mean)
-            )
-        return likelihood.response(f).mean(0)
+        dimensions = mean.shape[-1] if covariance.ndim > mean.ndim else 1
+        white, found = normal_points(self.points, dimensions).to(mean), []
+        for centre, spread in zip(mean.split(rows), covariance.split(rows), strict=True):
+            if spread.ndim > centre.ndim:
+                f = centre + torch.einsum("mef,sf->sme", root(spread), white)
+            else:
+                f = centre + spread.sqrt() * white.unsqueeze(-1)
+            found.append(likelihood.response(f).mean(0))
+        return torch.cat(found)
 
 
 @lru_cache(maxsize=16)
