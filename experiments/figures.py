@@ -1,111 +1,79 @@
-"""Figures of several documents: scores of methods by data set, and what a temperature does."""
+"""Figures of several documents: scores of methods by data set, and scores against the temperature."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from itertools import product
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from osculate.plots.style import BLUE, GREEN, GREY, INK, ORANGE, colour, panels, title
+from osculate import plots
+from osculate.plots import style
 
 #: A mean with its standard error.
 Estimate = tuple[float, float]
-#: How far below the best a dot is still drawn: in multiples of the distance of the median, and at most.
+#: The lowest value drawn to scale lies this many times the distance of the median below the best, and at most MOST.
 REACH, MOST = 4.0, 15.0
+#: Smallest share of a panel's width for the other methods; a method that leaves them less is drawn at the edge.
+SHARE = 0.25
 
 
-def _dots_tint(way: str) -> str:
-    """Orange for the mode, blue for what is linearised at it, green for the rest."""
-    if way == "MAP":
-        return ORANGE
-    return BLUE if way.startswith("linearised") or "own evidence" in way else GREEN
+def colours(ways: Sequence[str]) -> dict[str, str]:
+    """Orange for MAP, blue for variational and linearised Laplace, green for the rest."""
+    blue = [way for way in ways if way.startswith(("VL", "linearised")) or "own evidence" in way]
+    return {way: style.ORANGE if way == "MAP" else style.BLUE if way in blue else style.GREEN for way in ways}
 
 
 def dots(
     values: Mapping[str, Mapping[str, Estimate]],
     quantity: str,
     heading: str,
-    others: Mapping[str, Mapping[str, float]] | None = None,
+    published: Mapping[str, Mapping[str, float]] | None = None,
     least: float = 0.3,
 ) -> Figure:
-    """Higher is better. What lies far below the best is an arrow at the edge, with its value.
+    """Means with standard errors, one panel a data set. Higher is better; what lies far below the best is an arrow.
 
     Args:
-        values: by panel and way, mean and standard error.
-        quantity: the words of the horizontal axis.
-        heading: the figure's sentence.
-        others: by panel and way, what somebody else has found; hollow dots.
-        least: how far below the best a dot is drawn at least.
+        values: Mean and standard error by panel and way to predict.
+        quantity: Label of the horizontal axis.
+        heading: Heading of the figure.
+        published: Published values by panel and way; hollow dots.
+        least: Smallest distance below the best that is drawn to scale.
 
     Raises:
         ValueError: there is no value.
     """
-    values = {name: ways for name, ways in values.items() if ways}
+    values, published = {name: ways for name, ways in values.items() if ways}, published or {}
     if not values:
         raise ValueError("no values to draw: pass at least one, by data set and by way to predict.")
-    others = others or {}
-    every = list(dict.fromkeys(way for rows in (*values.values(), *others.values()) for way in rows))
-    columns = min(3, len(values))
-    rows = -(-len(values) // columns)
-    figure, axes = panels(rows, columns, 4.1 if columns > 1 else 6.0, 0.9 + 0.2 * len(every), sharey=True)
+    every = list(dict.fromkeys(way for rows in (*values.values(), *published.values()) for way in rows))
+    figure, axes = style.wrapped(len(values), 3, 4.1 if len(values) > 1 else 6.0, 0.9 + 0.2 * len(every), sharey=True)
     for ax, (name, ways) in zip(axes.flat, values.items(), strict=False):
-        _dots_panel(ax, ways, every, others.get(name, {}), least)
-        ax.set_title(name, fontsize=10, color=INK, loc="left")
-    for ax in axes.flat[len(values) :]:
-        ax.set_visible(False)
-    axes[0, 0].set_yticks(range(len(every)), every, fontsize=8)
-    axes[0, 0].set_ylim(len(every) - 0.5, -0.5)
-    for ax in axes.flat[max(0, len(values) - columns) : len(values)]:
-        ax.set_xlabel(quantity, fontsize=9)
-    title(figure, heading)
+        hollow = published.get(name, {})
+        best, middle = max(m for m, _ in ways.values()), median(m for m, _ in ways.values())
+        low = best - min(max(REACH * (best - middle), least), MOST)
+        top = max([*(m + error for m, error in ways.values()), *hollow.values()])
+        errors = {way: error for way, (_, error) in ways.items()}
+        plots.dots(ax, {way: [m] for way, (m, _) in ways.items()}, every, colours(every), errors, (low, top))
+        for way, value in hollow.items():
+            if value >= low:
+                ax.plot(value, every.index(way), "o", color=style.GREY, markerfacecolor="none", markersize=7)
+        ax.set_xlim(low, top + 0.08 * (top - low))
+        style.label(ax, name)
+    style.label_outer(axes, quantity, "", len(values))
+    style.title(figure, heading)
     return figure
 
 
-def _dots_panel(
-    ax: Axes, ways: Mapping[str, Estimate], every: list[str], others: Mapping[str, float], least: float
-) -> None:
-    means = np.array([mean for mean, _ in ways.values()])
-    best, middle = means.max(), np.median(means)
-    low = best - min(max(REACH * (best - middle), least), MOST)
-    for way, (mean, error) in ways.items():
-        height, tint = every.index(way), _dots_tint(way)
-        if mean < low:
-            ax.plot(low, height, "<", color=tint, markersize=6, clip_on=False)
-            ax.annotate(
-                f"{mean:,.0f}" if abs(mean) >= 100 else f"{mean:.3g}",
-                (low, height),
-                (7, 0),
-                "data",
-                "offset points",
-                fontsize=7,
-                va="center",
-            )
-        else:
-            ax.errorbar(mean, height, xerr=error, fmt="o", color=tint, markersize=5, linewidth=1.4)
-    for way, value in others.items():
-        if value >= low:
-            ax.plot(value, every.index(way), "o", color=GREY, markerfacecolor="none", markersize=7)
-    top = max([*(mean + error for mean, error in ways.values()), *others.values()])
-    ax.set_xlim(low, top + 0.08 * (top - low))
-    ax.tick_params(labelsize=8)
-
-
-#: The share of a panel's width that the others need so that a method far away is drawn to scale.
-METHOD_SCORES_SHARE = 0.25
-
-
 def method_scores(numbers: Sequence[Any], scores: Sequence[str], heading: str) -> Figure:
-    """One row of panels a data set, one column a score; data sets side by side for a single score.
+    """A dot for each seed: one row of panels a data set, one column a score; sets side by side for a single score.
 
     Args:
-        numbers: with ``row`` ("data set: method"), ``column`` (the score) and ``values``, one a seed.
-        scores: the columns that are shown.
-        heading: the figure's sentence.
+        numbers: Numbers with ``row`` ("data set: method"), ``column`` (the score) and ``values``, one a seed.
+        scores: Columns to show.
+        heading: Heading of the figure.
 
     Raises:
         ValueError: there is no value.
@@ -117,62 +85,34 @@ def method_scores(numbers: Sequence[Any], scores: Sequence[str], heading: str) -
     methods = list(dict.fromkeys(number.row.split(": ", 1)[1] for number in shown))
     beside = len(scores) == 1
     shape = (1, len(sets)) if beside else (len(sets), len(scores))
-    figure, axes = panels(*shape, 3.4, 0.9 + 0.22 * len(methods), sharey=True)
+    figure, axes = style.panels(*shape, 3.4, 0.9 + 0.22 * len(methods), sharey=True)
     for ax, (name, score) in zip(axes.flat, product(sets, scores), strict=True):
-        pairs = [(number.row.split(": ", 1), number) for number in shown if number.column == score]
-        _method_scores_panel(ax, {method: number.values for (data, method), number in pairs if data == name}, methods)
+        here = [number for number in shown if number.column == score and number.row.startswith(f"{name}: ")]
+        values = {number.row.split(": ", 1)[1]: number.values for number in here}
+        near = _near({method: mean(each) for method, each in values.items()})
+        limits = (min(near), max(near)) if near else None
+        plots.dots(ax, values, methods, colours(methods), limits=limits)
+        ax.grid(axis="y", color=style.GREY, alpha=0.2)
         if beside or name == sets[0]:
-            ax.set_title(name if beside else score, fontsize=10, color=INK)
-        if beside:
-            ax.set_xlabel(score, fontsize=9)
+            ax.set_title(name if beside else score, fontsize=10, color=style.INK)
+        style.label(ax, None, score if beside else None)
     for row, name in zip(axes, sets, strict=False):
-        row[0].set_ylabel("" if beside else name, fontsize=9)
-        row[0].set_yticks(range(len(methods)), methods, fontsize=8)
-        row[0].set_ylim(len(methods) - 0.5, -0.5)
-    title(figure, heading)
+        style.label(row[0], y="" if beside else name)
+    style.title(figure, heading)
     return figure
 
 
-def _method_scores_panel(ax: Axes, values: Mapping[str, Sequence[float]], methods: Sequence[str]) -> None:
-    """A dot a seed and a stroke for their mean; what is far from all others is told at the edge."""
-    means = {method: statistics.mean(each) for method, each in values.items()}
-    far, middle = _method_scores_far(means), median(means.values()) if means else 0.0
-    for method, each in values.items():
-        height, tint = methods.index(method), _method_scores_tint(method)
-        if method in far:
-            right = means[method] > middle
-            ax.annotate(
-                f"{means[method]:.3g} →" if right else f"← {means[method]:.3g}",
-                (0.98 if right else 0.02, height),
-                xycoords=ax.get_yaxis_transform(),
-                ha="right" if right else "left",
-                va="center",
-                color=tint,
-                fontsize=8,
-            )
-            continue
-        ax.plot(each, [height] * len(each), "o", color=tint, markersize=4, alpha=0.5)
-        ax.plot(means[method], height, "|", color=tint, markersize=14, mew=2)
-    ax.grid(axis="y", color=GREY, alpha=0.2)
-    ax.tick_params(labelsize=8)
-
-
-def _method_scores_far(means: Mapping[str, float]) -> set[str]:
-    """The methods beside which all others would fall together."""
-    near = dict(means)
+def _near(means: Mapping[str, float]) -> list[float]:
+    """The means without those that are so far away that the others would share less than SHARE of the panel."""
+    near = sorted(means.values())
     while len(near) > 3:
-        middle = median(near.values())
-        last = max(near, key=lambda method: abs(near[method] - middle))
-        others = [value for method, value in near.items() if method != last]
-        if max(others) - min(others) >= METHOD_SCORES_SHARE * (max(near.values()) - min(near.values())):
+        middle = median(near)
+        far = 0 if middle - near[0] > near[-1] - middle else -1
+        others = near[1:] if far == 0 else near[:-1]
+        if others[-1] - others[0] >= SHARE * (near[-1] - near[0]):
             break
-        del near[last]
-    return set(means) - set(near)
-
-
-def _method_scores_tint(method: str) -> str:
-    """Blue for variational Laplace, orange for MAP, green for the rest."""
-    return BLUE if method.startswith("VL") else ORANGE if method == "MAP" else GREEN
+        near = others
+    return near
 
 
 def against_temperature(
@@ -181,51 +121,43 @@ def against_temperature(
     heading: str,
     marks: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Means over seeds, with a band from the lowest to the highest.
+    """Means over seeds with a band from the lowest to the highest: one panel a quantity, one curve a method.
 
     Args:
-        temperatures: T of the points (P,).
-        curves: by panel and method, one row a seed (S, P).
-        heading: the figure's sentence.
-        marks: temperatures with a name of their own, dotted lines.
+        temperatures: Temperatures T (P,).
+        curves: Values (S, P) by panel and method, one row a seed.
+        heading: Heading of the figure.
+        marks: Temperatures by name, dotted lines.
 
     Raises:
         ValueError: there is no panel, or a curve of another length.
     """
     if not curves:
         raise ValueError("no curves to draw: pass at least one panel of them.")
-    figure, axes = panels(1, len(curves), 4.4, 3.6, sharex=True)
+    figure, axes = style.panels(1, len(curves), 4.4, 3.6, sharex=True)
+    tints = style.tints(method for methods in curves.values() for method in methods)
     for ax, (name, methods) in zip(axes[0], curves.items(), strict=True):
-        for index, (method, rows) in enumerate(methods.items()):
-            values = np.asarray(rows)
-            if values.ndim != 2 or values.shape[1] != len(temperatures):
+        values = {method: np.asarray(rows) for method, rows in methods.items()}
+        for method, rows in values.items():
+            if rows.ndim != 2 or rows.shape[1] != len(temperatures):
                 raise ValueError(
-                    f"{name}, {method}: {len(temperatures)} temperatures and values of shape {values.shape}; give one "
+                    f"{name}, {method}: {len(temperatures)} temperatures and values of shape {rows.shape}; give one "
                     "row a seed."
                 )
-            tint = colour(method, index)
-            ax.plot(temperatures, values.mean(0), "o-", markersize=3, linewidth=1.4, color=tint, label=method)
-            ax.fill_between(temperatures, values.min(0), values.max(0), color=tint, alpha=0.18, linewidth=0)
-        for label, value in (marks or {}).items():
-            ax.axvline(value, color=GREY, linewidth=1, linestyle=":")
-            ax.annotate(
-                label,
-                (value, 0.62),
-                xycoords=("data", "axes fraction"),
-                fontsize=7,
-                color=GREY,
-                rotation=90,
-                ha="right",
-                va="center",
-            )
+            ax.fill_between(temperatures, rows.min(0), rows.max(0), color=tints[method], alpha=0.18, linewidth=0)
+        means = {method: (temperatures, rows.mean(0)) for method, rows in values.items()}
+        plots.lines(ax, means, tints, markers=style.MARKERS, markersize=3.5)
+        for words, value in (marks or {}).items():
+            ax.axvline(value, color=style.GREY, linewidth=1, linestyle=":")
+            how: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "center", "fontsize": 8, "color": style.INK}
+            ax.annotate(words, (value, 0.62), xycoords=("data", "axes fraction"), **how)
         ax.set_xscale("log")
-        ax.set_title(name, fontsize=10, color=INK, loc="left")
-        ax.set_xlabel("temperature T of the posterior", fontsize=9)
+        style.label(ax, name, "temperature T of the posterior")
     first = axes[0, 0]
     first.set_yscale("log")
     first.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     first.yaxis.set_major_formatter("{x:g}")
     first.yaxis.set_minor_formatter(NullFormatter())
-    first.legend(fontsize=8, frameon=False, loc="upper left")
-    title(figure, heading)
+    style.legend_below(figure, first)
+    style.title(figure, heading)
     return figure

@@ -1,18 +1,16 @@
-"""A value for each pair of two settings: a table that is seen at a glance, with its numbers in the cells."""
+"""Heat maps: a value for each pair of two settings with its number in the cell, and matrices in one colour scale."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
-from osculate.plots.arrays import arrays
-from osculate.plots.style import GREY, INK, panels, title
+from osculate.plots.style import GREY, INK, SIGNED, VALUES, arrays, bare, colour_bar, label, title, wrapped
 
-#: Inches of a cell, and of all panels side by side at most.
+#: Size of a cell and largest width of the figure, in inches.
 CELL, WIDEST = (0.66, 0.4), 15.0
-#: The words of an axis, and of each of its places.
+#: The name of a setting, and its values in words.
 Places = tuple[str, Sequence[str]]
 
 
@@ -20,15 +18,15 @@ Places = tuple[str, Sequence[str]]
 def heat_map(
     values: Mapping[str, np.ndarray], rows: Places, columns: Places, heading: str, what: str, form: str = ".1f"
 ) -> Figure:
-    """Panels of coloured cells, each panel in a scale of its own.
+    """Draw panels of coloured cells with their numbers, each panel in its own scale.
 
     Args:
-        values: (R, C) by panel, such as training and test data; NaN where there is none.
-        rows: what they differ in, and the words of each, from above.
-        columns: the same of columns, from the left.
-        heading: the figure's sentence.
-        what: the words of the colour bars.
-        form: how a number is written in its cell.
+        values: Values (R, C) by panel, such as training and test data; NaN where there is none.
+        rows: Name of the setting by row, and its values, from above.
+        columns: Name of the setting by column, and its values, from the left.
+        heading: Heading of the figure.
+        what: Label of the colour bars.
+        form: Format of the numbers.
 
     Raises:
         ValueError: there is no panel, a panel of another shape, or one without a value.
@@ -45,32 +43,65 @@ def heat_map(
     # beside the cells: the words of the rows, and the colour bar
     width = max(CELL[0] * shape[1] + 0.075 * max(map(len, rows[1])) + 1.6, 3.8 if len(values) > 1 else 5.6)
     across = min(len(values), max(1, int(WIDEST / width)))
-    figure, axes = panels(-(-len(values) // across), across, width, CELL[1] * shape[0] + 1.3)
+    figure, axes = wrapped(len(values), across, width, CELL[1] * shape[0] + 1.3)
     for ax, (name, matrix) in zip(axes.flat, values.items(), strict=False):
-        image = ax.imshow(matrix, cmap="viridis", aspect="auto", interpolation="nearest")
-        _numbers(ax, matrix, image, form)
+        image = ax.imshow(matrix, cmap=VALUES, aspect="auto", interpolation="nearest")
+        bare(ax)
+        for (row, column), value in np.ndenumerate(matrix):
+            word, ink = "–", GREY
+            if not np.isnan(value):
+                # the ink with more contrast: a relative luminance (WCAG) of 0.21 is as far from black as from white
+                luminance = np.dot(np.power(image.to_rgba(value)[:3], 2.2), (0.2126, 0.7152, 0.0722))
+                word, ink = f"{value:{form}}", INK if luminance > 0.21 else "white"
+            ax.text(column, row, word, ha="center", va="center", fontsize=8.5, color=ink)
         ax.set_xticks(range(shape[1]), columns[1])
         ax.set_yticks(range(shape[0]), rows[1])
-        ax.set_xlabel(columns[0], fontsize=9)
-        ax.set_ylabel(rows[0], fontsize=9)
-        ax.set_title(name, fontsize=10, color=INK, loc="left")
-        ax.grid(False)
-        ax.spines[:].set_visible(False)
-        bar = figure.colorbar(image, ax=ax, location="right", aspect=30)
-        bar.set_label(what, fontsize=9)
-        bar.ax.tick_params(labelsize=8)
-    for ax in axes.flat[len(values) :]:
-        ax.set_visible(False)
+        label(ax, name, columns[0], rows[0])
+        colour_bar(figure, image, ax, what, aspect=30)
     title(figure, heading)
     return figure
 
 
-def _numbers(ax: Axes, matrix: np.ndarray, image: AxesImage, form: str) -> None:
-    """Each number in its cell, in the one of two inks that has more contrast there."""
-    for (row, column), value in np.ndenumerate(matrix):
-        word, ink = "–", GREY
-        if not np.isnan(value):
-            # relative luminance (WCAG): 0.21 stands out as much from the ink as from white
-            luminance = np.dot(np.power(image.to_rgba(value)[:3], 2.2), (0.2126, 0.7152, 0.0722))
-            word, ink = f"{value:{form}}", INK if luminance > 0.21 else "white"
-        ax.text(column, row, word, ha="center", va="center", fontsize=8.5, color=ink)
+#: Entries below this share of the largest one are drawn as zero.
+_FLOOR = 1e-4
+
+
+def matrices(shown: Mapping[str, tuple[np.ndarray, str]], blocks: Mapping[str, int], heading: str) -> Figure:
+    """Square matrices side by side, coloured by the logarithm of their entries, sign by sign.
+
+    Args:
+        shown: A matrix (P, P) and a note below it, by title.
+        blocks: Names and sizes of the groups of rows, in order; lines separate them.
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no matrix, or the sizes of the blocks do not add up to P.
+    """
+    if not shown:
+        raise ValueError("no matrix to draw: pass at least one, by its title.")
+    for name, (matrix, _) in shown.items():
+        if matrix.shape != (sum(blocks.values()),) * 2:
+            raise ValueError(f"{name} has shape {matrix.shape}, but the blocks have {sum(blocks.values())} rows.")
+    figure, axes = wrapped(len(shown), 3, 3.6, 3.7)
+    top = max(float(np.abs(matrix).max()) for matrix, _ in shown.values()) or 1.0
+    norm = SymLogNorm(_FLOOR * top, linscale=0.3, vmin=-top, vmax=top)
+    sizes = np.array(list(blocks.values()))
+    ends = np.cumsum(sizes)
+    for number, (ax, (name, (matrix, note))) in enumerate(zip(axes.flat, shown.items(), strict=False)):
+        image = ax.imshow(matrix, cmap=SIGNED, norm=norm, interpolation="nearest")
+        label(ax, name, note)
+        ax.grid(False)
+        for end in ends[:-1]:
+            ax.axhline(end - 0.5, color=GREY, linewidth=0.5)
+            ax.axvline(end - 0.5, color=GREY, linewidth=0.5)
+        ax.set_xticks([])
+        ax.set_yticks(ends - sizes / 2 - 0.5, list(blocks), fontsize=7)
+        ax.tick_params(length=0, labelleft=number % axes.shape[1] == 0)
+    name = "entry of the matrix (logarithmic); white: zero, or left out"
+    bar = colour_bar(figure, image, axes, name, shrink=0.7, aspect=40)
+    powers = [top * share for share in (1.0, 1e-2, _FLOOR)]
+    marks = [-value for value in powers] + [0.0] + powers[::-1]
+    bar.set_ticks(marks, labels=[f"{value:.0e}" if value else "0" for value in marks])
+    bar.ax.minorticks_off()
+    title(figure, heading)
+    return figure

@@ -1,15 +1,13 @@
-"""Entropies and other scores in and out of distribution: does the network know what it does not know?"""
+"""Histograms of scores in and out of distribution: predictive entropies, and any other score."""
 
 from collections.abc import Mapping
 from math import log
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from osculate.plots.arrays import arrays
-from osculate.plots.style import GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
+from osculate.plots.style import GREY, INK, ORANGE, PURPLE, YELLOW, arrays, label, legend, panels, title
 
 _OUTSIDE = (ORANGE, PURPLE, YELLOW, INK)
 
@@ -21,13 +19,13 @@ def entropy_histograms(
     classes: int,
     auroc: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Figure:
-    """Histograms of predictive entropy on test data and on foreign data, one row of axes for each method.
+    """Histograms of predictive entropy on test data and on OOD data, one row of axes for each method.
 
     Args:
-        inside: entropies (N,) in nats of the test data, by name of the method.
-        outside: for each method, entropies (M,) in nats by name of the foreign data.
-        classes: number of classes C; entropy runs from 0 (certain) to log C (no idea).
-        auroc: for each method and foreign data set, how well entropy tells it from the test data (0.5: not at all).
+        inside: Entropies (N,) of the test data in nats, by method.
+        outside: Entropies (M,) of OOD data in nats, by method and data set.
+        classes: Number of classes C; the entropy runs from 0 (certain) to log C (uniform).
+        auroc: Area under the ROC curve of the entropy (0.5: no better than chance), by method and data set.
 
     Raises:
         ValueError: there is nothing to draw, or `inside` and `outside` name different methods.
@@ -35,8 +33,12 @@ def entropy_histograms(
     _require_both(inside, outside)
     bins = np.linspace(0, log(classes), 31)
     figure = _histograms(inside, outside, dict.fromkeys(inside, bins), auroc or {}, sharex=True)
-    _scale_words(figure.axes[-1], classes)
-    title(figure, "How unsure are the predictions, on test data and on data of another kind?")
+    top = log(classes)
+    figure.axes[-1].set_xlim(0, top)
+    label(
+        figure.axes[-1], x=f"entropy of the prediction in nats: 0 = certain, {top:.2f} = uniform over {classes} classes"
+    )
+    title(figure, "Entropy of the predictions in and out of distribution")
     return figure
 
 
@@ -46,31 +48,31 @@ def score_histograms(
     outside: Mapping[str, Mapping[str, np.ndarray]],
     auroc: Mapping[str, Mapping[str, float]] | None = None,
     words: Mapping[str, str] | None = None,
-    heading: str = "Scores of test data and of data of another kind: higher means less familiar",
+    heading: str = "Scores in and out of distribution: higher is less familiar",
 ) -> Figure:
-    """Histograms of any score, one row of axes for each score or method, each on an axis of its own.
+    """Histograms of any score, one row of axes with its own scale for each score or method.
 
     The axis runs over all but the extreme 1 % of the scores, which are counted at its ends; it is logarithmic where
     they span more than two decades.
 
     Args:
-        inside: scores (N,) of the test data, by name of the score or of the method.
-        outside: for each of them, scores (M,) by name of the foreign data.
-        auroc: for each of them and foreign data set, how well it tells it from the test data (0.5: not at all).
-        words: of the horizontal axis, for each of them.
-        heading: the figure's sentence.
+        inside: Scores (N,) of the test data, by score or method.
+        outside: Scores (M,) of OOD data, by score or method and data set.
+        auroc: Area under the ROC curve (0.5: no better than chance), by score or method and data set.
+        words: Labels of the horizontal axes, by score or method.
+        heading: Heading of the figure.
 
     Raises:
         ValueError: there is nothing to draw, `inside` and `outside` name different scores, a set is empty, or a score
             is not finite.
     """
     _require_both(inside, outside)
-    bins = {label: _bins(label, inside[label], outside[label]) for label in inside}
+    bins = {name: _bins(name, inside[name], outside[name]) for name in inside}
     figure = _histograms(inside, outside, bins, auroc or {}, sharex=False)
-    for ax, (label, edges) in zip(figure.axes, bins.items(), strict=True):
+    for ax, (name, edges) in zip(figure.axes, bins.items(), strict=True):
         ax.set_xscale("log" if _is_logarithmic(edges) else "linear")
         ax.set_xlim(edges[0], edges[-1])
-        ax.set_xlabel((words or {}).get(label, ""), fontsize=9)
+        label(ax, x=(words or {}).get(name, ""))
     title(figure, heading)
     return figure
 
@@ -80,11 +82,11 @@ def _require_both(inside: Mapping[str, np.ndarray], outside: Mapping[str, Mappin
         raise ValueError(f"scores inside are of {sorted(inside)}, outside of {sorted(outside)}: give both for each.")
 
 
-def _bins(label: str, inside: np.ndarray, outside: Mapping[str, np.ndarray]) -> np.ndarray:
+def _bins(score: str, inside: np.ndarray, outside: Mapping[str, np.ndarray]) -> np.ndarray:
     """Edges over nearly all of the scores of all sets."""
     for name, values in {"test data": inside, **outside}.items():
         if not len(values) or not np.isfinite(values).all():
-            raise ValueError(f"the scores {label!r} of {name} are none or not finite: give each set finite scores.")
+            raise ValueError(f"the scores {score!r} of {name} are empty or not finite: give each set finite scores.")
     ends = [np.quantile(values, (0.005, 0.995)) for values in (inside, *outside.values())]
     low, high = min(float(end[0]) for end in ends), max(float(end[1]) for end in ends)
     if low > 0 and high / low > 100:
@@ -105,32 +107,19 @@ def _histograms(
     sharex: bool,
 ) -> Figure:
     figure, axes = panels(len(inside), 1, 9.2, 2.1, sharex=sharex, sharey=True)
-    for ax, label in zip(axes[:, 0], inside, strict=True):
-        _rows(ax, inside[label], outside[label], bins[label], auroc.get(label, {}))
-        ax.set_title(label, fontsize=10, color=INK, loc="left")
-        ax.set_ylabel("share of images", fontsize=9)
+    for ax, name in zip(axes[:, 0], inside, strict=True):
+        edges = bins[name]
+        share = np.histogram(np.clip(inside[name], edges[0], edges[-1]), edges)[0] / len(inside[name])
+        ax.stairs(share, edges, fill=True, color=GREY, alpha=0.45, label="test data")
+        for (data, values), tint in zip(outside[name].items(), _OUTSIDE, strict=False):
+            share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
+            area = auroc.get(name, {}).get(data)
+            note = "" if area is None else f" (AUROC {area:.2f})"
+            ax.stairs(share, edges, color=tint, linewidth=1.8, label=f"{data}{note}")
+        ax.set_yscale("symlog", linthresh=0.02, linscale=0.5)
+        ax.set_yticks([0, 0.02, 0.1, 0.3, 1], ["0", "2 %", "10 %", "30 %", "100 %"])
+        ax.set_ylim(0, 1)
+        ax.yaxis.set_minor_locator(NullLocator())
+        legend(ax, loc="center left", bbox_to_anchor=(1, 0.5))
+        label(ax, name, y="share of images")
     return figure
-
-
-def _rows(
-    ax: Axes, inside: np.ndarray, outside: Mapping[str, np.ndarray], bins: np.ndarray, auroc: Mapping[str, float]
-) -> None:
-    share = np.histogram(np.clip(inside, bins[0], bins[-1]), bins)[0] / len(inside)
-    ax.stairs(share, bins, fill=True, color=GREY, alpha=0.45, label="test data")
-    for (name, values), tint in zip(outside.items(), _OUTSIDE, strict=False):
-        share = np.histogram(np.clip(values, bins[0], bins[-1]), bins)[0] / len(values)
-        note = f" (AUROC {auroc[name]:.2f})" if name in auroc else ""
-        ax.stairs(share, bins, color=tint, linewidth=1.8, label=f"{name}{note}")
-    ax.set_yscale("symlog", linthresh=0.02, linscale=0.5)
-    ax.set_yticks([0, 0.02, 0.1, 0.3, 1], ["0", "2 %", "10 %", "30 %", "100 %"])
-    ax.set_ylim(0, 1)
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-
-
-def _scale_words(ax: Axes, classes: int) -> None:
-    top = log(classes)
-    ax.set_xlim(0, top)
-    ax.set_xlabel(
-        f"entropy of the prediction in nats: 0 = certain, {top:.2f} = all {classes} classes alike", fontsize=9
-    )

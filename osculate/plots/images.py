@@ -1,4 +1,4 @@
-"""Images in rows: samples of models, and reconstructions with their standard deviations."""
+"""Images in rows: samples, reconstructions with their errors and deviations, manifolds, the most uncertain images."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from osculate.plots.arrays import arrays
-from osculate.plots.style import INK, panels, title
+from osculate.plots.style import BLUE, ERRORS, INK, ORANGE, PAPER, arrays, bare, colour_bar, panels, title
+
+#: Longer side of the mosaic of a manifold, in inches, and largest number of quantiles on an axis.
+SIDE, TICKS = 6.2, 7
 
 
 def picture(ax: Axes, image: np.ndarray, limits: tuple[float, float]) -> None:
@@ -22,7 +24,7 @@ def picture(ax: Axes, image: np.ndarray, limits: tuple[float, float]) -> None:
     pixels = np.moveaxis(image, 0, -1).squeeze() if image.ndim == 3 else image
     low, high = limits
     scaled = np.clip((pixels - low) / ((high - low) or 1.0), 0, 1)
-    ax.imshow(scaled, cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+    ax.imshow(scaled, cmap=PAPER, vmin=0, vmax=1, interpolation="nearest")
 
 
 @arrays
@@ -37,7 +39,7 @@ def image_grid(
 
     Args:
         rows: images (N, channels, height, width) by label, one channel or three.
-        heading: the figure's sentence.
+        heading: Heading of the figure.
         limits: the values of white and black; by default the smallest and the largest of the first row, beyond which
             the others are clipped. (1.0, 0.0) is a photograph in grey.
         columns: how many of each are shown.
@@ -80,7 +82,7 @@ def reconstructions(
         images: inputs (N, channels, height, width), one channel or three.
         found: by method, means and standard deviations, both of the shape of ``images``.
         names: of the columns, for example the data set of each.
-        heading: the figure's sentence.
+        heading: Heading of the figure.
 
     Raises:
         ValueError: there is no method, shapes differ, or images cannot be drawn.
@@ -104,11 +106,9 @@ def reconstructions(
         axes[0, n].set_title(names[n] if names else "", fontsize=8, color=INK)
         for line, (mean, deviation) in enumerate(found.values()):
             picture(axes[1 + 2 * line, n], mean[n], limits)
-            shown = axes[2 + 2 * line, n].imshow(_over_channels(deviation)[n], cmap="magma", vmin=0, vmax=top)
+            shown = axes[2 + 2 * line, n].imshow(_over_channels(deviation)[n], cmap=ERRORS, vmin=0, vmax=top)
     assert shown is not None
-    bar = figure.colorbar(shown, ax=axes, location="right", shrink=0.6, aspect=30)
-    bar.set_label("standard deviation of a pixel", fontsize=8)
-    bar.ax.tick_params(labelsize=8)
+    colour_bar(figure, shown, axes, "standard deviation of a pixel", shrink=0.6, aspect=30)
     title(figure, heading)
     return figure
 
@@ -138,8 +138,190 @@ def _frames(labels: Sequence[str], columns: int, captioned: int = 0) -> tuple[Fi
     figure.set_size_inches(max(0.9 * columns + 1.6, 5.6), 0.95 * len(labels) + 0.2 * captioned + 0.7)
     for line, label in zip(axes, labels, strict=True):
         for ax in line:
-            ax.set(xticks=[], yticks=[])
-            ax.spines[:].set_visible(False)
-            ax.grid(False)
+            bare(ax)
         line[0].set_ylabel(label, fontsize=9, color=INK, rotation=0, ha="right", va="center", labelpad=8)
     return figure, axes
+
+
+@arrays
+def error_maps(
+    truth: np.ndarray | None,
+    found: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    heading: str,
+    words: str = "pixel",
+    white: float | None = None,
+) -> Figure:
+    """A row for each method: its image, the absolute error where the truth is known, and its standard deviation.
+
+    Images have one scale, errors and deviations another, of their row alone: they are to be compared with each other.
+
+    Args:
+        truth: (H, W); None where it is not known.
+        found: by method, image and standard deviation, both (H, W).
+        heading: Heading of the figure.
+        words: what is in a place of the image, for the colour bars.
+        white: the largest value that an image may have, of a scale from 0; by default from what there is.
+
+    Raises:
+        ValueError: there is no method, or shapes differ.
+    """
+    if not found:
+        raise ValueError("no reconstruction to draw: pass at least one image with its standard deviation, by name.")
+    pairs = {name: (np.asarray(mean), np.asarray(deviation)) for name, (mean, deviation) in found.items()}
+    known = None if truth is None else np.asarray(truth)
+    shape = next(iter(pairs.values()))[0].shape if known is None else known.shape
+    for name, parts in pairs.items():
+        if any(part.shape != shape or part.ndim != 2 for part in parts):
+            raise ValueError(
+                f"{name!r} has an image {parts[0].shape} and deviations {parts[1].shape}: all images of a figure have "
+                f"the shape (H, W) of the first, {shape}."
+            )
+    columns = (
+        ["reconstruction", "standard deviation"]
+        if known is None
+        else ["truth", "reconstruction", "absolute error", "standard deviation"]
+    )
+    figure, axes = panels(len(pairs), len(columns), 2.3, 2.3 * shape[0] / shape[1] + 0.1)
+    figure.set_size_inches(max(2.3 * len(columns) + 1.0, 6.4), (2.25 * shape[0] / shape[1] + 0.15) * len(pairs) + 0.8)
+    shades = [mean for mean, _ in pairs.values()] + ([] if known is None else [known])
+    black = min(float(image.min()) for image in shades) if white is None else 0.0
+    white = max(float(image.max()) for image in shades) if white is None else white
+    grey = {"cmap": "gray", "vmin": black, "vmax": white}
+    for row, (name, (mean, deviation)) in zip(axes, pairs.items(), strict=True):
+        error = None if known is None else np.abs(mean - known)
+        top = max(float(deviation.max()), 0.0 if error is None else float(error.max())) or 1.0
+        hot = {"cmap": ERRORS, "vmin": 0.0, "vmax": top}
+        images = [(mean, grey), (deviation, hot)]
+        if known is not None and error is not None:
+            images = [(known, grey), (mean, grey), (error, hot), (deviation, hot)]
+        for ax, (image, scale) in zip(row, images, strict=True):
+            bare(ax)
+            shown = ax.imshow(image, interpolation="nearest", **scale)
+        colour_bar(figure, shown, list(row), f"error of a {words}", aspect=18, shrink=0.9)
+        row[0].set_ylabel(name, fontsize=9, color=INK)
+    for ax, column in zip(axes[0], columns, strict=True):
+        ax.set_title(column, fontsize=9, color=INK)
+    axes[-1, 0].set_xlabel(f"black is {black:.3g}, white {white:.3g}", fontsize=8, color=INK)
+    title(figure, heading)
+    return figure
+
+
+def least_sure(
+    images: np.ndarray,
+    targets: np.ndarray,
+    probabilities: Mapping[str, np.ndarray],
+    classes: Sequence[str],
+    count: int = 12,
+) -> Figure:
+    """A grid of the least sure test images: the true class, and each method's class with its probability.
+
+    "Least sure" is the highest entropy under the last of the methods given.
+
+    Args:
+        images: (N, channels, height, width), one channel or three.
+        targets: true classes (N,).
+        probabilities: (N, C) for each method, by name.
+        classes: the name of each class.
+        count: how many images to show.
+
+    Raises:
+        ValueError: no method is given, or sizes do not fit.
+    """
+    if not probabilities:
+        raise ValueError("no probabilities to compare: pass at least one method's, by name.")
+    for name, p in probabilities.items():
+        if p.shape != (len(images), len(classes)):
+            raise ValueError(f"probabilities of {name} have shape {p.shape}, not {(len(images), len(classes))}.")
+    last = list(probabilities.values())[-1]
+    entropy = -(last * np.log(np.clip(last, 1e-12, None))).sum(1)
+    chosen = np.argsort(-entropy, kind="stable")[:count]
+    columns = min(6, len(chosen))
+    figure, axes = panels(-(-len(chosen) // columns), columns, 1.7, 2.05 + 0.17 * len(probabilities))
+    for ax in axes.flat:
+        ax.axis("off")
+    for ax, index in zip(axes.flat, chosen, strict=False):
+        picture(ax, images[index], (float(images[index].min()), float(images[index].max())))
+        _words(ax, int(targets[index]), {name: p[index] for name, p in probabilities.items()}, classes)
+    title(figure, f"The {len(chosen)} test images the model is least sure of")
+    return figure
+
+
+def _words(ax: Axes, target: int, probabilities: Mapping[str, np.ndarray], classes: Sequence[str]) -> None:
+    ax.set_title(f"is {classes[target]}", fontsize=9, color=INK, pad=3)
+    for line, (name, p) in enumerate(probabilities.items()):
+        guess = int(p.argmax())
+        right = guess == target
+        text = f"{name}: {classes[guess]}, {100 * p[guess]:.0f} %"
+        ax.annotate(
+            text,
+            (0.5, -0.04 - 0.13 * line),
+            xycoords="axes fraction",
+            ha="center",
+            va="top",
+            fontsize=8,
+            color=BLUE if right else ORANGE,
+            weight="normal" if right else "bold",
+        )
+
+
+@arrays
+def manifold(
+    shown: Mapping[str, np.ndarray],
+    heading: str,
+    names: tuple[str, str] = ("quantile of the first code", "quantile of the second code"),
+    ends: tuple[float, float] | None = None,
+    limits: Mapping[str, tuple[float, float]] | None = None,
+) -> Figure:
+    """Images of a grid of two-dimensional codes, without frames between them (Kingma and Welling, 2014, figure 4).
+
+    Args:
+        shown: by the title of a panel, images (R, C, channels, height, width), one channel or three; ``images[i, j]``
+            is of the i-th value of the second code, drawn upwards, and of the j-th value of the first, to the right.
+        heading: Heading of the figure.
+        names: the words of both axes.
+        ends: quantiles of the first and the last value of each code, the others lie evenly between; by default the
+            centres of equal cells, as :func:`osculate.autoencoders.manifold` has them.
+        limits: the values of white and black of a panel, by default the smallest and the largest. (1.0, 0.0) is a
+            photograph in grey.
+
+    Raises:
+        ValueError: no panel, images of another shape, or fewer than two values of a code.
+    """
+    if not shown:
+        raise ValueError("no images to draw: pass at least one manifold, by its title.")
+    mosaics = {name: _mosaic(images) for name, images in shown.items()}
+    inches = [SIDE * mosaic.shape[2] / max(mosaic.shape[1:]) + 0.8 for mosaic in mosaics.values()]
+    high = max(SIDE * mosaic.shape[1] / max(mosaic.shape[1:]) for mosaic in mosaics.values())
+    figure, axes = panels(1, len(shown), 1.0, 1.0)
+    figure.set_size_inches(max(sum(inches), 5.6), high + 1.0)
+    for ax, (name, mosaic) in zip(axes[0], mosaics.items(), strict=True):
+        rows, columns, _, height, width = shown[name].shape
+        picture(ax, mosaic, (limits or {}).get(name) or (float(mosaic.min()), float(mosaic.max())))
+        ax.set_xticks(*_ticks(columns, width, ends))
+        places, words = _ticks(rows, height, ends)
+        ax.set_yticks(rows * height - 1 - places, words)  # pixels count downwards
+        ax.set_xlabel(names[0], fontsize=10)
+        ax.set_ylabel(names[1], fontsize=10)
+        ax.set_title(name, fontsize=11, color=INK)
+        ax.grid(False)
+    title(figure, heading)
+    return figure
+
+
+def _mosaic(images: np.ndarray) -> np.ndarray:
+    """(channels, R height, C width), the first row of images at the bottom."""
+    if images.ndim != 5 or images.shape[2] not in (1, 3) or min(images.shape[:2]) < 2:
+        raise ValueError(
+            f"the images have shape {images.shape}: give (rows, columns, channels, height, width), one channel or "
+            "three, at least two rows and two columns."
+        )
+    rows, columns, channels, height, width = images.shape
+    upwards = images[::-1].transpose(2, 0, 3, 1, 4)
+    return upwards.reshape(channels, rows * height, columns * width)
+
+
+def _ticks(count: int, pixels: int, ends: tuple[float, float] | None) -> tuple[np.ndarray, list[str]]:
+    """Places, in pixels, and words of quantiles; those at the ends are the centres of the outermost images."""
+    number = min(count, TICKS)
+    places = pixels * (np.linspace(0, count - 1, number) + 0.5) - 0.5
+    return places, [f"{quantile:.2g}" for quantile in np.linspace(*(ends or (0.5 / count, 1 - 0.5 / count)), number)]

@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from osculate.plots.arrays import arrays
-from osculate.plots.style import BLUE, GREY, INK, PALE, panels, title
+from osculate.plots.style import BLUE, GREY, INK, PALE, PAPER, arrays, panels, title
 
 
 @arrays
@@ -31,7 +30,7 @@ def imputations(
         truth: (N, H, W) or (N, channels, H, W), NaN where it is not known.
         observed: what was given, of the shape of ``truth`` or of one image.
         images: completed images (S, N, …).
-        heading: the figure's sentence.
+        heading: Heading of the figure.
         predicted: the class seen in each of them (S, N).
         draws: how many to show.
         classes: their names; by default their numbers.
@@ -88,11 +87,11 @@ def _order(images: np.ndarray, predicted: np.ndarray | None) -> list[int]:
     return sorted(range(len(images)), key=lambda s: (turn[s], -counts[int(predicted[s])], s))
 
 
-def _show(ax: Axes, image: np.ndarray, seen: np.ndarray, low: float, high: float, colours: str = "gray_r") -> None:
+def _show(ax: Axes, image: np.ndarray, seen: np.ndarray, low: float, high: float, colours: str = PAPER) -> None:
     """An image of one channel, or of three; hatched where it is not seen in any channel."""
     pixels, there = (image, seen) if image.ndim == 2 else (np.moveaxis(image, 0, -1), seen.any(0))
     scaled = np.clip((np.nan_to_num(pixels) - low) / ((high - low) or 1.0), 0, 1)
-    if scaled.ndim == 3 and (scaled.shape[-1] == 1 or colours != "gray_r"):
+    if scaled.ndim == 3 and (scaled.shape[-1] == 1 or colours != PAPER):
         scaled = scaled.mean(-1)
     rgb = colormaps[colours](scaled)[..., :3] if scaled.ndim == 2 else scaled
     rows, columns = there.shape
@@ -102,6 +101,6 @@ def _show(ax: Axes, image: np.ndarray, seen: np.ndarray, low: float, high: float
     ax.set_xticks([])
     ax.set_yticks([])
     ax.grid(False)
-    tint = BLUE if colours != "gray_r" else GREY
+    tint = BLUE if colours != PAPER else GREY
     for spine in ax.spines.values():
         spine.set(visible=True, color=tint, linewidth=0.6)

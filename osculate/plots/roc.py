@@ -1,16 +1,32 @@
-"""ROC curves of scores that tell data of another kind apart: one panel a data set, one curve a score or a method."""
+"""ROC curves of scores for data out of distribution: one panel a data set, one curve a score or a method."""
 
 from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from osculate.plots.arrays import arrays
-from osculate.plots.style import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, PURPLE, YELLOW, panels, title
+from osculate.plots.lines import lines
+from osculate.plots.style import (
+    BLUE,
+    COLOURS,
+    DASHES,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    YELLOW,
+    arrays,
+    label,
+    label_outer,
+    legend,
+    title,
+    wrapped,
+)
 
-_TINTS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, INK, "#56B4E9")
-_DASHES = ("-", "--", ":")
-#: Curves whose legend fits into the panel.
+_TINTS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, INK, SKY)
+#: Largest number of curves whose legend fits into the panel.
 INSIDE = 3
 
 
@@ -18,15 +34,15 @@ INSIDE = 3
 def roc_curves(
     curves: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
     auroc: Mapping[str, Mapping[str, tuple[float, float]]],
-    heading: str = "How well do the scores tell data of another kind from test data?",
+    heading: str = "ROC curves: test data against data out of distribution",
 ) -> Figure:
-    """Shares that are taken for data of another kind, at every threshold: of that data, against of the test data.
+    """Share of OOD data above a threshold against that of the test data, at every threshold.
 
     Args:
-        curves: by data set and by score or method, false and true positive rates (T,), as
-            ``osculate.metrics.roc_curve`` gives them.
-        auroc: for each of them, the area under the curve and its standard error (nan where there is none).
-        heading: the figure's sentence.
+        curves: False and true positive rates (T,), as of ``osculate.metrics.roc_curve``, by data set and by score or
+            method.
+        auroc: Area under each curve and its standard error (NaN where there is none).
+        heading: Heading of the figure.
 
     Raises:
         ValueError: there is no curve, or one without its area.
@@ -36,33 +52,31 @@ def roc_curves(
     for name, rows in curves.items():
         if missing := [label for label in rows if label not in auroc.get(name, {})]:
             raise ValueError(f"the curves {missing} of {name!r} have no AUROC: give each (value, standard error).")
-    every = list(dict.fromkeys(label for rows in curves.values() for label in rows))
+    every = list(dict.fromkeys(name for rows in curves.values() for name in rows))
+    colours = {name: COLOURS.get(name, _TINTS[index % len(_TINTS)]) for index, name in enumerate(every)}
+    dashes = {name: DASHES[index // len(_TINTS) % len(DASHES)] for index, name in enumerate(every)}
     beside = len(every) > INSIDE
-    columns = min(2 if beside else 3, len(curves))
-    rows_of_panels = -(-len(curves) // columns)
-    figure, axes = panels(
-        rows_of_panels, columns, 7.0 if beside else max(4.2, 7.0 / columns), max(4.2, 1.2 + 0.17 * len(every)),
-        sharex=True, sharey=True,
-    )  # fmt: skip
+    most = 2 if beside else 3
+    width = 7.0 if beside else max(4.2, 7.0 / min(most, len(curves)))
+    figure, axes = wrapped(len(curves), most, width, max(4.2, 1.2 + 0.17 * len(every)), sharex=True, sharey=True)
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)} if beside else {"loc": "lower right"}
     for ax, (name, rows) in zip(axes.flat, curves.items(), strict=False):
         ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--")
-        for label, rates in rows.items():
-            index = every.index(label)
-            tint = COLOURS.get(label, _TINTS[index % len(_TINTS)])
-            style = _DASHES[index // len(_TINTS) % len(_DASHES)]
-            ax.plot(*rates, style, color=tint, linewidth=1.5, label=f"{label}: {_estimate(*auroc[name][label])}")
+        for method, rates in rows.items():
+            words = f"{method}: {_estimate(*auroc[name][method])}"
+            lines(ax, {words: rates}, {words: colours[method]}, dashes[method], linewidth=1.5)
         ax.set(aspect="equal", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-        ax.set_title(name, fontsize=10, color=INK, loc="left")
-        ax.set_xlabel("false positives: share of the test data", fontsize=9)
-        ax.legend(
-            title="AUROC ± standard error", title_fontsize=8, fontsize=8, frameon=not beside, edgecolor="none",
+        label(ax, name)
+        legend(
+            ax,
+            title="AUROC ± standard error",
+            title_fontsize=8,
+            frameon=not beside,
             alignment="left",
-            **({"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)} if beside else {"loc": "lower right"}),
-        )  # fmt: skip
-    for ax in axes.flat[len(curves) :]:
-        ax.set_visible(False)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("true positives: share of the other data", fontsize=9)
+            edgecolor="none",
+            **place,
+        )
+    label_outer(axes, "false positives: share of the test data", "true positives: share of the OOD data", len(curves))
     title(figure, heading)
     return figure
 

@@ -1,14 +1,17 @@
-"""One quiet style for all figures: colours that are told apart without colour vision, thin axes, no global state."""
+"""Colours, axes, titles and legends of all figures. No global state of matplotlib is touched."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from torch import Tensor
 
 # Okabe and Ito (2008): distinguishable under the common kinds of colour blindness, and in grey.
 ORANGE = "#D55E00"
@@ -16,6 +19,7 @@ BLUE = "#0072B2"
 GREEN = "#009E73"
 PURPLE = "#CC79A7"
 YELLOW = "#E69F00"
+SKY = "#56B4E9"
 INK = "#222222"
 GREY = "#8A8A8A"
 PALE = "#E6E6E6"
@@ -23,15 +27,44 @@ PALE = "#E6E6E6"
 #: The mode is always orange, its Laplace approximations are always cool colours.
 COLOURS = {"MAP": ORANGE, "Laplace": BLUE, "full": BLUE, "kron": GREEN, "diag": PURPLE, "Laplace, tuned": GREEN}
 COLOURS |= {"AE": ORANGE, "VAE": PURPLE, "MC dropout": YELLOW, "online Laplace": BLUE}
-_CYCLE = (BLUE, GREEN, PURPLE, YELLOW)
-_TINTS = (*_CYCLE, INK, ORANGE, GREY)
-#: Of lines that are told apart by more than their colour.
-MARKERS = "os^Dv<*"
+COLOURS |= {"deep ensemble": INK, "SWAG": GREY, "diagonal": PURPLE}
+_TINTS = (BLUE, GREEN, PURPLE, YELLOW, SKY, ORANGE, INK, GREY)
+#: Markers and dashes for lines that differ by more than their colour.
+MARKERS = "os^Dv<*p"
+DASHES = ("-", "--", ":", "-.")
+
+#: Colour maps: images as ink on paper, errors, signed values, two classes, and uncertainty under coloured dots.
+PAPER, ERRORS, SIGNED, VALUES = "gray_r", "magma", "RdBu_r", "viridis"
+TWO_CLASSES = LinearSegmentedColormap.from_list("two classes", [BLUE, "white", ORANGE])
+UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", ["white", "#D3DCEA", "#8FA3C4", "#4A5C84", "#26304D"])
+
+#: Numbers along a line.
+Values = Sequence[float | int] | np.ndarray
+T = TypeVar("T")
 
 
-def colour(label: str, index: int = 0) -> str:
-    """The colour of a method by its label; labels without one of their own take the next of the cycle."""
-    return COLOURS.get(label, _CYCLE[index % len(_CYCLE)])
+def arrays(draw: Callable[..., T]) -> Callable[..., T]:
+    """Decorate a plot: tensors among its arguments, also within mappings and tuples, become arrays on the CPU.
+
+    >>> arrays(lambda rows: {name: type(row).__name__ for name, row in rows.items()})({"a": torch.ones(2)})
+    {'a': 'ndarray'}
+    """
+
+    @wraps(draw)
+    def drawn(*args: Any, **kwargs: Any) -> T:
+        return draw(*map(_array, args), **{name: _array(value) for name, value in kwargs.items()})
+
+    return drawn
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().cpu().numpy()
+    if isinstance(value, Mapping):
+        return {name: _array(part) for name, part in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(map(_array, value))
+    return value
 
 
 def tints(names: Iterable[str]) -> dict[str, str]:
@@ -42,29 +75,40 @@ def tints(names: Iterable[str]) -> dict[str, str]:
     """
     names = list(dict.fromkeys(names))
     named = {name: COLOURS[name] for name in names if name in COLOURS}
-    free = cycle(tint for tint in _TINTS if tint not in named.values())
+    free = cycle([tint for tint in _TINTS if tint not in named.values()] or _TINTS)
     return {name: named.get(name) or next(free) for name in names}
 
 
-def panels(rows: int, columns: int, width: float, height: float, **kwargs: Any) -> tuple[Figure, np.ndarray]:
-    """A figure with a grid of quiet axes.
+def panels(
+    rows: int, columns: int, width: float, height: float, count: int | None = None, **kwargs: Any
+) -> tuple[Figure, np.ndarray]:
+    """A figure with a grid of plain axes.
 
     Args:
-        rows: number of rows of panels.
-        columns: number of columns of panels.
-        width: of one panel, in inches.
-        height: of one panel, in inches.
-        **kwargs: passed to ``Figure.subplots``.
+        rows: Number of rows of panels.
+        columns: Number of columns of panels.
+        width: Width of one panel, in inches.
+        height: Height of one panel, in inches.
+        count: Number of panels in use; the axes after them are hidden.
+        **kwargs: Options of ``Figure.subplots``.
     """
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained", facecolor="white")
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, **kwargs)
     for ax in axes.flat:
-        quiet(ax)
+        plain(ax)
+    for ax in axes.flat[count if count is not None else axes.size :]:
+        ax.set_visible(False)
     return figure, axes
 
 
-def quiet(ax: Axes) -> None:
-    """Leave on an axis only what carries information."""
+def wrapped(count: int, most: int, width: float, height: float, **kwargs: Any) -> tuple[Figure, np.ndarray]:
+    """A figure with ``count`` panels, at most ``most`` in a row; otherwise as :func:`panels`."""
+    columns = min(most, count)
+    return panels(-(-count // columns), columns, width, height, count, **kwargs)
+
+
+def plain(ax: Axes) -> None:
+    """Remove from axes what carries no information."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(GREY)
     ax.tick_params(colors=INK, labelsize=9, color=GREY, length=3)
@@ -72,18 +116,86 @@ def quiet(ax: Axes) -> None:
     ax.set_axisbelow(True)
 
 
+def bare(ax: Axes) -> None:
+    """Remove ticks, spines and grid, for images."""
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
+    ax.grid(False)
+
+
+def label(ax: Axes, name: str | None = None, x: str | None = None, y: str | None = None) -> None:
+    """Set the title of a panel and the labels of its axes; None leaves one unchanged."""
+    if name is not None:
+        ax.set_title(name, fontsize=10, color=INK, loc="left")
+    if x is not None:
+        ax.set_xlabel(x, fontsize=9)
+    if y is not None:
+        ax.set_ylabel(y, fontsize=9)
+
+
+def label_outer(axes: np.ndarray, x: str, y: str, count: int | None = None) -> None:
+    """Label the lowest visible panel of each column and the first panel of each row."""
+    number = axes.size if count is None else count
+    for ax in axes.flat[max(0, number - axes.shape[1]) : number]:
+        label(ax, x=x)
+    for ax in axes[:, 0]:
+        label(ax, y=y)
+
+
+def ticks(ax: Axes, values: Values, fontsize: float | int = 9) -> None:
+    """A logarithmic horizontal axis with a tick at each of the given values, and at no other."""
+    ax.set_xscale("log")
+    ax.set_xticks(list(values), [f"{value:g}" for value in values], fontsize=fontsize)
+    ax.xaxis.minorticks_off()
+
+
+def legend(ax: Axes, **kwargs: Any) -> None:
+    """The legend of a panel."""
+    ax.legend(**{"fontsize": 8, "frameon": False, **kwargs})
+
+
+def legend_below(
+    figure: Figure, handles: Iterable[Any] | Axes, columns: int | None = None, fontsize: float | int = 8, **kwargs: Any
+) -> None:
+    """One legend of all panels, below them.
+
+    Args:
+        figure: The figure.
+        handles: Artists with labels, or the axes that hold them.
+        columns: Number of columns; by default as many as fit.
+        fontsize: Size of the labels, in points.
+        **kwargs: Options of ``Figure.legend``.
+    """
+    shown = handles.get_legend_handles_labels()[0] if isinstance(handles, Axes) else list(handles)
+    if not shown:
+        return
+    if columns is None:
+        longest = max(len(str(handle.get_label())) for handle in shown)
+        columns = max(1, int(figure.get_figwidth() / (0.7 + 0.0095 * fontsize * longest)))
+    options: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "fontsize": fontsize, "frameon": False}
+    figure.legend(handles=shown, **(options | {"handlelength": 2.8} | kwargs))
+
+
+def colour_bar(figure: Figure, image: Any, ax: Any, name: str, **kwargs: Any) -> Any:
+    """A labelled colour bar right of one or several panels; returned for further settings."""
+    bar = figure.colorbar(image, ax=ax, location="right", **kwargs)
+    bar.set_label(name, fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+    return bar
+
+
 def title(figure: Figure, text: str) -> None:
-    """The figure's one sentence, above all panels."""
+    """The heading of a figure, above all panels."""
     figure.suptitle(text, fontsize=12, color=INK)
 
 
 def save(figure: Figure, path: str | Path, dpi: int = 130) -> Path:
-    """Write a figure as PNG: aside first, then renamed, so that no half-written picture is ever seen.
+    """Write a figure as PNG to a temporary file and rename it, so that no incomplete file is ever seen.
 
     Args:
-        figure: what to draw.
-        path: where; folders are made.
-        dpi: dots per inch.
+        figure: The figure.
+        path: Path of the file; missing folders are made.
+        dpi: Dots per inch.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -143,7 +143,7 @@ def test_dots_say_what_lies_far_below() -> None:
     values = {"a": {"MAP": (-500.0, 1.0), "linearised, full": (-1.0, 0.1), "deep ensemble": (-1.1, 0.1)}}
     figure = shared.dots(values, "nats", "a heading", {"a": {"deep ensemble": -0.9, "dropout": -2.0}})
     (ax,) = [ax for ax in figure.axes if ax.get_visible()]
-    assert [text.get_text() for text in ax.texts] == ["-500"]
+    assert [text.get_text() for text in ax.texts] == ["← -500"]
     assert ax.get_xlim()[0] > -5
     with pytest.raises(ValueError, match="no values"):
         shared.dots({"a": {}}, "nats", "a heading")
@@ -159,9 +159,9 @@ def test_a_grid_of_shades_shares_its_axes() -> None:
     one = plots.Band(x, [0.0, 1.0, 2.0], [1.0, 1.0, 1.0], "a note")
     figure = l2m.shades(dict.fromkeys("abc", one), ([0.5], [0.5]), x, "A heading", columns=2)
     axes = [ax for ax in figure.axes if ax.get_visible()]
-    assert [ax.get_title(loc="left") for ax in axes] == ["a\na note", "b\na note", "c\na note"]
+    assert [ax.get_title(loc="left") for ax in axes] == ["a: a note", "b: a note", "c: a note"]
     assert len({ax.get_ylim() for ax in axes}) == 1
-    with pytest.raises(ValueError, match="no panel"):
+    with pytest.raises(ValueError, match="no predictive band"):
         l2m.shades({}, ([0.5], [0.5]), x, "A heading")
 
 

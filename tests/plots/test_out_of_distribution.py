@@ -189,8 +189,8 @@ def test_figures_are_written_and_leave_no_global_state(draw: Callable[[], Figure
         (lambda: plots.roc_curves({"noise": {}}, {}), "no ROC curve"),
         (lambda: plots.roc_curves({"noise": {"nll": rates(1)}}, {"noise": {}}), r"\['nll'\] of 'noise' have no AUROC"),
         (lambda: plots.score_histograms({}, {}), "give both"),
-        (lambda: plots.score_histograms({"s": np.zeros(2)}, {"s": {"noise": np.zeros(0)}}), "'s' of noise are none"),
-        (lambda: plots.score_histograms({"s": np.array([np.inf])}, {"s": {}}), "'s' of test data are none or not"),
+        (lambda: plots.score_histograms({"s": np.zeros(2)}, {"s": {"noise": np.zeros(0)}}), "'s' of noise are empty"),
+        (lambda: plots.score_histograms({"s": np.array([np.inf])}, {"s": {}}), "'s' of test data are empty or not"),
         (lambda: plots.latent_map({}, LABELS, CLASSES), "no latent map"),
         (lambda: plots.latent_map({"one": latent(1.0)}, LABELS[:5], CLASSES), r"\(6, 2\), not \(5, 2\)"),
         (

@@ -1,0 +1,223 @@
+"""Functions along a line: predictive means with error bars, and functions drawn from a posterior."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from osculate.plots.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    Values,
+    label,
+    label_outer,
+    legend,
+    legend_below,
+    panels,
+    tints,
+    title,
+    wrapped,
+)
+
+_ALPHA = {1: 0.32, 2: 0.18, 3: 0.14}
+
+
+@dataclass(frozen=True)
+class Band:
+    """A predictive distribution along a line.
+
+    Args:
+        x: Inputs (G,), ascending.
+        mean: Predictive mean (G,), in units of the target.
+        sd: Predictive standard deviation (G,), in units of the target.
+        note: A few words in the title of the panel.
+    """
+
+    x: Values
+    mean: Values
+    sd: Values
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Functions along a line.
+
+    Args:
+        x: Inputs (G,), ascending.
+        draws: One function a row, (S, G).
+        mean: Mean of these and perhaps more draws (G,).
+        mode: The network at its mode (G,).
+        note: A few words in the title of the panel.
+    """
+
+    x: np.ndarray
+    draws: np.ndarray
+    mean: np.ndarray
+    mode: np.ndarray
+    note: str = ""
+
+
+def band(
+    ax: Axes,
+    shown: Band,
+    tint: str,
+    data: tuple[Values, Values] | None = None,
+    truth: Values | None = None,
+    gaps: Sequence[tuple[float, float]] = (),
+    widths: Sequence[int] = (2, 1),
+) -> None:
+    """Draw one predictive on given axes: mean and bands in one colour, data, the true function, gaps without data.
+
+    Args:
+        ax: Axes to draw on.
+        shown: The predictive.
+        tint: Colour of mean and bands.
+        data: Training inputs and targets.
+        truth: The true function on the inputs of the band (G,), dashed.
+        gaps: Intervals without data.
+        widths: Half widths of the bands, in standard deviations, the widest first.
+    """
+    for low, high in gaps:
+        ax.axvspan(low, high, color=PALE, alpha=0.6, linewidth=0)
+        place = ((low + high) / 2, 0.03)
+        ax.annotate("no data", place, xycoords=("data", "axes fraction"), ha="center", fontsize=8, color=GREY)
+    mean, sd = np.asarray(shown.mean), np.asarray(shown.sd)
+    for width in widths:
+        low, high = mean - width * sd, mean + width * sd
+        ax.fill_between(shown.x, low, high, color=tint, alpha=_ALPHA[width], linewidth=0, label=f"± {width} sd")
+    if data is not None:
+        few = len(data[0]) < 100  # many dots would hide the mean
+        ax.plot(*data, ".", color=INK, markersize=4 if few else 2, zorder=3 if few else 2, label="data")
+    if truth is not None:
+        ax.plot(shown.x, truth, "--", color=INK, linewidth=1, label="true function")
+    ax.plot(shown.x, mean, color=tint, linewidth=1.8, label="mean")
+    ax.set_xlim(shown.x[0], shown.x[-1])
+
+
+def scale_to(ax: Axes, values: Values, room: float) -> None:
+    """Limit the vertical axis to the range of some values, with the share ``room`` of it below and above."""
+    low, high = float(np.min(values)), float(np.max(values))
+    ax.set_ylim(low - room * (high - low), high + room * (high - low))
+
+
+def regression_bands(
+    bands: Mapping[str, Band],
+    x: Values,
+    y: Values,
+    gaps: Sequence[tuple[float, float]] = (),
+    truth: Values | None = None,
+    columns: int = 2,
+    heading: str = "Do the error bars grow where there are no data?",
+) -> Figure:
+    """Data, mean, and bands of one and two standard deviations, on shared axes; one panel for each posterior.
+
+    Args:
+        bands: The predictive of each posterior, by name.
+        x: Training inputs (N,).
+        y: Training targets (N,).
+        gaps: Intervals without data, marked in each panel.
+        truth: The true function on the inputs of the bands (G,); the axes are then scaled to it, not to the targets.
+        columns: Largest number of panels in a row.
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no band.
+    """
+    if not bands:
+        raise ValueError("no predictive band to draw: pass at least one, by name of its posterior.")
+    figure, axes = wrapped(len(bands), columns, *((4.6, 2.9) if columns < 3 else (3.0, 2.9)), sharex=True, sharey=True)
+    colours = tints(bands) if columns < 3 else dict.fromkeys(bands, BLUE)
+    for ax, (name, shown) in zip(axes.flat, bands.items(), strict=False):
+        band(ax, shown, colours[name], (x, y), truth, gaps, (2, 1) if truth is None else (3, 2, 1))
+        separator = ": " if columns < 3 else "\n"
+        label(ax, f"{name}{separator}{shown.note}" if shown.note else name)
+    scale_to(axes[0, 0], y if truth is None else truth, 1.1 if truth is None else 0.12)
+    label_outer(axes, "input x", "output y", len(bands))
+    if columns < 3:
+        legend(axes[0, 0], loc="upper left", ncols=2)
+    else:
+        legend_below(figure, axes[0, 0], 6, 9)
+    title(figure, heading)
+    return figure
+
+
+def band_grid(
+    rows: Mapping[str, Mapping[str, Band]],
+    x: Values,
+    y: Values,
+    gaps: Sequence[tuple[float, float]] = (),
+    heading: str = "Do the error bars grow where there are no data?",
+) -> Figure:
+    """As :func:`regression_bands`, with a row for each way to predict and a column for each posterior.
+
+    Args:
+        rows: Bands by posterior, by the name of the row.
+        x: Training inputs (N,).
+        y: Training targets (N,).
+        gaps: Intervals without data, marked in each panel.
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no band.
+    """
+    if not rows or not all(rows.values()):
+        raise ValueError("no predictive band to draw: pass at least one row of them.")
+    figure, axes = panels(len(rows), max(map(len, rows.values())), 3.9, 2.3, sharex=True, sharey=True)
+    colours = tints(name for bands in rows.values() for name in bands)
+    for number, (line, (row, bands)) in enumerate(zip(axes, rows.items(), strict=True)):
+        label(line[0], y=row)
+        for ax, (name, shown) in zip(line, bands.items(), strict=False):
+            band(ax, shown, colours[name], (x, y), None, gaps)
+            label(ax, name if number == 0 else None)
+    for ax in axes[-1]:
+        label(ax, x="input x")
+    scale_to(axes[0, 0], y, 0.8)
+    legend_below(figure, axes[0, 0], 4)
+    title(figure, heading)
+    return figure
+
+
+def function_draws(
+    shown: Mapping[str, Draws],
+    x: Values,
+    y: Values,
+    heading: str = "Functions drawn from one posterior, in two ways",
+    limits: Sequence[float] | None = None,
+) -> Figure:
+    """Draws (thin), their mean (thick) and the mode (dashed), on axes scaled to the data: the rest is off scale.
+
+    Args:
+        shown: The draws by name of the panel.
+        x: Training inputs (N,).
+        y: Training targets (N,).
+        heading: Heading of the figure.
+        limits: Ends of the vertical axis; by default the range of the targets with half of it on either side.
+
+    Raises:
+        ValueError: there are no draws.
+    """
+    if not shown:
+        raise ValueError("no draws to show: pass at least one set, by its name.")
+    figure, axes = panels(1, len(shown), 4.8, 3.5, sharex=True, sharey=True)
+    for ax, (name, drawn) in zip(axes[0], shown.items(), strict=True):
+        for number, function in enumerate(drawn.draws):
+            words = "_" if number else "draws"
+            ax.plot(drawn.x, function, color=GREY, linewidth=0.6, alpha=0.6, label=words)
+        ax.plot(drawn.x, drawn.mean, color=BLUE, linewidth=2.2, label="mean of the draws")
+        ax.plot(drawn.x, drawn.mode, "--", color=ORANGE, linewidth=1.8, label="network at the mode")
+        ax.plot(x, y, ".", color=INK, markersize=4, label="data")
+        ax.set_xlim(drawn.x[0], drawn.x[-1])
+        scale_to(ax, y, 0.5)
+        if limits is not None:
+            ax.set_ylim(*limits)
+        label(ax, f"{name}: {drawn.note}" if drawn.note else name, "input x")
+    label(axes[0, 0], y="output y")
+    legend_below(figure, axes[0, 0], 4)
+    title(figure, heading)
+    return figure

@@ -1,0 +1,243 @@
+"""Lines: values against a number, one line a method, with error bars, spreads and levels to compare them with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from osculate.plots.style import (
+    GREY,
+    MARKERS,
+    ORANGE,
+    Values,
+    arrays,
+    label,
+    label_outer,
+    legend,
+    legend_below,
+    panels,
+    ticks,
+    tints,
+    title,
+    wrapped,
+)
+
+#: A mean with its standard error, 0 where the value is exact.
+Estimate = tuple[float, float]
+_WEIGHTED = "importance-weighted bound"
+
+
+def lines(
+    ax: Axes,
+    shown: Mapping[str, tuple[Values, Values]],
+    colours: Mapping[str, str] | None = None,
+    dashes: str | Mapping[str, Any] = "-",
+    markers: str | None = None,
+    errors: Mapping[str, Values] | None = None,
+    **style: Any,
+) -> None:
+    """Draw named lines on given axes.
+
+    Args:
+        ax: Axes to draw on.
+        shown: Places and values (P,) by name.
+        colours: Colours by name; by default those of :func:`osculate.plots.style.tints`.
+        dashes: Line style, of all lines or by name.
+        markers: Markers of the lines in turn; a single one serves all.
+        errors: Standard errors (P,) by name, drawn as bars.
+        **style: Options of ``Axes.plot``, for all lines.
+    """
+    colours = colours or tints(shown)
+    for index, (name, (x, y)) in enumerate(shown.items()):
+        options: dict[str, Any] = {"linewidth": 1.4, "markersize": 4.5, "color": colours[name], "label": name}
+        options["linestyle"] = dashes if isinstance(dashes, str) else dashes.get(name, "-")
+        options["marker"] = markers[index % len(markers)] if markers else None
+        options |= style
+        if errors is None:
+            ax.plot(x, y, **options)
+        else:
+            ax.errorbar(x, y, yerr=errors[name], capsize=2, elinewidth=1, **options)
+
+
+def spread(ax: Axes, x: Values, low: Values, high: Values, tint: str, alpha: float = 0.18) -> None:
+    """Shade the area between two lines."""
+    ax.fill_between(x, low, high, color=tint, alpha=alpha, linewidth=0)
+
+
+@arrays
+def accuracy_against_labels(
+    labels: Sequence[int],
+    curves: Mapping[str, tuple[Values, Values]],
+    heading: str,
+    chance: float | None = None,
+) -> Figure:
+    """One curve a method, on a logarithmic axis of labels; bars are one standard error.
+
+    Args:
+        labels: Labelled images of each class (L,).
+        curves: Mean accuracies (L,) and their standard errors (L,) by method; NaN where there is none.
+        heading: Heading of the figure.
+        chance: Accuracy of guessing, a dashed line.
+
+    Raises:
+        ValueError: there is no curve, or one of another length.
+    """
+    if not curves or any(len(values) != len(labels) for pair in curves.values() for values in pair):
+        lengths = ", ".join(f"{name!r} {len(mean)}" for name, (mean, _) in curves.items()) or "none"
+        raise ValueError(f"curves of {len(labels)} accuracies and errors are needed, but there are: {lengths}.")
+    figure, axes = panels(1, 1, 7.4, 4.0)
+    ax = axes[0, 0]
+    if chance is not None:
+        ax.axhline(chance, color=GREY, linestyle="--", linewidth=1)
+        ax.annotate("chance", (labels[-1], chance), (0, 3), "data", "offset points", fontsize=8, color=GREY, ha="right")
+    # each method a little aside, so that the bars do not cover one another
+    shifted = {
+        name: ([number * 1.03 ** (index - (len(curves) - 1) / 2) for number in labels], mean)
+        for index, (name, (mean, _)) in enumerate(curves.items())
+    }
+    lines(ax, shifted, markers=MARKERS, errors={name: error for name, (_, error) in curves.items()})
+    ticks(ax, labels)
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    label(ax, None, "labelled images of each class", "test accuracy (bars: one standard error)")
+    legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    title(figure, heading)
+    return figure
+
+
+def residuals(misfits: Values, variance: float, step: int, heading: str, estimated: bool = False) -> Figure:
+    """The mean squared residual against the step of training, beside the variance of the noise.
+
+    Args:
+        misfits: Mean squared residuals, one a step.
+        variance: Variance of the noise, in the units of the misfits.
+        step: Step whose weights were taken.
+        heading: Heading of the figure.
+        estimated: True if the variance was estimated from the same data.
+
+    Raises:
+        ValueError: there is no step.
+    """
+    if not len(misfits):
+        raise ValueError("no residuals to draw: pass those of at least one step.")
+    figure, axes = panels(1, 1, 6.4, 3.6)
+    ax = axes[0, 0]
+    lines(ax, {"mean squared residual of the data": (range(1, len(misfits) + 1), misfits)}, linewidth=1.2)
+    words = "variance of the noise, estimated" if estimated else "variance of the noise"
+    ax.axhline(variance, color=GREY, linewidth=1.2, linestyle="--", label=words)
+    if step < len(misfits):
+        ax.axvline(step, color=ORANGE, linewidth=1.2, label="weights taken here")
+    ax.set_yscale("log")
+    label(ax, None, "step of training", "squared units of the data")
+    legend(ax)
+    title(figure, heading)
+    return figure
+
+
+def image_calibration(
+    levels: Values, covered: Mapping[str, Values], groups: Mapping[str, tuple[Values, Values]], heading: str
+) -> Figure:
+    """Left, the share of pixels within central intervals; right, errors of pixels with similar error bars.
+
+    Args:
+        levels: Nominal coverage of the intervals (L,).
+        covered: Share of the pixels within them (L,), by method.
+        groups: Root mean squares of error bars (G,) and of errors (G,) by method, for groups of pixels.
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no method, or a curve and the levels differ in length.
+    """
+    if not covered:
+        raise ValueError("no calibration to draw: pass at least one method's coverage, by its name.")
+    for name, values in covered.items():
+        if len(values) != len(levels):
+            raise ValueError(f"{name!r} has {len(values)} shares for {len(levels)} levels: give one for each.")
+    colours = tints([*covered, *groups])
+    figure, axes = panels(1, 2 if groups else 1, 4.9, 4.6)
+    left = axes[0, 0]
+    left.plot([0, 1], [0, 1], "--", color=GREY, linewidth=1)
+    lines(left, {name: (levels, values) for name, values in covered.items()}, colours, markers=MARKERS, markersize=3.5)
+    left.set(xlim=(0, 1), ylim=(0, 1))
+    label(left, "above the line: underconfident; below: overconfident")
+    label(left, None, "nominal coverage of an interval", "share of the pixels within it")
+    if groups:
+        right = axes[0, 1]
+        bars, errors = (np.concatenate([np.asarray(pair[n]) for pair in groups.values()]) for n in (0, 1))
+        low, high = float(bars.min()) / 2, 1.5 * float(max(bars.max(), errors.max()))
+        right.plot([low, high], [low, high], "--", color=GREY, linewidth=1)
+        lines(right, groups, colours, markers=MARKERS, markersize=3.5, linewidth=1.1)
+        # pixels that are exact to many digits, such as those outside an object, may lie below
+        right.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low / 3, high))
+        label(right, "above the line: worse than the error bar says")
+        label(right, None, "error bar (groups of pixels with similar ones)", "error, root mean square")
+    legend_below(figure, left, 2, 8.5)
+    title(figure, heading)
+    return figure
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Estimates of one model's log p(x), means over data.
+
+    Args:
+        counts: Numbers K of importance samples (P,); with K = 1 the bound is the ELBO.
+        weighted: Means (P,) of the importance-weighted bound (Burda et al., 2016) and their standard errors (P,).
+        levels: Estimates by name that do not depend on K: bounds by annealed importance sampling, the exact value.
+    """
+
+    counts: Sequence[int]
+    weighted: tuple[Values, Values]
+    levels: Mapping[str, Estimate] = field(default_factory=dict)
+
+
+def sandwich(shown: Mapping[str, Bounds], heading: str, words: str = "log p(x), nats per image") -> Figure:
+    """One panel a model: the bound against K, beside lines that do not depend on it; bands are one standard error.
+
+    Args:
+        shown: Bounds by model.
+        heading: Heading of the figure.
+        words: Label of the vertical axis.
+
+    Raises:
+        ValueError: there is no model, or counts and bounds differ in length.
+    """
+    if not shown:
+        raise ValueError("no bounds to draw: pass those of at least one model, by its name.")
+    for name, bounds in shown.items():
+        lengths = [len(bounds.counts), *map(len, bounds.weighted)]
+        if not lengths[0] or len(set(lengths)) > 1:
+            raise ValueError(
+                f"{name!r} has {lengths[0]} counts, {lengths[1]} bounds and {lengths[2]} standard errors: give one "
+                "of each for every number of samples."
+            )
+    colours = tints([_WEIGHTED, *(level for bounds in shown.values() for level in bounds.levels)])
+    figure, axes = wrapped(len(shown), 2, *((5.4, 4.6) if len(shown) > 1 else (6.6, 5.2)))
+    for ax, (name, bounds) in zip(axes.flat, shown.items(), strict=False):
+        means, errors = map(np.asarray, bounds.weighted)
+        most, tint = int(np.argmax(bounds.counts)), colours[_WEIGHTED]
+        # the legend holds the numbers, which are too close to one another to be read off
+        words_of_line = _with_error(f"{_WEIGHTED}, K = {bounds.counts[most]}", means[most], errors[most])
+        lines(ax, {words_of_line: (bounds.counts, means)}, {words_of_line: tint}, markers="o", linewidth=1.6)
+        spread(ax, bounds.counts, means - errors, means + errors, tint, 0.2)
+        if 1 in bounds.counts:
+            one = list(bounds.counts).index(1)
+            elbo = _with_error("ELBO, K = 1", means[one], errors[one])
+            ax.plot(1, means[one], "D", color=ORANGE, markersize=7, label=elbo)
+        for level, (mean, error) in bounds.levels.items():
+            ax.axhspan(mean - error, mean + error, color=colours[level], alpha=0.2, linewidth=0)
+            words_of_level = _with_error(level, mean, error)
+            ax.axhline(mean, color=colours[level], linewidth=1.4, linestyle="--", label=words_of_level)
+        ticks(ax, bounds.counts, 8)
+        label(ax, name, "importance samples K")
+        legend(ax, fontsize=8.5, loc="upper left", bbox_to_anchor=(0.0, -0.16), borderaxespad=0)
+    label_outer(axes, "importance samples K", words, len(shown))
+    title(figure, heading)
+    return figure
+
+
+def _with_error(name: str, mean: float, error: float) -> str:
+    return f"{name}: {mean:.2f} ± {error:.2f}" if error else f"{name}: {mean:.2f}"
