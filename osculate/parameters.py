@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -80,15 +81,56 @@ class ParameterSpace:
         return tuple(accumulate(self.sizes, initial=0))[:-1]
 
 
+@dataclass(frozen=True)
+class _Workplace:
+    """A copy of a module for one call at a time.
+
+    Attributes:
+        module: The copy; its tensors are those of the original.
+        layers: Each of its layers beside the original.
+    """
+
+    module: nn.Module
+    layers: list[tuple[nn.Module, nn.Module]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "_Workplace":
+        """A copy with layers and attributes of its own; the tensors are shared."""
+        copied = copy.deepcopy(module, {id(tensor): tensor for tensor in _tensors(module)})
+        return cls(copied, list(zip(copied.modules(), module.modules(), strict=True)))
+
+    def follow(self) -> None:
+        """Take over the modes and buffers of the original, which may have moved, and drop those of the last call."""
+        for layer, original in self.layers:
+            if layer.training is not original.training:
+                layer.training = original.training
+            if original._buffers:
+                layer._buffers.update(original._buffers)
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """Parameters, buffers, and the tensors in other attributes."""
+    yield from module.parameters()
+    yield from module.buffers()
+    for layer in module.modules():
+        yield from (value for value in vars(layer).values() if isinstance(value, Tensor))
+
+
 class Network:
     """A private, frozen copy of a module, as a function of a chosen set of its parameters.
 
     The copy makes a posterior independent of what happens to the user's module afterwards; it costs one set of
-    parameters and buffers.
+    parameters and buffers. A call works on a second copy, which shares the tensors, so that several threads may call
+    one network: it keeps as many of these as calls ever ran at the same time. Whatever a forward pass writes into
+    buffers is gone after the call.
 
     Args:
-        model: the trained module. It is copied and left as it is.
-        names: the parameters that count as θ; the others are constants.
+        model: The trained module. It is copied and left as it is.
+        names: The parameters that count as θ; the others are constants.
+
+    Attributes:
+        module: The copy. Its tensors may be changed in place, and its modes; hooks belong on that of a :meth:`view`.
+        space: The tracked parameters.
     """
 
     def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
@@ -97,7 +139,18 @@ class Network:
         chosen = set(names)
         tracked = {name: p for name, p in self.module.named_parameters() if name in chosen}
         self.space = ParameterSpace.of(tracked)
-        self._changes_inputs: bool | None = None  # whether its first operation is in place: known after a call
+        self._idle: list[_Workplace] = []
+        self._changes_inputs: bool | None = None  # its first operation is in place: the first call shows it
+        self._changes_buffers: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_idle": []}
+
+    def view(self) -> "Network":
+        """The same network with modules of its own, which share the tensors: hooks and modes there are its own."""
+        view = copy.copy(self)
+        view.module = _Workplace.of(self.module).module
+        return view
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -162,13 +215,29 @@ class Network:
         x = moved(x, self.device)
         if self._changes_inputs is not False or any(tensor.is_inference() for tensor in tensors(x).values()):
             x = apply(torch.clone, x)
+        buffers: dict[str, Tensor] = {}
         with within or nullcontext():
-            f = functional_call(self.module, values, *arguments(x), tie_weights=self._tied)
-        if self._changes_inputs is None:
-            self._changes_inputs = any(t._version for t in tensors(x).values() if not t.is_inference())
+            if self._changes_buffers is not False:
+                buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+                values |= buffers
+            f = self._output(x, values)
+        if self._changes_buffers is None and not torch.is_inference_mode_enabled():  # where tensors have no version
+            self._changes_inputs = any(tensor._version for tensor in tensors(x).values())
+            self._changes_buffers = any(buffer._version for buffer in buffers.values())
         f = getattr(f, "logits", f)  # the output of a Hugging Face model
         if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != count(x):
             raise ValueError(returned(f, x))
+        return f
+
+    def _output(self, x: Inputs, values: dict[str, Tensor]) -> Any:
+        try:
+            workplace = self._idle.pop()
+        except IndexError:
+            with torch.inference_mode(False):
+                workplace = _Workplace.of(self.module)
+        workplace.follow()
+        f = functional_call(workplace.module, values, *arguments(x), tie_weights=self._tied)
+        self._idle.append(workplace)  # not after an exception, which may leave a layer half changed
         return f
 
     def in_state_precision(self) -> "Network":

@@ -13,6 +13,7 @@ from torch.distributions import Beta, Categorical, Distribution, Independent, Mi
 from torch.nn.functional import logsigmoid
 
 from osculate.checks import require_positive
+from osculate.randomness import seeded
 from osculate.registry import made
 
 #: Of an interval in the search for a quantile, down to the precision of a double.
@@ -66,8 +67,7 @@ def drawn_by(generator: torch.Generator | None) -> Iterator[None]:
         yield
         return
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
+    with seeded(seed):
         yield
 
 

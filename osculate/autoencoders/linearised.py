@@ -11,6 +11,7 @@ from torch.distributions import Normal
 from osculate.autoencoders.autoencoder import Autoencoder
 from osculate.autoencoders.drawn import Encoding, Reconstruction
 from osculate.curvature.linearisation import recording
+from osculate.differentiation import forward_derivative
 from osculate.likelihoods import Likelihood, drawn_on
 from osculate.posteriors import Gaussian, Posterior
 from osculate.predictive.functions import linear_functions
@@ -155,7 +156,7 @@ def _slopes(q: Gaussian, model: Autoencoder, x: Tensor) -> Float[Tensor, "K N *C
         for number in range(mean.shape[1]):
             direction = torch.zeros_like(mean)
             direction[:, number] = spread[:, number].sqrt()
-            found.append(torch.func.jvp(lambda z: q.network({"decode": z}), (mean,), (direction,))[1].detach())
+            found.append(forward_derivative(lambda z: q.network({"decode": z}), mean, direction).detach())
     return torch.stack(found)
 
 

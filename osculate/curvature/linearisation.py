@@ -7,9 +7,9 @@ from functools import cached_property, partial
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from osculate.curvature.columns import pull
+from osculate.differentiation import UnfusedAttention, forward_derivative
 from osculate.inputs import Inputs, apply, tensors
 from osculate.parameters import Network
 
@@ -80,7 +80,7 @@ class Linearisation:
 
         tangents = self._network.space.unflatten(v)
         with recording():
-            return torch.func.jvp(outputs, (self._network.parameters,), (tangents,))[1].detach()
+            return forward_derivative(outputs, self._network.parameters, tangents).detach()
 
     def _batched_forward(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
         return torch.func.vmap(self._forward)(v) if len(v) > 1 else self._single_forward(v)
@@ -106,7 +106,7 @@ class Linearisation:
 @contextmanager
 def recording() -> Iterator[None]:
     """Derivatives on, and attention in a form that has derivatives of every order."""
-    with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+    with torch.inference_mode(False), torch.enable_grad(), UnfusedAttention():
         yield
 
 

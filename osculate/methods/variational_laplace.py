@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
 from osculate.checks import require_object, require_whole
+from osculate.differentiation import UnfusedAttention
 from osculate.inputs import Inputs, call, drawn_outputs, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import require_batch
@@ -22,6 +22,7 @@ from osculate.methods._running import RunningFisher
 from osculate.methods.laplace import laplace
 from osculate.parameters import is_active_dropout, undisturbed
 from osculate.priors import Prior
+from osculate.randomness import seeded
 from osculate.registry import choose, lookup
 
 
@@ -240,7 +241,7 @@ class VariationalLaplace(MeanField):
         self.num_data.fill_(num_data)
         due = int(self.steps) % self.settings.every == 0
         shared = due and self.settings.rows == 1 and not any(map(is_active_dropout, self.model.modules()))
-        with _twice_differentiable() if shared else nullcontext():
+        with UnfusedAttention() if shared else nullcontext():
             f, divergence = drawn_outputs(self.model, x)
         self.likelihood.check(f, y)
         total = -(self.likelihood.log_prob(f, y) - divergence).sum() / len(y)
@@ -261,7 +262,7 @@ class VariationalLaplace(MeanField):
         """The regulariser of some of the data."""
         size = max(1, round(self.settings.rows * len(y)), FEWEST if _normalising(self.model) else 1)
         chosen = torch.randperm(len(y), generator=self.generator(torch.device("cpu"), stream=1))[:size].to(y.device)
-        with _by_batch_statistics(self.model), _twice_differentiable():
+        with _by_batch_statistics(self.model), UnfusedAttention():
             f, _ = drawn_outputs(self.model, take(x, chosen))
             return self.regulariser(f, y[chosen])
 
@@ -320,15 +321,9 @@ def _by_batch_statistics(model: nn.Module) -> Iterator[None]:
                 layer.track_running_stats, layer.momentum = tracks, momentum
 
 
-def _twice_differentiable() -> Any:
-    """The fused attention has no second derivative."""
-    return sdpa_kernel(SDPBackend.MATH)
-
-
 def _of_labels(likelihood: Likelihood, f: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
     """The score of a drawn label, which changes with f."""
-    with torch.random.fork_rng([f.device] if f.device.type == "cuda" else []), torch.no_grad():
-        torch.manual_seed(generator.initial_seed())
+    with seeded(generator.initial_seed(), f.device), torch.no_grad():
         drawn = likelihood.distribution(f).sample()
     counted = likelihood.counted(y)
     labels = drawn.to(y.dtype) if counted is None else torch.where(counted, drawn, y)

@@ -1,7 +1,6 @@
 """Posteriors made of networks: the members of an ensemble, passes with dropout, the snapshots of a training run."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,6 +12,7 @@ from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood, drawn_on
 from osculate.parameters import Network, require_deterministic_layers, require_shapes
 from osculate.posteriors._base import Sampled
+from osculate.randomness import seeded
 from osculate.settings import first_difference
 
 
@@ -143,6 +143,10 @@ class Dropout(Sampled):
         require_dropout(model)
         self.network = Network(model, [name for name, _ in model.named_parameters()])
         self.network.module.eval()
+        self._dropping = self.network.view()
+        for layer in self._dropping.module.modules():
+            # what holds a dropout layer too: the fused paths of containers in evaluation mode would pass it by
+            layer.training = any(map(_drops, layer.modules()))
         self.likelihood = likelihood
 
     def draws(self, samples: int, generator: torch.Generator | None = None) -> Iterator[Callable[[Inputs], Tensor]]:
@@ -153,12 +157,8 @@ class Dropout(Sampled):
     def _dropped(self, generator: torch.Generator | None, x: Inputs) -> Tensor:
         device, on = self.network.device, "cpu" if generator is None else generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=on))
-        with torch.random.fork_rng([device] if device.type == "cuda" else []), _dropping(self.network.module):
-            torch.random.default_generator.manual_seed(seed)
-            if device.type == "cuda":
-                with torch.cuda.device(device):
-                    torch.cuda.manual_seed(seed)
-            return self.network(x)
+        with seeded(seed, device):
+            return self._dropping(x)
 
     def to(self, device: Any = None, dtype: Any = None) -> "Dropout":
         """The same posterior on another device or in another floating type."""
@@ -187,19 +187,6 @@ def _drops(layer: nn.Module) -> bool:
     if isinstance(layer, nn.RNNBase):
         return layer.dropout > 0 and layer.num_layers > 1
     return isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0
-
-
-@contextmanager
-def _dropping(module: nn.Module) -> Iterator[None]:
-    """Dropout layers, and what holds them, in training mode: fused paths of containers would pass them by."""
-    layers = [layer for layer in module.modules() if any(map(_drops, layer.modules()))]
-    try:
-        for layer in layers:
-            layer.training = True
-        yield
-    finally:
-        for layer in layers:
-            layer.training = False
 
 
 class Snapshots(Sampled):

@@ -1,7 +1,7 @@
 """The diagonal of a network with a bottleneck: exact before it, by a choice of ways behind it."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from osculate.curvature.columns import GGN, Columns, Kind, pull
 from osculate.curvature.engine import Observation, pieces
 from osculate.curvature.plan import Plan
 from osculate.curvature.products import output_hessian
 from osculate.curvature.squared import squared_diagonal
+from osculate.differentiation import UnfusedAttention
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood
 from osculate.linalg import psd
@@ -197,10 +197,9 @@ def bottleneck_hessian(
     Cost: one pass through the network, and about one through the decoder for each unit.
     """
     network = observation.network
-    with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+    with torch.inference_mode(False), torch.enable_grad(), UnfusedAttention():
         leaf = z.clone().to(network.dtype).requires_grad_()
-        with output_replaced(network, module, lambda _: leaf.clone()):
-            f = network(x)
+        f = output_replaced(network, module, lambda _: leaf.clone())(x)
         u = torch.zeros_like(f, requires_grad=True)
         (gradient,) = torch.autograd.grad(f, leaf, u, create_graph=True)
         width = z[0].numel()
@@ -241,22 +240,18 @@ class Until(Network):
             found.append(output)
             raise _Reached
 
-        with output_replaced(self._whole, self._name, stop):
-            try:
-                self._whole(x, theta, within)
-            except _Reached:
-                return found[0]
+        try:
+            output_replaced(self._whole, self._name, stop)(x, theta, within)
+        except _Reached:
+            return found[0]
         raise ValueError(f"the network did not call {self._name!r} for this batch, as it did for the first.")
 
 
-@contextmanager
-def output_replaced(network: Network, module: str, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Pass the output of a module through a function, for as long as the context lasts."""
-    handle = network.module.get_submodule(module).register_forward_hook(lambda _, __, output: function(output))
-    try:
-        yield
-    finally:
-        handle.remove()
+def output_replaced(network: Network, module: str, function: Callable[[Tensor], Tensor]) -> Network:
+    """The network with the output of one of its modules passed through a function."""
+    view = network.view()
+    view.module.get_submodule(module).register_forward_hook(lambda _, __, output: function(output))
+    return view
 
 
 def tracking(network: Network, names: set[str]) -> Network:
@@ -316,13 +311,12 @@ def _widths(network: Network, x: Inputs) -> dict[str, int]:
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
         return lambda _, __, output: outputs.setdefault(name, []).append(output)
 
-    handles = [m.register_forward_hook(note(name)) for name, m in network.module.named_modules() if name]
-    try:
-        with torch.no_grad():
-            network(x)
-    finally:
-        for handle in handles:
-            handle.remove()
+    view = network.view()
+    for name, layer in view.module.named_modules():
+        if name:
+            layer.register_forward_hook(note(name))
+    with torch.no_grad():
+        view(x)
     single = {name: found[0] for name, found in reversed(outputs.items()) if len(found) == 1}
     return {
         name: output[0].numel()
@@ -341,8 +335,7 @@ def _sides(network: Network, x: Inputs, name: str) -> tuple[set[str], set[str]]:
 
     with torch.inference_mode(False), torch.enable_grad():
         theta = {n: p.requires_grad_() for n, p in network.parameters.items()}
-        with output_replaced(network, name, cut):
-            f = network(x, theta)
+        f = output_replaced(network, name, cut)(x, theta)
     return _acting(found[0], theta), _acting(f, theta)
 
 

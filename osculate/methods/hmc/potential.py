@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from osculate.batches import Data, as_batches
+from osculate.differentiation import UnfusedAttention
 from osculate.inputs import Inputs, apply, as_floating, concatenate, floating, moved
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import has_labels, require_labels
@@ -119,7 +119,7 @@ def _plain_attention() -> Iterator[None]:
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with UnfusedAttention():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)

@@ -1,0 +1,208 @@
+"""Threads that share a posterior: each call gives what it gives alone, bit by bit."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from sys import getswitchinterval, setswitchinterval
+from threading import Barrier, get_ident
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import osculate as osc
+from osculate.parameters import Network
+from osculate.posteriors import Posterior
+from tests.zoo import ZOO
+
+THREADS = 4
+MEMORY = 10**7
+Verb = Callable[[Posterior, Tensor, int], Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_within_torch() -> Iterator[None]:
+    threads, interval = torch.get_num_threads(), getswitchinterval()
+    torch.set_num_threads(1)
+    setswitchinterval(1e-4)  # threads take turns within a call of the network
+    yield
+    setswitchinterval(interval)
+    torch.set_num_threads(threads)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+#: From a posterior, inputs and the number of the call.
+VERBS: dict[str, Verb] = {
+    "predict": lambda q, x, n: osc.predict(q, x, generator=seeded(n), memory=MEMORY).probs,
+    "predict, sampled": lambda q, x, n: (
+        osc.predict(q, x, via="sampled", samples=3, generator=seeded(n), memory=MEMORY).probs
+    ),
+    "functional_variance": lambda q, x, n: osc.functional_variance(q, x, memory=MEMORY),
+    "sample_functions": lambda q, x, n: osc.sample_functions(q, x, 3, generator=seeded(n), memory=MEMORY),
+    "log_evidence": lambda q, x, n: osc.log_evidence(q),
+}
+
+
+def in_turn_and_together(verbs: list[Verb], q: Posterior, x: Tensor, calls: int) -> None:
+    """Each thread makes these calls in its own order."""
+    jobs = [(verb, n) for n in range(calls) for verb in verbs]
+    alone = [verb(q, x[n % 3 :], n) for verb, n in jobs]
+    start = Barrier(THREADS)
+
+    def work(thread: int) -> list[Tensor]:
+        order = torch.randperm(len(jobs), generator=seeded(thread)).tolist()
+        start.wait()
+        found = {k: jobs[k][0](q, x[jobs[k][1] % 3 :], jobs[k][1]) for k in order}
+        return [found[k] for k in range(len(jobs))]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for results in pool.map(work, range(THREADS)):
+            for expected, result in zip(alone, results, strict=True):
+                assert torch.equal(expected, result)
+    for (verb, n), expected in zip(jobs[: len(verbs)], alone, strict=False):
+        assert torch.equal(verb(q, x[n % 3 :], n), expected)  # and the posterior is what it was
+
+
+def fitted(model: nn.Module, x: Tensor, **options: object) -> Posterior:
+    y = torch.randint(3, (len(x),), generator=seeded(0))
+    return osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1.0, **options)
+
+
+def mlp() -> tuple[nn.Module, Tensor]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), torch.randn(30, 4)
+
+
+OPTIONS = [{"structure": "kron"}, {"structure": "diag"}, {"structure": "full", "subset": ["2"]}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["kron", "diag", "last layer"])
+def test_public_verbs_agree_with_one_thread(options: dict) -> None:
+    model, x = mlp()
+    in_turn_and_together(list(VERBS.values()), fitted(model, x, **options), x, 5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(OPTIONS[0], marks=pytest.mark.slow, id="kron"),
+        pytest.param(OPTIONS[1], marks=pytest.mark.release, id="diag"),
+        pytest.param(OPTIONS[2], marks=pytest.mark.release, id="last layer"),
+    ],
+)
+def test_public_verbs_agree_with_one_thread_in_many_calls(options: dict) -> None:
+    model, x = mlp()
+    in_turn_and_together(list(VERBS.values()), fitted(model, x, **options), x, 200)
+
+
+@pytest.mark.parametrize(
+    "name", ["tied", "conv2d", "attention", pytest.param("gru", marks=pytest.mark.slow), "weight_norm"]
+)
+def test_networks_of_many_kinds(name: str) -> None:
+    case = ZOO[name]
+    q = fitted(case.model(), case.x(8), structure="diag")
+    in_turn_and_together(list(VERBS.values())[1:4], q, case.x(6), 3)
+    in_turn_and_together(list(VERBS.values())[:1], q, case.x(6), 3)
+
+
+@pytest.mark.filterwarnings("ignore:on these held-out data")
+@pytest.mark.slow
+def test_the_other_verbs(tmp_path: Path) -> None:
+    model, x = mlp()
+    q = fitted(model, x, structure="kron")
+    theta = q.sample(2, seeded(0))
+    data = x, torch.randint(3, (30,), generator=seeded(0))
+
+    def saved(q: Posterior, x: Tensor, n: int) -> Tensor:
+        path = tmp_path / f"{n}-{get_ident()}.safetensors"
+        osc.save(q, path)
+        return osc.load(path, mlp()[0]).variance()
+
+    def evidence(q: Posterior, x: Tensor, n: int) -> Tensor:
+        return osc.log_evidence(osc.maximise_evidence(q))
+
+    def validated(q: Posterior, x: Tensor, n: int) -> Tensor:
+        tuned = osc.tune(q, data)
+        return tuned.log_prob(theta)
+
+    verbs: list[Verb] = [
+        lambda q, x, n: q.sample(3, seeded(n)),
+        lambda q, x, n: q.log_prob(theta),
+        lambda q, x, n: q.variance(),
+        lambda q, x, n: osc.predict(q.replace(temperature=0.5 + n), x, memory=MEMORY).probs,
+        saved,
+        evidence,
+    ]
+    in_turn_and_together(verbs, q, x, 2)
+    in_turn_and_together([validated], q, x, 1)
+
+
+def test_passes_with_dropout() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)), torch.randn(9, 4)
+    q = osc.posteriors.Dropout(model, osc.likelihoods.Categorical())
+    verb: Verb = lambda q, x, n: osc.predict(q, x, samples=3, generator=seeded(n), memory=MEMORY).probs  # noqa: E731
+    at_the_mode: Verb = lambda q, x, n: osc.predict(q, x, via="mode").probs  # noqa: E731
+    in_turn_and_together([verb, at_the_mode], q, x, 20)
+
+
+class Counting(nn.Module):
+    """It writes into a buffer, replaces another, keeps its output, and names its layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.layers = [self.layer]
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("total", torch.zeros(()))
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.total = self.total + 1
+        self.last = self.layers[0](x) * self.calls * self.total
+        return self.last
+
+
+def test_a_call_leaves_the_network_unchanged() -> None:
+    model, x = Counting(), torch.randn(5, 4)
+    network = Network(model, ["layer.weight"])
+    expected = model.layer(x)
+    for inference in (True, False, False):
+        with torch.inference_mode(inference):
+            assert torch.equal(network(x), expected)
+        assert torch.equal(network(x, {"layer.weight": torch.zeros(3, 4)}), model.layer.bias.expand(5, 3))
+    assert network.module.calls == network.module.total == 0
+    assert network.module.last is None
+    assert model.calls == 0
+
+
+def test_a_failed_call_leaves_no_trace() -> None:
+    network = Network(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), ["0.weight"])
+    x = torch.randn(5, 4)
+    expected = network(x)
+    with pytest.raises(RuntimeError):
+        network(x, {"0.weight": torch.zeros(3, 7)})
+    assert torch.equal(network(x), expected)
+
+
+def test_modes_and_hooks_of_a_view_are_its_own() -> None:
+    network = Network(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), ["0.weight"])
+    x, view = torch.randn(5, 4), network.view()
+    view.module[0].register_forward_hook(lambda _, __, output: torch.zeros_like(output))
+    view.module.train(not network.module.training)
+    assert torch.equal(view(x), network.module[1].bias.expand(5, 2))
+    assert torch.equal(network(x), network.module(x))
+    assert view.module.training is not network.module.training
+    assert view.module[0].weight is network.module[0].weight
+
+
+def test_derivatives_of_attention_leave_the_settings_of_the_process() -> None:
+    case = ZOO["attention"]
+    enabled = torch.backends.cuda.flash_sdp_enabled()
+    q = fitted(case.model(), case.x(8), structure="diag")
+    in_turn_and_together([VERBS["functional_variance"]], q, case.x(6), 5)
+    assert torch.backends.cuda.flash_sdp_enabled() is enabled
