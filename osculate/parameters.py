@@ -107,6 +107,13 @@ class _Workplace:
             if original._buffers:
                 layer._buffers.update(original._buffers)
 
+    def report(self) -> None:
+        """Give the original the sizes that its layers learned from their first inputs, such as that of a code."""
+        for layer, original in self.layers:
+            for name, value in vars(layer).items():
+                if isinstance(value, int) and vars(original).get(name, value) is None:
+                    setattr(original, name, value)
+
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
     """Parameters, buffers, and the tensors in other attributes."""
@@ -237,6 +244,8 @@ class Network:
                 workplace = _Workplace.of(self.module)
         workplace.follow()
         f = functional_call(workplace.module, values, *arguments(x), tie_weights=self._tied)
+        if self._changes_buffers is None:
+            workplace.report()
         self._idle.append(workplace)  # not after an exception, which may leave a layer half changed
         return f
 
