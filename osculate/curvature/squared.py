@@ -1,6 +1,16 @@
-"""One forward pass in which every operation gets its squared backward, and the backward pass through all of them."""
+"""The squared chain rule: approximate curvature diagonals in one backward pass, on any graph.
+
+Where m holds the diagonal of a curvature matrix M with respect to the output of an operation y = φ(x), the diagonal
+of Jᵀ M J is approximated by (J ∘ J)ᵀ m: the ordinary chain rule with every local Jacobian squared entry by entry. All
+cross terms are dropped: those between the entries of one activation, and those between the paths through which one
+tensor acts (skip connections, tied weights, both factors of a product). It is exact for the last layer. An activation
+that a network writes as a product of branches, such as x · sigmoid(x), counts as that product; F.silu as one function.
+
+The rules stand in ``rules/``. An operation without one keeps its exact local Jacobian, by vector-Jacobian products.
+"""
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any
@@ -10,12 +20,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode, resolve_name
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torch.utils.hooks import RemovableHandle
 
 from osculate.curvature.rules import RULES, Call, Rule
-from osculate.curvature.rules._base import make_ordinary, words
+from osculate.curvature.rules._base import make_ordinary, refusal, words
 from osculate.curvature.rules.elementwise import UNTAGGED, is_elementwise, squared_elementwise
+from osculate.curvature.rules.exact import LocalJacobian
+from osculate.curvature.rules.sources import in_place
 from osculate.inputs import Inputs, apply, floating, tensors
 from osculate.parameters import Network
 
@@ -65,7 +77,7 @@ def squared_diagonal(
         The outputs, and the diagonal in the order of θ; in single precision where the network is in half.
 
     Raises:
-        NotImplementedError: an operation has no rule; the message names it.
+        NotImplementedError: an operation has no rule, and writes in place, is random, complex, or cannot be watched.
         ValueError: the output depends on no tracked parameter, or is computed in half precision.
 
     Cost: one forward and one backward pass, and their memory. [beckerlecun1989; elsayed2022]
@@ -116,13 +128,14 @@ def squared_pass(
 
 
 class Squaring(TorchFunctionMode):
-    """Puts the squared rules in place of the operations of a forward pass, and refuses what has none."""
+    """Puts the squared rules in place of the operations of a forward pass."""
 
     def __init__(self) -> None:
         super().__init__()
         self._hooks: list[RemovableHandle] = []
         self._known: set[Node] = set()
         self._open: list[Callable] = []
+        self._warned: set[str] = set()
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run one operation; what has no differentiable argument stays as it is."""
@@ -142,10 +155,14 @@ class Squaring(TorchFunctionMode):
         if not allowed:
             output = func(*args, **kwargs)
         results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
-        for node in _nodes([*results, *leaves], before | self._known):
-            if not allowed and not _selects(node) and not (_stem(node) == "CopySlices" and _name(func) in IN_PLACE):
-                raise _refusal(resolve_name(func) or _name(func), node)
-            self._known.add(node)
+        nodes = list(_nodes([*results, *leaves], before | self._known))
+        if not allowed and not all(
+            _selects(n) or (_stem(n) == "CopySlices" and _name(func) in IN_PLACE) for n in nodes
+        ):
+            output = self._by_products(func, args, kwargs, output)
+            results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+            nodes = list(_nodes(results, before | self._known))
+        self._known.update(nodes)
         _require_precision(func, results)
         return output
 
@@ -177,11 +194,54 @@ class Squaring(TorchFunctionMode):
         output = squared_elementwise(Call(func, hooks=self._hooks), operation, *changed, **kwargs)
         return NotImplemented if output is NotImplemented else args[0].copy_(output)
 
+    def _by_products(self, func: Callable, args: tuple, kwargs: dict, output: Any) -> Any:
+        """The operation once more, with its exact local Jacobian by vector-Jacobian products.
+
+        ``output`` is what it returned for the same arguments, which tells random operations from others.
+        """
+        name = resolve_name(func) or _name(func)
+        if in_place(func) or kwargs.get("out") is not None:
+            raise refusal(name, "it writes into a tensor")
+        leaves, spec = tree_flatten((args, kwargs))
+        given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        arguments = {id(leaf): leaf for leaf in given if leaf.requires_grad}
+        alone = {key: leaf.detach().requires_grad_() for key, leaf in arguments.items()}
+        versions = [0 if leaf.is_inference() else leaf._version for leaf in given]
+        arguments_alone, keywords_alone = tree_unflatten([alone.get(id(leaf), leaf) for leaf in leaves], spec)
+        again = func(*arguments_alone, **keywords_alone)
+        if versions != [0 if leaf.is_inference() else leaf._version for leaf in given]:
+            raise refusal(name, "it changes its arguments")
+        outputs, spec = tree_flatten(again)
+        places = [i for i, y in enumerate(outputs) if isinstance(y, Tensor) and y.requires_grad]
+        if any(t.is_complex() for t in (*arguments.values(), *(outputs[i] for i in places))):
+            raise refusal(name, "it works on complex numbers")
+        storages = {leaf.untyped_storage().data_ptr() for leaf in given}
+        if any(outputs[i].untyped_storage().data_ptr() in storages for i in places):
+            raise refusal(name, "its output is a view of an argument")
+        first = tree_leaves(output)
+        if not all(torch.allclose(first[i], outputs[i], 1e-3, 1e-5, equal_nan=True) for i in places):
+            raise refusal(name, "it is random")
+        local = LocalJacobian(list(alone.values()), [outputs[i] for i in places])
+        if name not in self._warned:
+            self._warned.add(name)
+            warnings.warn(
+                f"{name} has no squared rule: its exact local Jacobian takes {local.products} vector-Jacobian products "
+                f"for each pass, one for each entry of {'an' if local.by_datum else 'the'} output"
+                f"{' of a datum' if local.by_datum else ''}. Give it a rule with osculate.curvature.rules.squares_of, "
+                "or use structure='diag' (exact) or 'kron'.",
+                stacklevel=2,
+            )
+        for place, y in zip(places, local(*arguments.values()), strict=True):
+            outputs[place] = y
+        return tree_unflatten(outputs, spec)
+
     def require_rules(self, f: Tensor) -> None:
         """Refuse nodes that came into the graph behind the mode's back, such as those of custom functions."""
         for node in _nodes([f], set()):
             if node not in self._known and not _selects(node):
-                raise _refusal("an operation that cannot be watched", node)
+                raise refusal(
+                    f"{type(node).__name__} in the graph", "it comes from an operation that cannot be watched"
+                )
 
     def release(self) -> None:
         """Give all nodes their ordinary backward again, without the hooks: they and their nodes hold each other."""
@@ -233,14 +293,6 @@ def _selects(node: Node) -> bool:
 def _name(func: Callable) -> str:
     name = getattr(func, "__name__", type(func).__name__)
     return getattr(func.__self__, "__name__", name) if name == "__get__" else name  # type: ignore[attr-defined]
-
-
-def _refusal(operation: str, node: Node) -> NotImplementedError:
-    return NotImplementedError(
-        f"the squared chain rule has no rule for {operation} ({type(node).__name__} in the graph), and leaving it out "
-        "would give a wrong diagonal. Use structure='diag' (exact) or 'kron', or write the operation in terms of "
-        "others."
-    )
 
 
 def _require_precision(func: Callable, results: list[Tensor]) -> None:

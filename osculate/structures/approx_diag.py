@@ -29,7 +29,8 @@ class ApproxDiag(Diag):
     Cross terms between the entries of an activation, and between paths, are dropped: exact for the last layer, else
     off by a part that depends on the network: of the norm of the diagonal 3 to 35 % on plain chains of layers, more
     than all of it where many paths meet (attention, shared towers). An operation
-    without a rule is refused by name.
+    without a rule keeps its exact local Jacobian, at one vector-Jacobian product for each of its outputs, with a
+    warning; one that is random, in place or complex is refused by name.
 
     Cost: about one training step a batch, in time and memory, for outputs of any size and any curvature that has
     columns; "ggn" needs no columns at all.

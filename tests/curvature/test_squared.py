@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import osculate as osc
 from osculate.curvature import reference
+from osculate.curvature.rules import RULES, exact
 from osculate.curvature.squared import squared_diagonal, squared_pass
 from osculate.parameters import Network, trainable
 from tests.errors import says
@@ -111,6 +113,8 @@ LAYERS: dict[str, Graph] = {
     "matmul with a shared matrix": layer((5, 4), lambda a, w: a @ w, (4, 3)),
     "a shared matrix from the left": layer((4, 5), lambda a, w: w @ a, (3, 4)),
     "addmm": layer((4,), lambda a, w, b: torch.addmm(b, a, w, beta=2, alpha=0.5), (4, 3), (3,)),
+    "outer": layer((1,), lambda a, w: torch.outer(a[:, 0], w), (3,)),
+    "dot": layer((4,), lambda a, w: torch.stack([torch.dot(each, w) for each in a]), (4,)),
     "einsum": layer((5, 4), lambda a, w: torch.einsum("ntd,hd->nht", a, w), (3, 4)),
     "einsum that sums": layer((4,), lambda a, w: torch.einsum("nd,kd->nk", a, w), (3, 4)),
     "conv1d": layer((2, 7), lambda a, w, b: F.conv1d(a, w, b, 2, 1, 2), (3, 2, 3), (3,)),
@@ -192,6 +196,7 @@ AVERAGES: dict[str, Graph] = {
     "softmax": chain((3, 4), lambda a: a.softmax(1)),
     "softmin": chain((3, 4), lambda a: F.softmin(a, 1)),
     "log_softmax": chain((3, 4), lambda a: F.log_softmax(a, -1)),
+    "log_softmax of a tensor": chain((3, 4), lambda a: a.log_softmax(1)),
     "max pool that overlaps": chain((2, 4, 5), lambda a: F.max_pool2d(a, 3, 1, 1)),
     "adaptive max pool": chain((2, 4, 5), lambda a: F.adaptive_max_pool2d(a, 2)),
     "max of all": chain((2, 4), lambda a: torch.stack([t.max() for t in a])),
@@ -247,6 +252,19 @@ def scaled_sum_in_place(a: Tensor) -> Tensor:
 
 AVERAGES["a scaled sum by index"] = chain((2, 5), lambda a: torch.ones_like(a).index_add(-1, PLACES, a, alpha=-2))
 AVERAGES["a scaled sum by index in place"] = chain((2, 5), scaled_sum_in_place)
+
+
+class Calls(TorchFunctionMode):
+    """The operations that a forward pass calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[Callable] = set()
+
+    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        self.seen.add(func)
+        return func(*args, **(kwargs or {}))
+
 
 PROJECTIONS: tuple[Step, ...] = tuple((n, F.linear, ("x", f"w{n}")) for n in "qkv")
 SQUARE = {f"w{n}": (4, 4) for n in "qkv"}
@@ -500,7 +518,7 @@ def test_a_frozen_network_before_the_tracked_parameters_costs_no_rule() -> None:
     with torch.no_grad():
         inputs = torch.linalg.qr(net.first(x).reshape(-1, 2, 2)).Q.flatten(1)
     assert_close(found, inputs.square().sum(0).repeat(2))
-    with pytest.raises(NotImplementedError, match=says("linalg", "qr", "structure='diag'")):
+    with pytest.warns(UserWarning, match=says("linalg", "qr", "vector-Jacobian products")):
         squared_diagonal(Network(net, trainable(net)), x, torch.ones_like)
 
 
@@ -521,20 +539,106 @@ class Extreme(nn.Module):
 
 REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a Fourier transform": (lambda h: torch.fft.fft(h).abs(), "fft"),
-    "a sampled grid": (
-        lambda h: F.grid_sample(torch.ones(len(h), 1, 2, 2), h.reshape(len(h), 1, 2, 2)).flatten(1),
-        "grid_sampler",
+    "a cumulative product in place": (lambda h: (h + 0).cumprod_(-1), "cumprod_"),
+    "a view of a complex number": (
+        lambda h: torch.view_as_real(torch.view_as_complex(h.unflatten(1, (2, 2)))),
+        "complex",
     ),
-    "a cumulative product": (lambda h: h.cumprod(-1), "cumprod"),
+    "running statistics": (
+        lambda h: F.instance_norm(h.unsqueeze(0), torch.zeros(3), torch.ones(3))[0],
+        "instance_norm",
+    ),
     "a custom function": (Cube.apply, "CubeBackward"),
     "a custom function within": (lambda h: torch.tanh(Cube.apply(h)), "CubeBackward"),
     "batch statistics": (lambda h: F.batch_norm(h, None, None, training=True), "batch_norm"),
     "an active dropout": (lambda h: F.dropout(h, 0.5, training=True), "dropout"),
     "a compiled script": (torch.jit.trace(nn.Softplus(), torch.ones(2, 4)), "Softplus"),
     "an extreme within a script": (torch.jit.trace(Extreme(), torch.ones(2, 4)), "MaxBackward"),
-    "distances": (lambda h: torch.cdist(h, torch.ones(2, 4)), "cdist"),
-    "an ellipsis in einsum": (lambda h: torch.einsum("...i,...i->...", h, h), "einsum"),
 }
+
+GRID = torch.rand(1, 3, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+
+#: Operations without a squared rule.
+WITHOUT: dict[str, Graph] = {
+    "a cumulative product": chain((3, 4), lambda a: a.cumprod(-1)),
+    "distances": layer((4,), lambda a, w: torch.cdist(a, w), (3, 4)),
+    "an ellipsis in einsum": layer((3, 4), lambda a, w: torch.einsum("...i,...i->...", a, w), (3, 4)),
+    "a sampled grid": chain(
+        (2, 2, 2), lambda a: F.grid_sample(GRID.expand(len(a), -1, -1, -1), a.tanh(), align_corners=False)
+    ),
+    "two results": chain((3, 2), lambda a: torch.cat([t.flatten(1) for t in torch.linalg.qr(a)], 1)),
+    "time first": chain((2, 3), lambda a: a.transpose(0, 1).contiguous().cumprod(0).transpose(0, 1)),
+    "one argument twice": layer((4,), lambda a, w: F.bilinear(a, a, w), (2, 4, 4)),
+    "a bilinear layer": layer((4,), lambda a, w, b: F.bilinear(a, a.detach() + 1, w, b), (3, 4, 4), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_an_operation_without_a_rule_keeps_its_exact_local_jacobian(name: str) -> None:
+    graph = WITHOUT[name]
+    net, x = Net(graph), torch.randn(2, *graph.x, dtype=torch.double)
+    m = torch.rand_like(net(x).detach()) + 0.1
+    with pytest.warns(UserWarning, match=says("no squared rule", "vector-Jacobian products", "squares_of")):
+        found = squared_diagonal(Network(net, trainable(net)), x, lambda f: m)[1]
+    expected = recursion(graph, {n: p.detach() for n, p in net.parts.items()}, x, m)
+    assert_close(found, torch.cat([expected[n].reshape(-1) for n in net.parts]), 1e-10)
+
+
+#: Composed of several operations with or without their rule, and one that only its rule tells from a selection.
+COMPOSED = {
+    *("graph: attention", "graph: multi-head attention", "graph: product of three", "map: normalize"),
+    "map: a scaled sum by index in place",
+}
+
+
+@pytest.mark.parametrize("name", sorted({n for n in ALL if not n.startswith("activation")} - COMPOSED))
+@pytest.mark.filterwarnings("ignore:.*no squared rule")
+def test_every_squared_rule_equals_the_squares_of_the_exact_local_jacobian(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = ALL[name]
+    net, x = Net(graph), torch.randn(3, *graph.x, dtype=torch.double)
+    m = torch.rand_like(net(x).detach()) + 0.1
+    network = Network(net, trainable(net))
+    by_rule = squared_diagonal(network, x, lambda f: m)[1]
+    for operation, rule in RULES.items():
+        monkeypatch.setitem(RULES, operation, replace(rule, squares=None))
+    assert_close(squared_diagonal(network, x, lambda f: m)[1], by_rule, 1e-10)
+
+
+def test_the_graphs_call_every_squared_rule() -> None:
+    called: set[str] = set()
+    for graph in ALL.values():
+        with Calls() as calls:
+            net = Net(graph)
+            net(torch.randn(2, *graph.x, dtype=torch.double))
+        called |= {
+            RULES[operation].squares.__name__ for operation in calls.seen & RULES.keys() if RULES[operation].squares
+        }
+    assert called | {"embedding_squares"} == {rule.squares.__name__ for rule in RULES.values() if rule.squares}
+
+
+@pytest.mark.parametrize("chunk", [1, 50])
+def test_rows_of_a_local_jacobian_are_taken_in_chunks(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = WITHOUT["two results"]
+    net, x = Net(graph), torch.randn(3, *graph.x, dtype=torch.double)
+    network = Network(net, trainable(net))
+    with pytest.warns(UserWarning, match=says("qr", "10 vector-Jacobian products", "output of a datum")):
+        whole = squared_diagonal(network, x, torch.ones_like)[1]
+    monkeypatch.setattr(exact, "NUMBERS", chunk)
+    with pytest.warns(UserWarning, match="qr"):
+        in_chunks = squared_diagonal(network, x, torch.ones_like)[1]
+    assert_close(in_chunks, whole, 1e-12)
+
+
+def test_an_operation_without_a_rule_gives_the_ordinary_gradient_afterwards() -> None:
+    graph = WITHOUT["two results"]
+    net, x = Net(graph), torch.randn(2, *graph.x, dtype=torch.double)
+    expected = torch.autograd.grad(net(x).sum(), list(net.parts.values()))
+    with pytest.warns(UserWarning, match="no squared rule"):
+        f, _ = squared_pass(lambda: net(x), dict(net.parts.items()), torch.ones_like, ordinary_after=True)
+    for found, wanted in zip(torch.autograd.grad(f.sum(), list(net.parts.values())), expected, strict=True):
+        assert_close(found, wanted, 1e-12)
 
 
 class Then(nn.Module):
@@ -549,7 +653,7 @@ class Then(nn.Module):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_operation_without_a_rule_is_refused_by_name(name: str) -> None:
+def test_an_operation_that_cannot_be_squared_is_refused_by_name(name: str) -> None:
     function, word = REFUSED[name]
     net = Then(function)
     with pytest.raises(NotImplementedError, match=says(word, "structure='diag'", "'kron'")):

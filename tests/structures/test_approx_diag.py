@@ -90,7 +90,7 @@ def test_image_outputs_give_a_posterior_that_predicts() -> None:
     assert bool((q.variance() > 0).all())
 
 
-def test_an_operation_without_a_rule_is_named() -> None:
+def test_an_operation_that_cannot_be_squared_is_named() -> None:
     class Fourier(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -12,6 +12,7 @@ Importing a file registers its rules in :data:`RULES`. To add one, see ``docs/ex
 | recurrent | RNN, LSTM, GRU, and their cells |
 | elementwise | activations, slopes, scales, shifts, tokens and position tables |
 | pooling | means, average pooling, interpolation, reductions |
+| exact | the squares of any other operation |
 """
 
 from osculate.curvature.rules import attention, conv, elementwise, embedding, linear, norm, pooling, recurrent

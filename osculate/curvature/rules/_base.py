@@ -227,7 +227,7 @@ class Local(ABC):
     """An operation with its own squared backward, and the ordinary one behind it."""
 
     @abstractmethod
-    def forward(self, *tensors: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+    def forward(self, *tensors: Any) -> tuple[Any, tuple[Tensor | None, ...]]:
         """The output, and what :meth:`pull` needs of inputs, output and temporaries."""
 
     @abstractmethod
@@ -238,14 +238,14 @@ class Local(ABC):
     def gradient(self, needed: Sequence[bool], g: Tensor, *saved: Any) -> Pulled:
         """Jᵀ g for each of them: the ordinary chain rule."""
 
-    def __call__(self, *tensors: Tensor | None) -> Tensor:
+    def __call__(self, *tensors: Tensor | None) -> Any:
         """The output, as a node of the autograd graph."""
         return _Squared.apply(self, *tensors)
 
 
 class _Squared(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, local: Local, *tensors: Tensor | None) -> Tensor:
+    def forward(ctx: Any, local: Local, *tensors: Tensor | None) -> Any:
         ctx.local, ctx.ordinary = local, False
         y, saved = local.forward(*tensors)
         ctx.save_for_backward(*saved)
@@ -261,3 +261,12 @@ def make_ordinary(node: Node) -> None:
     """Let a node of a :class:`Local` go back to the ordinary chain rule."""
     if hasattr(node, "ordinary"):
         node.ordinary = True
+
+
+def refusal(operation: str, reason: str) -> NotImplementedError:
+    """The error for an operation whose squared local Jacobian cannot be had."""
+    return NotImplementedError(
+        f"the squared chain rule cannot take {operation}: it has no rule for these arguments, and {reason}, so that "
+        "vector-Jacobian products cannot replace one. Use structure='diag' (exact) or 'kron', or write the operation "
+        "in terms of others."
+    )

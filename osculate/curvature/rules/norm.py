@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.rules._base import Call, Local, Pulled, Use, entrywise, rows_of, squares_of
+from osculate.curvature.rules._base import Call, Local, Pulled, Use, entrywise, refusal, rows_of, squares_of
 
 
 @rows_of(F.layer_norm)
@@ -233,7 +233,7 @@ def batch_norm_squares(
 ) -> Any:
     """Constant statistics, then scale and shift of each channel."""
     if training or running_mean is None or running_var is None:
-        return NotImplemented
+        raise refusal("batch_norm", "batch statistics let every output depend on all data")
     inverse = (running_var + eps).rsqrt()
     if not any(isinstance(t, Tensor) and t.requires_grad for t in (weight, bias)):
         scale = inverse if weight is None else inverse * weight

@@ -134,11 +134,11 @@ class Sources:
     def follow(self, func: Callable, args: tuple, kwargs: dict, output: object) -> set[str]:
         """Note what an operation made of parameters alone, and name the parameters that met data in it."""
         made = _tensors(output)
-        if not made and not _in_place(func):  # a shape, a number: nothing to follow
+        if not made and not in_place(func):  # a shape, a number: nothing to follow
             return set()
         leaves = _tensors(args, kwargs)
         mine = [source for leaf in leaves if (source := self[leaf]) is not None]
-        if leaves and _in_place(func):
+        if leaves and in_place(func):
             self._constants.discard(id(leaves[0]))
             self.known.pop(id(leaves[0]), None)
             if not leaves[0].requires_grad:
@@ -214,7 +214,8 @@ def _itself(entries: Tensor) -> Tensor:
     return entries
 
 
-def _in_place(func: Callable) -> bool:
+def in_place(func: Callable) -> bool:
+    """True if an operation writes into its first argument, by its name."""
     name = getattr(func, "__name__", "")
     if name.endswith("__"):
         return name == "__setitem__" or (name.startswith("__i") and name not in ("__int__", "__index__", "__invert__"))

@@ -1,7 +1,9 @@
 """The rows that the engine finds equal the dense Jacobian, by whichever rule, and without any one of them."""
 
-from collections.abc import Callable
-from functools import cache
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import cache, partial
 
 import pytest
 import torch
@@ -9,13 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+import osculate as osc
 from osculate.curvature import fallback, reference
 from osculate.curvature.columns import Columns
 from osculate.curvature.engine import pieces
 from osculate.curvature.plan import Plan, make_plan
-from osculate.curvature.rules import RULES
+from osculate.curvature.rules import RULES, Call, Local, Pulled, Use, affine, rows_of, squares_of
+from osculate.curvature.squared import squared_diagonal
 from osculate.inputs import Inputs, call, take
 from osculate.parameters import Network, trainable
+from tests.errors import says
 from tests.laws import assert_close
 from tests.zoo import ZOO
 
@@ -220,3 +225,81 @@ def test_the_fallback_equals_the_dense_jacobian(net: str, monkeypatch: pytest.Mo
 def test_the_fallback_takes_all_data_at_once_where_it_can(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(fallback, "_one_by_one")
     assert_close(fallback_rows(network_of(net), ZOO[net].x(5)), truth(net))
+
+
+class WithBilinear(nn.Module):
+    """A bilinear layer, for which there is no rule, behind a layer of two units."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.bilinear, self.last = nn.Linear(3, 2), nn.Bilinear(2, 2, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.first(x))
+        return self.last(torch.tanh(self.bilinear(h, h)))
+
+
+def bilinear_rows(call: Call, input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Use | None:
+    """A linear layer on the products of the entries of both inputs."""
+    products = (input1.unsqueeze(2) * input2.unsqueeze(1)).reshape(len(input1), 1, 1, -1)
+    return affine(
+        call,
+        weight,
+        bias,
+        inputs=lambda ones: F.pad(products, (0, 1), value=1.0) if ones else products,
+        outputs=lambda g: g.reshape(*g.shape[:2], 1, 1, -1),
+        matrix=lambda w: w.reshape(1, len(weight), -1),
+    )
+
+
+@pytest.fixture
+def with_bilinear(monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, Tensor, Tensor]:
+    monkeypatch.delitem(RULES, F.bilinear, raising=False)
+    return WithBilinear().double(), torch.randn(8, 3, dtype=torch.double), torch.randn(8, 3, dtype=torch.double)
+
+
+@pytest.mark.parametrize("structure", osc.structures.REGISTRY)
+def test_a_rule_with_rows_alone_serves_every_structure(
+    structure: str, with_bilinear: tuple[nn.Module, Tensor, Tensor]
+) -> None:
+    net, x, y = with_bilinear
+    fit = partial(osc.laplace, net, osc.likelihoods.Gaussian(0.5), (x, y), structure=structure, prior=1.0)
+    warned = structure in ("approx_diag", "mixed_diag")
+    warns = pytest.warns(UserWarning, match=says("bilinear", "no squared rule")) if warned else nullcontext()
+    with warns:
+        without = fit()  # the rows of the layer by the fallback
+    rows_of(F.bilinear)(bilinear_rows)
+    with pytest.warns(UserWarning, match="no squared rule") if warned else nullcontext():
+        q = fit()
+    assert [b.kind for b in q.fit.plan.blocks if "bilinear.weight" in b.names] == ["outer"]
+    assert torch.isfinite(osc.functional_variance(q, x)).all()
+    if structure not in ("kron", "ekfac", "low_rank"):  # whose blocks depend on the kind of the form
+        found, expected = (osc.functional_variance(each, x) for each in (q, without))
+        if structure != "block":
+            assert_close(found, expected, 1e-8)
+
+
+def test_a_squared_rule_of_a_user_takes_the_place_of_the_vector_jacobian_products(
+    with_bilinear: tuple[nn.Module, Tensor, Tensor],
+) -> None:
+    class Bilinear(Local):
+        def forward(self, x1: Tensor, x2: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+            return F.bilinear(x1, x2, w, b), (x1, x2, w)
+
+        def pull(self, needed: Sequence[bool], m: Tensor, x1: Tensor, x2: Tensor, w: Tensor) -> Pulled:
+            m_1 = torch.einsum("no,noi->ni", m, torch.einsum("oij,nj->noi", w, x2).square())
+            m_2 = torch.einsum("no,noj->nj", m, torch.einsum("oij,ni->noj", w, x1).square())
+            return m_1, m_2, torch.einsum("no,ni,nj->oij", m, x1.square(), x2.square()), m.sum(0)
+
+        def gradient(self, needed: Sequence[bool], g: Tensor, *saved: Tensor) -> Pulled:
+            raise AssertionError
+
+    net, x, _ = with_bilinear
+    net.forward = lambda x: net.last(net.bilinear(torch.tanh(net.first(x)), torch.sin(net.first(x))))  # type: ignore[method-assign]
+    network = Network(net, trainable(net))
+    with pytest.warns(UserWarning, match="no squared rule"):
+        expected = squared_diagonal(network, x, torch.ones_like)[1]
+    squares_of(F.bilinear)(lambda call, *arguments: Bilinear()(*arguments))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_close(squared_diagonal(network, x, torch.ones_like)[1], expected)
