@@ -1,19 +1,20 @@
-"""Section 7 of the tutorial on linearised Laplace: which parts of the network the evidence uses."""
+"""Section 7 of the tutorial on linearised Laplace: the blocks of the network that the evidence uses."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
-from experiments.dip.cells import DOCUMENT, TRAINING, Scan, images
+import numpy as np
+
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments.dip import cells
 from osculate.inverse import DeepImagePrior, ErrorBars, LinearisedModel
 from osculate.inverse.evidence import Tuned
 from osculate.progress import track
 
-#: Objectives, by name: around which weights, and whether with TV-PredCP.
+#: Arguments of the evidence by name: the weights that it is expanded around, and TV-PredCP.
 OBJECTIVES = {
     "network's weights": ("map", False),
     "network's weights, TV-PredCP": ("map", True),
@@ -21,67 +22,73 @@ OBJECTIVES = {
     "exact": ("linear", False),
 }
 SHARE, VARIANCE = "share of the prior variance of the data", "log variance"
-#: e^(−1/ℓ) tells what a length-scale does: all that are much shorter than a pixel are the same prior.
+#: e^(−1/ℓ), since all length-scales much shorter than a pixel are the same prior.
 NEIGHBOURS = "prior correlation of neighbouring entries of a filter"
 ENDS = "variances at an end of their range"
-#: A block whose share is smaller is switched off.
+#: Share below which a block is switched off.
 OFF = 1e-4
+
+
+#: Values of one image by objective, block and column.
+Blocks = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
 class Settings(Resumable):
-    """Which images: the seeds count them.
+    """The scan. Seeds count images.
 
     Args:
-        scan: how they are measured.
-        linear_steps: towards the mode of the linear model.
+        scan: Measurement of the images.
+        linear_steps: Steps towards the mode of the linear model.
     """
 
-    scan: Scan = Scan()
+    scan: cells.Scan = cells.Scan()
     linear_steps: int = 1000
 
 
-PRESETS = {"small": Settings(), "paper": Settings(Scan(steps=20_000))}
-
-
-@experiment("dip-ard", "Blocks of a deep image prior that the evidence switches off", DOCUMENT, **PRESETS)
+@experiment(
+    "dip-ard",
+    "Blocks of a deep image prior that the evidence switches off",
+    cells.DOCUMENT,
+    small=Settings(),
+    paper=Settings(cells.Scan(steps=20_000)),
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Tune every image's prior by every objective."""
+    """Tune the prior of every image by every objective."""
     runner, scan = Runner(settings.cells, progress), settings.scan
-    place = (scan.data, scan.angles, f"{scan.noise:g}")
-    cells = [
-        runner.cached(
-            "ard", (*place, number), (scan.steps, settings.linear_steps, *TRAINING), partial(_tuned, settings, number)
-        )
+    about = (scan.steps, settings.linear_steps, *cells.TRAINING)
+    images = [
+        runner.cached("ard", (*scan.place, number), about, lambda: tuned(settings, number))  # noqa: B023
         for number in track(seeds, "images", len(seeds), progress)
     ]
-    numbers = [
-        Number(f"{objective}: {block}", column, tuple(each["blocks"][objective][block][column] for each in cells))
+    table = Table()
+    for objective in OBJECTIVES:
+        for each in images:
+            for block, values in each["blocks"][objective].items():
+                table.add(f"{objective}: {block}", values)
+    for objective in OBJECTIVES:
+        table[f"{objective}: all blocks", ENDS] = [float(each["at ends"][objective]) for each in images]
+    blocks = [each["blocks"] for each in images]
+    shares = {
+        objective: {block: mean(each[objective][block][SHARE] for each in blocks) for block in blocks[0][objective]}
         for objective in OBJECTIVES
-        for block, values in cells[0]["blocks"][objective].items()
-        for column in values
-    ]
-    numbers += [
-        Number(f"{name}: all blocks", ENDS, tuple(float(each["at ends"][name]) for each in cells))
-        for name in OBJECTIVES
-    ]
-    blocks = [each["blocks"] for each in cells]
-    return Findings(tuple(numbers), claims(blocks), {"shares": _shares(blocks)}, runner.seconds)
+    }
+    return Findings(table.numbers(), claims(blocks), {"shares": shares}, runner.seconds)
 
 
-def _tuned(settings: Settings, number: int) -> dict[str, Any]:
+def tuned(settings: Settings, number: int) -> dict[str, Any]:
+    """Tune the prior of one image by every objective."""
     scan = settings.scan
-    operator, data, level = scan.measured(images(scan.data)[1][number], number)
-    how = DeepImagePrior(steps=scan.steps)
-    bars = ErrorBars(linear_steps=settings.linear_steps)
-    model = LinearisedModel(operator, data, how.fit(operator, data, level, number), level, bars)
-    found = {name: model.tune(*which, level) for name, which in OBJECTIVES.items()}
-    ends = {name: tuned.at_ends for name, tuned in found.items()}
-    return {"blocks": {name: _blocks(model, tuned) for name, tuned in found.items()}, "at ends": ends}
+    operator, data, level = scan.measured(cells.images(scan.data)[1][number], number)
+    fitted = DeepImagePrior(steps=scan.steps).fit(operator, data, level, number)
+    model = LinearisedModel(operator, data, fitted, level, ErrorBars(linear_steps=settings.linear_steps))
+    found = {name: model.tune(*objective, level) for name, objective in OBJECTIVES.items()}
+    ends = {name: each.at_ends for name, each in found.items()}
+    return {"blocks": {name: by_block(model, each) for name, each in found.items()}, "at ends": ends}
 
 
-def _blocks(model: LinearisedModel, tuned: Tuned) -> dict[str, dict[str, float]]:
-    """Of each block: how much of the variance of the data it makes a priori, and its values."""
+def by_block(model: LinearisedModel, tuned: Tuned) -> dict[str, dict[str, float]]:
+    """Return the share of the prior variance of the data, and the hyperparameters, of each block."""
     traces = model.observed.grams.diagonal(dim1=1, dim2=2).sum(1)
     result, first = {}, 0
     weights = tuned.prior.class_weights()
@@ -98,21 +105,19 @@ def _blocks(model: LinearisedModel, tuned: Tuned) -> dict[str, dict[str, float]]
     return result
 
 
-def _shares(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    return {
-        objective: {block: mean(each[objective][block][SHARE] for each in cells) for block in cells[0][objective]}
-        for objective in OBJECTIVES
-    }
-
-
-def claims(cells: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
-    """Automatic relevance determination, and what TV-PredCP changes."""
-    enough = len(cells) > 1
-    off = {
-        objective: [sum(values[SHARE] < OFF for values in each[objective].values()) for each in cells]
-        for objective in OBJECTIVES
-    }
+def claims(images: Sequence[Blocks]) -> tuple[Claim, ...]:
+    """Judge automatic relevance determination, and the changes by TV-PredCP."""
+    enough = len(images) > 1
     plain, smooth = list(OBJECTIVES)[:2]
+    blocks = len(images[0][plain])
+
+    def switched_off(name: str, objective: str) -> Claim:
+        off = [sum(values[SHARE] < OFF for values in each[objective].values()) for each in images]
+        return Claim.judged(
+            f"{name} switches off blocks of the network, in every image",
+            min(off) > 0 if enough else None,
+            f"blocks of {blocks} with less than {OFF:g} of the prior variance, on average: {mean(off):.1f}.",
+        )
 
     def moved(column: str) -> list[float]:
         return [
@@ -121,24 +126,13 @@ def claims(cells: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
                 for block, values in each[smooth].items()
                 if column in values
             )
-            for each in cells
+            for each in images
         ]
 
     variances, correlations = moved(VARIANCE), moved(NEIGHBOURS)
-    blocks = len(cells[0][plain])
     return (
-        *(
-            Claim.judged(
-                f"{name} switches off blocks of the network, in every image",
-                min(off[objective]) > 0 if enough else None,
-                f"blocks of {blocks} with less than {OFF:g} of the prior variance, on average: "
-                f"{mean(off[objective]):.1f}.",
-            )
-            for name, objective in (
-                ("The exact evidence", "exact"),
-                ("The evidence around the network's weights", plain),
-            )
-        ),
+        switched_off("The exact evidence", "exact"),
+        switched_off("The evidence around the network's weights", plain),
         Claim.judged(
             "TV-PredCP leads to smaller variances, in every image",
             max(variances) < 0 if enough else None,
@@ -158,9 +152,7 @@ def claims(cells: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Shares of the blocks, by objective."""
-    import numpy as np
-
+    """Draw the shares of the blocks, by objective."""
     from osculate import plots
 
     shares = record.findings.data["shares"]

@@ -1,29 +1,20 @@
-"""One image of handwriting, measured once and reconstructed by everything that gives error bars."""
+"""One image of handwriting, measured once and reconstructed by every method with error bars."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
+from statistics import mean
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+import osculate as osc
 from experiments import Runner
-from osculate.data import load
-from osculate.inverse import (
-    DeepImagePrior,
-    DrawnImage,
-    ErrorBars,
-    ImageDistribution,
-    LinearisedModel,
-    RayTransform,
-    filtered_back_projection,
-    tikhonov,
-    tv_reconstruction,
-)
-from osculate.inverse.baselines import ensemble, isotropic, kernel_log_prob, mc_dropout
+from osculate import inverse
+from osculate.inverse import baselines
 from osculate.inverse.scores import covered, error_correlation, psnr
 
 DOCUMENT = "Linearised Laplace tutorial, section 7 [antoran2023dip]"
@@ -34,44 +25,44 @@ LINEARISED: Mapping[str, tuple[str, bool]] = {
     "linearised DIP, evidence and TV-PredCP": ("map", True),
     "linearised DIP, exact evidence": ("linear", False),
 }
-#: The same where the noise is not known, neither in the training: TV-PredCP. And two with error bars all the same.
+#: The same with unknown noise, also in training, by name: TV-PredCP. And two methods with equal error bars everywhere.
 UNKNOWN: Mapping[str, bool] = {
     "linearised DIP, noise estimated": False,
     "linearised DIP, TV-PredCP, noise estimated": True,
 }
 FITTED, UNIT = "DIP, σ² estimated", "DIP, σ² = 1"
 ENSEMBLE = "ensemble"
-#: Probabilities of dropping a channel: of the authors' code, and what validation images chose (dip-choices).
+#: Probabilities of dropping a channel: that of the authors' code, and the choice of validation images (dip-choices).
 DROPOUT, CHOSEN_DROPOUT = "MC dropout, p = .05", "MC dropout, p = .4"
 DROPOUTS = {DROPOUT: 0.05, CHOSEN_DROPOUT: 0.4}
-#: Error bars, and reconstructions without them.
+#: Methods with error bars, and without.
 METHODS = (*LINEARISED, *UNKNOWN, FITTED, UNIT, *DROPOUTS, ENSEMBLE)
 CLASSICAL = ("filtered back-projection", "Tikhonov", "total variation")
-#: Widths of the kernels, and weights of the classical penalties, that compete.
+#: Candidate widths of the kernels, and weights of the classical penalties.
 BANDWIDTHS, WEIGHTS, RIDGES = (0.05, 0.1), (0.1, 0.3, 1.0, 3.0, 10.0), (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-#: Validation images that decide on these weights.
+#: Number of validation images that choose these weights.
 HELD_OUT = 5
 
 DENSITY, JOINT, PSNR = "log density of a pixel, nats", "joint log density, nats a pixel", "PSNR, dB"
 COVERED, RANKED = "within 95 %", "correlation of error bar and error"
-#: What several methods share is in the seconds of each.
+#: Work that several methods share is in the seconds of each.
 NOISE, SECONDS = "noise found / true", "seconds, shared work included"
-#: What the networks of all cells have in common.
-TRAINING = (DeepImagePrior.variation, DeepImagePrior.learning_rate)
+#: Settings that all cells have in common.
+TRAINING = (inverse.DeepImagePrior.variation, inverse.DeepImagePrior.learning_rate)
 
 
 @dataclass(frozen=True)
 class Scan:
-    """How an image is measured, and with what it is reconstructed.
+    """The measurement of an image, and its reconstruction.
 
     Args:
-        data: name of the images.
-        angles: of the rays.
-        noise: standard deviation, as a share of the mean absolute measurement.
-        steps: of the deep image prior.
-        dropout_steps: of one with dropout, which learns more slowly.
-        members: of the ensemble.
-        samples: images by dropout.
+        data: Name of the images.
+        angles: Number of angles of the rays.
+        noise: Standard deviation, as a share of the mean absolute measurement.
+        steps: Steps of the deep image prior.
+        dropout_steps: Steps of a deep image prior with dropout, which learns more slowly.
+        members: Members of the ensemble.
+        samples: Images drawn by dropout.
     """
 
     data: str = "kmnist"
@@ -84,17 +75,22 @@ class Scan:
 
     @property
     def title(self) -> str:
-        """Of its rows."""
+        """The scan in words: "10 angles, 5 %"."""
         return f"{self.angles} angles, {100 * self.noise:g} %"
 
-    def measured(self, image: Tensor, seed: int) -> tuple[RayTransform, Tensor, float]:
-        """The operator, noisy data, and the standard deviation of their noise."""
-        operator = RayTransform(tuple(image.shape), self.angles)
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """The scan in the names of cached cells."""
+        return (self.data, self.angles, f"{self.noise:g}")
+
+    def measured(self, image: Tensor, seed: int) -> tuple[inverse.RayTransform, Tensor, float]:
+        """Return the operator, noisy data, and the standard deviation of their noise."""
+        operator = inverse.RayTransform(tuple(image.shape), self.angles)
         return operator, *noisy(operator, image, self.noise, seed)
 
 
-def noisy(operator: RayTransform, image: Tensor, share: float, seed: int) -> tuple[Tensor, float]:
-    """Data with noise, and its standard deviation: a share of the mean absolute measurement."""
+def noisy(operator: inverse.RayTransform, image: Tensor, share: float, seed: int) -> tuple[Tensor, float]:
+    """Return noisy data and the standard deviation of the noise, a share of the mean absolute measurement."""
     clean = operator(image)
     level = share * float(clean.abs().mean())
     return clean + level * torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed)), level
@@ -102,38 +98,34 @@ def noisy(operator: RayTransform, image: Tensor, share: float, seed: int) -> tup
 
 @cache
 def images(data: str) -> tuple[Tensor, Tensor]:
-    """Validation and test images (N, H, W), the latter in their own order."""
-    found = load(data, validation_size=100)
+    """Return validation and test images (N, H, W), the latter in their own order."""
+    found = osc.data.load(data, validation_size=100)
     return found.validation[0][:, 0], found.test[0][:, 0]
 
 
 def cell(scan: Scan, number: int, runner: Runner) -> dict[str, Any]:
-    """Everything about one test image; scores by method, and the images themselves."""
-    return runner.cached(
-        "dip",
-        (scan.data, scan.angles, f"{scan.noise:g}", number),
-        (asdict(scan), *TRAINING),
-        lambda: _measure(scan, number),
-    )
+    """Reconstruct one test image by every method; return scores by method, and the images themselves."""
+    return runner.cached("dip", (*scan.place, number), (asdict(scan), *TRAINING), lambda: reconstructed(scan, number))
 
 
-def _measure(scan: Scan, number: int) -> dict[str, Any]:
+def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
+    """Reconstruct one test image by every method."""
     truth = images(scan.data)[1][number]
     operator, data, level = scan.measured(truth, number)
-    how = DeepImagePrior(steps=scan.steps)
-    started = time.perf_counter()
-    fitted = how.fit(operator, data, level, number)
-    training = time.perf_counter() - started
+    how, longer = inverse.DeepImagePrior(steps=scan.steps), inverse.DeepImagePrior(steps=scan.dropout_steps)
     scores: dict[str, dict[str, float]] = {}
     shown: dict[str, dict[str, list]] = {}
 
-    def note(name: str, posterior: ImageDistribution, extra: Mapping[str, float], density: float | None = None) -> None:
-        scores[name] = {**scored(posterior, truth), **extra}
-        if density is not None:
-            scores[name][DENSITY] = max(scores[name][DENSITY], density)
+    def note(
+        name: str, posterior: inverse.ImageDistribution, extra: Mapping[str, float], kernels: bool = False
+    ) -> None:
+        scores[name] = {**scored(posterior, truth, kernels), **extra}
         shown[name] = {"mean": rounded(posterior.mean), "deviation": rounded(posterior.stddev)}
 
-    model = LinearisedModel(operator, data, fitted, level, ErrorBars())
+    started = time.perf_counter()
+    fitted = how.fit(operator, data, level, number)
+    training = time.perf_counter() - started
+    model = inverse.LinearisedModel(operator, data, fitted, level, inverse.ErrorBars())
     once = time.perf_counter()
     _ = model.observed, model.hyper_prior, model.linearised.jacobian
     once = time.perf_counter() - once
@@ -141,84 +133,71 @@ def _measure(scan: Scan, number: int) -> dict[str, Any]:
         started = time.perf_counter()
         posterior = model.posterior(model.tune(objective, predcp, level))
         note(name, posterior, {SECONDS: training + once + time.perf_counter() - started})
-    for name, (posterior, found) in without_noise(scan, operator, data, number).items():
-        note(name, posterior, {NOISE: found / level})
-    note(UNIT, isotropic(operator, fitted.image), {})
+
+    without_noise = how.fit(operator, data, None, number)
+    model = inverse.LinearisedModel(operator, data, without_noise, None, inverse.ErrorBars())
+    tuned = {name: model.tune("map", predcp, None) for name, predcp in UNKNOWN.items()}
+    for name, each in tuned.items():
+        note(name, model.posterior(each), {NOISE: each.noise / level})
+    noise = next(iter(tuned.values())).noise
+    note(FITTED, baselines.isotropic(operator, without_noise.image, noise), {NOISE: noise / level})
+    note(UNIT, baselines.isotropic(operator, fitted.image), {})
+
     for name, dropout in DROPOUTS.items():
-        started, longer = time.perf_counter(), DeepImagePrior(steps=scan.dropout_steps)
-        _, dropped = mc_dropout(operator, data, level, longer, dropout, scan.samples, number)
-        note(name, dropped, {SECONDS: time.perf_counter() - started}, best_kernel(dropped, truth))
+        started = time.perf_counter()
+        _, dropped = baselines.mc_dropout(operator, data, level, longer, dropout, scan.samples, number)
+        note(name, dropped, {SECONDS: time.perf_counter() - started}, kernels=True)
     started = time.perf_counter()
-    together = ensemble(operator, data, level, how, scan.members, number)
-    note(ENSEMBLE, together, {SECONDS: time.perf_counter() - started}, best_kernel(together, truth))
-    for name, image in classical(scan, operator, data, level).items():
-        scores[name] = {PSNR: psnr(image, truth)}
+    together = baselines.ensemble(operator, data, level, how, scan.members, number)
+    note(ENSEMBLE, together, {SECONDS: time.perf_counter() - started}, kernels=True)
+
+    ridge, variation = best_weights(scan)
+    classical = {
+        "filtered back-projection": inverse.filtered_back_projection(operator, data),
+        "Tikhonov": inverse.tikhonov(operator, data, ridge * level**2),
+        "total variation": inverse.tv_reconstruction(operator, data, variation * level**2),
+    }
+    scores |= {name: {PSNR: psnr(image, truth)} for name, image in classical.items()}
     return {"scores": scores, "shown": shown, "truth": rounded(truth)}
 
 
-def without_noise(
-    scan: Scan, operator: RayTransform, data: Tensor, seed: int
-) -> dict[str, tuple[ImageDistribution, float]]:
-    """Error bars where the noise is not known, neither in the training; with its estimate."""
-    fitted = DeepImagePrior(steps=scan.steps).fit(operator, data, None, seed)
-    model = LinearisedModel(operator, data, fitted, None, ErrorBars())
-    tuned = {name: model.tune("map", predcp, None) for name, predcp in UNKNOWN.items()}
-    found: dict[str, tuple[ImageDistribution, float]] = {
-        name: (model.posterior(each), each.noise) for name, each in tuned.items()
-    }
-    noise = next(iter(found.values()))[1]
-    return found | {FITTED: (isotropic(operator, fitted.image, noise), noise)}
-
-
-def scored(posterior: ImageDistribution, truth: Tensor) -> dict[str, float]:
-    """Scores of error bars against the truth."""
+def scored(posterior: inverse.ImageDistribution, truth: Tensor, kernels: bool = False) -> dict[str, float]:
+    """Score error bars against the truth, with the best density of several if kernel estimates of draws count too."""
+    densities = [float(posterior.patch_log_prob(truth)) / truth.numel()]
+    if kernels and isinstance(posterior, inverse.DrawnImage):
+        logs = (float(baselines.kernel_log_prob(posterior.draws, truth, width)) for width in BANDWIDTHS)
+        densities += [value / truth.numel() for value in logs]
     found = {
-        DENSITY: float(posterior.patch_log_prob(truth)) / truth.numel(),
+        DENSITY: max(densities),
         PSNR: psnr(posterior.mean, truth),
         COVERED: covered(posterior, truth, (0.95,))[0],
         RANKED: error_correlation(posterior, truth),
     }
-    if not isinstance(posterior, DrawnImage):
+    if not isinstance(posterior, inverse.DrawnImage):
         found[JOINT] = float(posterior.log_prob(truth)) / truth.numel()
     return found
 
 
-def best_kernel(drawn: DrawnImage, truth: Tensor) -> float:
-    """The better of two kernel estimates: the baselines get the density that suits them best."""
-    return max(float(kernel_log_prob(drawn.draws, truth, width)) for width in BANDWIDTHS) / truth.numel()
-
-
-def classical(scan: Scan, operator: RayTransform, data: Tensor, level: float) -> dict[str, Tensor]:
-    """Reconstructions without a network; their weights are the best on validation images."""
-    ridge, variation = best_weights(scan)
-    return {
-        "filtered back-projection": filtered_back_projection(operator, data),
-        "Tikhonov": tikhonov(operator, data, ridge * level**2),
-        "total variation": tv_reconstruction(operator, data, variation * level**2),
-    }
-
-
 @cache
 def best_weights(scan: Scan) -> tuple[float, float]:
-    """Nats for a unit of squared norm, and of total variation, by PSNR."""
+    """Return the weights of the squared norm and of total variation with the best PSNR on validation images."""
     held_out = images(scan.data)[0][:HELD_OUT]
     measured = [(image, *scan.measured(image, 1000 + number)) for number, image in enumerate(held_out)]
 
-    def mean_psnr(method: Any, weight: float) -> float:
-        return sum(psnr(method(operator, y, weight * s**2), x) for x, operator, y, s in measured) / len(measured)
+    def best(method: Callable[..., Tensor], weights: tuple[float, ...]) -> float:
+        means = {w: mean(psnr(method(operator, y, w * s**2), x) for x, operator, y, s in measured) for w in weights}
+        return max(means, key=means.__getitem__)
 
-    ridges = {weight: mean_psnr(tikhonov, weight) for weight in RIDGES}
-    variations = {weight: mean_psnr(tv_reconstruction, weight) for weight in WEIGHTS}
-    return max(ridges, key=lambda w: ridges[w]), max(variations, key=lambda w: variations[w])
+    return best(inverse.tikhonov, RIDGES), best(inverse.tv_reconstruction, WEIGHTS)
 
 
 def rounded(image: Tensor, digits: int = 4) -> list:
-    """As a record keeps it."""
+    """Return an image as a record keeps it."""
     return [[round(float(value), digits) for value in row] for row in image]
 
 
 def draw_maps(first: Mapping[str, Any], heading: str) -> Any:
-    """Images of one picture by several methods, as a record keeps them, with errors and error bars."""
+    """Draw one picture by several methods, with errors and error bars."""
     from osculate import plots
 
     shown = {name: (np.array(each["mean"]), np.array(each["deviation"])) for name, each in first["shown"].items()}

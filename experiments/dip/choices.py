@@ -1,24 +1,15 @@
-"""What the reproductions of reconstruction chose on validation images: the penalty, and the rate of dropout."""
+"""Choices for the deep image prior by validation images: the penalty, and the rate of dropout."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, clearly, experiment, together
-from experiments.dip.cells import (
-    CHOSEN_DROPOUT,
-    DENSITY,
-    DOCUMENT,
-    DROPOUTS,
-    PSNR,
-    TRAINING,
-    Scan,
-    best_kernel,
-    images,
-    scored,
-)
+import numpy as np
+
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, together
+from experiments.dip import cells
+from experiments.dip.cells import CHOSEN_DROPOUT, DENSITY, PSNR, Scan
 from osculate.inverse import DeepImagePrior
 from osculate.inverse.baselines import mc_dropout
 from osculate.inverse.scores import psnr
@@ -27,16 +18,19 @@ from osculate.progress import track
 #: Loss of PSNR against the best penalty that counts as none, in dB.
 ALIKE = 0.3
 
+#: Scores of each image by scan, kind of choice, and value.
+Found = Mapping[tuple[str, str, float], Sequence[Mapping[str, float]]]
+
 
 @dataclass(frozen=True)
 class Settings(Resumable):
-    """What is tried; seeds count validation images.
+    """The candidates. Seeds count validation images.
 
     Args:
-        scan: what all scans have in common.
-        scans: angles and noise; dropout is tried for the first.
-        variations: penalties, in nats for a unit of total variation.
-        dropouts: rates.
+        scan: Settings of all scans.
+        scans: Angles and noise; dropout is tried for the first.
+        variations: Penalties, in nats for a unit of total variation.
+        dropouts: Rates of dropout.
     """
 
     scan: Scan = Scan()
@@ -45,58 +39,56 @@ class Settings(Resumable):
     dropouts: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
-PRESETS = {"small": Settings(), "paper": Settings(Scan(steps=20_000, dropout_steps=20_000))}
-
-
-@experiment("dip-choices", "Penalty and dropout of the deep image prior, on validation images", DOCUMENT, **PRESETS)
+@experiment(
+    "dip-choices",
+    "Penalty and dropout of the deep image prior, on validation images",
+    cells.DOCUMENT,
+    small=Settings(),
+    paper=Settings(Scan(steps=20_000, dropout_steps=20_000)),
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Fit validation images with every penalty and every rate."""
     runner = Runner(settings.cells, progress)
     scans = [replace(settings.scan, angles=angles, noise=noise) for angles, noise in settings.scans]
-    todo = [(scan, number, "penalty", value) for scan in scans for value in settings.variations for number in seeds]
-    todo += [(scans[0], number, "dropout", value) for value in settings.dropouts for number in seeds]
+    jobs = [(scan, "penalty", value, number) for scan in scans for value in settings.variations for number in seeds]
+    jobs += [(scans[0], "dropout", value, number) for value in settings.dropouts for number in seeds]
     found: dict[tuple[str, str, float], list[dict[str, float]]] = {}
-    for scan, number, what, value in track(todo, "fits", len(todo), progress):
-        place = (scan.data, scan.angles, f"{scan.noise:g}", number, f"{value:g}")
-        values = runner.cached(
-            what, place, (scan.steps, scan.dropout_steps, *TRAINING), partial(_fitted, scan, number, what, value)
-        )
-        found.setdefault((scan.title, what, value), []).append(values)
-    numbers = tuple(
-        Number(f"{title}: {what} {value:g}", column, tuple(each[column] for each in cells))
-        for (title, what, value), cells in found.items()
-        for column in cells[0]
-    )
-    return Findings(numbers, claims(found), {"penalties": _penalties(found)}, runner.seconds)
+    for scan, kind, value, number in track(jobs, "fits", len(jobs), progress):
+        place, about = (*scan.place, number, f"{value:g}"), (scan.steps, scan.dropout_steps, *cells.TRAINING)
+        scores = runner.cached(kind, place, about, lambda: fitted(scan, kind, value, number))  # noqa: B023
+        found.setdefault((scan.title, kind, value), []).append(scores)
+    table = Table.of(found, lambda key: f"{key[0]}: {key[1]} {key[2]:g}")
+    return Findings(table.numbers(), claims(found), {"penalties": penalties(found)}, runner.seconds)
 
 
-def _fitted(scan: Scan, number: int, what: str, value: float) -> dict[str, float]:
-    truth = images(scan.data)[0][number]
+def fitted(scan: Scan, kind: str, value: float, number: int) -> dict[str, float]:
+    """Reconstruct one validation image."""
+    truth = cells.images(scan.data)[0][number]
     operator, data, level = scan.measured(truth, 1000 + number)
-    if what == "penalty":
+    if kind == "penalty":
         return {PSNR: psnr(DeepImagePrior(variation=value, steps=scan.steps).fit(operator, data, level).image, truth)}
     longer = DeepImagePrior(steps=scan.dropout_steps)
     drawn = mc_dropout(operator, data, level, longer, value, scan.samples, number)[1]
-    return {PSNR: psnr(drawn.mean, truth), DENSITY: max(scored(drawn, truth)[DENSITY], best_kernel(drawn, truth))}
+    return {PSNR: psnr(drawn.mean, truth), DENSITY: cells.scored(drawn, truth, kernels=True)[DENSITY]}
 
 
-def _penalties(found: Mapping[tuple[str, str, float], Sequence[Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """PSNR by scan and penalty."""
+def penalties(found: Found) -> dict[str, dict[str, float]]:
+    """Return the PSNR by scan and penalty."""
     result: dict[str, dict[str, float]] = {}
-    for (title, what, value), cells in found.items():
-        if what == "penalty":
-            result.setdefault(title, {})[f"{value:g}"] = mean(each[PSNR] for each in cells)
+    for (title, kind, value), scores in found.items():
+        if kind == "penalty":
+            result.setdefault(title, {})[f"{value:g}"] = mean(each[PSNR] for each in scores)
     return result
 
 
-def claims(found: Mapping[tuple[str, str, float], Sequence[Mapping[str, float]]]) -> tuple[Claim, ...]:
-    """Whether what was chosen is what these images say."""
+def claims(found: Found) -> tuple[Claim, ...]:
+    """Compare the choices with the best candidates on these images."""
     enough = min(map(len, found.values())) > 1
     chosen = f"{DeepImagePrior.variation:g}"
-    losses = {title: max(row.values()) - row.get(chosen, -float("inf")) for title, row in _penalties(found).items()}
-    of = {value: [each[DENSITY] for each in cells] for (_, what, value), cells in found.items() if what == "dropout"}
+    losses = {title: max(row.values()) - row.get(chosen, -float("inf")) for title, row in penalties(found).items()}
+    of = {value: [each[DENSITY] for each in scores] for (_, kind, value), scores in found.items() if kind == "dropout"}
     rates = {value: mean(densities) for value, densities in of.items()}
-    best = max(rates, key=lambda rate: rates[rate])
+    best = max(rates, key=rates.__getitem__)
     others = [clearly([a - b for a, b in zip(of[best], of[rate], strict=True)]) for rate in rates if rate != best]
     return (
         Claim.judged(
@@ -107,7 +99,7 @@ def claims(found: Mapping[tuple[str, str, float], Sequence[Mapping[str, float]]]
         ),
         Claim.judged(
             f"The rate of dropout in {CHOSEN_DROPOUT!r} has the highest mean density",
-            best == DROPOUTS[CHOSEN_DROPOUT] if enough else None,
+            best == cells.DROPOUTS[CHOSEN_DROPOUT] if enough else None,
             ", ".join(f"p = {rate:g}: {density:.3f}" for rate, density in rates.items()) + " nats a pixel.",
         ),
         Claim.judged(
@@ -120,17 +112,15 @@ def claims(found: Mapping[tuple[str, str, float], Sequence[Mapping[str, float]]]
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """PSNR by scan and penalty."""
-    import numpy as np
-
+    """Draw PSNR by scan and penalty."""
     from osculate import plots
 
     rows = record.findings.data["penalties"]
-    penalties = list(next(iter(rows.values())))
+    candidates = list(next(iter(rows.values())))
     return plots.heat_map(
-        {"": np.array([[row[penalty] for penalty in penalties] for row in rows.values()])},
+        {"": np.array([[row[penalty] for penalty in candidates] for row in rows.values()])},
         ("scan", list(rows)),
-        ("nats for a unit of total variation", penalties),
+        ("nats for a unit of total variation", candidates),
         "Which penalty each scan asks for",
         "PSNR of validation images, dB",
     )

@@ -10,122 +10,105 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment
-from experiments.dip.cells import (
-    CHOSEN_DROPOUT,
-    COVERED,
-    DENSITY,
-    DOCUMENT,
-    DROPOUTS,
-    PSNR,
-    RANKED,
-    TRAINING,
-    UNIT,
-    best_kernel,
-    draw_maps,
-    noisy,
-    rounded,
-    scored,
-)
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments.dip import cells
+from experiments.dip.cells import COVERED, DENSITY, PSNR, RANKED, UNIT
+from osculate import inverse
 from osculate.data import rectangles, shepp_logan
-from osculate.inverse import (
-    DeepImagePrior,
-    ErrorBars,
-    ImageDistribution,
-    LinearisedModel,
-    RayTransform,
-    filtered_back_projection,
-    tv_reconstruction,
-)
 from osculate.inverse.baselines import isotropic, mc_dropout
 from osculate.inverse.observed import RANK
 from osculate.inverse.scores import psnr
 from osculate.progress import track
 
-PLAIN, WITH_TV, DROPOUT = "linearised DIP, evidence", "linearised DIP, evidence and TV-PredCP", CHOSEN_DROPOUT
-#: Total variation gets the weight that suits the truth best.
+PLAIN, WITH_TV, DROPOUT = "linearised DIP, evidence", "linearised DIP, evidence and TV-PredCP", cells.CHOSEN_DROPOUT
+#: Total variation has the weight that is best for the truth.
 VARIATION, BACK_PROJECTION = "total variation, best of three weights", "filtered back-projection"
-#: Sides of the patches whose joint density is measured.
+#: Sides of the patches of the joint density.
 PATCHES = (2, 10)
-#: Bytes in the unit that the system counts memory in.
+#: Bytes in the system's unit of memory.
 MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
 SECONDS, MEMORY = "seconds in all", "peak memory of the process, GB"
-#: The second is shared: it has what TV-PredCP needs, also in the seconds of the model without it.
+#: The second is shared: it includes the work for TV-PredCP, also in the seconds of the model without it.
 STAGES = ("deep image prior", "Jacobian and covariances, of both models", "evidence", "posterior")
+
+
+#: Scores of each seed by picture; in a cell, by method and column.
+Found = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Settings(Resumable):
-    """What is reconstructed; seeds give other rectangles, noise and initial weights.
+    """The pictures and their reconstruction; seeds give other rectangles, noise and initial weights.
 
     Args:
-        cases: picture and side in pixels, in ascending order.
-        scan: number of angles, and standard deviation of the noise as a share of the mean absolute measurement.
-        steps: of the deep image prior.
-        dropout: probability and steps of the baseline with MC dropout.
-        several: the largest side that it is tried for, and that is measured with every seed; larger pictures are
-            measured once.
-        limits: directions in data space that the evidence works with at most, and draws from the posterior.
+        cases: Picture and side in pixels, in ascending order.
+        scan: Number of angles, and standard deviation of the noise as a share of the mean absolute measurement.
+        steps: Steps of the deep image prior.
+        dropout: Probability and steps of the baseline with MC dropout.
+        several: Largest side with MC dropout and with every seed; larger pictures are measured once.
+        limits: Most directions in data space for the evidence, and draws from the posterior.
     """
 
     cases: tuple[tuple[str, int], ...] = (("rectangles", 128), ("shepp_logan", 128), ("shepp_logan", 256))
     scan: tuple[int, float] = (30, 0.05)
     steps: int = 2000
-    dropout: tuple[float, int] = (DROPOUTS[CHOSEN_DROPOUT], 6000)
+    dropout: tuple[float, int] = (cells.DROPOUTS[DROPOUT], 6000)
     several: int = 128
     limits: tuple[int, int] = (RANK, 64)
 
 
-PRESETS = {"small": Settings(), "paper": Settings(steps=20_000, limits=(2000, 1024))}
-
-
-def picture(name: str, size: int, seed: int) -> Tensor:
-    """What is measured."""
-    return shepp_logan(size) if name == "shepp_logan" else rectangles(size, 5, torch.Generator().manual_seed(seed))
-
-
-@experiment("dip-large", "Error bars of larger images by conjugate gradients and draws", DOCUMENT, **PRESETS)
+@experiment(
+    "dip-large",
+    "Error bars of larger images by conjugate gradients and draws",
+    cells.DOCUMENT,
+    small=Settings(),
+    paper=Settings(steps=20_000, limits=(2000, 1024)),
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Reconstruct each picture with error bars."""
-    runner = Runner(settings.cells, progress)
-    todo = [
-        (name, size, seed)
-        for name, size in settings.cases
-        for seed in (seeds if size <= settings.several else seeds[:1])
-    ]
+    runner, small = Runner(settings.cells, progress), settings.several
+    jobs = [(*case, seed) for case in settings.cases for seed in (seeds if case[1] <= small else seeds[:1])]
     found: dict[str, list[dict[str, Any]]] = {}
-    for name, size, seed in track(todo, "images", len(todo), progress):
-        about = [*settings.scan, settings.steps, settings.dropout, size <= settings.several, settings.limits, *TRAINING]
-        cell = runner.cached("large", (name, size, seed), about, lambda: _measure(settings, name, size, seed))  # noqa: B023
+    for name, size, seed in track(jobs, "images", len(jobs), progress):
+        about = [*settings.scan, settings.steps, settings.dropout, size <= small, settings.limits, *cells.TRAINING]
+        cell = runner.cached("large", (name, size, seed), about, lambda: reconstructed(settings, name, size, seed))  # noqa: B023
         found.setdefault(f"{name}, {size}²", []).append(cell)
-    numbers = tuple(
-        Number(f"{title}: {method}", column, tuple(each["scores"][method][column] for each in cells))
-        for title, cells in found.items()
-        for method, values in cells[0]["scores"].items()
-        for column in values
-    )
+    table = Table()
+    for title, each in found.items():
+        for cell in each:
+            for method, scores in cell["scores"].items():
+                table.add(f"{title}: {method}", scores)
     first = next(iter(found.values()))[0]
-    return Findings(
-        numbers, claims(found), {"first": {"truth": first["truth"], "shown": first["shown"]}}, runner.seconds
-    )
+    data = {"first": {"truth": first["truth"], "shown": first["shown"]}}
+    return Findings(table.numbers(), claims(found), data, runner.seconds)
 
 
-def _measure(settings: Settings, name: str, size: int, seed: int) -> dict[str, Any]:
-    truth = picture(name, size, seed)
+def reconstructed(settings: Settings, name: str, size: int, seed: int) -> dict[str, Any]:
+    """Reconstruct one picture by every method."""
+    truth = shepp_logan(size) if name == "shepp_logan" else rectangles(size, 5, torch.Generator().manual_seed(seed))
     angles, noise = settings.scan
-    operator = RayTransform(tuple(truth.shape), angles)
-    data, level = noisy(operator, truth, noise, seed)
-    how, seconds = DeepImagePrior(steps=settings.steps), {}
+    operator = inverse.RayTransform(tuple(truth.shape), angles)
+    data, level = cells.noisy(operator, truth, noise, seed)
+    scores: dict[str, dict[str, float]] = {}
+    shown: dict[str, dict[str, list]] = {}
+    seconds: dict[str, float] = {}
+
+    def note(method: str, posterior: inverse.ImageDistribution, kernels: bool = False) -> None:
+        scores[method] = scored(posterior, truth, kernels)
+        shown[method] = {
+            "mean": cells.rounded(posterior.mean, 3),
+            "deviation": cells.rounded(posterior.stddev, 3),
+        }
+
     started = time.perf_counter()
-    fitted = how.fit(operator, data, level, seed)
+    fitted = inverse.DeepImagePrior(steps=settings.steps).fit(operator, data, level, seed)
     seconds[STAGES[0]] = time.perf_counter() - started
     rank, samples = settings.limits
-    bars = ErrorBars(rank=rank, samples=samples, posterior="drawn")
-    model = LinearisedModel(operator, data, fitted, level, bars)
+    bars = inverse.ErrorBars(rank=rank, samples=samples, posterior="drawn")
+    model = inverse.LinearisedModel(operator, data, fitted, level, bars)
     started = time.perf_counter()
     _ = model.observed, model.hyper_prior
     seconds[STAGES[1]] = time.perf_counter() - started
-    scores, shown = {}, {}
     for method, predcp in ((PLAIN, False), (WITH_TV, True)):
         started = time.perf_counter()
         tuned = model.tune("map", predcp, level)
@@ -134,97 +117,82 @@ def _measure(settings: Settings, name: str, size: int, seed: int) -> dict[str, A
         posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
         seconds[STAGES[3]] = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MEMORY_UNIT / 1e9
-        scores[method] = {**_scored(posterior, truth), **seconds, SECONDS: sum(seconds.values()), MEMORY: peak}
-        shown[method] = {"mean": rounded(posterior.mean, 3), "deviation": rounded(posterior.stddev, 3)}
-    scores[UNIT] = _scored(isotropic(operator, fitted.image), truth)
+        note(method, posterior)
+        scores[method] |= {**seconds, SECONDS: sum(seconds.values()), MEMORY: peak}
+    scores[UNIT] = scored(isotropic(operator, fitted.image), truth)
     rate, steps = settings.dropout
     if size <= settings.several:
-        dropped = mc_dropout(operator, data, level, DeepImagePrior(steps=steps), rate, seed=seed)[1]
-        scores[DROPOUT] = _scored(dropped, truth)
-        scores[DROPOUT][DENSITY] = max(scores[DROPOUT][DENSITY], best_kernel(dropped, truth))
-        shown[DROPOUT] = {"mean": rounded(dropped.mean, 3), "deviation": rounded(dropped.stddev, 3)}
-    scores[VARIATION] = {
-        PSNR: max(psnr(tv_reconstruction(operator, data, w * level**2), truth) for w in (1.0, 3.0, 10.0))
-    }
-    scores[BACK_PROJECTION] = {PSNR: psnr(filtered_back_projection(operator, data), truth)}
-    return {"scores": scores, "shown": shown, "truth": rounded(truth, 3)}
+        dropped = mc_dropout(operator, data, level, inverse.DeepImagePrior(steps=steps), rate, seed=seed)[1]
+        note(DROPOUT, dropped, kernels=True)
+    smooth = [inverse.tv_reconstruction(operator, data, weight * level**2) for weight in (1.0, 3.0, 10.0)]
+    scores[VARIATION] = {PSNR: max(psnr(image, truth) for image in smooth)}
+    scores[BACK_PROJECTION] = {PSNR: psnr(inverse.filtered_back_projection(operator, data), truth)}
+    return {"scores": scores, "shown": shown, "truth": cells.rounded(truth, 3)}
 
 
-def _scored(posterior: ImageDistribution, truth: Tensor) -> dict[str, float]:
+def scored(posterior: inverse.ImageDistribution, truth: Tensor, kernels: bool = False) -> dict[str, float]:
+    """Score error bars against the truth, without the joint density of all pixels and with that of patches."""
+    found = cells.scored(posterior, truth, kernels)
     patches = {
         f"log density of a pixel, patches {size}²": float(posterior.patch_log_prob(truth, size)) / truth.numel()
         for size in PATCHES
     }
-    found = scored(posterior, truth)
     return {column: found[column] for column in (DENSITY, PSNR, COVERED, RANKED)} | patches
 
 
-Found = Mapping[str, Sequence[Mapping[str, Any]]]
-
-
 def claims(found: Found) -> tuple[Claim, ...]:
-    """Time, memory, the order of the methods, and coverage."""
-    both = {title: cells for title, cells in found.items() if DROPOUT in cells[0]["scores"]}
+    """Judge time, memory, the order of the methods, and coverage."""
+    small = {title: each for title, each in found.items() if DROPOUT in each[0]["scores"]}
+
+    def values(found: Found, method: str, column: str) -> dict[str, list[float]]:
+        return {title: [cell["scores"][method][column] for cell in each] for title, each in found.items()}
+
+    def everywhere(
+        text: str, values: Mapping[str, Sequence[float]], holds: Callable[[float], bool], form: str, unit: str = ""
+    ) -> Claim:
+        every = [value for each in values.values() for value in each]
+        words = "; ".join(f"{title}: {', '.join(f'{v:{form}}' for v in each)}" for title, each in values.items())
+        verdict = all(map(holds, every)) if len(every) > 1 else None
+        return Claim.judged(f"{text}, in every measurement", verdict, f"{words}{unit}.")
+
+    def denser(text: str, found: Found, method: str, other: str) -> Claim:
+        ours, theirs = values(found, method, DENSITY), values(found, other, DENSITY)
+        gains = {title: [a - b for a, b in zip(ours[title], theirs[title], strict=True)] for title in found}
+        return everywhere(text, gains, lambda gain: gain > 0, "+.2f", " nats a pixel")
+
+    seconds, memory = (
+        {title: max(each) for title, each in values(found, PLAIN, column).items()} for column in (SECONDS, MEMORY)
+    )
+    middle, large = ([title for title in found if size in title] for size in ("128²", "256²"))
+    costs = "; ".join(f"{title}: {seconds[title]:.0f} s, {memory[title]:.1f} GB" for title in found) + "."
     return (
-        *_costs(found),
+        Claim.judged(
+            "An image of 128² with error bars takes less than 15 minutes and 4 GB",
+            all(seconds[title] < 900 and memory[title] < 4 for title in middle) if middle else None,
+            costs,
+        ),
+        Claim.judged(
+            "An image of 256² stays within 8 GB", all(memory[title] < 8 for title in large) if large else None, costs
+        ),
         *(
-            _denser(f"By {method}, the density of a pixel is above that of {DROPOUT}", both, method, DROPOUT)
+            denser(f"By {method}, the density of a pixel is above that of {DROPOUT}", small, method, DROPOUT)
             for method in (PLAIN, WITH_TV)
         ),
-        _denser("TV-PredCP improves the density", found, WITH_TV, PLAIN),
+        denser("TV-PredCP improves the density", found, WITH_TV, PLAIN),
         *(
-            _in_every(
+            everywhere(
                 f"Intervals of {method} that should hold 95 % of the pixels hold .9 to 1 of them",
-                _values(found, method, COVERED),
+                values(found, method, COVERED),
                 lambda share: 0.9 <= share <= 1,
-                "{:.3f}",
+                ".3f",
             )
             for method in (PLAIN, WITH_TV)
         ),
     )
 
 
-def _values(found: Found, method: str, column: str) -> dict[str, list[float]]:
-    return {title: [each["scores"][method][column] for each in cells] for title, cells in found.items()}
-
-
-def _costs(found: Found) -> tuple[Claim, Claim]:
-    seconds, memory = (
-        {title: max(values) for title, values in _values(found, PLAIN, column).items()} for column in (SECONDS, MEMORY)
-    )
-    middle, large = ([title for title in found if size in title] for size in ("128²", "256²"))
-    told = "; ".join(f"{title}: {seconds[title]:.0f} s, {memory[title]:.1f} GB" for title in found) + "."
-    return (
-        Claim.judged(
-            "An image of 128² with error bars takes less than 15 minutes and 4 GB",
-            all(seconds[title] < 900 and memory[title] < 4 for title in middle) if middle else None,
-            told,
-        ),
-        Claim.judged(
-            "An image of 256² stays within 8 GB", all(memory[title] < 8 for title in large) if large else None, told
-        ),
-    )
-
-
-def _denser(words: str, found: Found, method: str, other: str) -> Claim:
-    ours, theirs = _values(found, method, DENSITY), _values(found, other, DENSITY)
-    differences = {title: [a - b for a, b in zip(ours[title], theirs[title], strict=True)] for title in found}
-    return _in_every(words, differences, lambda difference: difference > 0, "{:+.2f}", " nats a pixel")
-
-
-def _in_every(
-    words: str, values: Mapping[str, Sequence[float]], holds: Callable[[float], bool], number: str, unit: str = ""
-) -> Claim:
-    """Of more than one measurement."""
-    every = [value for each in values.values() for value in each]
-    told = "; ".join(f"{title}: " + ", ".join(map(number.format, each)) for title, each in values.items())
-    return Claim.judged(
-        f"{words}, in every measurement", all(map(holds, every)) if len(every) > 1 else None, f"{told}{unit}."
-    )
-
-
 @measure.figure
 def draw(record: Record) -> Any:
-    """The first picture."""
+    """Draw the first picture."""
     heading = "From few X-rays: where reconstructions are wrong, and where they say so"
-    return draw_maps(record.findings.data["first"], heading)
+    return cells.draw_maps(record.findings.data["first"], heading)

@@ -20,7 +20,7 @@ def verdicts(claims: tuple[Claim, ...]) -> list[str]:
 
 
 def scans(ours: float, dropout: float, covered: float, tv: float, count: int) -> dict[str, list[dict]]:
-    """Cells of a scan: densities of the linearised model without and with TV-PredCP, and of dropout."""
+    """Scores of a scan: densities of the linearised model without and with TV-PredCP, and of dropout."""
     densities = {
         dip_kmnist.EVIDENCE: ours,
         dip_kmnist.WITH_TV: ours + tv,
@@ -31,15 +31,13 @@ def scans(ours: float, dropout: float, covered: float, tv: float, count: int) ->
     return {
         TITLE: [
             {
-                "scores": {
-                    method: {
-                        DENSITY: densities.get(method, 0.0) + 0.001 * number * (method == dip_kmnist.WITH_TV),
-                        JOINT: densities.get(method, 0.0),
-                        COVERED: covered,
-                        RANKED: 0.7,
-                    }
-                    for method in METHODS
+                method: {
+                    DENSITY: densities.get(method, 0.0) + 0.001 * number * (method == dip_kmnist.WITH_TV),
+                    JOINT: densities.get(method, 0.0),
+                    COVERED: covered,
+                    RANKED: 0.7,
                 }
+                for method in METHODS
             }
             for number in range(count)
         ]
