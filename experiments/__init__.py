@@ -18,7 +18,18 @@ Then add the module to the import line of the folder's ``__init__.py``, and its 
 """
 
 from experiments.experiment import REGISTRY, Experiment, experiment
-from experiments.record import Claim, Findings, Number, Record, clearly, listed, read_record, together
+from experiments.record import (
+    Claim,
+    Findings,
+    Number,
+    Record,
+    all_pass,
+    clearly,
+    listed,
+    read_record,
+    together,
+    word,
+)
 from experiments.runner import Resumable, Runner, Table
 from osculate.randomness import seeded
 

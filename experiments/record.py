@@ -3,7 +3,7 @@
 import json
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite, sqrt
 from pathlib import Path
@@ -127,13 +127,29 @@ def together(verdicts: Iterable[bool | None]) -> bool | None:
     return False if False in found else None if None in found or not found else True
 
 
+def all_pass(values: Iterable[float | None], test: Callable[[float], bool]) -> bool | None:
+    """Return True if all values pass a test; None if one of them was not measured.
+
+    >>> all_pass([1.0, 2.0], lambda value: value > 1.5), all_pass([1.0, None], lambda value: value > 0)
+    (False, None)
+    """
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return all(map(test, known)) if len(known) == len(found) else None
+
+
+def word(value: Any, form: str = ".3g", missing: str = "not measured") -> str:
+    """Return a value in words, for the evidence of a claim."""
+    return missing if value is None else f"{value:{form}}"
+
+
 def listed(values: Mapping[Any, Any], form: str = ".3g", end: str = ", ") -> str:
     """Return names and values in words, for the evidence of a claim.
 
-    >>> listed({"MAP": 0.5, "Laplace": 0.25}, ".2f")
-    'MAP 0.50, Laplace 0.25'
+    >>> listed({"MAP": 0.5, "Laplace": None}, ".2f")
+    'MAP 0.50, Laplace not measured'
     """
-    return end.join(f"{name} {value:{form}}" for name, value in values.items())
+    return end.join(f"{name} {word(value, form)}" for name, value in values.items())
 
 
 @dataclass(frozen=True)

@@ -8,23 +8,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, experiment
+from experiments import Claim, Findings, Number, Record, Table, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.figure9 import ALL, named
 from experiments.lae.models import DROPOUT, ENSEMBLE, LEARNED, LONG, ONLINE, POST_HOC, VARIATIONAL, Models
-from osculate.autoencoders import Reconstruction
+from osculate.autoencoders import Reconstruction, Representation
 from osculate.progress import track
 
 
 @dataclass(frozen=True)
 class Settings(lae_models.Training):
-    """Pairs of data sets, and how many images are drawn.
+    """Pairs of data sets, and numbers of images.
 
     Args:
-        pairs: what is trained on, what else is shown, and how many images to train on.
-        samples: networks drawn.
-        images: of each kind in the figure.
-        scored: of each kind in the numbers.
+        pairs: Data set, out-of-distribution data set, and number of training images.
+        samples: Number of sampled networks.
+        images: Images of each data set in the figure.
+        scored: Images of each data set in the numbers.
     """
 
     pairs: tuple[tuple[str, str, int], ...] = (("mnist", "KMNIST", 20_000), ("fashion_mnist", "MNIST", 10_000))
@@ -33,8 +33,7 @@ class Settings(lae_models.Training):
     scored: int = 500
 
 
-PRESETS = {"small": Settings(), "paper": Settings(validation_size=5_000, fit=LONG, pairs=ALL, samples=100)}
-#: What has any spread, that of learned variances being noise, and what of it is drawn.
+#: Methods with any spread (that of learned variances is noise), and those that are drawn.
 METHODS = (LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
 SHOWN = (VARIATIONAL, DROPOUT, ONLINE)
 INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: others"
@@ -44,11 +43,12 @@ INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: 
     "lae-figure10",
     "Mean and spread of reconstructions, of test images and of others",
     "Laplacian Autoencoders [miani2022], Figure 10",
-    **PRESETS,
+    small=Settings(),
+    paper=Settings(validation_size=5_000, fit=LONG, pairs=ALL, samples=100),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """The spread of images, without observation noise but where that is what is learned."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    table = Table()
     data: dict[str, Any] = {}
     todo = [(pair, seed) for pair in settings.pairs for seed in seeds]
     for (inside, outside, size), seed in track(todo, "pairs and seeds", len(todo), progress):
@@ -58,23 +58,21 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         shown: dict[str, Any] = {}
         for method in METHODS:
             r = models.representation(method)
-            spreads = []
-            for images in sets:
-                image = r.reconstruct(images, settings.samples, generator=torch.Generator().manual_seed(0))
-                spreads.append(float(deviation(image, method).flatten(1).sum(1).mean()))
-            found.setdefault((pair, method), []).append((spreads[0], spreads[1]))
+            images = [drawn(r, x, settings.samples) for x in sets]
+            sums = [float(deviation(image, method).flatten(1).sum(1).mean()) for image in images]
+            table.add(f"{pair}: {method}", dict(zip((INSIDE, OUTSIDE), sums, strict=True)))
             if method in SHOWN and seed == seeds[0]:
-                image = r.reconstruct(some, settings.samples, generator=torch.Generator().manual_seed(0))
-                shown[method] = [_listed(image.mean), _listed(deviation(image, method))]
+                image = drawn(r, some, settings.samples)
+                shown[method] = [thousandths(image.mean), thousandths(deviation(image, method))]
         if shown:
             names = [pair.split(" → ")[0]] * settings.images + [outside] * settings.images
-            data[pair] = {"images": _listed(some), "names": names, "found": shown}
-    numbers = [
-        Number(f"{pair}: {method}", column, tuple(values[i] for values in rows))
-        for (pair, method), rows in found.items()
-        for i, column in enumerate((INSIDE, OUTSIDE))
-    ]
-    return Findings(tuple(numbers), _claims(found), data)
+            data[pair] = {"images": thousandths(some), "names": names, "found": shown}
+    return Findings(table.numbers(), _claims(table), data)
+
+
+def drawn(r: Representation, x: Tensor, samples: int) -> Reconstruction:
+    """Reconstruct images with sampled networks, the same for all methods."""
+    return r.reconstruct(x, samples, generator=torch.Generator().manual_seed(0))
 
 
 def deviation(image: Reconstruction, method: str) -> Tensor:
@@ -82,39 +80,33 @@ def deviation(image: Reconstruction, method: str) -> Tensor:
     return (image.noise_variance if method == LEARNED else image.mean_variance).sqrt()
 
 
-def _listed(images: Tensor) -> list[Any]:
-    """Numbers for a file: thousandths."""
+def thousandths(images: Tensor) -> list[Any]:
+    """Return images as whole thousandths, for a record."""
     return (images * 1000).round().int().tolist()
 
 
-def _claims(found: dict[tuple[str, str], list[tuple[float, float]]]) -> tuple[Claim, ...]:
-    ratios = {key: Number("", "", tuple(outside / inside for inside, outside in rows)) for key, rows in found.items()}
-    listed = "; ".join(f"{pair}, {method} {ratio}" for (pair, method), ratio in ratios.items())
-    text = f"σ of the output of other images over that of test images: {listed}. Two standard errors asked."
+def _claims(table: Table) -> tuple[Claim, ...]:
+    ratios = {}
+    for row, _ in table:
+        pairs = zip(table[row, OUTSIDE], table[row, INSIDE], strict=True)
+        ratios[tuple(row.split(": "))] = Number("", "", tuple(outside / inside for outside, inside in pairs))
+    found = listed({f"{pair}, {method}": ratio for (pair, method), ratio in ratios.items()}, "", "; ")
+    text = f"σ of the output of other images over that of test images: {found}. Two standard errors asked."
     unsure = [
         Claim.judged(
             f"{pair}: {method}, is more unsure of other images than of test images",
-            _above(ratio),
+            (ratio.mean or 0.0) - 2 * (ratio.standard_error or 0.0) > 1,
             f"σ of the output of others over that of test images {ratio}; two standard errors asked.",
         )
         for (pair, method), ratio in ratios.items()
         if method in (POST_HOC, ONLINE)
     ]
-    dropout = [_below(ratio) for (_, method), ratio in ratios.items() if method == DROPOUT]
+    dropout = [ratio for (_, method), ratio in ratios.items() if method == DROPOUT]
+    below = all((ratio.mean or 0.0) + 2 * (ratio.standard_error or 0.0) < 1 for ratio in dropout)
     return (
         *unsure,
-        Claim.judged("The MC-dropout autoencoder is more unsure of test images than of others", all(dropout), text),
+        Claim.judged("The MC-dropout autoencoder is more unsure of test images than of others", below, text),
     )
-
-
-def _above(ratio: Number) -> bool:
-    """Whether it is larger than one."""
-    return (ratio.mean or 0.0) - 2 * (ratio.standard_error or 0.0) > 1
-
-
-def _below(ratio: Number) -> bool:
-    """Whether it is smaller than one."""
-    return (ratio.mean or 0.0) + 2 * (ratio.standard_error or 0.0) < 1
 
 
 @measure.figure

@@ -1,12 +1,12 @@
 """Figure 12 of [miani2022]: classes from few labels, by neighbours among the codes of drawn networks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Number, Record, experiment
+from experiments import Claim, Findings, Number, Record, Table, experiment
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, LONG, METHODS, ONLINE, VARIATIONAL, Models
 from osculate.progress import track
@@ -15,13 +15,13 @@ from osculate.tasks import semi_supervised
 
 @dataclass(frozen=True)
 class Settings(lae_models.Training):
-    """Numbers of labels, and how often they are drawn.
+    """Numbers of labels and of repetitions.
 
     Args:
-        test_size: images that are classified.
-        labels: of each class.
-        repeats: draws of labelled images for each seed.
-        samples: networks drawn.
+        test_size: Number of test images.
+        labels: Numbers of labels per class.
+        repeats: Draws of labelled images per seed.
+        samples: Number of sampled networks.
     """
 
     test_size: int = 1_000
@@ -30,10 +30,6 @@ class Settings(lae_models.Training):
     samples: int = 20
 
 
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(train_size=55_000, validation_size=5_000, test_size=5_000, fit=LONG, samples=100),
-}
 #: Where the document's methods differ most.
 FEW = 20
 
@@ -42,11 +38,13 @@ FEW = 20
     "lae-figure12",
     "Classes from few labels, by neighbours among codes",
     "Laplacian Autoencoders [miani2022], Figure 12",
-    **PRESETS,
+    small=Settings(),
+    paper=Settings(train_size=55_000, validation_size=5_000, test_size=5_000, fit=LONG, samples=100),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Accuracy by method and number of labels."""
     found: dict[str, list[list[float]]] = {}
+    table = Table()
     for seed in track(seeds, "seeds", len(seeds), progress):
         models = Models(settings, seed)
         record = semi_supervised(
@@ -61,24 +59,22 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         )
         for method, values in record.mean.items():
             found.setdefault(method, []).append(values.tolist())
-    numbers = [
-        Number(method, f"accuracy with {labels} labels a class", tuple(row[i] for row in rows))
-        for method, rows in found.items()
-        for i, labels in enumerate(settings.labels)
-    ]
+            for labels, value in zip(settings.labels, values.tolist(), strict=True):
+                table.append({(method, _column(labels)): value})
     data = {"labels": list(settings.labels), "accuracy": found}
-    return Findings(tuple(numbers), _claims(found, settings), data)
+    return Findings(table.numbers(), _claims(table, settings), data)
 
 
-def _claims(found: Mapping[str, Sequence[Sequence[float]]], settings: Settings) -> tuple[Claim, ...]:
-    few = [i for i, labels in enumerate(settings.labels) if labels <= FEW]
+def _column(labels: int) -> str:
+    return f"accuracy with {labels} labels a class"
+
+
+def _claims(table: Table, settings: Settings) -> tuple[Claim, ...]:
+    few = [labels for labels in settings.labels if labels <= FEW]
     gains: dict[str, list[tuple[float, float]]] = {}
     for rival in (AE, VARIATIONAL, DROPOUT):
-        for i in few:
-            gap = [a[i] - b[i] for a, b in zip(found[ONLINE], found[rival], strict=True)]
-            number = Number("", "", tuple(gap))
-            assert number.mean is not None
-            gains.setdefault(rival, []).append((number.mean, number.standard_error or 0.0))
+        gaps = [Number("", "", tuple(table.differences(ONLINE, rival, _column(labels)))) for labels in few]
+        gains[rival] = [(gap.mean or 0.0, gap.standard_error or 0.0) for gap in gaps]
     listed = "; ".join(
         f"{rival}: " + ", ".join(f"{gain:+.3f} ± {error:.3f}" for gain, error in rows) for rival, rows in gains.items()
     )
@@ -87,7 +83,7 @@ def _claims(found: Mapping[str, Sequence[Sequence[float]]], settings: Settings) 
             f"With 1 to {FEW} labels a class the Laplacian autoencoder is more accurate than AE, VAE and MC-dropout",
             all(gain > 2 * error and gain > 0 for rows in gains.values() for gain, error in rows),
             f"accuracy of the online one less that of the other, with standard errors over seeds, for "
-            f"{', '.join(str(settings.labels[i]) for i in few)} labels: {listed}. Two standard errors asked.",
+            f"{', '.join(map(str, few))} labels: {listed}. Two standard errors asked.",
         ),
     )
 

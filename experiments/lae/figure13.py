@@ -3,31 +3,30 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, experiment
+from experiments import Claim, Findings, Record, Table, experiment, listed
 from experiments.lae import table4 as lae_table4
-from experiments.lae.figure10 import METHODS, deviation
+from experiments.lae.figure10 import METHODS, deviation, drawn
 from experiments.lae.models import ONLINE
 from experiments.lae.table4 import FaceModels
-from osculate.autoencoders import Reconstruction, Representation
+from osculate.autoencoders import Representation
 from osculate.progress import track
 
 
 @dataclass(frozen=True)
 class Settings(lae_table4.Settings):
-    """What is drawn of faces.
+    """Reconstruction of faces.
 
     Args:
-        samples: networks.
-        scored: faces in the numbers.
-        shown: faces in the picture.
-        pictures: folder for the picture itself. It shows people, and is for those who hold the data; empty for none.
+        samples: Number of sampled networks.
+        scored: Number of faces in the numbers.
+        shown: Number of faces in the picture.
+        pictures: Folder of the picture; empty to draw none. It shows people, and is for holders of the data.
     """
 
     samples: int = 20
@@ -36,7 +35,6 @@ class Settings(lae_table4.Settings):
     pictures: str = field(default="", metadata={"recorded": False})
 
 
-PRESETS = {"small": Settings(), "paper": Settings(**vars(lae_table4.PRESETS["paper"]) | {"samples": 100})}
 ERROR, SPREAD = "squared error of a pixel", "σ of a pixel"
 AGREEMENT = "rank correlation of σ and error, over the pixels of a face"
 
@@ -45,50 +43,37 @@ AGREEMENT = "rank correlation of σ and error, over the pixels of a face"
     "lae-figure13",
     "Where drawn networks differ about a face, and whether they are wrong there",
     "Laplacian Autoencoders [miani2022], Figure 13",
-    **PRESETS,
+    small=Settings(),
+    paper=Settings(**vars(lae_table4.measure.presets["paper"]) | {"samples": 100}),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Errors, deviations, and how far the second tell the first."""
-    found: dict[str, list[Mapping[str, float]]] = {}
+    table = Table()
     for seed in track(seeds, "seeds", len(seeds), progress):
         models = FaceModels(settings, seed)
         methods = {method: models.representation(method) for method in METHODS}
         for method, r in methods.items():
-            found.setdefault(method, []).append(_scores(r, method, models.test[: settings.scored], settings.samples))
+            table.add(method, _scores(r, method, models.test[: settings.scored], settings))
         if settings.pictures and seed == seeds[0]:
             _picture(methods, models.test[: settings.shown], settings)
-    numbers = tuple(
-        Number(method, column, tuple(row[column] for row in rows))
-        for method, rows in found.items()
-        for column in (ERROR, SPREAD, AGREEMENT)
-    )
-    means = {method: mean(row[AGREEMENT] for row in rows) for method, rows in found.items()}
-    listed = ", ".join(f"{number.row} {number}" for number in numbers if number.column == AGREEMENT)
+    numbers = table.numbers()
+    agreements = {number.row: number for number in numbers if number.column == AGREEMENT}
     claim = Claim.judged(
         "σ of the online Laplacian autoencoder tells best which pixels of a face are wrong",
-        max(means, key=lambda method: means[method]) == ONLINE,
-        f"{AGREEMENT}: {listed}. That of learned variances is noise, which is made for this.",
+        max(METHODS, key=lambda method: table.mean(method, AGREEMENT)) == ONLINE,
+        f"{AGREEMENT}: {listed(agreements, '')}. That of learned variances is noise, which is made for this.",
     )
     return Findings(numbers, (claim,), {})
 
 
-def _drawn(r: Representation, x: Tensor, samples: int) -> Reconstruction:
-    return r.reconstruct(x, samples, generator=torch.Generator().manual_seed(0))
-
-
-def _scores(r: Representation, method: str, x: Tensor, samples: int) -> Mapping[str, float]:
-    squares, spreads, agreements = [], [], []
+def _scores(r: Representation, method: str, x: Tensor, settings: Settings) -> dict[str, float]:
+    values: dict[str, list[Tensor]] = {ERROR: [], SPREAD: [], AGREEMENT: []}
     for part in x.split(50):
-        image = _drawn(r, part, samples)
+        image = drawn(r, part, settings.samples)
         error, spread = (image.mean - part).square().flatten(1), deviation(image, method).flatten(1)
-        squares.append(error)
-        spreads.append(spread)
-        agreements.append(_rank_correlation(error, spread))
-    return {
-        ERROR: float(torch.cat(squares).mean()),
-        SPREAD: float(torch.cat(spreads).mean()),
-        AGREEMENT: float(torch.cat(agreements).mean()),
-    }
+        for column, value in zip(values, (error, spread, _rank_correlation(error, spread)), strict=True):
+            values[column].append(value)
+    return {column: float(torch.cat(each).mean()) for column, each in values.items()}
 
 
 def _rank_correlation(a: Float[Tensor, "N D"], b: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
@@ -104,7 +89,7 @@ def _picture(methods: Mapping[str, Representation], x: Tensor, settings: Setting
 
     found = {}
     for method, r in methods.items():
-        image = _drawn(r, x, settings.samples)
+        image = drawn(r, x, settings.samples)
         found[method] = image.mean.clamp(0, 1).numpy(), deviation(image, method).numpy()
     figure = plots.reconstructions(
         x.numpy(), found, heading="Faces, their reconstructions, and how far networks differ"

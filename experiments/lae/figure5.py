@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments import Claim, Findings, Number, Record, experiment, seeded
+from experiments import Claim, Findings, Number, Record, Table, experiment, seeded
 from osculate.curvature import reference
 from osculate.data import load
 from osculate.likelihoods import Gaussian
@@ -27,13 +27,13 @@ class Settings:
     """The network whose Hessian is approximated, and its training on images of digits (8 × 8 pixels).
 
     Args:
-        width: channels of the convolutions.
-        latent: units of the bottleneck.
-        train_size: images to train on.
-        images: of these, how many the Hessian sums over.
-        epochs: of training.
-        lr: learning rate.
-        noise: scale of the Gaussian likelihood; it scales every matrix alike.
+        width: Channels of the convolutions.
+        latent: Units of the bottleneck.
+        train_size: Number of training images.
+        images: Number of these that the Hessian sums over.
+        epochs: Passes over the training images.
+        lr: Learning rate.
+        noise: Scale of the Gaussian likelihood; it scales every matrix alike.
     """
 
     width: int = 2
@@ -44,12 +44,6 @@ class Settings:
     lr: float = 1e-2
     noise: float = 0.2
 
-
-PRESETS = {
-    "small": Settings(),
-    # the figure is a sketch without numbers, and has no setting of its own: longer training, all images
-    "paper": Settings(width=3, images=1000, epochs=200),
-}
 
 ROWS: dict[str, str | Structure] = {
     "block": "block",
@@ -70,24 +64,22 @@ CHUNK = 5
     "lae-figure5",
     "Approximations of one small Hessian beside the true one, with their errors",
     "Laplacian Autoencoders [miani2022], Figure 5",
-    **PRESETS,
+    small=Settings(),
+    # the figure is a sketch without numbers, and has no setting of its own: longer training, all images
+    paper=Settings(width=3, images=1000, epochs=200),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train, build every matrix, and compare, for each seed."""
-    found: dict[tuple[str, str], list[float]] = {}
-    pictures: list[dict[str, Any]] = []
+    table, picture = Table(), dict[str, Any]()
     likelihood = Gaussian(settings.noise)
     for seed in track(seeds, "networks", len(seeds), progress):
         model, x = trained(settings, seed)
         truth = sum((reference.ggn(model, likelihood, part, part) for part in x.split(CHUNK)), torch.zeros(()))
         fits = {name: laplace(model, likelihood, (x, x), structure=rule, prior=1.0) for name, rule in ROWS.items()}
         for name, q in fits.items():
-            for column, value in compare(q, truth).items():
-                found.setdefault((name, column), []).append(value)
-        if not pictures:
-            pictures.append(_picture(fits, truth))
-    numbers = tuple(Number(name, column, tuple(values)) for (name, column), values in found.items())
-    return Findings(numbers, claims(found), pictures[0])
+            table.add(name, compare(q, truth))
+        picture = picture or _picture(fits, truth)
+    return Findings(table.numbers(), claims(table), picture)
 
 
 def trained(settings: Settings, seed: int) -> tuple[nn.Module, Float[Tensor, "N 1 8 8"]]:
@@ -96,9 +88,8 @@ def trained(settings: Settings, seed: int) -> tuple[nn.Module, Float[Tensor, "N 
     with seeded(seed):
         model = ConvAutoencoder((1, 8, 8), 1, latent=settings.latent, width=settings.width, depth=1)
     method = MAP(model, Gaussian(settings.noise), prior=1.0)
-    train(
-        method, (x, x), epochs=settings.epochs, lr=settings.lr, seed=seed, batch_size=64, device="cpu", progress=False
-    )
+    options: dict[str, Any] = {"epochs": settings.epochs, "lr": settings.lr, "batch_size": 64}
+    train(method, (x, x), seed=seed, device="cpu", progress=False, **options)
     return model.double().eval(), x[: settings.images].double()
 
 
@@ -148,21 +139,17 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ...
 
 
 def _picture(fits: Mapping[str, Posterior], truth: Tensor) -> dict[str, Any]:
-    """The matrices of one seed, symmetric ones as rows up to the diagonal, to three digits."""
-    block = fits["block"].structure
-    return {
-        "layers": [{"names": list(spec.names), "size": spec.size} for spec in block.specs],
-        "ggn": _lower(truth),
-        "kron": [_lower(fits["kron"].structure.dense()[p][:, p]) for p in _ranges(block.specs)],
-        "diagonals": {
-            name: _rounded(fits[name].structure.dense().diagonal()) for name in ("diag", "approx_diag", "mixed_diag")
-        },
-    }
-
-
-def _ranges(specs: Sequence[Any]) -> list[slice]:
+    """Return the matrices of one seed, symmetric ones as rows up to the diagonal, to three digits."""
+    specs, kron = fits["block"].structure.specs, fits["kron"].structure.dense()
     ends = torch.tensor([spec.size for spec in specs]).cumsum(0).tolist()
-    return [slice(end - spec.size, end) for spec, end in zip(specs, ends, strict=True)]
+    ranges = [slice(end - spec.size, end) for spec, end in zip(specs, ends, strict=True)]
+    diagonals = ("diag", "approx_diag", "mixed_diag")
+    return {
+        "layers": [{"names": list(spec.names), "size": spec.size} for spec in specs],
+        "ggn": _lower(truth),
+        "kron": [_lower(kron[part][:, part]) for part in ranges],
+        "diagonals": {name: _rounded(fits[name].structure.dense().diagonal()) for name in diagonals},
+    }
 
 
 def _rounded(values: Tensor) -> list[float]:
@@ -189,8 +176,7 @@ def draw(record: Record) -> Any:
     truth = _symmetric(data["ggn"])
     sizes = [layer["size"] for layer in data["layers"]]
     blocks = torch.block_diag(*(torch.ones(size, size, dtype=torch.float64) for size in sizes))
-    errors = {n.row: n for n in record.findings.numbers if n.column == ERROR}
-    diagonals = {n.row: n for n in record.findings.numbers if n.column == DIAGONAL}
+    found = {(n.row, n.column): n for n in record.findings.numbers}
     titles = {
         "block": "block diagonal: one block a layer",
         "kron": "KFAC: a Kronecker product a layer",
@@ -205,7 +191,7 @@ def draw(record: Record) -> Any:
     }
     shown = {"true matrix (GGN)": (truth.numpy(), "error: ‖difference‖ / ‖true matrix‖")}
     for name, matrix in pictures.items():
-        note = f"error {errors[name]}\nerror of its diagonal {diagonals[name]}"
+        note = f"error {found[name, ERROR]}\nerror of its diagonal {found[name, DIAGONAL]}"
         shown[titles[name]] = (matrix.numpy(), note)
     names = [f"{layer['names'][0].rpartition('.')[0]}\n{layer['size']} weights" for layer in data["layers"]]
     heading = "The Hessian of a small autoencoder, layer by layer, and what each approximation keeps"

@@ -2,7 +2,7 @@
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments import Claim, Findings, Number, Record, experiment, seeded
+from experiments import Claim, Findings, Number, Record, all_pass, experiment, seeded, word
 from experiments.cost import Curve, Limits, Work, curvature_pass, sweep
 from osculate.likelihoods import Gaussian
 from osculate.structures import ApproxDiag, Diag, Kron, Structure
@@ -19,15 +19,15 @@ from osculate.structures import ApproxDiag, Diag, Kron, Structure
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured.
+    """Network and sizes.
 
     Args:
-        sides: side lengths of the images, in pixels.
-        batch: images in the batch.
-        layers: convolutions of three channels, kernel 3, without biases, a tanh between them.
-        limits: where a curve stops.
-        start: side length from which the exponents of the approximate diagonal are fitted.
-        last: those of the others are slopes over so many of their largest sizes.
+        sides: Side lengths of the images in pixels.
+        batch: Images in the batch.
+        layers: Convolutions of three channels, kernel 3, without biases, with a tanh between them.
+        limits: Limits of a curve.
+        start: Smallest side length that the exponents of the approximate diagonal are fitted to.
+        last: Number of largest sizes that the other exponents are fitted to.
     """
 
     sides: tuple[int, ...] = (8, 16, 24, 32, 64, 96, 128, 192, 256)
@@ -38,21 +38,14 @@ class Settings:
     last: int = 3
 
 
-PRESETS = {
-    "small": Settings(),
-    # the figure's batch size is not printed; its GPU had 11 GB
-    "paper": Settings(
-        sides=(8, 12, 16, 20, 24, 28, 32, 36, 48, 64, 96, 128, 192, 256), limits=Limits(seconds=300.0, gigabytes=11.0)
-    ),
-}
-
 APPROX, EXACT, KFAC, PEER = "approx_diag", "diag", "kron", "BackPACK diag"
 STRUCTURES: dict[str, Structure] = {APPROX: ApproxDiag(), EXACT: Diag(), KFAC: Kron()}
 #: An exponent counts as linear within the first of one, and as more than linear from the second on.
 TOLERANCE, STEEP = 0.15, 1.5
-#: What the temporaries of a pass may take: the default where enough memory is free.
+#: Limit of the temporaries of a pass: the default where enough memory is free.
 MEMORY = "256MiB"
 TIME_POWER, MEMORY_POWER, LARGEST = "time, power of the pixels", "memory, power of the pixels", "largest side"
+SECONDS, PEAK = "CPU seconds there", "peak MB there"
 
 
 def network(layers: int) -> nn.Sequential:
@@ -67,28 +60,33 @@ def network(layers: int) -> nn.Sequential:
     "lae-figure7",
     "Memory and time of Hessian approximations against the image resolution",
     "Laplacian Autoencoders [miani2022], Figure 7",
-    **PRESETS,
+    small=Settings(),
+    # the figure's batch size is not printed; its GPU had 11 GB
+    paper=Settings(
+        sides=(8, 12, 16, 20, 24, 28, 32, 36, 48, 64, 96, 128, 192, 256), limits=Limits(seconds=300.0, gigabytes=11.0)
+    ),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Time and memory of each approximation at each size, and BackPACK's where it is installed."""
     sides = {side**2: side for side in settings.sides}
-    passes: dict[str, Callable[..., Work]] = {name: partial(_ours, rule) for name, rule in STRUCTURES.items()}
-    if find_spec("backpack") is not None:
-        passes[PEER] = _backpack
+    names = [*STRUCTURES, *([PEER] if find_spec("backpack") else [])]
 
-    def make(run: Callable[..., Work], pixels: int, seed: int) -> Work:
+    def make(name: str, pixels: int, seed: int) -> Work:
         side = sides[pixels]
         with seeded(seed):
             model, x = network(settings.layers), torch.randn(settings.batch, 3, side, side)
-        return run(model, x)
+        return work(name, model, x)
 
     labels = {f"{side}²": pixels for pixels, side in sides.items()}
-    makers = {name: partial(make, run) for name, run in passes.items()}
+    makers = {name: partial(make, name) for name in names}
     return conclude(sweep(makers, labels, seeds, settings.limits, progress), settings)
 
 
-def _ours(structure: Structure, model: nn.Sequential, x: torch.Tensor) -> Work:
-    return curvature_pass(model, Gaussian(1.0), (x, x), structure, MEMORY)
+def work(name: str, model: nn.Sequential, x: torch.Tensor) -> Work:
+    """Return the computation of one matrix, by osculate or by its peer."""
+    if name == PEER:
+        return _backpack(model, x)
+    return curvature_pass(model, Gaussian(1.0), (x, x), STRUCTURES[name], MEMORY)
 
 
 def _backpack(model: nn.Sequential, x: torch.Tensor) -> Work:
@@ -109,7 +107,20 @@ def _backpack(model: nn.Sequential, x: torch.Tensor) -> Work:
 
 def conclude(curves: Mapping[str, Curve], settings: Settings) -> Findings:
     """Exponents, costs at the largest sizes, and what they say about the document's claims."""
-    numbers = [number for name, curve in curves.items() for number in _row(name, curve, settings)]
+    numbers = []
+    for name, curve in curves.items():
+        linear = name == APPROX
+        part = {"start": settings.start**2} if linear else {"last": settings.last}
+        sides = tuple(float(round(pixels**0.5)) for pixels in curve.sizes[-1:])
+        # the document prints no slopes; its words are "linear" for one and "poorly" for the others
+        words = "linear" if linear else ""
+        numbers += [
+            Number(name, TIME_POWER, curve.time_exponents(**part), words),
+            Number(name, MEMORY_POWER, curve.memory_exponent(**part), words),
+            Number(name, LARGEST, sides, "" if linear or name == KFAC else "about 36"),
+            Number(name, SECONDS, tuple(curve.seconds[-1]) if sides else ()),
+            Number(name, PEAK, tuple(size / 1e6 for size in curve.peak_bytes[-1:])),
+        ]
     found = {(number.row, number.column): number.mean for number in numbers}
     data = {
         "curves": {name: curve.plain() for name, curve in curves.items()},
@@ -119,30 +130,21 @@ def conclude(curves: Mapping[str, Curve], settings: Settings) -> Findings:
     return Findings(tuple(numbers), claims(found, curves, settings), data)
 
 
-def _row(name: str, curve: Curve, settings: Settings) -> list[Number]:
-    linear = name == APPROX
-    part = {"start": settings.start**2} if linear else {"last": settings.last}
-    sides = [round(pixels**0.5) for pixels in curve.sizes]
-    # the document prints no slopes; its words are "linear" for one and "poorly" for the others
-    return [
-        Number(name, TIME_POWER, curve.time_exponents(**part), "linear" if linear else ""),
-        Number(name, MEMORY_POWER, curve.memory_exponent(**part), "linear" if linear else ""),
-        Number(name, LARGEST, tuple(float(side) for side in sides[-1:]), "" if linear or name == KFAC else "about 36"),
-        Number(name, "CPU seconds there", tuple(curve.seconds[-1]) if sides else ()),
-        Number(name, "peak MB there", tuple(size / 1e6 for size in curve.peak_bytes[-1:])),
-    ]
-
-
 def claims(
     found: Mapping[tuple[str, str], float | None], curves: Mapping[str, Curve], settings: Settings
 ) -> tuple[Claim, ...]:
-    """Verdicts from the numbers by row and column.
+    """Return the verdicts from the means by row and column, with words on where the curves stopped."""
 
-    Args:
-        found: means of the numbers.
-        curves: for the words on where they stopped.
-        settings: for the words on what was measured.
-    """
+    def steep(*powers: float | None) -> bool | None:
+        return all_pass(powers, lambda power: power >= STEEP)
+
+    def text(value: float | None, form: str = ".2f") -> str:
+        return word(value, form, "? (not measured)")
+
+    stop = {
+        name: (curves[name].stopped or "nowhere within these sizes") if name in curves else "it is not installed"
+        for name in (EXACT, PEER)
+    }
     powers = {name: found.get((name, TIME_POWER)) for name in (APPROX, EXACT, KFAC, PEER)}
     memories = {name: found.get((name, MEMORY_POWER)) for name in (APPROX, EXACT, KFAC, PEER)}
     time, memory = powers[APPROX], memories[APPROX]
@@ -152,52 +154,39 @@ def claims(
         Claim.judged(
             "The approximate diagonal scales linearly with the image resolution, in time",
             None if time is None else abs(time - 1) <= TOLERANCE,
-            f"time ~ pixels^{_word(time)} from {settings.start}² on; 1 ± {TOLERANCE} counts as linear.",
+            f"time ~ pixels^{text(time)} from {settings.start}² on; 1 ± {TOLERANCE} counts as linear.",
         ),
         Claim.judged(
             "… and in memory",
             None if memory is None else memory <= 1 + TOLERANCE,
-            f"memory ~ pixels^{_word(memory)} from {settings.start}² on; at most {1 + TOLERANCE} counts. "
+            f"memory ~ pixels^{text(memory)} from {settings.start}² on; at most {1 + TOLERANCE} counts. "
             f"Batches are worked through in parts where they would take more than {MEMORY}.",
         ),
         Claim.judged(
             "The exact diagonal and KFAC scale poorly with the image resolution, in time",
-            _steep([powers[EXACT], powers[KFAC]]),
-            f"time ~ pixels^{_word(powers[EXACT])} (exact), pixels^{_word(powers[KFAC])} (KFAC), "
-            f"pixels^{_word(powers[PEER])} (BackPACK's exact); from {STEEP} on counts as poor.",
+            steep(powers[EXACT], powers[KFAC]),
+            f"time ~ pixels^{text(powers[EXACT])} (exact), pixels^{text(powers[KFAC])} (KFAC), "
+            f"pixels^{text(powers[PEER])} (BackPACK's exact); from {STEEP} on counts as poor.",
         ),
         Claim.judged(
             "… and in memory: columns all at once, as in the programs of the time",
-            _steep([memories[PEER]]),
-            f"memory of BackPACK's exact diagonal ~ pixels^{_word(memories[PEER])}. It stops: {_stop(curves, PEER)}.",
+            steep(memories[PEER]),
+            f"memory of BackPACK's exact diagonal ~ pixels^{text(memories[PEER])}. It stops: {stop[PEER]}.",
         ),
         Claim.judged(
             "… and in memory, whatever the program",
-            _steep([memories[EXACT], memories[KFAC]]),
-            f"memory ~ pixels^{_word(memories[EXACT])} (exact), pixels^{_word(memories[KFAC])} (KFAC): here columns "
-            f"are pulled back a few at a time, within {MEMORY}. Time stops them: {_stop(curves, EXACT)}.",
+            steep(memories[EXACT], memories[KFAC]),
+            f"memory ~ pixels^{text(memories[EXACT])} (exact), pixels^{text(memories[KFAC])} (KFAC): here columns "
+            f"are pulled back a few at a time, within {MEMORY}. Time stops them: {stop[EXACT]}.",
         ),
         Claim.judged(
             "The approximate diagonal is viable for large images",
             reached if found.get((APPROX, LARGEST)) is not None and top >= 256 else None,
             f"{settings.batch} images of {found.get((APPROX, LARGEST)) or 0:.0f}² pixels took "
-            f"{_word(found.get((APPROX, 'CPU seconds there')))} CPU seconds and "
-            f"{_word(found.get((APPROX, 'peak MB there')), 0)} MB.",
+            f"{text(found.get((APPROX, SECONDS)))} CPU seconds and "
+            f"{text(found.get((APPROX, PEAK)), '.0f')} MB.",
         ),
     )
-
-
-def _steep(powers: Sequence[float | None]) -> bool | None:
-    known = [power for power in powers if power is not None]
-    return None if len(known) < len(powers) else min(known) >= STEEP
-
-
-def _word(value: float | None, digits: int = 2) -> str:
-    return "? (not measured)" if value is None else f"{value:.{digits}f}"
-
-
-def _stop(curves: Mapping[str, Curve], name: str) -> str:
-    return (curves[name].stopped or "nowhere within these sizes") if name in curves else "it is not installed"
 
 
 measure.peers = ("backpack-for-pytorch",)
@@ -208,15 +197,6 @@ def draw(record: Record) -> Any:
     """Time and memory against the side of the image."""
     from experiments.lae import figures
 
-    curves = record.findings.data["curves"]
-    panels = {
-        "time": {n: (c["sizes"], [sum(s) / len(s) for s in c["seconds"]], c["stopped"]) for n, c in curves.items()},
-        "memory": {n: (c["sizes"], [b / 1e6 for b in c["peak_bytes"]], c["stopped"]) for n, c in curves.items()},
-    }
-    axes = {"time": ("pixels of an image", "CPU seconds"), "memory": ("pixels of an image", "peak memory, MB")}
-    settings = record.setup.settings
-    return figures.scaling(
-        panels,
-        axes,
-        f"What one curvature matrix costs: {settings['layers']} convolutions, {settings['batch']} images",
-    )
+    curves, settings = record.findings.data["curves"], record.setup.settings
+    heading = f"What one curvature matrix costs: {settings['layers']} convolutions, {settings['batch']} images"
+    return figures.costs({kind: (kind, curves) for kind in ("time", "memory")}, heading)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, experiment
+from experiments import Claim, Findings, Number, Record, Table, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.models import LONG, METHODS, ONLINE, POST_HOC, Models
 from osculate import metrics
@@ -18,12 +19,12 @@ from osculate.tasks import OODRecord, ood
 
 @dataclass(frozen=True)
 class Settings(lae_models.Training):
-    """Pairs of data sets, and how their images are scored.
+    """Pairs of data sets, and options of the scores.
 
     Args:
-        pairs: what is trained on, what is to be noticed, and how many images to train on.
-        samples: networks drawn.
-        usual: training images whose typical log density is compared with.
+        pairs: Data set, out-of-distribution data set, and number of training images.
+        samples: Number of sampled networks.
+        usual: Number of training images whose mean log density is the typical one.
     """
 
     pairs: tuple[tuple[str, str, int], ...] = (("mnist", "KMNIST", 20_000), ("fashion_mnist", "MNIST", 10_000))
@@ -32,12 +33,7 @@ class Settings(lae_models.Training):
 
 
 ALL = (("mnist", "KMNIST", 55_000), ("fashion_mnist", "MNIST", 55_000))
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(validation_size=5_000, test_size=5_000, fit=LONG, pairs=ALL, samples=100, usual=55_000),
-}
-
-#: Scores with the words of tables, and the symbol that the document has for them.
+#: Scores with their words in tables.
 SCORES = {
     "nll": "−log p",
     "typicality": "typicality",
@@ -59,12 +55,13 @@ Areas = dict[str, dict[str, dict[str, list[float]]]]
     "lae-figure9",
     "Which autoencoders notice images of another kind",
     "Laplacian Autoencoders [miani2022], Figure 9",
-    **PRESETS,
+    small=Settings(),
+    paper=Settings(validation_size=5_000, test_size=5_000, fit=LONG, pairs=ALL, samples=100, usual=55_000),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Areas under the curves for each pair, method and score."""
     areas: Areas = {}
-    precision: Areas = {}
+    tables = {"AUROC": Table(), "AUPRC": Table()}
     curves: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
     todo = [(pair, seed) for pair in settings.pairs for seed in seeds]
     for (inside, outside, size), seed in track(todo, "pairs and seeds", len(todo), progress):
@@ -72,22 +69,17 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         models = Models(replace(settings, data=inside, train_size=size), seed)
         for method in METHODS:
             record = scored(models, method, outside, settings)
-            for score in record.auroc[outside]:
+            for score, area in record.auroc[outside].items():
                 row, column = (method, SCORES[score]) if score in SCORES else (PIXEL, PIXEL)
                 if row == PIXEL and method != METHODS[0]:
                     continue
-                for table, found in ((areas, record.auroc), (precision, record.auprc)):
-                    table.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(found[outside][score])
+                areas.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(area)
+                for kind, value in (("AUROC", area), ("AUPRC", record.auprc[outside][score])):
+                    tables[kind].append({(f"{pair}: {row}", f"{kind} by {column}"): value})
                 if seed == seeds[0]:
-                    curve = _thinned(record, outside, score)
-                    curves.setdefault(pair, {}).setdefault(row, {})[column] = curve
-    numbers = [
-        Number(f"{pair}: {row}", f"{kind} by {column}", tuple(values))
-        for kind, table in (("AUROC", areas), ("AUPRC", precision))
-        for pair, rows in table.items()
-        for row, columns in rows.items()
-        for column, values in columns.items()
-    ]
+                    rates = metrics.roc_curve(record.inside[score], record.outside[outside][score])
+                    curves.setdefault(pair, {}).setdefault(row, {})[column] = _thinned(*rates)
+    numbers = [number for table in tables.values() for number in table.numbers()]
     return Findings(tuple(numbers), _claims(areas), {"areas": areas, "curves": curves})
 
 
@@ -108,9 +100,8 @@ def scored(models: Models, method: str, outside: str, settings: Settings) -> OOD
     )
 
 
-def _thinned(record: OODRecord, outside: str, score: str) -> list[list[float]]:
-    """True positive rates at evenly spaced false ones."""
-    false, true = metrics.roc_curve(record.inside[score], record.outside[outside][score])
+def _thinned(false: Tensor, true: Tensor) -> list[list[float]]:
+    """Return true positive rates at evenly spaced false ones."""
     grid = np.linspace(0, 1, POINTS)
     return [[round(float(v), 4) for v in values] for values in (grid, np.interp(grid, false, true))]
 
@@ -140,7 +131,7 @@ def _claims(areas: Areas) -> tuple[Claim, ...]:
                 )
             )
         best = {method: _best(columns) for method, columns in rows.items()}
-        listed = "; ".join(
+        told = "; ".join(
             f"{method} {Number('', '', tuple(rows[method][score]))} ({score})" for method, (score, _) in best.items()
         )
         others = [method for method in best if method not in (ONLINE, POST_HOC)]
@@ -148,17 +139,17 @@ def _claims(areas: Areas) -> tuple[Claim, ...]:
             Claim.judged(
                 f"{pair}: the best score of the online Laplacian autoencoder beats those of all baselines",
                 all(best[ONLINE][1] > best[method][1] for method in others),
-                f"largest areas, each with its score, the best on these test images: {listed}. Standard errors are "
+                f"largest areas, each with its score, the best on these test images: {told}. Standard errors are "
                 "over seeds.",
             )
         )
         deviation = SCORES["output_deviation"]
-        with_spread = {m: mean(columns[deviation]) for m, columns in rows.items() if deviation in columns}
+        with_spread = {m: Number("", "", tuple(cs[deviation])) for m, cs in rows.items() if deviation in cs}
         claims.append(
             Claim.judged(
                 f"{pair}: of all σ of the output, those of Laplacian autoencoders detect best",
-                max(with_spread, key=lambda m: with_spread[m]) in (ONLINE, POST_HOC),
-                ", ".join(f"{method} {Number('', '', tuple(rows[method][deviation]))}" for method in with_spread) + ".",
+                max(with_spread, key=lambda m: with_spread[m].mean or 0.0) in (ONLINE, POST_HOC),
+                f"{listed(with_spread, '')}.",
             )
         )
     return tuple(claims)

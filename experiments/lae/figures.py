@@ -29,6 +29,27 @@ FEW = 60
 Points = tuple[Sequence[float | int], Sequence[float | int], str]
 
 
+def costs(curves: Mapping[str, tuple[str, Mapping[str, Any]]], heading: str) -> Figure:
+    """Draw recorded costs against size.
+
+    Args:
+        curves: Kind of cost ("time" or "memory") and recorded curves by method, by panel.
+        heading: Title of the figure.
+    """
+
+    def cost(kind: str, curve: Mapping[str, Any]) -> list[float]:
+        if kind == "time":
+            return [sum(values) / len(values) for values in curve["seconds"]]
+        return [value / 1e6 for value in curve["peak_bytes"]]
+
+    shown, labels = {}, {}
+    for panel, (kind, each) in curves.items():
+        shown[panel] = {name: (curve["sizes"], cost(kind, curve), curve["stopped"]) for name, curve in each.items()}
+        words = "parameters" if panel.endswith("parameters") else "pixels of an image"
+        labels[panel] = (words, "CPU seconds" if kind == "time" else "peak memory, MB")
+    return scaling(shown, labels, heading)
+
+
 def scaling(curves: Mapping[str, Mapping[str, Points]], labels: Mapping[str, tuple[str, str]], heading: str) -> Figure:
     """Costs on logarithmic axes beside linear and quadratic growth; a cross marks where a curve was stopped.
 

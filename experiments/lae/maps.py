@@ -1,13 +1,15 @@
-"""The plane of codes, with how unsure the decoder is at each place: what Figures 1 and 8 of [miani2022] show."""
+"""Figures 1 and 8 of [miani2022]: the plane of codes of digits, with the decoder's uncertainty at each place."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Number, Record
-from experiments.lae.models import Models, Training
+from experiments import Claim, Findings, Record, Table, experiment, listed
+from experiments.lae import table2
+from experiments.lae.models import DROPOUT, ENSEMBLE, LONG, ONLINE, POST_HOC, Models, Training
 from osculate.autoencoders import LatentMap, Representation
 from osculate.progress import track
 
@@ -16,45 +18,82 @@ CODES = 600
 AWAY = "σ of the output away from codes over that at codes"
 
 
-def measure_maps(
-    settings: Training,
-    samples: int,
+@dataclass(frozen=True)
+class Settings(Training):
+    """Drawing of the plane.
+
+    Args:
+        samples: Number of sampled networks.
+    """
+
+    samples: int = 50
+
+
+@dataclass(frozen=True)
+class TableSettings(table2.Settings):
+    """Settings of Table 2, with fewer samples."""
+
+    samples: int = 50
+
+
+@experiment(
+    "lae-figure8",
+    "The plane of codes by the posteriors of Table 2",
+    "Laplacian Autoencoders [miani2022], Figure 8",
+    small=TableSettings(),
+    paper=TableSettings(**vars(table2.measure.presets["paper"])),
+)
+def figure8(settings: TableSettings, seeds: Sequence[int], progress: bool) -> Findings:
+    """Map the plane by each posterior of Table 2."""
+
+    def representations(models: Models) -> dict[str, Representation]:
+        return {name: Representation(q) for name, q in table2.posteriors_of_the_table(models, settings).items()}
+
+    claim = "Posteriors trained online are unsure away from the codes of the data"
+    online = (table2.ONLINE_EXACT, table2.ONLINE_APPROX)
+    return _measure(settings, seeds, progress, representations, claim, online)
+
+
+@experiment(
+    "lae-figure1",
+    "The plane of codes, and where the decoder is unsure",
+    "Laplacian Autoencoders [miani2022], Figure 1",
+    small=Settings(),
+    paper=Settings(train_size=55_000, validation_size=5_000, fit=LONG, samples=100),
+)
+def figure1(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+    """Map the plane by each method with random weights."""
+
+    def representations(models: Models) -> dict[str, Representation]:
+        return {method: models.representation(method) for method in (ONLINE, POST_HOC, ENSEMBLE, DROPOUT)}
+
+    claim = "A Laplacian autoencoder is sure of the images that codes of the data stand for, and unsure away from them"
+    return _measure(settings, seeds, progress, representations, claim, (ONLINE,))
+
+
+def _measure(
+    settings: Settings | TableSettings,
     seeds: Sequence[int],
     progress: bool,
-    shown: Callable[[Models], Mapping[str, Representation]],
+    representations: Callable[[Models], Mapping[str, Representation]],
     claim: str,
     claimed: Sequence[str],
 ) -> Findings:
-    """A map by each representation, of the first seed, and the contrast of all.
-
-    Args:
-        settings: what is trained.
-        samples: networks drawn.
-        seeds: of the networks.
-        progress: show a progress bar.
-        shown: what is drawn, by name.
-        claim: in words, that the contrasts of ``claimed`` are above one.
-        claimed: names.
-    """
-    found: dict[str, list[float]] = {}
-    data: dict[str, Any] = {}
+    """Measure the contrast of all maps, and keep those of the first seed; the contrasts of ``claimed`` exceed one."""
+    table, data = Table(), dict[str, Any]()
     for seed in track(seeds, "seeds", len(seeds), progress):
         models = Models(settings, seed)
-        maps = {name: LatentMap.of(r, models.test, samples) for name, r in shown(models).items()}
-        for name, one in maps.items():
-            found.setdefault(name, []).append(one.contrast())
+        maps = {name: LatentMap.of(r, models.test, settings.samples) for name, r in representations(models).items()}
+        table.append({(name, AWAY): one.contrast() for name, one in maps.items()})
         if seed == seeds[0]:
             labels = models.dataset.test[1][: settings.test_size][:CODES].tolist()
-            data = {"maps": {name: _short(one) for name, one in maps.items()}, "labels": labels}
-    numbers = tuple(Number(name, AWAY, tuple(values)) for name, values in found.items())
-    listed = ", ".join(f"{name} {mean(values):.2f}" for name, values in found.items())
-    evidence = f"mean σ at places without codes over that at places with some: {listed}."
-    holds = all(mean(found[name]) > 1 for name in claimed)
-    return Findings(numbers, (Claim.judged(claim, holds, evidence),), data)
+            data = {"maps": {name: _rounded(one) for name, one in maps.items()}, "labels": labels}
+    means = {name: mean(values) for (name, _), values in table.items()}
+    evidence = f"mean σ at places without codes over that at places with some: {listed(means, '.2f')}."
+    return Findings(table.numbers(), (Claim.judged(claim, all(means[name] > 1 for name in claimed), evidence),), data)
 
 
-def _short(one: LatentMap) -> dict[str, Any]:
-    """What the figure needs, as a record keeps it."""
+def _rounded(one: LatentMap) -> dict[str, Any]:
     return {
         "codes": np.round(one.codes[:CODES], 3).tolist(),
         "axes": [np.round(axis, 4).tolist() for axis in one.axes],
@@ -62,19 +101,27 @@ def _short(one: LatentMap) -> dict[str, Any]:
     }
 
 
-def draw_maps(record: Record, heading: str) -> Any:
-    """One panel a method."""
+@figure1.figure
+def draw_figure1(record: Record) -> Any:
+    """Draw one panel per method."""
+    return _draw(record, "Codes of test digits, and how unsure the decoder is around them")
+
+
+@figure8.figure
+def draw_figure8(record: Record) -> Any:
+    """Draw one panel per posterior."""
+    heading = "Codes of test digits, and how unsure the decoder is around them: post-hoc at T = 1, online at T = 1/500"
+    return _draw(record, heading)
+
+
+def _draw(record: Record, heading: str) -> Any:
     from osculate.plots import latent_map
 
-    data: Mapping[str, Any] = record.findings.data
-    maps = {
-        name: LatentMap(
-            np.asarray(one["codes"]),
-            (np.asarray(one["axes"][0]), np.asarray(one["axes"][1])),
-            np.asarray(one["deviation"]),
-        )
-        for name, one in data["maps"].items()
-    }
-    labels: Sequence[int] = data["labels"]
-    words = "σ of the decoded image, mean over pixels"
-    return latent_map(maps, np.asarray(labels), [str(k) for k in range(10)], words, heading, shared=False)
+    data = record.findings.data
+    maps = {}
+    for name, one in data["maps"].items():
+        horizontal, vertical = map(np.asarray, one["axes"])
+        maps[name] = LatentMap(np.asarray(one["codes"]), (horizontal, vertical), np.asarray(one["deviation"]))
+    quantity = "σ of the decoded image, mean over pixels"
+    digits = [str(k) for k in range(10)]
+    return latent_map(maps, np.asarray(data["labels"]), digits, quantity, heading, shared=False)

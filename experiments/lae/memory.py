@@ -1,4 +1,4 @@
-"""What a step of online training costs an autoencoder of images: memory and time against the resolution."""
+"""The cost of a step of online training of an autoencoder of images: memory and time against the resolution."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, experiment, seeded
+from experiments import Claim, Findings, Number, Record, all_pass, experiment, seeded, word
 from experiments.cost import Curve, Limits, sweep
 from osculate.autoencoders import Autoencoder
 from osculate.data.files import find, read_npz
@@ -24,11 +24,11 @@ class Faces:
     """A short training on faces of 64 × 64 pixels, where CelebA is at hand.
 
     Args:
-        images: of which it is trained.
-        batch: images in a batch.
-        epochs: passes through them.
-        lr: step size of Adam.
-        scale: of the noise, in units of the brightness.
+        images: Number of training images.
+        batch: Images in a batch.
+        epochs: Passes over the images.
+        lr: Learning rate of Adam.
+        scale: Noise scale, in units of the brightness.
     """
 
     images: int = 1000
@@ -40,16 +40,16 @@ class Faces:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured.
+    """Networks and sizes.
 
     Args:
-        sides: side lengths of the images, in pixels.
-        batch: images in the batch.
-        latent: numbers of a code.
-        width: channels of the first convolution.
-        depth: how often the resolution is halved.
-        limits: where a curve stops.
-        faces: the training on real images.
+        sides: Side lengths of the images in pixels.
+        batch: Images in the batch.
+        latent: Size of a code.
+        width: Channels of the first convolution.
+        depth: Number of times that the resolution is halved.
+        limits: Limits of a curve.
+        faces: Training on real images.
     """
 
     sides: tuple[int, ...] = (64, 96, 128)
@@ -60,16 +60,6 @@ class Settings:
     limits: Limits = Limits(seconds=30.0, gigabytes=6.0)
     faces: Faces = Faces()
 
-
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(
-        batch=32,
-        width=64,
-        limits=Limits(seconds=300.0, gigabytes=11.0),
-        faces=Faces(images=4000, batch=64, epochs=30),
-    ),
-}
 
 ONLINE, PLAIN = "online", "MAP"
 #: Networks by name: with residual blocks or without.
@@ -90,10 +80,10 @@ class Step:
     """One step of Adam on one batch, as a function of nothing.
 
     Args:
-        method: what is trained.
-        x: images, their own targets.
+        method: The method.
+        x: Images, which are their own targets.
         num_data: N of the loss.
-        lr: step size.
+        lr: Learning rate.
     """
 
     def __init__(self, method: MAP | OnlineLaplace, x: Tensor, num_data: int, lr: float = 1e-3) -> None:
@@ -118,26 +108,30 @@ class Step:
 
 
 def method_of(name: str, side: int, settings: Settings, scale: float = 1.0) -> MAP | OnlineLaplace:
-    """An autoencoder of images of this size, and how it is trained.
+    """Return the training method of an autoencoder of images of this size.
 
     Args:
-        name: of the row.
-        side: of the images, in pixels.
-        settings: of the network.
-        scale: of the noise.
+        name: Name of the row.
+        side: Side length of the images in pixels.
+        settings: Settings of the network.
+        scale: Noise scale.
     """
     way, residual = ROWS[name]
-    shape = (3, side, side)
-    coders = conv_coders(shape, settings.latent, settings.width, settings.depth, residual=residual)
-    likelihood = Gaussian(scale)
-    return (OnlineLaplace if way == ONLINE else MAP)(Autoencoder(*coders), likelihood)
+    coders = conv_coders((3, side, side), settings.latent, settings.width, settings.depth, residual=residual)
+    return (OnlineLaplace if way == ONLINE else MAP)(Autoencoder(*coders), Gaussian(scale))
 
 
 @experiment(
     "lae-memory",
     "Memory and time of online training against the image resolution",
     "Laplacian Autoencoders [miani2022], linear scaling of the online training, Section 4",
-    **PRESETS,
+    small=Settings(),
+    paper=Settings(
+        batch=32,
+        width=64,
+        limits=Limits(seconds=300.0, gigabytes=11.0),
+        faces=Faces(images=4000, batch=64, epochs=30),
+    ),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Time and memory of a step of each method at each size, and a short training on faces."""
@@ -182,13 +176,13 @@ def train(settings: Settings, seed: int, progress: bool) -> list[float]:
 def conclude(
     curves: Mapping[str, Curve], states: Mapping[str, int], losses: Mapping[str, list[float]], settings: Settings
 ) -> Findings:
-    """Exponents, costs in steps of MAP, and what they say.
+    """Return exponents, costs in steps of MAP, and the claims.
 
     Args:
-        curves: by row.
-        states: bytes that live between steps at the largest size, by row.
-        losses: by seed, the mean of each epoch of training on faces.
-        settings: for the words on what was measured.
+        curves: Curves by row.
+        states: Bytes that live between steps at the largest size, by row.
+        losses: Mean losses of the epochs of training on faces, by seed.
+        settings: Settings of the measurement.
     """
     numbers = [number for name in curves for number in _row(name, curves, states)]
     trained = [each for each in losses.values() if each]
@@ -216,19 +210,14 @@ def _row(name: str, curves: Mapping[str, Curve], states: Mapping[str, int]) -> l
     plain = curves.get(f"{PLAIN}, {kind}")
     if way == PLAIN or plain is None or plain.sizes != curve.sizes or not curve.sizes:
         return numbers
-    times = [
-        [mine / theirs for mine, theirs in zip(*pair, strict=True)]
-        for pair in zip(curve.seconds, plain.seconds, strict=True)
-    ]
-    memories = [mine / theirs for mine, theirs in zip(curve.peak_bytes, plain.peak_bytes, strict=True)]
-    drifts = tuple(last / first for first, last in zip(times[0], times[-1], strict=True))
-    return [
-        *numbers,
-        Number(name, TIME_RATIO, tuple(times[-1])),
-        Number(name, MEMORY_RATIO, (memories[-1],)),
-        Number(name, TIME_DRIFT, drifts),
-        Number(name, MEMORY_DRIFT, (memories[-1] / memories[0],)),
-    ]
+    ratios, drifts = [], []
+    costs = [(curve.seconds, plain.seconds, TIME_RATIO, TIME_DRIFT)]
+    mine, theirs = ([[float(size)] for size in each.peak_bytes] for each in (curve, plain))
+    for ours, others, ratio, drift in [*costs, (mine, theirs, MEMORY_RATIO, MEMORY_DRIFT)]:
+        first, last = ([a / b for a, b in zip(ours[at], others[at], strict=True)] for at in (0, -1))
+        ratios.append(Number(name, ratio, tuple(last)))
+        drifts.append(Number(name, drift, tuple(b / a for a, b in zip(first, last, strict=True))))
+    return [*numbers, *ratios, *drifts]
 
 
 def claims(
@@ -237,59 +226,53 @@ def claims(
     """Verdicts from the means of the numbers by row and column, and from the losses of each training."""
     rows = [name for name, (way, _) in ROWS.items() if way == ONLINE]
 
-    def values(column: str) -> list[float | None]:
-        return [found.get((name, column)) for name in rows]
+    def below(column: str, bound: float) -> bool | None:
+        return all_pass((found.get((name, column)) for name in rows), lambda value: value <= bound)
 
     def words(column: str) -> str:
-        each = ((name.split(", ")[1], found.get((name, column))) for name in rows)
-        return ", ".join(f"{'? (not measured)' if value is None else f'{value:.2f}'} ({kind})" for kind, value in each)
+        values = {name.split(", ")[1]: found.get((name, column)) for name in rows}
+        return ", ".join(f"{word(value, '.2f', '? (not measured)')} ({kind})" for kind, value in values.items())
 
+    if trained:
+        first, last = (sum(each[at] for each in trained) / len(trained) for at in (0, -1))
+        course = (
+            f"the loss of {settings.faces.images} faces of CelebA went from {first:.3f} in the first epoch to "
+            f"{last:.3f} nats per number in epoch {settings.faces.epochs}, as a mean over drawn networks."
+        )
+    else:
+        course = f"not here: {ARCHIVE}, {CONTENT}."
+    powers = (found.get((name, MEMORY_POWER)) for name in rows)
     sizes = ", ".join(f"{side}²" for side in settings.sides)
     return (
         Claim.judged(
             "Memory of a step of online training is linear in the number of pixels",
-            _all(values(MEMORY_POWER), lambda power: abs(power - 1) <= TOLERANCE),
+            all_pass(powers, lambda power: abs(power - 1) <= TOLERANCE),
             f"power of the pixels {words(MEMORY_POWER)} over {sizes}; 1 ± {TOLERANCE} counts. The peak of what a step "
             f"allocates for {settings.batch} colour images; beside it live {words(STATE)} MB at the largest size.",
         ),
         Claim.judged(
             "… and its time grows no faster",
-            _all(values(TIME_POWER), lambda power: power <= 1 + TOLERANCE),
+            below(TIME_POWER, 1 + TOLERANCE),
             f"power of the pixels {words(TIME_POWER)}; up to {1 + TOLERANCE} counts. What is done once a weight, such "
             "as its noise and the step of Adam, weighs more in small images.",
         ),
         Claim.judged(
             "Beside a step of MAP, memory is a factor that does not grow with the images",
-            _all(values(MEMORY_DRIFT), lambda drift: drift <= STEADY),
+            below(MEMORY_DRIFT, STEADY),
             f"{words(MEMORY_RATIO)} plain steps at the largest size, {words(MEMORY_DRIFT)} times that at the smallest; "
             f"up to {STEADY} counts.",
         ),
         Claim.judged(
             "… and so is time",
-            _all(values(TIME_DRIFT), lambda drift: drift <= STEADY),
+            below(TIME_DRIFT, STEADY),
             f"{words(TIME_RATIO)} plain steps at the largest size, {words(TIME_DRIFT)} times that at the smallest; up "
             f"to {STEADY} counts.",
         ),
         Claim.judged(
             "It trains on colour images of 64 × 64 pixels",
             all(each[-1] < each[0] for each in trained) if trained else None,
-            _course(trained, settings.faces),
+            course,
         ),
-    )
-
-
-def _all(values: Sequence[float | None], passes: Any) -> bool | None:
-    known = [value for value in values if value is not None]
-    return None if len(known) < len(values) else all(passes(value) for value in known)
-
-
-def _course(trained: Sequence[Sequence[float]], faces: Faces) -> str:
-    if not trained:
-        return f"not here: {ARCHIVE}, {CONTENT}."
-    first, last = (sum(each[at] for each in trained) / len(trained) for at in (0, -1))
-    return (
-        f"the loss of {faces.images} faces of CelebA went from {first:.3f} in the first epoch to {last:.3f} nats per "
-        f"number in epoch {faces.epochs}, as a mean over drawn networks."
     )
 
 
@@ -298,11 +281,6 @@ def draw(record: Record) -> Any:
     """Memory and time of a step against the pixels of an image."""
     from experiments.lae import figures
 
-    curves = record.findings.data["curves"]
-    panels = {
-        "memory": {n: (c["sizes"], [b / 1e6 for b in c["peak_bytes"]], c["stopped"]) for n, c in curves.items()},
-        "time": {n: (c["sizes"], [sum(s) / len(s) for s in c["seconds"]], c["stopped"]) for n, c in curves.items()},
-    }
-    axes = {"memory": ("pixels of an image", "peak memory, MB"), "time": ("pixels of an image", "CPU seconds")}
-    settings = record.setup.settings
-    return figures.scaling(panels, axes, f"What one step of training costs: {settings['batch']} colour images")
+    curves, batch = record.findings.data["curves"], record.setup.settings["batch"]
+    panels = {kind: (kind, curves) for kind in ("memory", "time")}
+    return figures.costs(panels, f"What one step of training costs: {batch} colour images")

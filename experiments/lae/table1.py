@@ -1,7 +1,7 @@
 """Table 1 of the Laplacian autoencoder: complexity of approximations of the Hessian, as measured exponents."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,23 +9,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments import Claim, Findings, Number, Record, experiment, seeded
-from experiments.cost import Curve, Limits, curvature_pass, sweep
+from experiments import Claim, Findings, Number, Record, all_pass, experiment, listed, seeded
+from experiments.cost import Limits, Work, curvature_pass, sweep
 from osculate.likelihoods import Gaussian
 from osculate.structures import ApproxDiag, BlockDiagonal, Diag, Kron, MixedDiag, Structure
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the exponents are measured.
+    """Sizes at which costs are measured.
 
     Args:
-        sides: side lengths of the images, in pixels, while the parameters stay the same.
-        channels: of the convolutions.
-        widths: widths of the hidden layers, while inputs and outputs stay the same.
-        batch: data in the batch.
-        limits: where a curve stops.
-        last: the exponents are slopes over so many of the largest sizes: at small ones other costs prevail.
+        sides: Side lengths of the images in pixels, with the same parameters.
+        channels: Channels of the convolutions.
+        widths: Widths of the hidden layers, with the same inputs and outputs.
+        batch: Number of data in the batch.
+        limits: Limits of a curve.
+        last: Number of largest sizes that an exponent is fitted to; at small ones other costs prevail.
     """
 
     sides: tuple[int, ...] = (16, 24, 32, 48, 64, 128, 256, 512)
@@ -35,17 +35,6 @@ class Settings:
     limits: Limits = Limits(seconds=10.0, gigabytes=0.5)
     last: int = 3
 
-
-PRESETS = {
-    "small": Settings(),
-    # the table is about orders, and has no setting of its own: more of the same, up to the memory of its GPU
-    "paper": Settings(
-        sides=(16, 24, 32, 48, 64, 96, 128, 256, 512, 1024),
-        widths=(16, 32, 48, 64, 96, 128, 512, 1024, 2048, 4096),
-        batch=8,
-        limits=Limits(seconds=300.0, gigabytes=11.0),
-    ),
-}
 
 RESOLUTION, PARAMETERS = "resolution", "parameters"
 COLUMNS = {
@@ -61,10 +50,10 @@ class Row:
     """One approximation of the table.
 
     Attributes:
-        structure: ours.
-        memory: the printed order of memory.
-        time: the printed order of time.
-        powers: the powers in them: time and memory by R, time and memory by W.
+        structure: The structure of osculate.
+        memory: Printed order of memory.
+        time: Printed order of time.
+        powers: Powers in them: time and memory by R, time and memory by W.
     """
 
     structure: Structure
@@ -84,7 +73,7 @@ ROWS = {
 
 #: An exponent counts as linear up to the first, and as quadratic from the second on: nearer to two than to one.
 LINEAR, QUADRATIC = 1.15, 1.5
-#: What the temporaries of a pass may take.
+#: Limit of the temporaries of a pass.
 MEMORY = "256MB"
 
 
@@ -120,59 +109,48 @@ def fully_connected(width: int) -> nn.Module:
     "lae-table1",
     "Memory and time of Hessian approximations: measured exponents beside the stated orders",
     "Laplacian Autoencoders [miani2022], Table 1",
-    **PRESETS,
+    small=Settings(),
+    # the table is about orders, and has no setting of its own: more of the same, up to the memory of its GPU
+    paper=Settings(
+        sides=(16, 24, 32, 48, 64, 96, 128, 256, 512, 1024),
+        widths=(16, 32, 48, 64, 96, 128, 512, 1024, 2048, 4096),
+        batch=8,
+        limits=Limits(seconds=300.0, gigabytes=11.0),
+    ),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Both sweeps, their exponents, and the claims."""
+    """Sweep over resolutions and widths, and fit the exponents."""
     sides = {side**2: side for side in settings.sides}
     with torch.device("meta"):  # shapes only
         widths = {sum(p.numel() for p in fully_connected(width).parameters()): width for width in settings.widths}
-    shape = (settings.batch, 3)
 
-    def images(structure: Structure, pixels: int, seed: int) -> Any:
-        side = sides[pixels]
-        return _work(lambda: convolutional(side, settings.channels), (*shape, side, side), structure, seed)
+    def work(axis: str, structure: Structure, size: int, seed: int) -> Work:
+        with seeded(seed):
+            if axis == RESOLUTION:
+                model = convolutional(sides[size], settings.channels)
+                x = torch.randn(settings.batch, 3, sides[size], sides[size])
+            else:
+                model, x = fully_connected(widths[size]), torch.randn(settings.batch, 16)
+        return curvature_pass(model, Gaussian(1.0), (x, x), structure, MEMORY)
 
-    def vectors(structure: Structure, parameters: int, seed: int) -> Any:
-        return _work(lambda: fully_connected(widths[parameters]), (settings.batch, 16), structure, seed)
-
-    by: dict[str, tuple[Callable[..., Any], dict[str, int]]] = {
-        RESOLUTION: (images, {f"{side}²": n for n, side in sides.items()}),
-        PARAMETERS: (vectors, {f"width {width}": n for n, width in widths.items()}),
+    sizes = {
+        RESOLUTION: {f"{side}²": n for n, side in sides.items()},
+        PARAMETERS: {f"width {width}": n for n, width in widths.items()},
     }
     curves = {}
-    for axis, (make, sizes) in by.items():
-        makers = {name: partial(make, row.structure) for name, row in ROWS.items()}
-        curves[axis] = sweep(makers, sizes, seeds, settings.limits, progress)
-    return conclude(curves, settings.last)
-
-
-def _work(build: Callable[[], nn.Module], shape: tuple[int, ...], structure: Structure, seed: int) -> Any:
-    with seeded(seed):
-        model, x = build(), torch.randn(shape)
-    return curvature_pass(model, Gaussian(1.0), (x, x), structure, MEMORY)
-
-
-def conclude(curves: Mapping[str, Mapping[str, Curve]], last: int) -> Findings:
-    """The exponents of the curves, and what they say about the document's claims.
-
-    Args:
-        curves: for each axis, "resolution" and "parameters", the curve of each approximation.
-        last: how many of the largest sizes an exponent is fitted to.
-    """
-    numbers = {
-        (axis, kind, name): Number(name, column, _exponents(curves[axis][name], kind, last), str(power))
-        for name, row in ROWS.items()
-        for ((axis, kind), column), power in zip(COLUMNS.items(), row.powers, strict=True)
-    }
+    for axis in sizes:
+        makers = {name: partial(work, axis, row.structure) for name, row in ROWS.items()}
+        curves[axis] = sweep(makers, sizes[axis], seeds, settings.limits, progress)
+    numbers = {}
+    for name, row in ROWS.items():
+        for ((axis, kind), column), power in zip(COLUMNS.items(), row.powers, strict=True):
+            curve, last = curves[axis][name], settings.last
+            exponents = curve.time_exponents(last=last) if kind == "time" else curve.memory_exponent(last=last)
+            numbers[axis, kind, name] = Number(name, column, exponents, str(power))
     found = {key: number.mean for key, number in numbers.items()}
     orders = {name: {"memory": row.memory, "time": row.time} for name, row in ROWS.items()}
     plain = {axis: {name: curve.plain() for name, curve in part.items()} for axis, part in curves.items()}
     return Findings(tuple(numbers.values()), claims(found), {"curves": plain, "printed": orders})
-
-
-def _exponents(curve: Curve, kind: str, last: int) -> tuple[float, ...]:
-    return curve.time_exponents(last=last) if kind == "time" else curve.memory_exponent(last=last)
 
 
 def claims(found: Mapping[tuple[str, str, str], float | None]) -> tuple[Claim, ...]:
@@ -181,88 +159,56 @@ def claims(found: Mapping[tuple[str, str, str], float | None]) -> tuple[Claim, .
     def of(name: str, axes: Sequence[str] = (RESOLUTION, PARAMETERS)) -> dict[str, float | None]:
         return {f"{kind} by {axis}": found[axis, kind, name] for axis in axes for kind in ("time", "memory")}
 
+    def quadratic(exponents: Mapping[str, float | None]) -> bool | None:
+        return all_pass(exponents.values(), lambda value: value >= QUADRATIC)
+
     others = ("block", "kron", "diag")
-    linear = {name: _all_linear(of(name)) for name in ROWS}
+    linear = {name: all_pass(of(name).values(), lambda value: value <= LINEAR) for name in ROWS}
     times = {name: found[RESOLUTION, "time", name] for name in others}
     memories = {name: found[RESOLUTION, "memory", name] for name in others}
+    largest = {name: max((v for v in of(name).values() if v is not None), default=None) for name in others}
     blocks = of("block", (PARAMETERS,))
     return (
         Claim.judged(
             "The approximate diagonal scales linearly with both the output resolution and the parameters",
             linear["approx_diag"],
-            f"Exponents of approx_diag: {_words(of('approx_diag'))}; up to {LINEAR} counts as linear.",
+            f"Exponents of approx_diag: {listed(of('approx_diag'), '.2f')}; up to {LINEAR} counts as linear.",
         ),
         Claim.judged(
             "So does the mixed diagonal",
             linear["mixed_diag"],
-            f"Exponents of mixed_diag: {_words(of('mixed_diag'))}. Ours is not the document's: its encoder is exact, "
-            "from one column for each unit of the bottleneck.",
+            f"Exponents of mixed_diag: {listed(of('mixed_diag'), '.2f')}. Ours is not the document's: its encoder is "
+            "exact, from one column for each unit of the bottleneck.",
         ),
         Claim.judged(
             "Only these approximations scale linearly with both",
             None if None in linear.values() else linear["approx_diag"] and not any(linear[name] for name in others),
-            "Largest exponents of the others: "
-            + _words({name: max((v for v in of(name).values() if v is not None), default=None) for name in others})
-            + ".",
+            f"Largest exponents of the others: {listed(largest, '.2f')}.",
         ),
         Claim.judged(
             "Block diagonal, KFAC and exact diagonal take time quadratic in the output resolution",
-            _all_quadratic(times),
-            f"Exponents of time by resolution: {_words(times)}; from {QUADRATIC} on counts as quadratic.",
+            quadratic(times),
+            f"Exponents of time by resolution: {listed(times, '.2f')}; from {QUADRATIC} on counts as quadratic.",
         ),
         Claim.judged(
             "They take memory quadratic in the output resolution",
-            _all_quadratic(memories),
-            f"Exponents of memory by resolution: {_words(memories)}. Here columns are pulled back a few at a time, "
-            "within a stated amount of memory; the square is the cost of doing all of them at once.",
+            quadratic(memories),
+            f"Exponents of memory by resolution: {listed(memories, '.2f')}. Here columns are pulled back a few at a "
+            "time, within a stated amount of memory; the square is the cost of doing all of them at once.",
         ),
         Claim.judged(
             "The block diagonal is quadratic in the parameters of a layer",
-            _all_quadratic(blocks),
-            f"Exponents of block: {_words(blocks)}.",
+            quadratic(blocks),
+            f"Exponents of block: {listed(blocks, '.2f')}.",
         ),
     )
-
-
-def _all_linear(exponents: Mapping[str, float | None]) -> bool | None:
-    known = [value for value in exponents.values() if value is not None]
-    return None if len(known) < len(exponents) else max(known) <= LINEAR
-
-
-def _all_quadratic(exponents: Mapping[str, float | None]) -> bool | None:
-    known = [value for value in exponents.values() if value is not None]
-    return None if len(known) < len(exponents) else min(known) >= QUADRATIC
-
-
-def _words(exponents: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {'not measured' if v is None else f'{v:.2f}'}" for name, v in exponents.items())
 
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Cost against size, one panel for each column of the table."""
+    """Draw cost against size, one panel per column of the table."""
     from experiments.lae import figures
 
-    return figures.scaling(
-        {
-            f"{kind} against {axis}": {
-                name: (curve["sizes"], _cost(curve, kind), curve["stopped"])
-                for name, curve in record.findings.data["curves"][axis].items()
-            }
-            for axis, kind in COLUMNS
-        },
-        {
-            f"{kind} against {axis}": (
-                "pixels of an image" if axis == RESOLUTION else "parameters",
-                "CPU seconds" if kind == "time" else "peak memory, MB",
-            )
-            for axis, kind in COLUMNS
-        },
-        "What one curvature matrix costs, as images or networks grow",
-    )
-
-
-def _cost(curve: Mapping[str, Any], kind: str) -> list[float]:
-    if kind == "time":
-        return [sum(values) / len(values) for values in curve["seconds"]]
-    return [value / 1e6 for value in curve["peak_bytes"]]
+    curves = record.findings.data["curves"]
+    panels = {f"{kind} against {axis}": (kind, curves[axis]) for axis, kind in COLUMNS}
+    return figures.costs(panels, "What one curvature matrix costs, as images or networks grow")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, experiment
+from experiments import Claim, Findings, Number, Record, Table, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.models import EXACT, GRADIENT, LONG, ONLINE, Models
 from osculate import metrics
@@ -26,11 +26,11 @@ class Settings(lae_models.Training):
     """The published autoencoder, on part of MNIST.
 
     Args:
-        samples: networks drawn for the table.
-        curve_samples: networks drawn for each point of a curve.
-        temperatures: of the curves, at noise scale 1 and prior precision 1.
-        columns: images whose exact curvature is taken, in place of that of all.
-        outside: the data set that is told apart.
+        samples: Number of sampled networks for the table.
+        curve_samples: Number of sampled networks for each point of a curve.
+        temperatures: Temperatures of the curves, at noise scale 1 and prior precision 1.
+        columns: Number of images whose exact curvature stands for that of all.
+        outside: Out-of-distribution data set.
     """
 
     samples: int = 100
@@ -41,24 +41,22 @@ class Settings(lae_models.Training):
     outside: str = "KMNIST"
 
 
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(
-        train_size=55_000, validation_size=5_000, test_size=5_000, fit=replace(LONG, every=1), columns=55_000
-    ),
-}
-
 NLL, MSE = "−log p (squared error of drawn networks, summed)", "squared error of their mean"
 #: Rows of the table, with what the document prints for both columns.
 KFAC, DIAG, APPROX = "post-hoc, KFAC", "post-hoc, exact diagonal", "post-hoc, approximate diagonal"
 ONLINE_EXACT, ONLINE_APPROX = "online, exact diagonal", "online, approximate diagonal"
 ONLINE_GRADIENT = "online, diagonal of sampled gradients"
 PRINTED = {
-    KFAC: ("9683.9 ± 2455.0", "121.6 ± 24.5"),
-    DIAG: ("283.3 ± 88.6", "27.1 ± 0.9"),
-    APPROX: ("232.0 ± 65.5", "26.6 ± 0.6"),
-    ONLINE_EXACT: ("25.8 ± 0.2", "25.7 ± 0.2"),
-    ONLINE_APPROX: ("25.9 ± 0.4", "25.8 ± 0.4"),
+    (KFAC, NLL): "9683.9 ± 2455.0",
+    (KFAC, MSE): "121.6 ± 24.5",
+    (DIAG, NLL): "283.3 ± 88.6",
+    (DIAG, MSE): "27.1 ± 0.9",
+    (APPROX, NLL): "232.0 ± 65.5",
+    (APPROX, MSE): "26.6 ± 0.6",
+    (ONLINE_EXACT, NLL): "25.8 ± 0.2",
+    (ONLINE_EXACT, MSE): "25.7 ± 0.2",
+    (ONLINE_APPROX, NLL): "25.9 ± 0.4",
+    (ONLINE_APPROX, MSE): "25.8 ± 0.4",
 }
 #: Curves, and their quantities.
 CURVES = ("post-hoc", "online, average curvature", "online, recomputed")
@@ -75,40 +73,37 @@ Row = dict[str, float]
     "lae-table2",
     "Online and post-hoc Laplacian autoencoders, and what temperature makes of them",
     "Laplacian Autoencoders [miani2022], Table 2",
-    **PRESETS,
+    small=Settings(),
+    paper=Settings(
+        train_size=55_000, validation_size=5_000, test_size=5_000, fit=replace(LONG, every=1), columns=55_000
+    ),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """The table, and the curves over temperatures, for each seed."""
-    table: dict[str, list[Row]] = {}
-    curves: dict[str, list[list[Row]]] = {}
+    table, at_temperatures = Table(), Table()
+    curves: dict[str, list[list[Row]]] = {name: [] for name in CURVES}
     for seed in track(seeds, "seeds", len(seeds), progress):
         models = Models(settings, seed)
         for name, q in posteriors_of_the_table(models, settings).items():
-            table.setdefault(name, []).append(_errors(q, models.test, settings.samples))
+            table.add(name, _errors(q, models.test, settings.samples))
         outside = models.outside[settings.outside]
-        for name, q in _posteriors(models).items():
-            points = [
-                _scores(q.replace(temperature=value), models.test, outside, settings.curve_samples)
-                for value in settings.temperatures
-            ]
-            curves.setdefault(name, []).append(points)
-    numbers = [
-        Number(name, column, tuple(row[column] for row in rows), printed)
-        for name, rows in table.items()
-        for column, printed in zip((NLL, MSE), PRINTED.get(name, ("", "")), strict=True)
-    ]
-    numbers += [
-        Number(f"{name}, T = {value:.3g}", column, tuple(points[i][column] for points in found))
-        for name, found in curves.items()
-        for i, value in enumerate(settings.temperatures)
-        for column in found[0][i]
-    ]
-    data = {
-        "temperatures": list(settings.temperatures),
-        "outside": settings.outside,
-        "curves": {name: [list(seed) for seed in found] for name, found in curves.items()},
-    }
-    return Findings(tuple(numbers), _claims(table, curves, settings), data)
+        likelihood, data = Gaussian(1.0), (models.train, models.train)
+        online = models.online()
+        # approximate diagonals, noise scale 1 and prior precision 1
+        posteriors = (
+            laplace(models.autoencoder(), likelihood, data, structure="approx_diag", prior=1.0),
+            models.running(),
+            laplace(online.model.eval(), likelihood, data, structure="approx_diag", prior=1.0),
+        )
+        for name, q in zip(CURVES, posteriors, strict=True):
+            curves[name].append([])
+            for value in settings.temperatures:
+                point = _scores(q.replace(temperature=value), models.test, outside, settings.curve_samples)
+                at_temperatures.add(f"{name}, T = {value:.3g}", point)
+                curves[name][-1].append(point)
+    found = {"temperatures": list(settings.temperatures), "outside": settings.outside, "curves": curves}
+    numbers = (*table.numbers(printed=PRINTED), *at_temperatures.numbers())
+    return Findings(numbers, (*_claims_of_the_table(table), *_claims_of_the_curves(curves, settings, table)), found)
 
 
 def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, Posterior]:
@@ -129,18 +124,6 @@ def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, Pos
         ONLINE_APPROX: models.running(ONLINE),
         ONLINE_GRADIENT: models.running(GRADIENT),
     }
-
-
-def _posteriors(models: Models) -> dict[str, Posterior]:
-    """Of the curves: approximate diagonals, noise scale 1 and prior precision 1."""
-    likelihood, data = Gaussian(1.0), (models.train, models.train)
-    online = models.online()
-    found = [
-        laplace(models.autoencoder(), likelihood, data, structure="approx_diag", prior=1.0),
-        models.running(),
-        laplace(online.model.eval(), likelihood, data, structure="approx_diag", prior=1.0),
-    ]
-    return dict(zip(CURVES, found, strict=True))
 
 
 @torch.no_grad()
@@ -175,15 +158,8 @@ def _scores(q: Posterior, inside: Tensor, outside: Tensor, samples: int) -> Row:
     return {NLL: float(found["inside"][0].mean()), MSE: mse, **areas}
 
 
-def _claims(
-    table: Mapping[str, Sequence[Row]], curves: Mapping[str, Sequence[Sequence[Row]]], settings: Settings
-) -> tuple[Claim, ...]:
-    means = {name: {column: mean(row[column] for row in rows) for column in rows[0]} for name, rows in table.items()}
-    factor = means[APPROX][NLL] / means[ONLINE_APPROX][NLL]
-    return (*_claims_of_the_table(means), *_claims_of_the_curves(curves, settings, factor))
-
-
-def _claims_of_the_table(means: Mapping[str, Row]) -> tuple[Claim, ...]:
+def _claims_of_the_table(table: Table) -> tuple[Claim, ...]:
+    means = {name: {column: table.mean(name, column) for column in (NLL, MSE)} for name, _ in table}
     gaps = {name: row[NLL] / row[MSE] for name, row in means.items()}
     apart = {
         f"{kind}, {words}": abs(means[approx][column] / means[exact][column] - 1)
@@ -196,14 +172,13 @@ def _claims_of_the_table(means: Mapping[str, Row]) -> tuple[Claim, ...]:
             all(gaps[name] > 1.5 for name in (KFAC, DIAG, APPROX))
             and all(gaps[name] < 1.1 for name in (ONLINE_EXACT, ONLINE_APPROX)),
             "squared error of drawn networks over that of their mean: "
-            + _listed(gaps)
-            + ". Post-hoc at temperature 1, "
-            "online at the temperature that the published code has in effect, 1/500.",
+            f"{listed(gaps)}. Post-hoc at temperature 1, online at the temperature that the published code has in "
+            "effect, 1/500.",
         ),
         Claim.judged(
             "The approximate diagonal is as good as the exact one",
             max(apart.values()) <= CLOSE,
-            "relative differences: " + _listed(apart) + f" (at most {CLOSE:g} asked).",
+            "relative differences: " + listed(apart) + f" (at most {CLOSE:g} asked).",
         ),
         Claim.judged(
             "A curvature from the sampled gradients, without a pass of its own, does as well as one by the GGN",
@@ -216,12 +191,13 @@ def _claims_of_the_table(means: Mapping[str, Row]) -> tuple[Claim, ...]:
 
 
 def _claims_of_the_curves(
-    curves: Mapping[str, Sequence[Sequence[Row]]], settings: Settings, factor: float
+    curves: Mapping[str, Sequence[Sequence[Row]]], settings: Settings, table: Table
 ) -> tuple[Claim, ...]:
     def at(name: str, temperature: float, column: str = NLL) -> list[float]:
         where = settings.temperatures.index(temperature)
         return [points[where][column] for points in curves[name]]
 
+    factor = table.mean(APPROX, NLL) / table.mean(ONLINE_APPROX, NLL)
     post_hoc, running, recomputed = CURVES
     ratios = {
         value: Number("", "", tuple(a / b for a, b in zip(at(post_hoc, value), at(recomputed, value), strict=True)))
@@ -245,14 +221,10 @@ def _claims_of_the_curves(
             "Taking the curvature of all data anew at the end detects better than the running average",
             all(areas[recomputed][score] >= areas[running][score] for score in SCORES[1:]),
             f"AUROC against {settings.outside} at T = 1/500: "
-            + "; ".join(f"{name}: " + _listed(row) for name, row in areas.items())
+            + "; ".join(f"{name}: {listed(row)}" for name, row in areas.items())
             + ".",
         ),
     )
-
-
-def _listed(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.3g}" for name, value in values.items())
 
 
 @measure.figure
@@ -261,16 +233,13 @@ def draw(record: Record) -> Any:
     from experiments.figures import against_temperature
 
     data = record.findings.data
+    quantities = {"squared error per image, summed over pixels": NLL}
+    quantities |= {f"AUROC against {data['outside']} by {score}": f"AUROC by {score}" for score in SCORES[1:]}
     panels = {
-        "squared error per image, summed over pixels": {
-            **{name: _column(found, NLL) for name, found in data["curves"].items()},
-        },
-        **{
-            f"AUROC against {data['outside']} by {score}": {
-                name: _column(found, f"AUROC by {score}") for name, found in data["curves"].items()
-            }
-            for score in SCORES[1:]
-        },
+        quantity: {
+            name: [[point[column] for point in seed] for seed in found] for name, found in data["curves"].items()
+        }
+        for quantity, column in quantities.items()
     }
     return against_temperature(
         data["temperatures"],
@@ -278,7 +247,3 @@ def draw(record: Record) -> Any:
         "At equal temperature, little is left between online and post-hoc Laplacian autoencoders",
         marks={"published, online": PUBLISHED_TEMPERATURE, "published, post-hoc": 1.0},
     )
-
-
-def _column(found: Sequence[Sequence[Row]], name: str) -> list[list[float]]:
-    return [[point[name] for point in seed] for seed in found]

@@ -1,6 +1,6 @@
 """Table 4 of [miani2022]: attributes of faces from few labels, by neighbours among codes of convolutions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, experiment
+from experiments import Claim, Findings, Number, Record, Table, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, ONLINE, VARIATIONAL, Fit, Models
 from osculate.data import Dataset
@@ -23,8 +23,8 @@ class Convolutions(lae_models.Network):
     """Strided convolutions.
 
     Args:
-        width: channels after the first one.
-        depth: how often the resolution is halved.
+        width: Channels of the first convolution.
+        depth: Number of times that the resolution is halved.
     """
 
     hidden: tuple[int, ...] = ()
@@ -35,13 +35,13 @@ class Convolutions(lae_models.Network):
 
 @dataclass(frozen=True)
 class Labels:
-    """What is classified, and by how many labels.
+    """Attributes and numbers of labels.
 
     Args:
-        attributes: each by itself.
-        number: faces with each attribute that are labelled, and as many without.
-        repeats: draws of labelled faces for each seed.
-        samples: networks drawn.
+        attributes: Attributes, each classified separately.
+        number: Number of labelled faces with an attribute, and of faces without.
+        repeats: Draws of labelled faces per seed.
+        samples: Number of sampled networks.
     """
 
     attributes: tuple[str, ...] = (
@@ -62,7 +62,7 @@ class Settings(lae_models.Training):
     """Part of CelebA at 64 × 64 pixels.
 
     Args:
-        labels: what is classified, and by how many labels.
+        labels: Attributes and numbers of labels.
     """
 
     data: str = "celeba64"
@@ -74,37 +74,20 @@ class Settings(lae_models.Training):
     labels: Labels = Labels()
 
 
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(
-        train_size=3_500,
-        validation_size=500,
-        network=Convolutions(latent=128, width=64),
-        fit=Fit(epochs=100),
-        labels=Labels(samples=100),
-    ),
-}
 METHODS = lae_models.METHODS
 OVERALL = "mean of these"
 ACCURACY = "balanced accuracy: "
-#: What the document prints. Its rates for all forty attributes are below those of always naming the commoner class.
+#: Values that the document prints. Its rates for all forty attributes are below those of always naming the commoner
+#: class.
 PRINTED = {
-    (AE, "Arched_Eyebrows"): ".50",
-    (VARIATIONAL, "Arched_Eyebrows"): ".52",
-    (DROPOUT, "Arched_Eyebrows"): ".55",
-    (ONLINE, "Arched_Eyebrows"): ".60",
-    (AE, "Attractive"): ".52",
-    (VARIATIONAL, "Attractive"): ".50",
-    (DROPOUT, "Attractive"): ".49",
-    (ONLINE, "Attractive"): ".53",
-    (AE, "Wearing_Lipstick"): ".52",
-    (VARIATIONAL, "Wearing_Lipstick"): ".49",
-    (DROPOUT, "Wearing_Lipstick"): ".50",
-    (ONLINE, "Wearing_Lipstick"): ".54",
-    (AE, "Heavy_Makeup"): ".45",
-    (VARIATIONAL, "Heavy_Makeup"): ".52",
-    (DROPOUT, "Heavy_Makeup"): ".49",
-    (ONLINE, "Heavy_Makeup"): ".56",
+    (method, ACCURACY + attribute): value
+    for attribute, values in {
+        "Arched_Eyebrows": (".50", ".52", ".55", ".60"),
+        "Attractive": (".52", ".50", ".49", ".53"),
+        "Wearing_Lipstick": (".52", ".49", ".50", ".54"),
+        "Heavy_Makeup": (".45", ".52", ".49", ".56"),
+    }.items()
+    for method, value in zip((AE, VARIATIONAL, DROPOUT, ONLINE), values, strict=True)
 }
 
 
@@ -128,11 +111,21 @@ class FaceModels(Models):
 
 
 @experiment(
-    "lae-table4", "Attributes of faces from few labels", "Laplacian Autoencoders [miani2022], Table 4", **PRESETS
+    "lae-table4",
+    "Attributes of faces from few labels",
+    "Laplacian Autoencoders [miani2022], Table 4",
+    small=Settings(),
+    paper=Settings(
+        train_size=3_500,
+        validation_size=500,
+        network=Convolutions(latent=128, width=64),
+        fit=Fit(epochs=100),
+        labels=Labels(samples=100),
+    ),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Accuracy of each attribute on as many test faces with it as without."""
-    found: dict[tuple[str, str], list[float]] = {}
+    table = Table()
     pool, test = celeba("train"), celeba("test")
     wanted = settings.labels
     for seed in track(seeds, "seeds", len(seeds), progress):
@@ -150,17 +143,13 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                 samples=wanted.samples,
                 seed=seed,
             )
-            for method, values in record.mean.items():
-                found.setdefault((method, attribute), []).append(float(values[0]))
+            table.append({(m, ACCURACY + attribute): float(values[0]) for m, values in record.mean.items()})
+    columns = [ACCURACY + attribute for attribute in wanted.attributes]
     for method in METHODS:
-        each = zip(*(found[method, attribute] for attribute in wanted.attributes), strict=True)
-        found[method, OVERALL] = [mean(values) for values in each]
-    numbers = tuple(
-        Number(method, f"{ACCURACY}{attribute}", tuple(found[method, attribute]), PRINTED.get((method, attribute), ""))
-        for method in METHODS
-        for attribute in (*wanted.attributes, OVERALL)
-    )
-    return Findings(numbers, _claims(found), {"attributes": [*wanted.attributes, OVERALL]})
+        each = zip(*(table[method, column] for column in columns), strict=True)
+        table[method, ACCURACY + OVERALL] = [mean(values) for values in each]
+    numbers = table.numbers([*columns, ACCURACY + OVERALL], PRINTED)
+    return Findings(numbers, (_claim(table),), {"attributes": [*wanted.attributes, OVERALL]})
 
 
 def _has(faces: Faces, attribute: str) -> Tensor:
@@ -177,23 +166,16 @@ def _balanced(faces: Faces, attribute: str, seed: int) -> tuple[Tensor, Tensor]:
     return faces.images[rows], y[rows]
 
 
-def _claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ...]:
-    overall = {method: Number("", "", tuple(found[method, OVERALL])) for method in METHODS}
+def _claim(table: Table) -> Claim:
+    column = ACCURACY + OVERALL
+    overall = {method: Number("", "", tuple(table[method, column])) for method in METHODS}
     rivals = (AE, VARIATIONAL, DROPOUT)
-    gaps = {
-        rival: Number("", "", tuple(a - b for a, b in zip(found[ONLINE, OVERALL], found[rival, OVERALL], strict=True)))
-        for rival in rivals
-    }
-    return (
-        Claim.judged(
-            "Codes of the online Laplacian autoencoder tell attributes best",
-            all((gap.mean or 0) > 2 * (gap.standard_error or 0) for gap in gaps.values()),
-            "balanced accuracy, mean over attributes: "
-            + ", ".join(f"{method} {number}" for method, number in overall.items())
-            + "; differences to the online one: "
-            + ", ".join(f"{rival} {gap}" for rival, gap in gaps.items())
-            + ". One half is chance; two standard errors over seeds asked.",
-        ),
+    gaps = {rival: Number("", "", tuple(table.differences(ONLINE, rival, column))) for rival in rivals}
+    return Claim.judged(
+        "Codes of the online Laplacian autoencoder tell attributes best",
+        all((gap.mean or 0) > 2 * (gap.standard_error or 0) for gap in gaps.values()),
+        f"balanced accuracy, mean over attributes: {listed(overall, '')}; differences to the online one: "
+        f"{listed(gaps, '')}. One half is chance; two standard errors over seeds asked.",
     )
 
 
@@ -203,11 +185,8 @@ def draw(record: Record) -> Any:
     from experiments.figures import dots
 
     panels: dict[str, dict[str, tuple[float, float]]] = {}
-    for number in record.findings.numbers:
-        if number.mean is not None:
-            panels.setdefault(number.column.removeprefix(ACCURACY).replace("_", " "), {})[number.row] = (
-                number.mean,
-                number.standard_error or 0.0,
-            )
+    for n in record.findings.numbers:
+        name = n.column.removeprefix(ACCURACY).replace("_", " ")
+        panels.setdefault(name, {})[n.row] = (n.mean or 0.0, n.standard_error or 0.0)
     heading = "Attributes of faces from ten labelled faces with and ten without (bars: one standard error)"
     return dots(panels, "balanced accuracy (0.5 is chance)", heading, least=0.04)
