@@ -352,7 +352,7 @@ def test_verdicts_of_figure_7(curves: dict[str, Curve], expected: list[str]) -> 
 def test_backpack_computes_the_same_diagonal() -> None:
     pytest.importorskip("backpack", reason="backpack-for-pytorch is not installed: it comes with make bench")
     model, x = lae_figure7.network(3), torch.randn(2, 3, 5, 5)
-    ours = lae_figure7._ours(lae_figure7.STRUCTURES["diag"], model, x)().dense().diagonal()
+    ours = lae_figure7.work("diag", model, x)().dense().diagonal()
     theirs = torch.cat([part.flatten() for part in lae_figure7._backpack(model, x)()])
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
