@@ -1,7 +1,7 @@
 """p(x|z) and q(z|x): networks with a bottleneck, and what a posterior over their weights says about code and image."""
 
 from osculate.autoencoders.autoencoder import VAE as VAE, Autoencoder as Autoencoder
-from osculate.autoencoders.build import AUTOENCODERS as AUTOENCODERS, build as build
+from osculate.autoencoders.build import REGISTRY as REGISTRY, build as build
 from osculate.autoencoders.code_posteriors import (
     CodePosterior as CodePosterior,
     GaussianCodes as GaussianCodes,

@@ -9,7 +9,7 @@ from osculate.networks import conv_coders, mlp_coders
 from osculate.registry import lookup
 
 #: What makes an encoder and a decoder from the shape of one input, by name.
-AUTOENCODERS: Mapping[str, Callable[..., tuple[nn.Module, nn.Module]]] = {
+REGISTRY: Mapping[str, Callable[..., tuple[nn.Module, nn.Module]]] = {
     "mlp_autoencoder": mlp_coders,
     "conv_autoencoder": conv_coders,
 }
@@ -21,7 +21,7 @@ def build(
     """Build an autoencoder by its name.
 
     Args:
-        name: a key of :data:`AUTOENCODERS`.
+        name: a key of :data:`REGISTRY`.
         input_shape: shape of one input, without the batch axis.
         variational: whether it is a :class:`VAE`.
         prior: of the codes of one, a key of ``CODE_PRIORS``.
@@ -33,7 +33,7 @@ def build(
     >>> build("mlp_autoencoder", (1, 4, 4), hidden=[8])(torch.zeros(3, 1, 4, 4)).shape
     torch.Size([3, 1, 4, 4])
     """
-    coders = lookup("autoencoder", name, AUTOENCODERS)
+    coders = lookup("autoencoder", name, REGISTRY)
     if variational:
         return VAE(*coders(tuple(input_shape), codes=2, **options), prior=prior)
     return Autoencoder(*coders(tuple(input_shape), **options))

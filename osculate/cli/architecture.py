@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from osculate.autoencoders import AUTOENCODERS
+from osculate import autoencoders
 from osculate.cli.checkpoint import ALIASES
 from osculate.cli.methods import MethodOptions
 
@@ -30,14 +30,14 @@ def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_tar
     built_in = is_autoencoder(name)
     if how.method == "vae" and not built_in and ":" not in name:
         raise ValueError(
-            f"--method vae trains an autoencoder, and --model {name} is none: take {' or '.join(AUTOENCODERS)}, or "
-            "leave --model out."
+            f"--method vae trains an autoencoder, and --model {name} is another network: take "
+            f"{' or '.join(autoencoders.REGISTRY)}, or leave --model out."
         )
     require_targets(name, has_targets)
     if how.latent is not None and not built_in:
         raise ValueError(
-            f"--latent is for the built-in autoencoders, and --model {name} is none: take {' or '.join(AUTOENCODERS)}, "
-            "or leave --latent out."
+            f"--latent is for the built-in autoencoders, and --model {name} is another network: take "
+            f"{' or '.join(autoencoders.REGISTRY)}, or leave --latent out."
         )
     return name
 
@@ -51,13 +51,13 @@ def require_targets(name: str, has_targets: bool) -> None:
     if not has_targets and not is_autoencoder(name) and ":" not in name:
         raise ValueError(
             f"--model {name} learns from targets, and the data hold no y: add it to the file, or take "
-            f"{' or '.join(AUTOENCODERS)}, which learn from X alone."
+            f"{' or '.join(autoencoders.REGISTRY)}, which learn from X alone."
         )
 
 
 def is_autoencoder(name: str) -> bool:
     """Whether a built-in network is one."""
-    return ALIASES.get(name, name) in AUTOENCODERS
+    return ALIASES.get(name, name) in autoencoders.REGISTRY
 
 
 def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, chosen: bool = True) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from osculate.autoencoders import AUTOENCODERS, build as build_autoencoder
+from osculate import autoencoders, networks
+from osculate.autoencoders import build as build_autoencoder
 from osculate.cli.codes import PIXELS
 from osculate.cli.options import DataOptions, plain
 from osculate.data import Dataset, Scaling
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
-from osculate.networks import NETWORKS, WithPrior, build
+from osculate.networks import WithPrior, build
 from osculate.registry import choose
 from osculate.tensorfiles import network_tensors, read_tensors, write_tensors
 
@@ -27,7 +28,7 @@ FORMAT = 1
 HEADER = "osculate_model"
 MODEL = "model.safetensors"
 #: Networks by the names of --model. Here an autoencoder is one that gives back its inputs, in two halves.
-MODELS = (*(name for name in NETWORKS if name != "autoencoder"), *AUTOENCODERS)
+MODELS = (*(name for name in networks.REGISTRY if name != "autoencoder"), *autoencoders.REGISTRY)
 #: Another name for one of them.
 ALIASES = {"autoencoder": "conv_autoencoder"}
 
@@ -120,7 +121,7 @@ class Card:
         if not dataset.has_targets:
             raise ValueError(
                 f"{dataset.name!r} holds no targets y, which {self.model} learns from and is measured by: add them, or "
-                "train one of " + ", ".join(AUTOENCODERS) + ", which learn from X alone."
+                "train one of " + ", ".join(autoencoders.REGISTRY) + ", which learn from X alone."
             )
         return dataset
 
@@ -194,7 +195,7 @@ def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options
     if ":" not in name:
         known = choose("network", ALIASES.get(name, name), (*MODELS, *ALIASES))
         try:
-            if known in AUTOENCODERS:
+            if known in autoencoders.REGISTRY:
                 return build_autoencoder(known, input_shape, **options)
             return build(known, input_shape, outputs, **options)
         except TypeError as error:

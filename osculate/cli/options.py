@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from osculate.data import DATASETS, Dataset, from_arrays, load
+from osculate import data as datasets
+from osculate.data import Dataset, from_arrays, load
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
 
 T = TypeVar("T")
@@ -65,7 +66,9 @@ class DataOptions:
             FileNotFoundError: its files are nowhere.
         """
         if self.data is None:
-            raise ValueError(f"name the data with --data: an .npz file with X and y, or one of {', '.join(DATASETS)}.")
+            raise ValueError(
+                f"name the data with --data: an .npz file with X and y, or one of {', '.join(datasets.REGISTRY)}."
+            )
         sizes: dict[str, Any] = {
             "train_size": self.train_size,
             "validation_size": self.validation_size,

@@ -8,7 +8,7 @@ what it should become less and less sure about.
 from osculate.data.arrays import from_arrays as from_arrays, read_arrays as read_arrays
 from osculate.data.corruptions import CORRUPTIONS as CORRUPTIONS, corrupted as corrupted
 from osculate.data.dataset import Dataset as Dataset, Scaling as Scaling
-from osculate.data.loading import DATASETS as DATASETS, load as load
+from osculate.data.loading import REGISTRY as REGISTRY, load as load
 from osculate.data.phantoms import rectangles as rectangles, shepp_logan as shepp_logan
 from osculate.data.shifted import (
     out_of_distribution as out_of_distribution,

@@ -10,7 +10,7 @@ from osculate.data.request import Request
 from osculate.registry import choose, lookup
 
 #: Readers by name. A new data set is one row.
-DATASETS: Mapping[str, Callable[[Request], Source]] = {
+REGISTRY: Mapping[str, Callable[[Request], Source]] = {
     "digits": digits.digits,
     "diabetes": digits.diabetes,
     "two_moons": toys.two_moons,
@@ -54,7 +54,7 @@ def load(
     file.
 
     Args:
-        name: a key of :data:`DATASETS`.
+        name: a key of :data:`REGISTRY`.
         folder: the only folder to look into.
         train_size: rows to train on; None, or more than the validation part leaves, takes all that are left.
         validation_size: rows taken from the training data for validation; None takes a tenth, at most 2,000, or the
@@ -73,7 +73,7 @@ def load(
     >>> load("digits")
     Dataset('digits', train=1078, validation=119, test=600, input_shape=(1, 8, 8), outputs=10)
     """
-    reader = lookup("data set", name, DATASETS)
+    reader = lookup("data set", name, REGISTRY)
     if name not in SPLITS and (split != 0 or splits != "standard"):
         raise ValueError(f"{name!r} has one split only, so split={split} and splits={splits!r} mean nothing; use seed")
     choose(f"kind of splits of {name!r}", splits, SPLITS.get(name, ("standard",)))

@@ -5,4 +5,4 @@ from osculate.evidence.laplace import effective_parameters as effective_paramete
 from osculate.evidence.maximise import maximise_evidence as maximise_evidence
 from osculate.evidence.mode import linear_mode as linear_mode
 from osculate.evidence.solvers import Newton as Newton, Stochastic as Stochastic
-from osculate.evidence.elbo import Bound as Bound, elbo as elbo
+from osculate.evidence.elbo import EvidenceBound as EvidenceBound, elbo as elbo

@@ -12,7 +12,7 @@ from osculate.inputs import moved
 from osculate.posteriors import Gaussian, as_gaussian
 
 
-class Bound(NamedTuple):
+class EvidenceBound(NamedTuple):
     """A bound on the log evidence, times the temperature, in nats.
 
     Attributes:
@@ -25,7 +25,7 @@ class Bound(NamedTuple):
 
 
 @torch.no_grad()
-def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | None = None) -> Bound:
+def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | None = None) -> EvidenceBound:
     r"""The evidence lower bound of a Gaussian posterior, with the network itself and not an expansion of it.
 
     .. math:: \mathcal L_T = \operatorname{E}_q \log p(D \mid \theta) - T \operatorname{KL}(q \,\|\, p), \qquad
@@ -72,7 +72,7 @@ def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | Non
         for number, theta in enumerate(thetas):
             totals[number] += q.likelihood.log_prob(q.network(x, theta), y).double().sum().cpu()
     error = float(totals.std()) / samples**0.5
-    return Bound(float(totals.mean()) - float(q.temperature) * float(divergence(q)), error)
+    return EvidenceBound(float(totals.mean()) - float(q.temperature) * float(divergence(q)), error)
 
 
 def divergence(q: Gaussian) -> Float[Tensor, ""]:

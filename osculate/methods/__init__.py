@@ -1,4 +1,4 @@
-"""How a posterior is reached. One file a method."""
+"""Ways to reach a posterior. One file a method."""
 
 from osculate.methods._base import FullBatch as FullBatch, Method as Method, Option as Option
 from osculate.methods.dropout import MCDropout as MCDropout

@@ -1,4 +1,4 @@
-"""What every trained method offers to ``osculate.train``."""
+"""The protocol of a method: what ``osculate.train``, the contract tests and the command line ask of it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -100,32 +100,32 @@ class Method(nn.Module, ABC):
         """The scalar to descend, for one batch.
 
         Args:
-            x: inputs of the batch, (B, ...).
-            y: targets of the batch, (B, ...).
+            x: Inputs of the batch, (B, ...).
+            y: Targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
         """
 
     def choices(self) -> Mapping[str, Any]:
-        """What was chosen, by name: a training that is resumed must have been begun with the same."""
+        """Settings by name, in which a resumed training must agree with the one that was begun."""
         return {}
 
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
-        """log p(y|x) of each held-out datum, by which training watches and stops: that of the network as it stands.
+        """log p(y|x) of each held-out datum with the present network, for the validation NLL and early stopping.
 
-        Where codes are drawn, the bound on it by one of them.
+        For a network with random codes, the bound on it by one draw.
         """
         f, divergence = drawn_outputs(self.model, x)
         self.likelihood.check(f, y)
         return self.likelihood.log_prob(f, y) - divergence
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
-        """The optimiser of its training: by default that of the settings, over everything that requires a gradient.
+        """The optimiser of the training: by default that of the settings, over all parameters that require a gradient.
 
         A group may have a "multiplier" of the learning rate.
 
         Args:
-            make: makes that of the settings, of parameters or groups of them and a learning rate.
-            lr: the learning rate.
+            make: Function that makes the optimiser of the settings from parameters (or groups) and a learning rate.
+            lr: Learning rate.
         """
         return make([parameter for parameter in self.parameters() if parameter.requires_grad], lr)
 
@@ -133,49 +133,50 @@ class Method(nn.Module, ABC):
         """Make buffers whose shape follows from the data, before a checkpoint is read; by default nothing.
 
         Args:
-            data: as for :meth:`end_epoch`.
+            data: Training data, as for :meth:`end_epoch`.
         """
 
     def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """What the method does before the first epoch, not before that of a resumed run; by default nothing.
+        """Prepare the first epoch, not that of a resumed run; by default nothing.
 
         Args:
-            data: as for :meth:`end_epoch`.
+            data: Training data, as for :meth:`end_epoch`.
         """
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """What the method does after each epoch, in training mode; by default nothing.
+        """End an epoch, in training mode; by default nothing.
 
         Args:
-            epoch: the number of the epoch that has ended, from 1.
-            epochs: how many there will be at most.
-            data: the training data in batches (x, y), any number of times, on the device where they were given:
-                in their own order where training shuffles them itself, as it comes from a loader.
+            epoch: Number of the epoch that has ended, from 1.
+            epochs: Largest number of epochs.
+            data: Training data in batches (x, y), which can be read any number of times, on the device where they were
+                given; in their own order unless a loader shuffles them.
 
         Returns:
-            Numbers for the epoch's row in the history, by name. What must survive an interruption is kept in buffers.
+            Numbers for the epoch's row in the history, by name. State that must survive an interruption is in buffers.
         """
         return {}
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """What :meth:`result` needs of the data, at the parameters and buffers that are kept; by default nothing.
+        """Compute from the data what :meth:`result` needs, at the final parameters and buffers; by default nothing.
 
         Args:
-            data: as for :meth:`end_epoch`.
+            data: Training data, as for :meth:`end_epoch`.
         """
 
     @abstractmethod
     def result(self) -> Posterior:
-        """The posterior it has reached, as a frozen value."""
+        """The posterior, as a frozen value."""
 
 
 class FullBatch(Method):
-    """A method that takes steps of its own on all data, in place of an optimiser's on batches; one epoch is one step.
+    """A method that takes its own steps on all data, in place of an optimiser's on batches; one epoch is one step.
 
-    What a resumed run needs is in buffers. The random numbers of a step follow from the seed and the step's number.
+    The state that a resumed run needs is in buffers. The random numbers of a step follow from the seed
+    and the number of the step.
 
     Attributes:
-        converged: whether more steps would change nothing.
+        converged: True if more steps would change nothing.
     """
 
     converged: bool | Tensor
@@ -195,9 +196,9 @@ class FullBatch(Method):
         """Take the data; :meth:`step` goes on from where the buffers say.
 
         Args:
-            data: pairs of tensors or batches, read once.
-            epochs: how many steps there will be at most, those of an interrupted run counted.
-            seed: for what is drawn.
+            data: Pair of tensors, or batches; read once.
+            epochs: Largest number of steps, with those of an interrupted run.
+            seed: Seed of the random numbers.
 
         Returns:
             N.
@@ -209,7 +210,7 @@ class FullBatch(Method):
 
     @property
     def device(self) -> torch.device:
-        """Where it works: where its network is."""
+        """The device of its network, on which it works."""
         return next(self.model.parameters()).device
 
     def checkpoint(self) -> dict[str, Tensor]:
@@ -241,7 +242,7 @@ def require_network(model: object, likelihood: object) -> None:
 
 
 def has_labels(likelihood: Likelihood, y: Tensor) -> bool:
-    """Whether there is a target that the likelihood does not ignore."""
+    """True if there is a target that the likelihood does not ignore."""
     counted = likelihood.counted(y)
     return counted is None or bool(counted.any())
 

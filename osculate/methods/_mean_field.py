@@ -16,7 +16,7 @@ from osculate.checks import require_positive
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import FAN_IN, TEMPERATURE, MakeNetwork, Method, require_network
-from osculate.methods._running import kept_diagonal, kept_gaussian
+from osculate.methods._running import constant_diagonal, gaussian_with_curvature
 from osculate.methods.map import as_prior
 from osculate.parameters import Network, ParameterSpace, points, trainable, undisturbed
 from osculate.posteriors import Gaussian
@@ -25,7 +25,7 @@ from osculate.registry import choose
 
 #: σ at the start, in units of the prior's standard deviation. [unlu2021]
 START = math.exp(-3)
-#: Nats of KL(q‖p) for each datum, and for each weight, below both of which the data have told the posterior nothing.
+#: Nats of KL(q‖p) for each datum, and for each weight; below both the posterior is nearly the prior.
 LEAST = 0.02
 #: Layers whose parameters are not weights of sums: a prior around zero would shrink what they pass on.
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
@@ -38,7 +38,7 @@ class MeanField(Method):
               \Big[\delta_p (\sigma_p^2 + \mu_p^2) - 1 - \log \delta_p \sigma_p^2 \Big]
 
     whose maximum over all q is the tempered posterior. μ are the parameters of the module. Those of normalisation
-    layers are trained as points, without a prior, and the posterior is over the others.
+    layers are trained as point parameters, without a prior, and the posterior is over all other parameters.
 
     Args:
         model: the network f_θ; training changes it in place.
@@ -135,7 +135,7 @@ class MeanField(Method):
 
     @torch.no_grad()
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """Say how far the weights are known: mean log σ/s, s the prior's standard deviation, and KL/N in nats."""
+        """A row with the log σ/s, s the prior's standard deviation, and KL/N in nats."""
         ratio = self.deviations().log() + 0.5 * self.delta.log()
         return {"log_sigma_over_prior": float(ratio.mean()), "divergence": self._divergence()}
 
@@ -147,7 +147,7 @@ class MeanField(Method):
 
     @property
     def settling(self) -> float:
-        """Steps that variances take from the start to the prior's, at most; 0 where nobody can say."""
+        """Steps that variances take from the start to the prior's, at most; 0 where this is unknown."""
         return -math.log(START) / self._rate if self._rate else 0.0
 
     @torch.no_grad()
@@ -162,7 +162,7 @@ class MeanField(Method):
         divergence = self._divergence()
         if divergence < LEAST and divergence * int(self.num_data) / self.space.size < LEAST:
             warnings.warn(
-                "the posterior is hardly another than the prior: so few data do not outweigh the divergence of so many "
+                "the posterior is nearly the prior: so few data do not outweigh the divergence of so many "
                 f"weights. Take a lower temperature (it was {self.temperature:g}), a prior with lower precisions, or a "
                 "smaller network.",
                 stacklevel=2,
@@ -176,7 +176,9 @@ class MeanField(Method):
             self.model.eval()
             curvature = self.temperature * (self.deviations().square().reciprocal() - self.delta)
             network = Network(self.model, self.names)
-            q = kept_gaussian(network, self.likelihood, self.prior, data, kept_diagonal(network, curvature))
+            q = gaussian_with_curvature(
+                network, self.likelihood, self.prior, data, constant_diagonal(network, curvature)
+            )
             self._posterior = q.replace(temperature=self.temperature)
 
     def result(self) -> Gaussian:
@@ -187,7 +189,7 @@ class MeanField(Method):
 
 
 def _weights(model: nn.Module) -> tuple[str, ...]:
-    """The trained parameters but for those of normalisations, and those that the module names its ``points``."""
+    """The trained parameters, without those of normalisations and those that the module names its ``points``."""
     every = trainable(model)
     fixed = points(model) | {
         f"{path}.{name}" if path else name

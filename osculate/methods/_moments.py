@@ -21,24 +21,24 @@ from osculate.predictive import tune
 from osculate.priors import Diagonal, Isotropic, Layerwise, Prior
 from osculate.registry import choose
 
-#: Where optimisers keep the average squared gradient.
+#: Names under which optimisers store the average squared gradient.
 KEYS = frozenset({"exp_avg_sq", "square_avg"})
-#: Steps behind an average below which its noise, 2 over their number in the variance, is told.
+#: Least number of steps in an average without a warning of its noise, whose relative variance is 2 over the number.
 SHORT = 100
-#: Of an average, in units of its memory, what is summed.
+#: Length of an average that is summed, in units of its memory.
 WINDOW = 40
-#: How the batches of an optimiser can have been made.
+#: Ways to make batches.
 SAMPLINGS = ("shuffled", "replacement")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What an optimiser does with its second moment.
+    """The rule by which an optimiser averages its second moment.
 
     Attributes:
-        memory: β₂, of which v has the window 1/(1 − β₂).
-        steps: that it has made.
-        decoupled: whether weight decay acts on the weights, and not through the gradient.
+        memory: β₂; v has the window 1/(1 − β₂).
+        steps: Number of steps made.
+        decoupled: True if weight decay acts on the weights, and not through the gradient.
     """
 
     memory: float
@@ -53,14 +53,14 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What an optimiser knows of the gradients of one parameter tensor.
+    """Averages of the gradients of one parameter tensor, from the state of an optimiser.
 
     Attributes:
-        raw: v as it is stored.
-        mean: the average gradient as it is stored, of RMSprop with ``centered=True`` only.
-        decay: weight decay.
-        eps: that is added to √v̂.
-        rule: how the average is made.
+        raw: v, with the bias of its start at zero.
+        mean: Average gradient, with its bias; of RMSprop with ``centered=True`` only.
+        decay: Weight decay.
+        eps: ε, added to √v̂.
+        rule: Rule of the average.
     """
 
     raw: Tensor
@@ -71,7 +71,7 @@ class Entry:
 
     @classmethod
     def of(cls, state: dict[str, Any], group: dict[str, Any], decoupled: bool) -> "Entry":
-        """Of the state of a parameter, and the group that it is in."""
+        """Read the state of a parameter and the settings of its group."""
         values = state["exp_avg_sq"] if "exp_avg_sq" in state else state["square_avg"]
         if values.dtype in (torch.float16, torch.bfloat16):
             values = values.float()
@@ -82,10 +82,10 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class SecondMoments:
-    """What an optimiser knows of the gradients of its loss, in the order of ``named_parameters()``.
+    """Averages of the gradients of a loss, from the state of its optimiser, in the order of ``named_parameters()``.
 
     Attributes:
-        entries: of the parameters that have been stepped, by name; the others are constants.
+        entries: Averages of each parameter that has been stepped, by name; other parameters are constants.
     """
 
     entries: Mapping[str, Entry]
@@ -112,12 +112,14 @@ class SecondMoments:
             why = "made no step yet" if known else "other parameters than the model"
             raise ValueError(f"the optimiser has {why}: pass the one that has trained this model, after training.")
         if len({entry.rule.decoupled for entry in entries.values()}) > 1:
-            raise ValueError("some groups of the optimiser have a decoupled weight decay and others have not: use one.")
+            raise ValueError(
+                "the groups of the optimiser have weight decay of both kinds, decoupled and in the gradient: use one."
+            )
         return cls(entries)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the parameters that have been stepped."""
+        """Names of the parameters that have been stepped."""
         return tuple(self.entries)
 
     @property
@@ -127,22 +129,22 @@ class SecondMoments:
 
     @property
     def rule(self) -> Rule:
-        """Of the parameter that was stepped least."""
+        """Rule of the parameter that was stepped least."""
         return min((entry.rule for entry in self.entries.values()), key=lambda rule: rule.steps)
 
     @property
     def steps(self) -> int:
-        """Of the parameter that was stepped most."""
+        """Steps of the parameter that was stepped most."""
         return max(entry.rule.steps for entry in self.entries.values())
 
     @property
     def centred(self) -> bool:
-        """Whether the average gradient is known as well."""
+        """True if the average gradient is known as well."""
         return all(entry.mean is not None for entry in self.entries.values())
 
     @property
     def raw(self) -> Float[Tensor, " P"]:
-        """v as it is stored."""
+        """v, with the bias of its start at zero."""
         return self._flat(lambda entry: entry.raw)
 
     @property
@@ -212,13 +214,13 @@ def require_second_moment(optimizer: Optimizer) -> None:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the batches were made that the optimiser has seen.
+    """The batches that the optimiser has seen.
 
     Args:
         num_data: N, of the training data.
         batch_size: M, of one step; with accumulated gradients that of all its parts together.
         how: "shuffled" (epochs without replacement) or "replacement".
-        drop_last: whether epochs end without the data that do not fill a batch.
+        drop_last: True if epochs end without the data that do not fill a batch.
 
     Raises:
         ValueError: a size out of its range, or an unknown name.
@@ -282,7 +284,7 @@ def warn_of_noise(steps: float) -> None:
         )
 
 
-#: Batches with which a second moment is compared, and the factor between the two from which it is told.
+#: Batches with which a second moment is compared, and the factor between the two above which there is a warning.
 COMPARED, FACTOR = 16, 3.0
 
 
@@ -291,12 +293,12 @@ class BatchGradients:
     """∇ of the mean log likelihood of batches.
 
     Args:
-        network: at the weights, in evaluation mode.
+        network: Network at the weights, in evaluation mode.
         likelihood: p(y|f).
-        data: training data, or some of them.
-        sampling: how batches were made in training: these have the same size.
+        data: Training data, or a part of them.
+        sampling: Batches of the training: these have the same size.
         labels: "data", or "drawn" for labels of the network.
-        generator: for the order of the data, and the labels.
+        generator: Generator for the order of the data, and the labels.
     """
 
     network: Network

@@ -40,8 +40,8 @@ class RunningFisher(nn.Module):
     Args:
         space: the parameters.
         memory: γ.
-        dtype: of the average.
-        device: where it lives.
+        dtype: Type of the average.
+        device: Device of the average.
     """
 
     values: Tensor
@@ -128,10 +128,10 @@ class RunningFisher(nn.Module):
         Args:
             h: the average of this tensor, a view of :attr:`named` that is updated.
             noise: θ − μ; overwritten.
-            gradient: of the mean negative log likelihood at θ.
+            gradient: Gradient of the mean negative log likelihood at θ.
             ridged: h + δ/c (:meth:`ridged`); overwritten.
             factor: c.
-            scale: of the curvature that the gradient is of, in units of the average.
+            scale: Scale of the curvature behind the gradient, in units of the average.
         """
         step = 1 - self.memory
         miss = torch.addcmul(h, noise.mul_(gradient), ridged, value=-factor / scale, out=noise)
@@ -139,7 +139,7 @@ class RunningFisher(nn.Module):
         h.addcmul_(miss, torch.addcdiv(miss.new_tensor(-step), miss, ridged, value=0.5 * step**2, out=ridged))
 
     def forget(self) -> None:
-        """The precisions δ have changed, or the room is wanted for something else."""
+        """Drop the cached sums, because the precisions δ have changed or their memory is needed."""
         self._ridged = self._deviation = None
 
     def _apply(self, *args: Any, **kwargs: Any) -> "RunningFisher":
@@ -173,7 +173,7 @@ def diagonal_curvature(empty: Curvature, values: Float[Tensor, " P"]) -> Curvatu
 
 
 @torch.no_grad()
-def kept_gaussian(
+def gaussian_with_curvature(
     network: Network,
     likelihood: Likelihood,
     prior: Prior,
@@ -184,10 +184,10 @@ def kept_gaussian(
     """The posterior at the network's parameters with a curvature that was made elsewhere.
 
     Args:
-        network: at the mode, in evaluation mode.
+        network: Network at the mode, in evaluation mode.
         likelihood: p(y|f), that of the curvature.
         prior: p(θ).
-        data: for the plan of the network and the statistics of the likelihood.
+        data: Data that give the plan of the network and the statistics of the likelihood.
         curvature: makes it, from N and the plan.
         num_data: N; the number of data that are there by default. Statistics are then scaled to it.
     """
@@ -209,8 +209,8 @@ def kept_gaussian(
     return Gaussian(network, fit, likelihood, prior, first_data=first, data=data)
 
 
-def kept_diagonal(network: Network, values: Float[Tensor, " P"]) -> Callable[[int, Plan], Curvature]:
-    """For :func:`kept_gaussian`: a diagonal in the order of θ, the sum over all data."""
+def constant_diagonal(network: Network, values: Float[Tensor, " P"]) -> Callable[[int, Plan], Curvature]:
+    """For :func:`gaussian_with_curvature`: a diagonal in the order of θ, the sum over all data."""
 
     def curvature(num_data: int, plan: Plan) -> Curvature:
         empty = Diag().zero(plan.specs, network.space, network.state_dtype, network.device)
@@ -231,10 +231,10 @@ class Running(nn.Module, ABC):
     Args:
         model: the network in training; the curvature is taken in a copy of it.
         likelihood: p(y|f).
-        structure: of the curvature.
+        structure: Structure of the curvature.
         memory: γ.
-        kind: of curvature.
-        names: of the parameters; all that are trained by default.
+        kind: Kind of curvature.
+        names: Names of the parameters; all that are trained by default.
     """
 
     def __init__(
@@ -296,7 +296,7 @@ class Running(nn.Module, ABC):
         return replace(self._seen, batch=(moved(x, self.network.device), y.to(self.network.device)))
 
     def shares(self, model: nn.Module) -> bool:
-        """Whether :meth:`along` can follow a model in the mode it is in."""
+        """True if :meth:`along` can follow a model in its present mode."""
         return False
 
     def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
@@ -369,8 +369,8 @@ class RunningDiagonal(Running):
             theta: θ, part of the graph.
             noise: θ − μ; the backward pass, of which there is to be one, overwrites it.
             factor: c.
-            scale: of the curvature that the gradient is of, in units of the average.
-            prior: with the precisions δ.
+            scale: Scale of the curvature behind the gradient, in units of the average.
+            prior: Prior with the precisions δ.
         """
         self.fisher.settle()
         ridged = self.fisher.ridged(factor, self._precisions(prior))

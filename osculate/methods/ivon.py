@@ -19,13 +19,13 @@ from osculate.methods._running import RunningFisher
 from osculate.priors import Prior
 from osculate.registry import choose
 
-#: What the curvature can be made from.
+#: Estimates of the curvature.
 HESSIANS = ("drawn", "squared")
 
 
 @dataclass(frozen=True)
 class NaturalSteps:
-    """How the mean moves, and how the curvature follows.
+    """Settings of the natural-gradient steps.
 
     Args:
         momentum: β₁, what a step leaves of the average gradient.
@@ -56,11 +56,11 @@ class NaturalGradient(Optimizer):
     r"""m ← m − α (h₀ + δ′)/u (ḡ/(1 − β₁ᵗ) + δ′ m) / (h + δ′), with ḡ ← β₁ ḡ + (1 − β₁) g and δ′ = δ T/N.
 
     The factor h₀ + δ′, with the mean δ′ of a parameter tensor, makes α a learning rate of ordinary gradient steps while
-    h is as it was at the start, for a likelihood of curvature 1; u is that of the likelihood. What is a point, and no
-    part of the Gaussian, moves by α ḡ/u.
+    h is as it was at the start, for a likelihood of curvature 1; u is that of the likelihood. Parameters outside the
+    Gaussian move by α ḡ/u.
 
     Args:
-        method: whose mean is trained; it takes the gradient into h before each step.
+        method: Method with the mean that is trained; it takes the gradient into h before each step.
         lr: α.
         momentum: β₁.
     """
@@ -135,7 +135,7 @@ class IVON(MeanField):
         prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``.
         temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes.
         hessian: "drawn" or "squared".
-        settings: how the mean moves, and how the curvature follows.
+        settings: Momentum of the mean, memory and start of the curvature.
 
     Raises:
         TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
@@ -247,7 +247,7 @@ class IVON(MeanField):
         return -(self.likelihood.log_prob(f, y) - divergence).sum() / len(y)
 
     def look(self, x: Inputs, y: Tensor) -> None:
-        """What the curvature needs of a batch beside its gradient at the drawn network; nothing."""
+        """Prepare the curvature of a batch, beside its gradient at the drawn network; here nothing."""
 
     def take(self, gradients: Mapping[str, Tensor]) -> None:
         """The gradient of this step into the average curvature."""

@@ -26,7 +26,7 @@ from osculate.methods._moments import (
     unchanged,
     warn_of_noise,
 )
-from osculate.methods._running import kept_diagonal, kept_gaussian
+from osculate.methods._running import constant_diagonal, gaussian_with_curvature
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
 from osculate.parameters import Network, undisturbed
@@ -34,7 +34,7 @@ from osculate.posteriors import Gaussian
 from osculate.priors import Prior
 from osculate.registry import choose
 
-#: What the second moment is multiplied with.
+#: Scalings of the second moment.
 SCALINGS = ("corrected", "paper")
 #: Labels of the gradients of a refresh.
 LABELS = ("data", "drawn")
@@ -56,7 +56,7 @@ class L2M(MAP):
     ``scaling="paper"`` gives v + 1/λ + ε as printed [perone2021, eq. 6]: a variance added to a precision, and the
     second moment of a mean in place of that of a sum, which is about N M times too small.
 
-    As a method of ``osc.train`` it is :class:`MAP` with a posterior; from a training of one's own
+    As a method of ``osc.train`` it is :class:`MAP` with a posterior; after your own training loop
     :meth:`from_optimizer` makes it. Where early stopping has put earlier weights back, the squared gradients of single
     data are taken at these, in one pass.
 
@@ -193,26 +193,26 @@ class L2M(MAP):
         clipped: bool = False,
         validation: Data | None = None,
     ) -> "L2M":
-        r"""From a training of one's own, right after it.
+        r"""Make it after your own training loop, from the optimiser.
 
         Args:
-            model: the trained network; it is left as it is.
+            model: Trained network; it is left unchanged.
             optimizer: Adam, AdamW, NAdam, RAdam (AMSGrad, fused, foreach and capturable ones too), RMSprop or Adadelta,
                 in the state that training has left.
             num_data: N.
             batch_size: M, the data behind one step of the optimiser: with accumulated gradients all of them.
             likelihood: p(y|f), whose negative logarithm, averaged over the batch, was the loss.
-            data: training data or some of them, for the statistics of the likelihood and :meth:`refresh`.
-            prior_precision: of p(θ): a number or an object of ``osc.priors``; "evidence" for one a layer of largest
+            data: Training data or a part of them, for the statistics of the likelihood and :meth:`refresh`.
+            prior_precision: Precision of p(θ): a number or an object of ``osc.priors``; "evidence" for those of largest
                 evidence; "validation" for what held-out data choose; "l2" for N times the coupled weight decay;
                 "adamw" for what a decoupled one amounts to, N wd (√v̂ + ε) for each weight. A weight decay is never
                 taken for a prior unless that is asked for.
             scaling: "corrected" or "paper".
             sampling: "shuffled" for epochs in which each datum comes once, "replacement" for data drawn anew.
             loss_scale: c, the NLL per datum over the loss, or "mse" for ``mse_loss``, the mean over data and outputs.
-            drop_last: whether epochs ended without the data that do not fill a batch. A last batch of few data has much
+            drop_last: True if epochs ended without the data that do not fill a batch. A last batch of few data has much
                 of the noise in the second moment.
-            clipped: whether gradients were clipped; they then say nothing of the curvature.
+            clipped: True if gradients were clipped, which is refused: they have lost the curvature.
             validation: held-out data, for ``prior_precision="validation"``.
 
         Returns:
@@ -251,7 +251,7 @@ class L2M(MAP):
 
     @property
     def posterior(self) -> Gaussian:
-        """The posterior as it is now."""
+        """The present posterior."""
         return self.result()
 
     def result(self) -> Gaussian:  # type: ignore[override]
@@ -271,7 +271,7 @@ class L2M(MAP):
             steps: batches; the data are gone through as often as needed, in random order where they are a pair (X, Y)
                 or a data set. A loader that gives the same batches in every pass is gone through once.
             labels: "data" for those of the data, "drawn" for labels of the network: the Fisher information proper.
-            generator: for the order of the data and the labels.
+            generator: Generator for the order of the data and the labels.
 
         Returns:
             The posterior, which is from now on that of this method. Each F is off by some √(2/steps), as a fraction.
@@ -331,6 +331,6 @@ class L2M(MAP):
     def _make(self, fisher: Float[Tensor, " P"]) -> None:
         network, sampling = self._network(), self._seen()[1]
         assert self._data is not None
-        curvature = kept_diagonal(network, fisher)
-        q = kept_gaussian(network, self.likelihood, self.prior, self._data, curvature, sampling.num_data)
+        curvature = constant_diagonal(network, fisher)
+        q = gaussian_with_curvature(network, self.likelihood, self.prior, self._data, curvature, sampling.num_data)
         self._posterior = self._finish(q)

@@ -185,10 +185,10 @@ class LevenbergMarquardt(FullBatch):
         likelihood: p(y|f); the noise scale of a ``Gaussian`` is where tuning starts.
         prior: p(θ), the precisions at which tuning starts: a number for one precision of all parameters, or an object
             of ``osc.priors``, which says what shares one.
-        evidence: whether precisions and noise scale are tuned.
+        evidence: True to tune the precisions and the noise scale.
         burn_in: steps before the first update of them.
         every: steps from one update to the next.
-        memory: what the temporaries of a pass over the data may take, in bytes or as "2GB".
+        memory: Memory for the temporaries of a pass over the data, in bytes or as "2GB".
 
     Raises:
         TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
@@ -374,9 +374,9 @@ class LevenbergMarquardt(FullBatch):
                 else "a smaller precision"
             )
             warnings.warn(
-                f"the data determine {gamma:.2g} parameters, about as many as the network has outputs: the evidence "
-                "takes the data for noise around a constant, and does not come back from there. Where they are more "
-                f"than that, start with {way} or with another prior; inputs and targets must be standardised.",
+                f"the effective number of parameters is {gamma:.2g}, about as many as the network has outputs: "
+                "the evidence takes the data for noise around a constant, and does not come back from there. Where "
+                f"there are more, start with {way} or with another prior; inputs and targets must be standardised.",
                 stacklevel=2,
             )
         q = self._required.posterior(self.theta, self.prior, self.likelihood, Full())

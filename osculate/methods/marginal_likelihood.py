@@ -28,17 +28,17 @@ from osculate.structures import Structure
 
 @dataclass(frozen=True)
 class EvidenceUpdates:
-    """When and how the prior precisions and the noise scale are updated.
+    """Settings of the updates of prior precisions and noise scale.
 
     Args:
         update: "fixed_point" (to the maximum at the present weights, see ``osc.maximise_evidence``), or "gradient"
             (``steps`` steps of Adam on the log evidence, in the logs of the precisions and of the noise scale).
-        burn_in: epochs before the first interval; the first update comes behind epoch burn_in + every. With 0 there is
+        burn_in: epochs before the first interval; the first update comes after epoch burn_in + every. With 0 there is
             one before the first epoch too.
         every: epochs from one update to the next.
-        steps: of Adam, for "gradient".
-        lr: of Adam, in logs.
-        noise: whether the noise scale is learned, where the likelihood has one.
+        steps: Steps of Adam, for "gradient".
+        lr: Learning rate of Adam, in logs.
+        noise: True to learn the noise scale, where the likelihood has one.
 
     Raises:
         ValueError: an unknown update, or a number out of its range.
@@ -62,7 +62,7 @@ class EvidenceUpdates:
             raise ValueError(f"lr must be a positive finite number, got {self.lr!r}.")
 
     def due(self, epoch: int) -> bool:
-        """Whether there is an update behind this epoch, counted from 1."""
+        """True if there is an update after this epoch, counted from 1."""
         return epoch > self.burn_in and (epoch - self.burn_in) % self.every == 0
 
 
@@ -134,7 +134,7 @@ class MarginalLikelihood(Method):
         prior: p(θ), with the precisions that learning starts at: one for each parameter tensor, or an object of
             ``osc.priors``. A number is the precision of an isotropic prior, learned too.
         settings: when and how precisions and noise are updated.
-        structure: of the curvature, by name or an object of ``osc.structures``.
+        structure: Structure of the curvature, by name or an object of ``osc.structures``.
         curvature: "ggn", "fisher" (one sampled label for each datum: cheaper, and about as good), …
         temperature: T of the likelihood. Where the data hold K augmented copies of each, N is overstated, and T = K
             undoes that; copies that are drawn anew in each epoch are like more data, and T below 1 says so. It is not
@@ -306,7 +306,7 @@ class MarginalLikelihood(Method):
         burn_in, every = self.settings.burn_in, self.settings.every
         return ValueError(
             f"no update of the precisions falls within {what}: with burn_in={burn_in} and every={every} the first is "
-            f"due behind epoch {burn_in + every}. Train longer, or update earlier."
+            f"due after epoch {burn_in + every}. Train longer, or update earlier."
         )
 
     def result(self) -> Gaussian:
@@ -317,11 +317,11 @@ class MarginalLikelihood(Method):
 
 
 def _warn_of_collapse(q: Gaussian) -> None:
-    determined = sum(effective_parameters(q).values())
-    if determined <= q.fit.plan.outputs:
+    effective = sum(effective_parameters(q).values())
+    if effective <= q.fit.plan.outputs:
         warnings.warn(
-            f"the data determine {determined:.1f} parameters, no more than the network has outputs: it has become a "
-            "constant. Where the inputs do tell about the targets, the first precisions were too large for the "
+            f"the effective number of parameters is {effective:.1f}, no more than the network has outputs: it has "
+            "become a constant. Where the inputs do predict the targets, the first precisions were too large for the "
             "burn-in: start with smaller ones, or with burn_in=0.",
             stacklevel=2,
         )

@@ -90,7 +90,7 @@ class WarmUp:
     """A temperature that grows with each epoch until it is reached: the data are learned from before the prior.
 
     Args:
-        epochs: of which the first has a share of 1/epochs of the temperature.
+        epochs: Epochs of the warm-up; the first has the share 1/epochs of the temperature.
         temperature: T.
 
     Raises:
@@ -139,8 +139,8 @@ class MeanFieldVI(MeanField):
             posterior that results knows a mixture by the Gaussian of its variance.
         temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes; or a :class:`WarmUp` to it.
         samples: S.
-        local: whether noise is drawn on the outputs of layers, in place of on weights.
-        multiplier: of the learning rate of log σ.
+        local: True to draw the noise on the outputs of layers, in place of on weights.
+        multiplier: Factor on the learning rate of log σ.
 
     Raises:
         TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.

@@ -15,7 +15,7 @@ from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._base import TEMPERATURE, Method, Option, require_batch
-from osculate.methods._running import Running, RunningBlocks, RunningDiagonal, kept_gaussian
+from osculate.methods._running import Running, RunningBlocks, RunningDiagonal, gaussian_with_curvature
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
 from osculate.methods.marginal_likelihood import LARGEST_PER_DATUM
@@ -25,23 +25,23 @@ from osculate.priors import Prior
 from osculate.registry import choose, made
 from osculate.structures import Diag, Structure
 
-#: Where a batch's curvature can be taken, and what it can be made from.
+#: Places at which the curvature of a batch is taken, and its sources.
 PLACES, SOURCES = ("sample", "mean"), ("ggn", "gradient")
 
 
 @dataclass(frozen=True)
 class OnlineUpdates:
-    """How networks are drawn, and how the curvature follows.
+    """Settings of the draws of networks and of the running curvature.
 
     Args:
         every: steps from one curvature of a batch to the next.
-        memory: what one of them leaves of the average before it, 1 − α of eq. 10 [miani2022].
+        memory: γ, the weight of the previous average in an update; 1 − α of eq. 10 [miani2022].
         at: the weights at which it is taken: "sample" (those of a drawn network) or "mean".
         source: "ggn" (of the structure, by a pass of its own), or "gradient" (of the sampled gradient, without one:
             ĥ = (θ_s − μ) ∇ / σ², as in IVON; for a diagonal; too large where gradients are) [shen2024].
         samples: networks drawn in each step.
-        antithetic: whether they come in pairs θ = μ ± ε.
-        recompute: whether the curvature of the result is that of all data at the final mean, in place of the average.
+        antithetic: True to draw networks in pairs θ = μ ± ε.
+        recompute: True for a result with the curvature of all data at the final mean, in place of the average.
 
     Raises:
         ValueError: a number out of its range, or an unknown name.
@@ -71,7 +71,7 @@ class OnlineUpdates:
 ALWAYS = OnlineUpdates()
 
 
-#: What can be learned beside the weights.
+#: Quantities that can be learned beside the weights.
 LEARNED = ("noise", "prior")
 #: What the published code makes of its settings: H settles at ½ N E[JᵀJ] / (1 − γ). [miani2022]
 PUBLISHED_MEMORY = 0.999
@@ -102,10 +102,10 @@ class OnlineLaplace(Method):
         model: the network f_θ; training changes it in place: its parameters are μ.
         likelihood: p(y|f).
         prior: p(θ): a precision, or an object of ``osc.priors``.
-        settings: how networks are drawn and the curvature follows.
-        structure: of the curvature, by name or an object of ``osc.structures``.
+        settings: Draws of networks, and updates of the running curvature.
+        structure: Structure of the curvature, by name or an object of ``osc.structures``.
         temperature: T of the likelihood; 1 is Bayes, below 1 the networks stay closer to the mean.
-        learn: which of "noise" and "prior" are learned; the given ones are where that starts.
+        learn: "noise", "prior", or both, which are then learned from the given values on.
 
     Raises:
         TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
@@ -310,7 +310,7 @@ class OnlineLaplace(Method):
         self.noise.copy_((self.error[0] / self.error[1]).sqrt())
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """Learn the prior where that is wanted, and say how far the networks are drawn apart."""
+        """Learn the prior if it is to be learned; the row has the standard deviation of the weights."""
         self.running.forget()  # the noise scale may have changed
         variance = self.running.variance(self._factor, self.prior)
         row = {"weight_deviation": variance.mean().sqrt().item()}
@@ -335,7 +335,7 @@ class OnlineLaplace(Method):
             if self.settings.recompute:
                 q = laplace(self.model, self.likelihood, data, structure=self.structure, prior=self.prior, subset=names)
             else:
-                q = kept_gaussian(Network(self.model, names), self._given, self.prior, data, self.running.of)
+                q = gaussian_with_curvature(Network(self.model, names), self._given, self.prior, data, self.running.of)
                 q = q.replace(likelihood=self.likelihood)
         self._posterior = q.replace(temperature=self.temperature)
 

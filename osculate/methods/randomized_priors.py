@@ -16,7 +16,7 @@ from osculate.priors import Prior, fan_in
 
 
 class RandomizedPriors(DeepEnsemble):
-    r"""M members f_m = g_m + β p_m, with p_m a network of random weights that stays as it is. [osband2018]
+    r"""M members f_m = g_m + β p_m, with p_m a network of random weights that is not trained. [osband2018]
 
     .. math:: \theta_m = \arg\max_\theta \; \log p(D \mid g_\theta + \beta p_m) + \log p(\theta)
 
@@ -42,7 +42,7 @@ class RandomizedPriors(DeepEnsemble):
             ``prior_networks`` are not given.
         prior_networks: the p_m, one for each member; they are copied. By default copies of the models with weights
             drawn anew by the layers' ``reset_parameters()``.
-        seed: for these weights.
+        seed: Seed of these weights.
 
     Raises:
         TypeError: one of the networks is no module, or ``prior`` neither a number nor a prior.

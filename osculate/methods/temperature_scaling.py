@@ -28,7 +28,7 @@ TOLERANCE = 1e-10
 
 
 class TemperatureScaling(FullBatch):
-    r"""p(y|x) = p(y | f(x)/T), the temperature T by the NLL of held-out data and the network as it is. [guo2017]
+    r"""p(y|x) = p(y | f(x)/T), with the temperature T by the NLL of held-out data. [guo2017]
 
     .. math:: \hat T = \arg\min_T \; - \sum_n \log p(y_n \mid f(x_n)/T), \qquad
               \sum_n s_n(T)^\top f(x_n) = 0, \quad s_n = \nabla_f \log p(y_n \mid f(x_n)/T)
@@ -36,13 +36,13 @@ class TemperatureScaling(FullBatch):
     The NLL is convex in 1/T, so that its slope has one root: it is bracketed between T = 0.01 and 100 and found to
     1e-10, from logits that are computed once, in evaluation mode and the sums in double precision. The NLL of these
     data is never larger than before. The predicted class stays, and with it the accuracy. There is one number for all
-    inputs: far from the data the network is as sure as it was, in units of T.
+    inputs: out of distribution the network is as overconfident as before, in units of T.
 
     ``osc.train(TemperatureScaling(network, likelihood), held_out)`` takes one step whatever ``epochs`` is. The result
     is a ``Point`` over ``osc.networks.Tempered(network, T)``, which is also what ``osc.load`` needs to be passed.
 
     Args:
-        model: the trained network; it stays as it is.
+        model: Trained network; it is left unchanged.
         likelihood: p(y|f), of logits: ``Categorical`` or ``Bernoulli``.
 
     Attributes:
@@ -52,8 +52,8 @@ class TemperatureScaling(FullBatch):
         TypeError: ``model`` is no module, or the likelihood is not one of logits.
         ValueError: in training, no data, data that do not fit, or none with a label.
 
-    Warns: where the best temperature lies outside of the bounds: no target is mistaken, so that surer is always better,
-    or the logits say less than none.
+    Warns: of a best temperature outside the bounds: no target is misclassified, so that more confidence is always
+    better, or the logits are worse than equal probabilities.
 
     Cost: one forward pass over the data, and about fifteen sums over their logits, which are held.
 
@@ -102,7 +102,7 @@ class TemperatureScaling(FullBatch):
 
     @property
     def device(self) -> torch.device:
-        """Where log T is; the network follows in a copy."""
+        """The device of log T; the network follows in a copy."""
         return self.log_temperature.device
 
     def choices(self) -> Mapping[str, Any]:
@@ -128,8 +128,8 @@ class TemperatureScaling(FullBatch):
 
         Args:
             data: read once.
-            epochs: how many steps there may be; one is enough.
-            seed: nothing is drawn.
+            epochs: Largest number of steps; one is enough.
+            seed: Unused: there are no random numbers.
 
         Returns:
             N.
@@ -200,7 +200,7 @@ class TemperatureScaling(FullBatch):
         if rises:
             warnings.warn(
                 f"on these held-out data a lower temperature is better all the way down to {COLDEST:g}, which is kept: "
-                "no target is mistaken, so that they cannot say how sure is too sure. Use more held-out data, which "
+                "no target is misclassified, so that they cannot show overconfidence. Use more held-out data, which "
                 "the network was not trained on.",
                 stacklevel=6,
             )

@@ -28,17 +28,17 @@ from osculate.registry import choose, lookup
 
 @dataclass(frozen=True)
 class VariationalUpdates:
-    """When the regulariser is taken, of which data, and how the variances follow.
+    """Settings of the regulariser and of the variances.
 
     Args:
         every: steps from one regulariser to the next; each then counts that often.
-        rows: share of the batch that it is made of, with batch normalisation 16 data at least. All of it shares the
+        rows: Share of the batch that it is computed on, with batch normalisation at least 16 data. All of it shares the
             forward pass of the loss, where no dropout is active; a part has a pass of its own.
-        memory: γ of the running Fisher information, for ``sigma="closed_form"``: what one batch leaves of it.
-        multiplier: of the learning rate of log σ, for ``sigma="learned"``; 0 keeps σ as it starts.
+        memory: γ, the weight of the previous average in the running Fisher information, for ``sigma="closed_form"``.
+        multiplier: Factor on the learning rate of log σ, for ``sigma="learned"``; 0 holds σ at its start.
         start: σ at the start, in units of the prior's standard deviation.
-        recompute: whether the variances of the result, for ``sigma="closed_form"``, are those of the exact curvature of
-            all data at the final mean, in place of the running one.
+        recompute: True for variances of the result, for ``sigma="closed_form"``, by the exact curvature of all data at
+            the final mean, in place of the running one.
 
     Raises:
         ValueError: a number out of its range.
@@ -67,7 +67,7 @@ class VariationalUpdates:
 EXACT = VariationalUpdates(every=1, rows=1.0)
 
 
-#: Operations with kinks by the names under which a mode sees them; a maximum of one's own with ``where`` is not seen.
+#: Operations with kinks by the names under which a mode sees them; a maximum written with ``where`` is not seen.
 # fmt: off
 KINKED = frozenset(
     {
@@ -156,7 +156,7 @@ class VariationalLaplace(MeanField):
         temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes.
         fisher: "ggn", "label_linear" or "label".
         sigma: "closed_form" or "learned".
-        settings: when the regulariser is taken, and how the variances follow.
+        settings: Frequency and size of the regulariser, and settings of the variances.
 
     Raises:
         TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
@@ -259,7 +259,7 @@ class VariationalLaplace(MeanField):
         return self._known[1]
 
     def _on_rows(self, x: Inputs, y: Tensor) -> Float[Tensor, ""]:
-        """The regulariser of some of the data."""
+        """The regulariser on a random part of the batch."""
         size = max(1, round(self.settings.rows * len(y)), FEWEST if _normalising(self.model) else 1)
         chosen = torch.randperm(len(y), generator=self.generator(torch.device("cpu"), stream=1))[:size].to(y.device)
         with _by_batch_statistics(self.model), UnfusedAttention():

@@ -31,7 +31,7 @@ class VOGN(IVON):
         likelihood: p(y|f).
         prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``.
         temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes.
-        settings: how the mean moves, and how the curvature follows.
+        settings: Momentum of the mean, memory and start of the curvature.
 
     Raises:
         TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import nn
 
+from osculate import registry
 from osculate.networks.autoencoder import ConvAutoencoder as ConvAutoencoder
 from osculate.networks.cnn import SmallCNN as SmallCNN
 from osculate.networks.cnn3c3d import CNN3C3D as CNN3C3D
@@ -23,10 +24,9 @@ from osculate.networks.skip_unet import SkipUNet as SkipUNet
 from osculate.networks.unet import UNet as UNet
 from osculate.networks.vit import ViT as ViT
 from osculate.networks.wrapped import Tempered as Tempered, WithPrior as WithPrior
-from osculate.registry import lookup
 
 #: Networks by name: each builds from the shape of one input and the number of outputs.
-NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
+REGISTRY: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP.for_inputs,
     "lenet": LeNet.for_inputs,
     "cnn": SmallCNN.for_inputs,
@@ -46,7 +46,7 @@ def build(name: str, input_shape: Sequence[int], outputs: int, **options: object
     """Build a network by its name.
 
     Args:
-        name: a key of :data:`NETWORKS`.
+        name: a key of :data:`REGISTRY`.
         input_shape: shape of one input, without the batch axis: ``(13,)`` or ``(1, 28, 28)``.
         outputs: the number of outputs C; output channels of "unet" and "autoencoder", the vocabulary of "gpt".
         **options: arguments of the network's constructor, for example ``hidden=(50, 50)`` for ``"mlp"``.
@@ -57,7 +57,7 @@ def build(name: str, input_shape: Sequence[int], outputs: int, **options: object
     >>> build("mlp", (3,), 2, hidden=(5,))[0]
     Linear(in_features=3, out_features=5, bias=True)
     """
-    maker = lookup("network", name, NETWORKS)
+    maker = registry.lookup("network", name, REGISTRY)
     if outputs < 1:
         raise ValueError(f"a network needs at least one output, not {outputs}")
     return maker(tuple(input_shape), outputs, **options)

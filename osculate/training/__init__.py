@@ -5,16 +5,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from osculate import methods, registry
 from osculate.batches import Data
-from osculate.methods._base import FullBatch, Method
 from osculate.training import full_batch
 from osculate.training.full_batch import History
-from osculate.registry import choose
 from osculate.training.settings import PRECISIONS, Settings, Training
 
 
 def train(
-    method: Method,
+    method: methods.Method,
     data: Data,
     settings: Settings | None = None,
     *,
@@ -41,7 +40,7 @@ def train(
     where the network is.
 
     Args:
-        method: what to train, for example ``osculate.methods.MAP(model, likelihood)``.
+        method: Method to train, for example ``osculate.methods.MAP(model, likelihood)``.
         data: a pair of tensors (X, Y) or a data set (shuffled here, anew each epoch), a loader, or batches (x, y).
         settings: the settings; any of its fields can also be given by name: ``epochs``, ``batch_size``, ``lr``,
             ``optimizer``, ``schedule``, ``patience``, ``seed`` (see :class:`Settings`). By default those of
@@ -50,7 +49,7 @@ def train(
         validation: held-out data; their NLL is recorded each epoch, and with `patience` decides when to stop and
             which weights to keep. It is that of the network as it stands: for variational methods that of the mean,
             so that early stopping does not see the variances.
-        folder: where to leave checkpoints and the log; nothing is written without.
+        folder: Folder for checkpoints and the log; by default nothing is written.
         resume: go on from the checkpoint in `folder`.
         device: "auto" (an accelerator if there is one), "cpu", "cuda", "cuda:1", "mps".
         precision: "32", or "bf16" for forward and backward passes in bfloat16 where that is safe; parameters stay in
@@ -75,13 +74,16 @@ def train(
     >>> len(done.history)
     2
     """
-    usual = Settings().changed(**method.usual) if isinstance(method, Method) else Settings()
+    usual = Settings().changed(**method.usual) if isinstance(method, methods.Method) else Settings()
     settings = (settings or usual).changed(**changes)
-    if choose("precision", precision, tuple(PRECISIONS)) != "32" and isinstance(method, FullBatch):
-        raise ValueError(f"precision={precision!r} is for methods that take batches: {type(method).__name__} is none.")
+    if registry.choose("precision", precision, tuple(PRECISIONS)) != "32" and isinstance(method, methods.FullBatch):
+        raise ValueError(
+            f"precision={precision!r} is for methods that take batches, and {type(method).__name__} takes all data at "
+            "once: leave it out."
+        )
     _require_sense(method, settings, validation, folder, resume)
     where = None if folder is None else Path(folder)
-    if isinstance(method, FullBatch):
+    if isinstance(method, methods.FullBatch):
         run: Callable[..., History] = full_batch.fit
     else:
         # Lightning takes seconds to import, and most uses of the library never train.
@@ -93,9 +95,9 @@ def train(
 
 
 def _require_sense(
-    method: Method, settings: Settings, validation: Data | None, folder: str | Path | None, resume: bool
+    method: methods.Method, settings: Settings, validation: Data | None, folder: str | Path | None, resume: bool
 ) -> None:
-    if not isinstance(method, Method):
+    if not isinstance(method, methods.Method):
         raise TypeError(
             f"a method of osculate.methods is trained, such as MAP(model, likelihood); got {type(method).__name__}."
         )

@@ -28,8 +28,6 @@ LOG = "training.csv"
 HEADER = "osculate.training"
 #: Time from one checkpoint to the next, relative to what writing one takes.
 PAUSE = 9.0
-#: Settings of training in batches, which mean nothing here.
-OF_BATCHES = ("batch_size", "lr", "optimizer", "schedule", "patience")
 
 
 History = list[dict[str, int | float]]
@@ -71,7 +69,7 @@ def fit(
 
 def _require_meaning(method: FullBatch, settings: Settings) -> None:
     usual = Settings()
-    if changed := [each for each in OF_BATCHES if getattr(settings, each) != getattr(usual, each)]:
+    if changed := [each for each in method.refused if getattr(settings, each) != getattr(usual, each)]:
         words = "means nothing. Leave it" if len(changed) == 1 else "mean nothing. Leave them"
         raise ValueError(
             f"{type(method).__name__} takes steps on all data, so that {', '.join(changed)} {words} out: epochs is the "
@@ -107,7 +105,7 @@ def _nll(method: FullBatch, held_out: Fixed) -> float:
 
 
 def _about(method: FullBatch, num_data: int) -> dict[str, Any]:
-    """What a checkpoint must agree on with the run that goes on from it."""
+    """Settings in which a checkpoint must agree with the run that goes on from it."""
     return {"num_data": num_data, **described(method.choices())}
 
 
@@ -115,11 +113,11 @@ class _Log:
     """The checkpoint and the log of a run, written so often that writing takes a tenth of the time at most.
 
     Args:
-        path: of the checkpoint.
-        method: what is trained.
-        history: its rows, which grow.
+        path: Path of the checkpoint.
+        method: Method that is trained.
+        history: Rows of the history, a list that grows.
         num_data: N.
-        mine: of what method and network it is.
+        mine: Names of method and network, by :func:`identity`.
     """
 
     def __init__(self, path: Path, method: FullBatch, history: History, num_data: int, mine: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Which run a checkpoint belongs to: of what method, and of what network."""
+"""The identity of a run, which its checkpoints carry: method and network."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ def require_same_method(found: Mapping[str, str], here: Mapping[str, str], folde
     """Refuse a checkpoint of another method.
 
     Raises:
-        ValueError: with both names.
+        ValueError: another method; the message has both names.
     """
     if found["method"] != here["method"]:
         raise ValueError(
@@ -30,7 +30,7 @@ def require_same_network(found: Mapping[str, str], here: Mapping[str, str], fold
     """Refuse a checkpoint of a network that prints differently: shapes do not tell activations apart.
 
     Raises:
-        ValueError: with the first line that differs.
+        ValueError: another network; the message has the first line that differs.
     """
     lines = zip_longest(found["network"].splitlines(), here["network"].splitlines(), fillvalue="")
     for theirs, mine in lines:

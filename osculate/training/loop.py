@@ -33,7 +33,7 @@ LOG = "training.csv"
 
 
 class Loop(pl.LightningModule):
-    """One training loop for every method: the method says what to descend, this says how."""
+    """The training loop of all methods that take batches."""
 
     def __init__(
         self, method: Method, epochs: Epochs, settings: Settings, folder: Path | None, precision: str = "32"
@@ -287,7 +287,7 @@ def _given_back(method: Method, accelerator: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Lightning's advice to itself, for the time of the run only."""
+    """Silence Lightning's advice for the time of the run."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "lightning")]
     levels = [logger.level for logger in loggers]
     try:

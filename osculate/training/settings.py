@@ -1,4 +1,4 @@
-"""How to train: the settings, their named choices, and what comes back."""
+"""Settings of training, their named choices, and the result."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """How a method is trained.
+    """Settings of training.
 
     Args:
         epochs: passes over the data (at most, where `patience` is given).
@@ -97,13 +97,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Training:
-    """What training leaves.
+    """The result of training.
 
     Args:
-        posterior: what the method has reached; goes into ``osculate.predict``.
+        posterior: Posterior of the method; goes into ``osculate.predict``.
         model: the user's module, trained in place (the list of them for an ensemble); after ``MAP``, goes into
             ``osculate.laplace``.
-        history: one row per epoch: ``epoch`` (from 1), ``train_loss`` (the method's objective, nats per datum),
+        history: A row for each epoch: ``epoch`` (from 1), ``train_loss`` (the method's objective, nats per datum),
             ``validation_nll`` (nats per datum, where validation data were given; of variational methods, that of the
             network of the mean), ``lr``, what the method adds,
             ``seconds``.

@@ -243,7 +243,7 @@ def test_networks_are_as_many_as_asked_for(name: str) -> None:
     assert len(different) == {"point": 1, "ensemble": 3}.get(name, 5)
 
 
-@pytest.mark.parametrize("name", sorted(osc.autoencoders.AUTOENCODERS))
+@pytest.mark.parametrize("name", sorted(osc.autoencoders.REGISTRY))
 def test_every_autoencoder_is_built_by_name(name: str) -> None:
     x = torch.zeros(2, 1, 8, 8)
     plain, variational = (osc.autoencoders.build(name, (1, 8, 8), latent=3, variational=v) for v in (False, True))

@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from osculate import curvature, structures
+from osculate import curvature, networks, structures
 from osculate.cli import main
 from osculate.cli.app import COMMANDS
 from osculate.cli.classification import RECIPES
 from osculate.data.shifted import PARTNERS
-from osculate.networks import NETWORKS
 from osculate.predictive import link
 from osculate.training import Settings
 
@@ -31,8 +30,8 @@ def test_help_names_what_there_is(words: list[str], capsys: pytest.CaptureFixtur
     [
         ("fit", set(structures.REGISTRY) - {"matrix_free"}),
         ("fit", set(curvature.REGISTRY)),
-        ("fit", set(NETWORKS)),
-        ("train", set(NETWORKS)),
+        ("fit", set(networks.REGISTRY)),
+        ("train", set(networks.REGISTRY)),
         ("demo", set(structures.REGISTRY) - {"matrix_free"}),
         ("demo", set(RECIPES)),
         ("predict", set(link.REGISTRY)),

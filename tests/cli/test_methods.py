@@ -236,7 +236,7 @@ def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_p
     assert "piecewise linear" in capsys.readouterr().err
 
 
-def test_a_training_too_short_for_its_method_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
+def test_a_training_too_short_for_its_method_warns(run: Any, tmp_path: Path, capsys: Any) -> None:
     words = ("train", *DIGITS, "--output", tmp_path, "--batch-size", 30)
     assert run(*words, *few("ivon"), "--batch-size", 30, "--epochs", 2) == 0
     assert "8 steps are few for the variances" in capsys.readouterr().err
@@ -314,7 +314,7 @@ def test_the_likeliest_noise_of_a_mixture() -> None:
     assert likeliest_noise(f[:1], y) == pytest.approx(float((y - f[0]).square().mean().sqrt()))
 
 
-def test_the_noise_of_chains_is_told_where_held_out_data_say_another(
+def test_the_noise_of_chains_warns_where_held_out_data_say_another(
     run: Any, arrays: Path, tmp_path: Path, capsys: Any
 ) -> None:
     words = ("train", "--data", arrays, *few("hmc"), "--model-options.hidden", "[]")
@@ -327,7 +327,7 @@ def test_the_noise_of_chains_is_told_where_held_out_data_say_another(
     assert card.noise == 0.3
 
 
-def test_a_held_out_error_above_the_noise_of_the_training_is_told(run: Any, tmp_path: Path, capsys: Any) -> None:
+def test_a_held_out_error_above_the_noise_of_the_training_warns(run: Any, tmp_path: Path, capsys: Any) -> None:
     random = np.random.default_rng(0)
     np.savez(tmp_path / "noise.npz", X=random.normal(size=(60, 3)), y=random.normal(size=(60, 1)))
     words = ("train", "--data", tmp_path / "noise.npz", "--epochs", 1, "--output", tmp_path / "run")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from osculate.data import DATASETS, Dataset, files, load
+from osculate.data import REGISTRY, Dataset, files, load
 from osculate.data.dataset import Scaling
 from tests.data.test_files import write_idx
 from tests.errors import says
@@ -273,7 +273,7 @@ def test_real_classification_splits(data_folder: Path) -> None:
     assert len({d.test[0].numpy().tobytes() for d in parts}) == 10
 
 
-FILES = [name for name in DATASETS if name not in EMBEDDED]
+FILES = [name for name in REGISTRY if name not in EMBEDDED]
 
 
 #: Files that take long to read, or are not in every folder.

@@ -318,7 +318,7 @@ def test_batches_that_are_always_the_same_are_taken_once() -> None:
         L2M.from_optimizer(model, optimizer, N, 128, YES_OR_NO, [(x[:128], y[:128])], prior_precision=1.0).refresh(50)
 
 
-def test_a_second_moment_from_elsewhere_is_told() -> None:
+def test_a_second_moment_from_elsewhere_warns() -> None:
     model, x, y = logistic()
     optimizer = Adam(model.parameters(), 1e-9)
     stepped(optimizer, model, x, y, 128, "shuffled", 1000)

@@ -119,14 +119,14 @@ def test_tied_weights(make: Callable) -> None:
 
 
 @pytest.mark.parametrize("make", [VariationalLaplace, MeanFieldVI])
-def test_a_posterior_that_is_the_prior_is_told(make: Callable) -> None:
+def test_a_posterior_that_is_the_prior_warns(make: Callable) -> None:
     torch.manual_seed(0)
     noise = torch.randn(20, 4).double(), torch.randint(3, (20,))
     wide = nn.Sequential(nn.Linear(4, 60), nn.Softplus(), nn.Linear(60, 3)).double()
     with torch.no_grad():
         for p in wide.parameters():
             p.mul_(0.01)
-    with pytest.warns(UserWarning, match="hardly another than the prior"):
+    with pytest.warns(UserWarning, match="nearly the prior"):
         descend(make(wide, CLASSES, temperature=30.0), noise, 600, 0.05)
 
 
@@ -141,7 +141,7 @@ def test_few_weights_of_many_data_are_no_such_posterior(make: Callable) -> None:
 
 
 @pytest.mark.parametrize("make", [IVON, VOGN, MeanFieldVI])
-def test_few_steps_are_told(make: Callable) -> None:
+def test_few_steps_warn(make: Callable) -> None:
     with pytest.warns(UserWarning, match="12 steps are few for the variances"):
         run(make(network(), CLASSES))
 

@@ -250,7 +250,7 @@ def test_without_recomputing_the_variances_are_the_running_ones() -> None:
 # ---- networks ----------------------------------------------------------------------------------------------------
 
 
-def test_kinks_are_told() -> None:
+def test_kinks_warn() -> None:
     kinked = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).double()
     with pytest.warns(UserWarning, match=r"piecewise linear operations \(relu\)"):
         run(VariationalLaplace(kinked, CLASSES), epochs=1)

@@ -42,7 +42,7 @@ def assert_every_parameter_matters(net: nn.Module, f: torch.Tensor) -> None:
         assert parameter.grad.abs().sum() > 0, label
 
 
-@pytest.mark.parametrize("name", sorted(set(networks.NETWORKS) - {"gpt"}))
+@pytest.mark.parametrize("name", sorted(set(networks.REGISTRY) - {"gpt"}))
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 13, 13)])
 def test_every_network_takes_images_and_every_parameter_matters(name: str, shape: tuple[int, ...]) -> None:
     net = disturbed(networks.build(name, shape, 7, **SMALL.get(name, {})))

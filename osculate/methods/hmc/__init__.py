@@ -156,7 +156,7 @@ class HMC(FullBatch):
         Args:
             data: read once, and kept in double precision.
             epochs: transitions of each chain in all.
-            seed: of all draws.
+            seed: Seed of all draws.
 
         Returns:
             N.

@@ -26,7 +26,7 @@ class NegativeLogJoint:
     Only the network runs under ``vmap``: the likelihood sees the data of all chains as one batch.
 
     Args:
-        network: in double precision.
+        network: Network in double precision.
         likelihood: p(y|f).
         prior: p(θ), bound to the network's space.
         data: read once.

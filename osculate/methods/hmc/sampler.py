@@ -20,7 +20,7 @@ CROSSING, HALVINGS = 0.8, 60
 
 @dataclass(frozen=True)
 class State:
-    """Where the chains are.
+    """The state of the chains.
 
     Attributes:
         position: θ of each chain.
@@ -51,10 +51,10 @@ class Transition:
     """One draw of each chain.
 
     Attributes:
-        state: where the chains are now.
+        state: State of the chains after the draw.
         acceptance: mean of min(1, exp(−ΔH)) along the trajectory.
-        divergent: whether the trajectory ended by a divergence.
-        leapfrogs: how many steps each trajectory took.
+        divergent: True for each chain whose trajectory ended by a divergence.
+        leapfrogs: Number of steps of each trajectory.
     """
 
     state: State
@@ -78,7 +78,7 @@ class NUTS:
         potential: U and its gradient.
         step_size: ε.
         inverse_mass: the diagonal of M⁻¹, in units of θ².
-        generator: for momenta, directions and choices.
+        generator: Generator of momenta, directions and choices.
         max_depth: doublings at most.
     """
 
@@ -123,7 +123,7 @@ class NUTS:
     def turning(
         self, one: Float[Tensor, "*D K P"], other: Float[Tensor, "K P"], total: Float[Tensor, "*D K P"]
     ) -> Bool[Tensor, "*D K"]:
-        """Whether a stretch turns back, from the momenta at its ends and their sum: vᵀ(Σr − (r₁ + r₂)/2) ≤ 0 at one."""
+        """True if a stretch turns back, by momenta at its ends and their sum: vᵀ(Σr − (r₁ + r₂)/2) ≤ 0 at one end."""
         between = self.inverse_mass * (total - 0.5 * (one + other))
         return ((one * between).sum(-1) <= 0) | ((other * between).sum(-1) <= 0)
 
@@ -139,7 +139,7 @@ class _Tree:
     Attributes:
         proposal: the draw, for now.
         active: chains of which the trajectory may still grow.
-        divergent, leapfrogs, accepted: for the statistics of the transition.
+        divergent, leapfrogs, accepted: Statistics of the transition.
     """
 
     def __init__(self, nuts: NUTS, state: State) -> None:
@@ -208,9 +208,9 @@ class _Tree:
 
 
 def subtrees(leaf: int) -> tuple[int, int]:
-    """Where the momenta at the left of the balanced subtrees that end with a leaf are kept: the first and last place.
+    """First and last place of the momenta at the left of the balanced subtrees that end with a leaf.
 
-    An even leaf ends none, and is itself kept at the last.
+    An even leaf ends none, and its own momentum is stored at the last place.
 
     >>> subtrees(3), subtrees(6), subtrees(7)
     ((0, 1), (2, 2), (0, 2))
