@@ -14,12 +14,12 @@ SIDE, TICKS = 6.2, 7
 
 
 def picture(ax: Axes, image: np.ndarray, limits: tuple[float, float]) -> None:
-    """One image on axes of its own: grey as ink on paper, three channels as colours.
+    """Draw one image on given axes: grey as ink on paper, three channels as colours.
 
     Args:
-        ax: where.
-        image: (channels, height, width), one channel or three, or (height, width).
-        limits: the values that are drawn white and black, or as no colour and full colour.
+        ax: Axes to draw on.
+        image: Pixels (channels, height, width), one channel or three, or (height, width).
+        limits: Values drawn as white and black, or as no colour and full colour.
     """
     pixels = np.moveaxis(image, 0, -1).squeeze() if image.ndim == 3 else image
     low, high = limits
@@ -38,12 +38,12 @@ def image_grid(
     """Images in labelled rows, such as those that each model generates, all in one scale.
 
     Args:
-        rows: images (N, channels, height, width) by label, one channel or three.
+        rows: Images (N, channels, height, width) by label, one channel or three.
         heading: Heading of the figure.
-        limits: the values of white and black; by default the smallest and the largest of the first row, beyond which
+        limits: Values of white and black; by default the smallest and the largest of the first row, beyond which
             the others are clipped. (1.0, 0.0) is a photograph in grey.
-        columns: how many of each are shown.
-        captions: by row, words under each image shown; rows may be missing.
+        columns: Largest number of images in a row.
+        captions: Words under each image by row; rows may be missing.
 
     Raises:
         ValueError: there is no image, images of a shape that cannot be drawn, or captions that do not fit the rows.
@@ -72,16 +72,16 @@ def reconstructions(
     images: np.ndarray,
     found: Mapping[str, tuple[np.ndarray, np.ndarray]],
     names: Sequence[str] = (),
-    heading: str = "What the networks make of an image, and how far they differ",
+    heading: str = "Reconstructions and their standard deviations",
 ) -> Figure:
     """A column for each image: the input, then for each method the mean reconstruction and its standard deviation.
 
     All images are drawn in the scale of the inputs, all standard deviations in one scale, from zero.
 
     Args:
-        images: inputs (N, channels, height, width), one channel or three.
-        found: by method, means and standard deviations, both of the shape of ``images``.
-        names: of the columns, for example the data set of each.
+        images: Inputs (N, channels, height, width), one channel or three.
+        found: Means and standard deviations by method, both of the shape of ``images``.
+        names: Names of the columns, for example the data set of each.
         heading: Heading of the figure.
 
     Raises:
@@ -114,7 +114,7 @@ def reconstructions(
 
 
 def _over_channels(deviation: np.ndarray) -> np.ndarray:
-    """(N, height, width): the root of the mean variance of the channels."""
+    """The root of the mean variance of the channels, (N, height, width)."""
     return np.sqrt(np.square(deviation).mean(1))
 
 
@@ -132,7 +132,7 @@ def _limits(images: np.ndarray) -> tuple[float, float]:
 
 
 def _frames(labels: Sequence[str], columns: int, captioned: int = 0) -> tuple[Figure, np.ndarray]:
-    """Axes without ticks, each row with its label at the left, and room for captions under some of them."""
+    """Axes without ticks, each row with its label at the left, and room for captions under ``captioned`` rows."""
     figure, axes = panels(len(labels), columns, 0.9, 0.98)
     # labels stand left of the first column, and headings need room over few columns
     figure.set_size_inches(max(0.9 * columns + 1.6, 5.6), 0.95 * len(labels) + 0.2 * captioned + 0.7)
@@ -153,14 +153,14 @@ def error_maps(
 ) -> Figure:
     """A row for each method: its image, the absolute error where the truth is known, and its standard deviation.
 
-    Images have one scale, errors and deviations another, of their row alone: they are to be compared with each other.
+    All images have one scale; error and deviation share one in each row.
 
     Args:
-        truth: (H, W); None where it is not known.
-        found: by method, image and standard deviation, both (H, W).
+        truth: True image (H, W); None where it is not known.
+        found: Image and standard deviation by method, both (H, W).
         heading: Heading of the figure.
-        words: what is in a place of the image, for the colour bars.
-        white: the largest value that an image may have, of a scale from 0; by default from what there is.
+        words: Name of an element of the image, for the colour bars.
+        white: Largest value of a scale from 0; by default the scale runs over the range of the images.
 
     Raises:
         ValueError: there is no method, or shapes differ.
@@ -213,16 +213,16 @@ def least_sure(
     classes: Sequence[str],
     count: int = 12,
 ) -> Figure:
-    """A grid of the least sure test images: the true class, and each method's class with its probability.
+    """The most uncertain test images with their true class, and each method's class with its probability.
 
-    "Least sure" is the highest entropy under the last of the methods given.
+    Uncertainty is the entropy under the last of the methods given.
 
     Args:
-        images: (N, channels, height, width), one channel or three.
-        targets: true classes (N,).
-        probabilities: (N, C) for each method, by name.
-        classes: the name of each class.
-        count: how many images to show.
+        images: Test images (N, channels, height, width), one channel or three.
+        targets: True classes (N,).
+        probabilities: Class probabilities (N, C) by method.
+        classes: Names of the classes.
+        count: Number of images to show.
 
     Raises:
         ValueError: no method is given, or sizes do not fit.
@@ -242,7 +242,7 @@ def least_sure(
     for ax, index in zip(axes.flat, chosen, strict=False):
         picture(ax, images[index], (float(images[index].min()), float(images[index].max())))
         _words(ax, int(targets[index]), {name: p[index] for name, p in probabilities.items()}, classes)
-    title(figure, f"The {len(chosen)} test images the model is least sure of")
+    title(figure, f"The {len(chosen)} test images with the most uncertain predictions")
     return figure
 
 
@@ -275,13 +275,13 @@ def manifold(
     """Images of a grid of two-dimensional codes, without frames between them (Kingma and Welling, 2014, figure 4).
 
     Args:
-        shown: by the title of a panel, images (R, C, channels, height, width), one channel or three; ``images[i, j]``
-            is of the i-th value of the second code, drawn upwards, and of the j-th value of the first, to the right.
+        shown: Images (R, C, channels, height, width) by panel, one channel or three; ``images[i, j]``
+            is that of the i-th value of the second code, drawn upwards, and of the j-th value of the first, to the right.
         heading: Heading of the figure.
-        names: the words of both axes.
-        ends: quantiles of the first and the last value of each code, the others lie evenly between; by default the
+        names: Labels of both axes.
+        ends: Quantiles of the first and the last value of each code, the others lie evenly between; by default the
             centres of equal cells, as :func:`osculate.autoencoders.manifold` has them.
-        limits: the values of white and black of a panel, by default the smallest and the largest. (1.0, 0.0) is a
+        limits: Values of white and black by panel; by default the smallest and the largest. (1.0, 0.0) is a
             photograph in grey.
 
     Raises:
@@ -309,7 +309,7 @@ def manifold(
 
 
 def _mosaic(images: np.ndarray) -> np.ndarray:
-    """(channels, R height, C width), the first row of images at the bottom."""
+    """The images as one (channels, R height, C width), the first row at the bottom."""
     if images.ndim != 5 or images.shape[2] not in (1, 3) or min(images.shape[:2]) < 2:
         raise ValueError(
             f"the images have shape {images.shape}: give (rows, columns, channels, height, width), one channel or "
@@ -321,7 +321,7 @@ def _mosaic(images: np.ndarray) -> np.ndarray:
 
 
 def _ticks(count: int, pixels: int, ends: tuple[float, float] | None) -> tuple[np.ndarray, list[str]]:
-    """Places, in pixels, and words of quantiles; those at the ends are the centres of the outermost images."""
+    """Places in pixels and labels of quantiles; the outermost are the centres of the outermost images."""
     number = min(count, TICKS)
     places = pixels * (np.linspace(0, count - 1, number) + 0.5) - 0.5
     return places, [f"{quantile:.2g}" for quantile in np.linspace(*(ends or (0.5 / count, 1 - 0.5 / count)), number)]

@@ -1,4 +1,4 @@
-"""Images whose hidden pixels were filled in: the truth, what was seen of it, and what it might have been."""
+"""Imputed images: the truth, the observed part of it, and draws of the rest."""
 
 from collections.abc import Sequence
 
@@ -21,19 +21,19 @@ def imputations(
     draws: int = 4,
     classes: Sequence[str] | None = None,
 ) -> Figure:
-    """A column for each datum: truth, what was observed, mean and standard deviation over draws, and some draws.
+    """A column for each datum: truth, observed pixels, mean and standard deviation over draws, and single draws.
 
     With classes, draws that show different ones come first, the most frequent class at the top; the line under a
     draw is its class, and in how many of all draws it is seen. Without, the first draws are shown.
 
     Args:
-        truth: (N, H, W) or (N, channels, H, W), NaN where it is not known.
-        observed: what was given, of the shape of ``truth`` or of one image.
-        images: completed images (S, N, …).
+        truth: True images (N, H, W) or (N, channels, H, W), NaN where it is not known.
+        observed: True for observed pixels, of the shape of ``truth`` or of one image.
+        images: Completed images (S, N, …).
         heading: Heading of the figure.
-        predicted: the class seen in each of them (S, N).
-        draws: how many to show.
-        classes: their names; by default their numbers.
+        predicted: Predicted class of each draw (S, N).
+        draws: Number of draws to show.
+        classes: Names of the classes; by default their numbers.
 
     Raises:
         ValueError: shapes that do not fit, no image, or no draw to show.
@@ -79,7 +79,7 @@ def imputations(
 
 
 def _order(images: np.ndarray, predicted: np.ndarray | None) -> list[int]:
-    """Numbers of the draws of one datum, one of every class before a second of any, frequent classes first."""
+    """Order of the draws of one datum: one of every class before a second of any, frequent classes first."""
     if predicted is None:
         return list(range(len(images)))
     counts = {kind: int((predicted == kind).sum()) for kind in predicted.tolist()}
@@ -88,7 +88,7 @@ def _order(images: np.ndarray, predicted: np.ndarray | None) -> list[int]:
 
 
 def _show(ax: Axes, image: np.ndarray, seen: np.ndarray, low: float, high: float, colours: str = PAPER) -> None:
-    """An image of one channel, or of three; hatched where it is not seen in any channel."""
+    """Draw an image of one channel or three, hatched where no channel is observed."""
     pixels, there = (image, seen) if image.ndim == 2 else (np.moveaxis(image, 0, -1), seen.any(0))
     scaled = np.clip((np.nan_to_num(pixels) - low) / ((high - low) or 1.0), 0, 1)
     if scaled.ndim == 3 and (scaled.shape[-1] == 1 or colours != PAPER):

@@ -1,5 +1,6 @@
 """Figures: what they show follows from the records, and nothing global is touched."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -25,24 +26,26 @@ def texts(figure: Figure) -> str:
     return " ".join(artist.get_text() for artist in figure.findobj(matplotlib.text.Text))
 
 
-def figures() -> dict[str, Figure]:
+def figures() -> dict[str, Callable[[], Figure]]:
     x = np.linspace(-3, 3, 50)
     entropies = {"MAP": np.random.rand(40), "Laplace": np.random.rand(40)}
     outside = {name: {"noise": np.random.rand(30) + 0.5} for name in entropies}
     probabilities = {"MAP": np.full((15, 3), 1 / 3), "Laplace": np.eye(3)[np.arange(15) % 3] * 0.7 + 0.1}
     return {
-        "reliability": plots.reliability_diagram({"MAP": record(), "Laplace": record(sharpness=0.5)}),
-        "entropy": plots.entropy_histograms(entropies, outside, 3, {"MAP": {"noise": 0.75}, "Laplace": {"noise": 0.9}}),
-        "regression": plots.regression_bands(
+        "reliability": lambda: plots.reliability_diagram({"MAP": record(), "Laplace": record(sharpness=0.5)}),
+        "entropy": lambda: plots.entropy_histograms(
+            entropies, outside, 3, {"MAP": {"noise": 0.75}, "Laplace": {"noise": 0.9}}
+        ),
+        "regression": lambda: plots.regression_bands(
             {name: plots.Band(x, np.sin(x), 0.1 + 0 * x, "a note") for name in ("MAP", "full", "kron")},
             x[::5],
             np.sin(x[::5]),
             [(-1.0, 1.0)],
         ),
-        "least sure": plots.least_sure(
+        "least sure": lambda: plots.least_sure(
             np.random.rand(15, 1, 4, 4), np.arange(15) % 3, probabilities, ("ant", "bee", "cow"), count=7
         ),
-        "matrices": plots.matrices(
+        "matrices": lambda: plots.matrices(
             {"true": (np.outer([1, -1, 2], [1, -1, 2]), ""), "diagonal": (np.diag([1.0, 1, 4]), "error 0.5")},
             {"first": 2, "second": 1},
             "A matrix",
@@ -53,7 +56,7 @@ def figures() -> dict[str, Figure]:
 @pytest.mark.parametrize("name", ["reliability", "entropy", "regression", "least sure", "matrices"])
 def test_a_figure_is_written_whole_and_leaves_no_global_state(name: str, tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
-    path = plots.save(figures()[name], tmp_path / "new" / "figure.png")
+    path = plots.save(figures()[name](), tmp_path / "new" / "figure.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [p.name for p in path.parent.iterdir()] == ["figure.png"]
     assert not Gcf.figs
@@ -73,9 +76,9 @@ def test_the_reliability_diagram_draws_each_filled_bin_where_it_belongs() -> Non
 
 
 def test_methods_stand_side_by_side_on_the_same_axes() -> None:
-    figure = figures()["reliability"]
+    figure = figures()["reliability"]()
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
-    entropy = figures()["entropy"]
+    entropy = figures()["entropy"]()
     assert entropy.axes[0].get_xlim() == entropy.axes[1].get_xlim() == (0, pytest.approx(np.log(3)))
     assert entropy.axes[0].get_ylim() == entropy.axes[1].get_ylim()
     assert "AUROC 0.75" in texts(entropy)
@@ -90,7 +93,7 @@ def test_entropy_histograms_count_every_image() -> None:
 
 
 def test_regression_panels_hold_bands_data_and_gap() -> None:
-    figure = figures()["regression"]
+    figure = figures()["regression"]()
     visible = [ax for ax in figure.axes if ax.get_visible()]
     assert [ax.get_title(loc="left") for ax in visible] == ["MAP: a note", "full: a note", "kron: a note"]
     wide, narrow = (collection.get_paths()[0].get_extents() for collection in visible[0].collections)
@@ -110,7 +113,7 @@ def test_the_least_sure_images_are_those_of_highest_entropy() -> None:
 
 
 def test_matrices_share_one_symmetric_scale_and_show_their_blocks() -> None:
-    figure = figures()["matrices"]
+    figure = figures()["matrices"]()
     images = [ax.images[0] for ax in figure.axes if ax.images]
     assert len(images) == 2
     assert {(image.norm.vmin, image.norm.vmax) for image in images} == {(-4.0, 4.0)}
