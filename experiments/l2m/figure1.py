@@ -445,12 +445,11 @@ def _on_par(row: str, of: Callable[[str, str], Sequence[float]], values: Callabl
 @measure.figure
 def draw(record: Record) -> Any:
     """Draw one panel per method."""
-    from experiments.l2m import figures
-    from osculate.plots import Band
+    from osculate import plots
 
     data, values = record.findings.data, {(n.row, n.column): n.values for n in record.findings.numbers}
     panels = {
-        name: Band(
+        name: plots.Band(
             data["grid"],
             data["bands"][name]["mean"],
             data["bands"][name]["sd"],
@@ -458,10 +457,12 @@ def draw(record: Record) -> Any:
         )
         for name in PANELS
     }
-    return figures.shades(
+    return plots.regression_bands(
         panels,
-        (data["x"], data["y"]),
-        [x**3 for x in data["grid"]],
-        "How sure is each method of y = x³ from 20 points? Mean and standard deviations of f; share of new y in "
-        "[-4, 4] within the 95 % band",
+        data["x"],
+        data["y"],
+        truth=[x**3 for x in data["grid"]],
+        columns=5,
+        heading="How sure is each method of y = x³ from 20 points? Mean and standard deviations of f; share of new y "
+        "in [-4, 4] within the 95 % band",
     )

@@ -15,17 +15,6 @@ Estimate = tuple[float, float]
 ORDERS = 8.0
 
 
-def shades(
-    shown: Mapping[str, plots.Band],
-    points: tuple[Sequence[float], Sequence[float]],
-    truth: Sequence[float],
-    heading: str,
-    columns: int = 5,
-) -> Figure:
-    """Mean, and one, two and three standard deviations, scaled to the true curve: the rest is off scale."""
-    return plots.regression_bands(shown, *points, truth=truth, heading=heading, columns=columns)
-
-
 def curvatures_and_scores(
     pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
     scores: Mapping[str, Mapping[str, Estimate]],

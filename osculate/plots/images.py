@@ -275,8 +275,8 @@ def manifold(
     """Images of a grid of two-dimensional codes, without frames between them (Kingma and Welling, 2014, figure 4).
 
     Args:
-        shown: Images (R, C, channels, height, width) by panel, one channel or three; ``images[i, j]``
-            is that of the i-th value of the second code, drawn upwards, and of the j-th value of the first, to the right.
+        shown: Images (R, C, channels, height, width) by panel, one channel or three; row i
+            is that of the i-th value of the second code, drawn upwards, column j that of the j-th value of the first.
         heading: Heading of the figure.
         names: Labels of both axes.
         ends: Quantiles of the first and the last value of each code, the others lie evenly between; by default the

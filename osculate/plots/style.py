@@ -138,6 +138,7 @@ def label_outer(axes: np.ndarray, x: str, y: str, count: int | None = None) -> N
     number = axes.size if count is None else count
     for ax in axes.flat[max(0, number - axes.shape[1]) : number]:
         label(ax, x=x)
+        ax.tick_params(labelbottom=True)  # shared axes label their lowest row only
     for ax in axes[:, 0]:
         label(ax, y=y)
 

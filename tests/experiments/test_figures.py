@@ -154,17 +154,6 @@ def test_the_figure_of_widths_wants_two_fits() -> None:
         linlap.evidence_of_widths({"bands": {}}, {}, {}, "a heading")
 
 
-def test_a_grid_of_shades_shares_its_axes() -> None:
-    x = [0.0, 1.0, 2.0]
-    one = plots.Band(x, [0.0, 1.0, 2.0], [1.0, 1.0, 1.0], "a note")
-    figure = l2m.shades(dict.fromkeys("abc", one), ([0.5], [0.5]), x, "A heading", columns=2)
-    axes = [ax for ax in figure.axes if ax.get_visible()]
-    assert [ax.get_title(loc="left") for ax in axes] == ["a: a note", "b: a note", "c: a note"]
-    assert len({ax.get_ylim() for ax in axes}) == 1
-    with pytest.raises(ValueError, match="no predictive band"):
-        l2m.shades({}, ([0.5], [0.5]), x, "A heading")
-
-
 def test_curvatures_that_are_zero_are_left_out_of_the_logarithm() -> None:
     pair = (np.array([0.0, 1.0, 10.0]), np.array([1.0, 2.0, 5.0]))
     figure = l2m.curvatures_and_scores({"a": pair}, {"a": {"MAP": (-1.0, 0.1)}}, ("x", "y"), "A heading")

@@ -19,6 +19,17 @@ def test_a_grid_of_bands_has_a_row_for_each_way_and_names_its_columns_once() -> 
     assert axes[0].get_ylim() == axes[3].get_ylim()
 
 
+def test_bands_beside_a_true_function_share_their_axes() -> None:
+    x = [0.0, 1.0, 2.0]
+    one = plots.Band(x, [0.0, 1.0, 2.0], [1.0, 1.0, 1.0], "a note")
+    figure = plots.regression_bands(dict.fromkeys("abc", one), [0.5], [0.5], truth=x)
+    axes = [ax for ax in figure.axes if ax.get_visible()]
+    assert [ax.get_title(loc="left") for ax in axes] == ["a: a note", "b: a note", "c: a note"]
+    assert len({ax.get_ylim() for ax in axes}) == 1
+    with pytest.raises(ValueError, match="no predictive band"):
+        plots.regression_bands({}, [0.5], [0.5])
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
