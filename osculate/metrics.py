@@ -10,12 +10,6 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torchmetrics.functional.classification import (
-    binary_auroc,
-    binary_average_precision,
-    binary_roc,
-    multiclass_calibration_error,
-)
 
 #: The usual number of bins of equal width (Guo et al. 2017).
 BINS = 15
@@ -99,6 +93,8 @@ def auroc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
     >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
     0.875
     """
+    from torchmetrics.functional.classification import binary_auroc
+
     return min(1.0, float(binary_auroc(*_ranked(inside, outside))))  # single precision rounds up
 
 
@@ -135,6 +131,8 @@ def auprc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
     >>> round(auprc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0])), 4)
     0.8333
     """
+    from torchmetrics.functional.classification import binary_average_precision
+
     return float(binary_average_precision(*_ranked(inside, outside)))
 
 
@@ -185,6 +183,8 @@ def roc_curve(
     >>> false_positives.tolist(), true_positives.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
+    from torchmetrics.functional.classification import binary_roc
+
     false_positives, true_positives, _ = binary_roc(*_ranked(inside, outside))
     return false_positives, true_positives
 
@@ -257,6 +257,8 @@ def coverage(cdf: Float[Tensor, "N *C"], level: float) -> float:
 
 
 def _calibration_error(probs: Tensor, targets: Tensor, bins: int, norm: Literal["l1", "l2", "max"]) -> float:
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
     _check(probs, targets)
     if bins < 1:
         raise ValueError(f"a calibration error needs at least one bin, not {bins}")

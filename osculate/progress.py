@@ -3,26 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
-
 T = TypeVar("T")
-
-
-class _Rate(ProgressColumn):
-    """Steps a second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.1f}/s" if task.speed else "")
 
 
 def track(items: Iterable[T], title: str, total: int | None, show: bool) -> Iterator[T]:
@@ -34,13 +15,20 @@ def track(items: Iterable[T], title: str, total: int | None, show: bool) -> Iter
     if not show:
         yield from items
         return
+    from rich import progress
+    from rich.text import Text
+
+    class Rate(progress.ProgressColumn):
+        def render(self, task: progress.Task) -> Text:
+            return Text(f"{task.speed:.1f}/s" if task.speed else "")
+
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        Rate(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
     )
-    with Progress(*columns) as progress:
-        yield from progress.track(items, total=total, description=title)
+    with progress.Progress(*columns) as bar:
+        yield from bar.track(items, total=total, description=title)

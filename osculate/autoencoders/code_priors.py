@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from scipy.special import betaincinv
 from torch import Tensor
 from torch.distributions import Beta, Categorical, Distribution, Independent, MixtureSameFamily, Normal
 from torch.nn.functional import logsigmoid
@@ -123,6 +122,8 @@ class SparseBeta(CodePrior):
         return Beta(shape, shape)
 
     def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
+        from scipy.special import betaincinv
+
         return torch.from_numpy(betaincinv(self.shape, self.shape, u.double().numpy()))
 
     def logit_log_prob(self, u: Float[Tensor, "... K"]) -> Float[Tensor, "..."]:

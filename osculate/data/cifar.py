@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from osculate.data.dataset import Part, Source
@@ -90,6 +89,8 @@ def read_jpegs(path: Path) -> Part:
     Raises:
         ValueError: the archive or an image is damaged, or a name does not end in ``_<class>.jpg``.
     """
+    from PIL import UnidentifiedImageError
+
     images, labels = [], []
     try:
         with zipfile.ZipFile(path) as archive:
@@ -130,6 +131,8 @@ def _batch(archive: tarfile.TarFile, path: Path, name: str, row: int) -> np.ndar
 
 
 def _encoded(image: Tensor, quality: int) -> bytes:
+    from PIL import Image
+
     output = io.BytesIO()
     Image.fromarray(image.permute(1, 2, 0).squeeze(2).numpy()).save(output, "JPEG", quality=quality)
     return output.getvalue()
@@ -137,5 +140,7 @@ def _encoded(image: Tensor, quality: int) -> bytes:
 
 def _decoded(content: bytes) -> Tensor:
     """Channels first, also of a grey image."""
+    from PIL import Image
+
     pixels = np.array(Image.open(io.BytesIO(content)))
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1).contiguous()

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from PIL import Image
-from scipy import ndimage
 from torch import Generator, Tensor
 
 from osculate.data.cifar import as_jpeg
@@ -92,6 +90,8 @@ def _gaussian_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor
 
 
 def _blurred(x: Tensor, sigma: float) -> Tensor:
+    from scipy import ndimage
+
     return torch.from_numpy(ndimage.gaussian_filter(x.numpy(), (0, 0, sigma, sigma), mode="nearest", truncate=4.0))
 
 
@@ -210,6 +210,8 @@ def _pixelate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     small = (int(width * share), int(height * share))
 
     def pixelated(image: np.ndarray) -> np.ndarray:
+        from PIL import Image
+
         box = Image.Resampling.BOX
         return np.array(Image.fromarray(image).resize(small, box).resize((width, height), box))
 

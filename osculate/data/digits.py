@@ -1,7 +1,6 @@
 """Data that scikit-learn carries: nothing to download."""
 
 import torch
-from sklearn import datasets as sklearn_datasets
 
 from osculate.data.dataset import Source, random_test_part
 from osculate.data.request import Request
@@ -15,6 +14,8 @@ def digits(request: Request) -> Source:
 
     Source: scikit-learn; the test part of Alpaydin and Kaynak's optical recognition set (UCI).
     """
+    from sklearn import datasets as sklearn_datasets
+
     bunch = sklearn_datasets.load_digits()
     images = torch.from_numpy(bunch.images).float()[:, None] / 16
     train, test = random_test_part(images, torch.from_numpy(bunch.target).long(), DIGITS_TEST, request.seed)
@@ -26,6 +27,8 @@ def diabetes(request: Request) -> Source:
 
     Source: scikit-learn; Efron, Hastie, Johnstone and Tibshirani (2004).
     """
+    from sklearn import datasets as sklearn_datasets
+
     x, y = sklearn_datasets.load_diabetes(return_X_y=True)
     train, test = random_test_part(torch.from_numpy(x), torch.from_numpy(y), DIABETES_TEST, request.seed)
     return Source(train, test)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pooch
 import torch
 from torch import Tensor
 
@@ -35,6 +34,8 @@ class Download:
 
 def user_cache() -> Path:
     """The folder that downloads are kept in."""
+    import pooch
+
     return Path(pooch.os_cache("osculate"))
 
 
@@ -81,6 +82,8 @@ def _candidates(relative: str, folder: str | Path | None) -> list[Path]:
 
 def _fetch(relative: str, download: Download) -> Path:
     """Download into the cache; pooch checks the sum, writes to a temporary file and renames."""
+    import pooch
+
     target = user_cache() / relative
     fetched = pooch.retrieve(
         url=download.url,

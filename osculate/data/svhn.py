@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.io import loadmat
 
 from osculate.data.dataset import Part, Source
 from osculate.data.files import Download, find
@@ -35,6 +34,8 @@ def svhn(request: Request) -> Source:
 
 def _part(path: Path) -> Part:
     """Images (32, 32, 3, N) as (N, 3, 32, 32); the label 10 is the digit 0."""
+    from scipy.io import loadmat
+
     try:
         content = loadmat(path, variable_names=("X", "y"))
         x, y = content["X"], content["y"].reshape(-1)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from sklearn.datasets import make_moons
 from torch import Tensor
 
 from osculate.data.dataset import Part, Source, random_test_part
@@ -26,6 +25,8 @@ CUBIC_SIZE, CUBIC_TEST = 20, 1_000
 
 def two_moons(request: Request) -> Source:
     """Two interleaved half circles with noise 0.2: 500 points to train on, 500 to test."""
+    from sklearn.datasets import make_moons
+
     x, y = make_moons(1_000, noise=0.2, random_state=request.seed)
     train, test = random_test_part(torch.from_numpy(x), torch.from_numpy(y), 500, request.seed)
     return Source(train, test, ("upper", "lower"))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.optimize import minimize
 from torch import Tensor
 
 from osculate.inverse.filters import FilterPrior
@@ -126,6 +125,7 @@ def tune_filters(
         return prior.replace(variance.exp(), lengthscale.exp()), values[-1].exp()
 
     def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+
         at = torch.tensor(values, requires_grad=True)
         with torch.enable_grad():
             proposal, level = read(at)

@@ -2,7 +2,6 @@
 
 import torch
 from jaxtyping import Float
-from scipy.sparse.linalg import LinearOperator as SciPyOperator, svds
 from torch import Tensor
 
 from osculate.inverse.classes import PART
@@ -154,6 +153,7 @@ def _largest_singular_values(operator: LinearOperator, count: int) -> Float[Tens
         return operator.apply(torch.as_tensor(vector).reshape(1, -1)).reshape(-1).numpy()
 
     def transposed(vector: object) -> object:
+
         return operator.transpose(torch.as_tensor(vector).reshape(1, -1)).reshape(-1).numpy()
 
     shape = (operator.measurements, operator.pixels)

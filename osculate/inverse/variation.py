@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from osculate.inverse.operators import Matrix
@@ -17,6 +16,8 @@ def differences(image_shape: Sequence[int]) -> Matrix:
     >>> differences((2, 2))(torch.tensor([[1.0, 2.0], [5.0, 9.0]]))
     tensor([1., 4., 4., 7.])
     """
+    from scipy.sparse import csr_array
+
     height, width = require_image_shape(image_shape)
     pixel = np.arange(height * width).reshape(height, width)
     before = np.concatenate([pixel[:, :-1].ravel(), pixel[:-1].ravel()])

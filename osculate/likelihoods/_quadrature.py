@@ -6,7 +6,6 @@ from math import ceil, log
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.special import gammainccinv, gammaincinv
 from torch import Tensor
 
 #: Nodes of an integral over a normal. With 32, the smallest weight is still above the smallest float32.
@@ -31,6 +30,8 @@ def log_gamma_nodes(shape: float) -> tuple[Float[Tensor, " K"], Float[Tensor, " 
     The trapezoidal rule converges faster than any power for integrands that are smooth in log w, and reaches as far
     into both tails as TAIL. There are 64 nodes, and more for shapes below 1: log w then has a long tail.
     """
+    from scipy.special import gammainccinv, gammaincinv
+
     low, high = log(gammaincinv(shape, TAIL) / shape), log(gammainccinv(shape, TAIL) / shape)
     u = torch.linspace(low, high, max(2 * NODES, ceil((high - low) / STEP)), dtype=torch.double)
     return u, (shape * (u - u.exp())).log_softmax(0)

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from scipy.special import zeta
 from torch import Tensor
 from torch.distributions import ContinuousBernoulli as TorchContinuousBernoulli, Distribution, constraints
 
@@ -17,8 +16,13 @@ from osculate.likelihoods._quadrature import NODES, normal_nodes
 
 #: Below this |f|, the normaliser and its derivatives are summed as series: their closed forms cancel there.
 SMALL = 1.0
-#: The coefficients of f², f⁴ … in log(sinh(f/2) / (f/2)), as many as double precision needs.
-SERIES = tuple(float((-1) ** (k + 1) * zeta(2 * k) / (k * (2 * pi) ** (2 * k))) for k in range(1, 12))
+#: ζ(2), ζ(4) … of Riemann's function, as many as double precision needs.
+ZETA = (
+    1.6449340668482264, 1.0823232337111381, 1.0173430619844492, 1.0040773561979444, 1.000994575127818,
+    1.000246086553308, 1.0000612481350588, 1.0000152822594086, 1.000003817293265, 1.0000009539620338, 1.0000002384505027,
+)  # fmt: skip
+#: The coefficients of f², f⁴ … in log(sinh(f/2) / (f/2)).
+SERIES = tuple(float((-1) ** (k + 1) * zeta / (k * (2 * pi) ** (2 * k))) for k, zeta in enumerate(ZETA, 1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from osculate.batches import Data, as_batches
@@ -193,6 +192,8 @@ class TemperatureScaling(FullBatch):
 
     def _root(self) -> float:
         """The log temperature at which the slope changes its sign, or the bound beyond which it does."""
+        from scipy.optimize import brentq
+
         low, high = log(COLDEST), log(HOTTEST)
         falls, rises = self._slope(low) < 0, self._slope(high) > 0
         if falls and rises:

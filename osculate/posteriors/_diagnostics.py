@@ -6,7 +6,6 @@ Draws are (K, S, ...): chains, draws of each, and any shape; every number of tha
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.stats import rankdata
 from torch import Tensor
 
 #: Draws of each chain below which a half of it has no variance.
@@ -80,6 +79,8 @@ def _halves(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "..."]:
 
 def _normal_scores(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "K S *C"]:
     """Φ⁻¹ of the ranks among all draws, equal ones with their mean rank."""
+    from scipy.stats import rankdata
+
     together = draws.flatten(0, 1)
     ranks = torch.from_numpy(rankdata(together.cpu().numpy(), axis=0)).to(draws)
     scores = torch.special.ndtri((ranks - 0.375) / (len(together) + 0.25))

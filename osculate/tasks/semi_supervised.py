@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
-from scipy.spatial import KDTree
 from torch import Tensor
 
 from osculate.autoencoders import Representation
@@ -245,6 +244,8 @@ def _training(classes: int, number: int) -> int:
 
 def _votes(labelled: np.ndarray, kinds: np.ndarray, queries: np.ndarray, ks: Sequence[int], classes: int) -> np.ndarray:
     """Counts (k, images, classes) of the classes of the nearest codes, summed over spaces and codes of an image."""
+    from scipy.spatial import KDTree
+
     each, size = labelled.shape[1], queries.shape[2]
     found = np.zeros((len(ks), size, classes), dtype=int)
     labels = np.tile(kinds, each)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from osculate.inverse.operators._base import LinearOperator
@@ -29,6 +28,8 @@ class Matrix(LinearOperator):
     """
 
     def __init__(self, matrix: object, image_shape: Sequence[int], data_shape: Sequence[int] | None = None) -> None:
+        from scipy.sparse import csr_array, issparse
+
         if isinstance(matrix, Tensor):
             matrix = matrix.detach().to_dense().cpu().numpy()
         raw: Any = matrix if issparse(matrix) else np.asarray(matrix)
@@ -69,6 +70,8 @@ class Matrix(LinearOperator):
 
 
 def _tensor(matrix: Any) -> Tensor:
+    from scipy.sparse import issparse
+
     if not issparse(matrix):
         return torch.from_numpy(np.ascontiguousarray(matrix))
     starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from osculate.checks import require_whole
@@ -45,6 +44,8 @@ class RayTransform(Matrix):
     tells_brightness = True
 
     def __init__(self, image_shape: Sequence[int], angles: Any = 20, detectors: int | None = None) -> None:
+        from scipy.sparse import csr_array
+
         if isinstance(angles, Real):
             require_whole("the number of angles", angles)
             count = int(angles)  # type: ignore[call-overload]
