@@ -137,6 +137,8 @@ def tune_filters(
 
     if not math.isfinite(objective(start.numpy())[0]):
         raise ValueError("the evidence is not finite where its maximisation begins: the data or the network overflow.")
+    from scipy.optimize import minimize
+
     found = minimize(
         objective, start.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": max_evaluations}
     )

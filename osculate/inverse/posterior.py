@@ -149,11 +149,12 @@ def singular_values(operator: LinearOperator, vectors: int = SINGULAR) -> Float[
 
 
 def _largest_singular_values(operator: LinearOperator, count: int) -> Float[Tensor, " k"]:
+    from scipy.sparse.linalg import LinearOperator as SciPyOperator, svds
+
     def product(vector: object) -> object:
         return operator.apply(torch.as_tensor(vector).reshape(1, -1)).reshape(-1).numpy()
 
     def transposed(vector: object) -> object:
-
         return operator.transpose(torch.as_tensor(vector).reshape(1, -1)).reshape(-1).numpy()
 
     shape = (operator.measurements, operator.pixels)
