@@ -1,22 +1,24 @@
-"""Variational autoencoders of the report on auto-encoding variational Bayes, each trained once and kept."""
+"""Variational autoencoders of the report on auto-encoding variational Bayes, trained over seeds and compared."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import mean
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from experiments import Runner, seeded
+import osculate as osc
+from experiments import Resumable, Runner, Table, clearly, seeded
 from osculate.autoencoders import ELBO, VAE, BoundSettings
-from osculate.data import Dataset, load
+from osculate.data import Dataset
 from osculate.likelihoods import Bernoulli, HeteroscedasticGaussian, Likelihood
 from osculate.networks import mlp_coders
-from osculate.training import train
 
-#: The document, as records name it.
 DOCUMENT = "MLSALT 4: Auto-Encoding Variational Bayes [nicholson2016]"
-#: How images are named in figures and tables.
+#: Names of the data sets in figures and tables.
 TITLES = {"mnist": "MNIST", "frey_face": "Frey Face", "digits": "digits"}
+TRAINED, HELD_OUT = "training bound, nats", "validation bound, nats"
+HIGHEST = "highest validation bound on the way, nats"
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,9 @@ class Task:
     """Images.
 
     Args:
-        data: name of the data set.
-        train_size: images to train on; None for all.
-        validation_size: held-out images whose bound is watched; 0 takes the test part in their place.
+        data: Name of the data set.
+        train_size: Number of training images; None for all.
+        validation_size: Number of validation images; 0 for the test images instead.
     """
 
     data: str = "mnist"
@@ -34,13 +36,23 @@ class Task:
     validation_size: int = 2_000
 
     def load(self, seed: int) -> Dataset:
-        """The data, with the held-out images of this seed."""
-        return load(self.data, train_size=self.train_size, validation_size=self.validation_size, seed=seed)
+        """Load the data, with the validation images of this seed."""
+        return osc.data.load(self.data, train_size=self.train_size, validation_size=self.validation_size, seed=seed)
 
     @property
     def title(self) -> str:
-        """As figures say it."""
+        """The name in figures and tables."""
         return TITLES.get(self.data, self.data)
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """p(x|z): the Frey Face's real-valued pixels with a variance each; cross entropy of the digits' grey pixels."""
+        return HeteroscedasticGaussian(class_axis=1) if self.outputs == 2 else Bernoulli(grey=True)
+
+    @property
+    def outputs(self) -> int:
+        """The decoder's numbers for each pixel."""
+        return 2 if self.data == "frey_face" else 1
 
 
 @dataclass(frozen=True)
@@ -48,12 +60,12 @@ class Coders:
     """Encoder and decoder.
 
     Args:
-        latent: K.
-        hidden: units of the encoder's hidden layers.
-        decoder: units of the decoder's.
-        activation: between layers.
-        initialisation: of the weights.
-        floor: smallest standard deviation of a pixel, for real-valued ones.
+        latent: Size of the code, K.
+        hidden: Units of the encoder's hidden layers.
+        decoder: Units of the decoder's hidden layers.
+        activation: Activation between layers.
+        initialisation: Initialisation of the weights.
+        floor: Smallest standard deviation of a real-valued pixel.
     """
 
     latent: int = 10
@@ -63,18 +75,37 @@ class Coders:
     initialisation: str = "orthogonal"
     floor: float = 0.01
 
+    def build(self, shape: Sequence[int], seed: int, outputs: int = 1, codes: int = 1) -> tuple[nn.Module, nn.Module]:
+        """Return a fresh encoder and decoder of images of a shape."""
+        with seeded(seed):
+            return mlp_coders(
+                shape,
+                self.latent,
+                self.hidden,
+                outputs,
+                codes,
+                decoder_hidden=self.decoder,
+                activation=self.activation,
+                initialisation=self.initialisation,
+                floor=self.floor,
+            )
+
+    def vae(self, task: Task, shape: Sequence[int], seed: int, **parts: Any) -> VAE:
+        """Return a fresh variational autoencoder for a task, with other parts such as its prior."""
+        return VAE(*self.build(shape, seed, task.outputs, codes=2), **parts)
+
 
 @dataclass(frozen=True)
 class Fit:
-    """How they are trained.
+    """Training.
 
     Args:
-        images: seen in training, each as often as it is.
-        batch: M.
-        lr: learning rate.
-        optimizer: its name.
-        estimator: of the bound.
-        samples: L.
+        images: Number of images seen in training, with repetitions.
+        batch: Batch size, M.
+        lr: Learning rate.
+        optimizer: Name of the optimiser.
+        estimator: Estimator of the bound; None for the default.
+        samples: Codes drawn for each image, L.
     """
 
     images: int = 1_500_000
@@ -85,75 +116,106 @@ class Fit:
     samples: int = 1
 
 
-#: The document's: 1,500 frames to train on and the rest of the film to watch, 200 units.
+#: The document's tasks: 50,000 digits; 1,500 frames, with the rest of the film held out, and 200 units.
+DIGITS = Task(train_size=50_000, validation_size=10_000)
 FREY = Task("frey_face", None, 0)
 FREY_CODERS = Coders(hidden=(200,), decoder=(200,))
-#: As published: Adagrad, and as many images as its result files hold.
+#: The document's training: Adagrad, and as many images as its result files hold.
 PUBLISHED = Fit(images=100_000_000, lr=0.01, optimizer="adagrad")
 
 
-def likelihood_of(data: str) -> Likelihood:
-    """p(x|z): real-valued pixels of the film with a variance each; cross entropy of grey pixels of digits."""
-    return HeteroscedasticGaussian(class_axis=1) if data == FREY.data else Bernoulli(grey=True)
+@dataclass(frozen=True)
+class Settings(Resumable):
+    """One task with its networks and their training; experiments vary one thing.
+
+    Args:
+        task: Images.
+        coders: Encoder and decoder.
+        fit: Training.
+    """
+
+    task: Task = Task()
+    coders: Coders = Coders()
+    fit: Fit = Fit()
 
 
-def network(task: Task, coders: Coders, shape: Sequence[int], seed: int, **parts: Any) -> VAE:
-    """A fresh one. ``codes`` are the numbers of the encoder for each of the code's, ``parts`` of the VAE."""
-    codes = parts.pop("codes", 2)
-    outputs = 2 if isinstance(likelihood_of(task.data), HeteroscedasticGaussian) else 1
-    with seeded(seed):
-        halves = mlp_coders(
-            shape,
-            coders.latent,
-            coders.hidden,
-            outputs,
-            codes,
-            decoder_hidden=coders.decoder,
-            activation=coders.activation,
-            initialisation=coders.initialisation,
-            floor=coders.floor,
-        )
-        return VAE(*halves, **parts)
+@dataclass(frozen=True)
+class Line:
+    """One training, and its place in the figure.
+
+    Args:
+        task: Images.
+        coders: Encoder and decoder.
+        fit: Training.
+        panel: Panel of the figure.
+        name: Name of the line.
+        printed: Validation bound in the document.
+        bound: Settings of the bound.
+        parts: Parts of the autoencoder beside its coders.
+    """
+
+    task: Task
+    coders: Coders
+    fit: Fit
+    panel: str
+    name: str
+    printed: str = ""
+    bound: BoundSettings = BoundSettings()
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def row(self) -> str:
+        """The row of the table."""
+        return f"{self.panel}, {self.name}"
+
+    def trained(self, seed: int, runner: Runner) -> tuple[VAE, dict[str, Any]]:
+        """Return the trained network and its curves, from the cache if possible."""
+        dataset = self.task.load(seed)
+        x, other = dataset.train[0], held_out(dataset)
+        net = self.coders.vae(self.task, dataset.input_shape, seed, **self.parts)
+        about = [asdict(self.task), asdict(self.coders), asdict(self.fit), repr(self.bound), repr(self.parts)]
+
+        def train() -> Mapping[str, Any]:
+            method = ELBO(net, self.task.likelihood, 1.0, self.fit.estimator, self.fit.samples, self.bound)
+            return curve(descend(method, self.fit, x, other, seed), len(x))
+
+        values = runner.network("vae", (self.task.data, self.coders.latent, seed), about, net, train)
+        net.latent = self.coders.latent
+        return net.eval(), values
+
+
+def descend(
+    method: Any, fit: Fit, x: Tensor, other: Tensor, seed: int, patience: int | None = None
+) -> Sequence[Mapping[str, Any]]:
+    """Train an autoencoder on images and watch others; return the history of its epochs."""
+    return osc.train(
+        method,
+        (x, x),
+        validation=(other, other),
+        epochs=epochs_of(fit, x),
+        batch_size=fit.batch,
+        lr=fit.lr,
+        optimizer=fit.optimizer,
+        schedule="constant",
+        patience=patience,
+        seed=seed,
+        device="cpu",
+        progress=False,
+    ).history
+
+
+def epochs_of(fit: Fit, x: Tensor) -> int:
+    """Return the number of epochs in which the given number of images is seen."""
+    return max(1, round(fit.images / len(x)))
 
 
 def held_out(dataset: Dataset) -> Tensor:
-    """The validation images, or the test images where there are none."""
+    """Return the validation images, or the test images if there are none."""
     return dataset.validation[0] if len(dataset.validation[0]) else dataset.test[0]
 
 
-def fitted(
-    task: Task, coders: Coders, fit: Fit, seed: int, runner: Runner, settings: BoundSettings | None = None, **parts: Any
-) -> tuple[VAE, dict[str, Any]]:
-    """A trained network, and its curve: images seen, and the bound of training and of held-out images on the way."""
-    dataset = task.load(seed)
-    x, other = dataset.train[0], held_out(dataset)
-    net = network(task, coders, dataset.input_shape, seed, **parts)
-    about = [asdict(task), asdict(coders), asdict(fit), repr(settings), repr(parts)]
-
-    def trained() -> Mapping[str, Any]:
-        method = ELBO(net, likelihood_of(task.data), 1.0, fit.estimator, fit.samples, settings or BoundSettings())
-        history = train(
-            method,
-            (x, x),
-            validation=(other, other),
-            epochs=max(1, round(fit.images / len(x))),
-            batch_size=fit.batch,
-            lr=fit.lr,
-            optimizer=fit.optimizer,
-            schedule="constant",
-            seed=seed,
-            device="cpu",
-            progress=False,
-        ).history
-        return curve(history, len(x))
-
-    values = runner.network("vae", (task.data, coders.latent, seed), about, net, trained)
-    net.latent = coders.latent
-    return net.eval(), values
-
-
 def curve(history: Sequence[Mapping[str, int | float]], images: int) -> dict[str, list]:
-    """Some forty epochs of a history, evenly on the logarithm: images seen, and bounds in nats an image."""
+    """Return the images seen and the bounds, in nats per image, at some forty epochs in logarithmic steps."""
     epochs = len(history)
     places = sorted({min(epochs, max(1, round(epochs ** (n / 39)))) for n in range(40)})
     rows = [history[place - 1] for place in places]
@@ -164,8 +226,78 @@ def curve(history: Sequence[Mapping[str, int | float]], images: int) -> dict[str
     }
 
 
+@dataclass(frozen=True)
+class Trained:
+    """Trained lines.
+
+    Args:
+        lines: Lines by key.
+        runs: Curves and other values of each line by its key, one per seed.
+        seconds: Total time.
+    """
+
+    lines: Mapping[Any, Line]
+    runs: Mapping[Any, Sequence[Mapping[str, Any]]]
+    seconds: float = 0.0
+
+    def last(self, key: Any, part: str = "validation") -> float:
+        """Return the final bound, the mean over seeds."""
+        return mean(run[part][-1] for run in self.runs[key])
+
+    def above(self, first: Any, second: Any) -> bool | None:
+        """Return True if the final validation bound of one line is clearly above that of another, seed by seed."""
+        pairs = zip(self.runs[first], self.runs[second], strict=True)
+        return clearly([a["validation"][-1] - b["validation"][-1] for a, b in pairs])
+
+    def table(self) -> Table:
+        """Return the final bounds and the highest validation bound of each line."""
+        table = Table()
+        for key, runs in self.runs.items():
+            for run in runs:
+                bounds = {TRAINED: run["train"][-1], HELD_OUT: run["validation"][-1], HIGHEST: max(run["validation"])}
+                table.add(self.lines[key].row, bounds)
+        return table
+
+    @property
+    def printed(self) -> dict[tuple[str, str], str]:
+        """The document's validation bounds, by row and column."""
+        return {(line.row, HELD_OUT): line.printed for line in self.lines.values()}
+
+    @property
+    def panels(self) -> dict[str, dict[str, dict[str, list]]]:
+        """The curves of the first seed, by panel and name."""
+        shown: dict[str, dict[str, dict[str, list]]] = {}
+        for key, runs in self.runs.items():
+            curves = {part: list(runs[0][part]) for part in ("seen", "train", "validation")}
+            shown.setdefault(self.lines[key].panel, {})[self.lines[key].name] = curves
+        return shown
+
+
+def train_lines(
+    lines: Mapping[Any, Line],
+    seeds: Sequence[int],
+    runner: Runner,
+    score: Callable[[Any, VAE, int], Mapping[str, Any]] | None = None,
+) -> Trained:
+    """Train all lines over seeds.
+
+    Args:
+        lines: Lines by key.
+        seeds: Seeds of each line.
+        runner: Cache and progress bar.
+        score: Further values of a trained network, from its key, the network and the seed.
+    """
+
+    def trained(key: Any, seed: int) -> dict[str, Any]:
+        net, values = lines[key].trained(seed, runner)
+        return {**values, **(score(key, net, seed) if score else {})}
+
+    runs = runner.over("trainings", [(key, seed) for key in lines for seed in seeds], trained)
+    return Trained(lines, runs, runner.seconds)
+
+
 def draw_curves(panels: Mapping[str, Mapping[str, Mapping[str, Sequence]]], heading: str, **how: Any) -> Any:
-    """Bounds against images seen: panels of named curves, held-out images solid and training images dashed."""
+    """Draw bounds against images seen: panels of named curves, validation images solid and training images dashed."""
     from experiments.aevb import figures
 
     solid, dashed = (

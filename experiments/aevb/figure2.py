@@ -1,4 +1,4 @@
-"""Figure 2 of the report on AEVB: what decoders of two-dimensional codes have learned."""
+"""Figure 2 of the report on AEVB: the manifolds of decoders of two-dimensional codes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments import Claim, Findings, Number, Record, Resumable, experiment
+from experiments import Claim, Findings, Record, Resumable, Runner, experiment
 from experiments.aevb.cells import (
+    DIGITS,
     DOCUMENT,
     FREY,
     FREY_CODERS,
@@ -16,33 +17,31 @@ from experiments.aevb.cells import (
     TITLES,
     Coders,
     Fit,
+    Line,
     Task,
-    likelihood_of,
+    train_lines,
 )
-from experiments.aevb.lines import Line, train_lines
 from osculate.autoencoders import VAE, manifold
 from osculate.autoencoders.code_priors import quantiles
 from osculate.posteriors import Point
 
-#: How far a head is turned is told by the difference of the halves of its image.
+#: The turn of a head is measured by the difference between the halves of its image.
 TURN = "R² of the turn of the head by the codes"
-#: The least of it with which the manifold is ordered by the turn.
+#: Smallest R² with which the manifold counts as ordered by the turn.
 ORDERED = 0.5
-#: Validation bounds of the document's result files.
+#: Validation bounds in the document's result files.
 PRINTED = {"frey_face": "657.9"}
-#: Photographs in grey, where digits are ink on paper.
-GREY = {TITLES[FREY.data]: (1.0, 0.0)}
 
 
 @dataclass(frozen=True)
 class Settings(Resumable):
-    """What is trained, and what is shown of it.
+    """Tasks, networks and manifolds.
 
     Args:
-        tasks: images.
-        coders: of each, but for the size of the code, which is 2.
-        fits: how each is trained.
-        places: images along each side of a manifold.
+        tasks: Images.
+        coders: Encoder and decoder for each task, with codes of size 2.
+        fits: Training for each task.
+        places: Images along each side of a manifold.
     """
 
     tasks: tuple[Task, ...] = (Task(), FREY)
@@ -51,44 +50,35 @@ class Settings(Resumable):
     places: int = 12
 
 
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(
-        (Task(train_size=50_000, validation_size=10_000), FREY),
-        fits=(PUBLISHED, replace(PUBLISHED, images=3_000_000)),
-        places=20,
-    ),
-}
-
-
-@experiment("aevb-figure2", "Manifolds of two-dimensional codes", f"{DOCUMENT}, Figure 2", **PRESETS)
+@experiment(
+    "aevb-figure2",
+    "Manifolds of two-dimensional codes",
+    f"{DOCUMENT}, Figure 2",
+    small=Settings(),
+    paper=Settings((DIGITS, FREY), fits=(PUBLISHED, replace(PUBLISHED, images=3_000_000)), places=20),
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Train one of each, and take its pictures."""
-    numbers: list[Number] = []
-    data: dict[str, Any] = {}
-    turns: list[float] = []
-    seconds = 0.0
-    for task, coders, fit in zip(settings.tasks, settings.coders, settings.fits, strict=True):
+    """Train on each data set, and decode a grid of codes."""
+    lines = {
+        task.data: Line(task, replace(coders, latent=2), fit, task.title, "2 codes", PRINTED.get(task.data, ""))
+        for task, coders, fit in zip(settings.tasks, settings.coders, settings.fits, strict=True)
+    }
 
-        def look(line: Line, net: VAE, seed: int, task: Task = task) -> dict[str, Any]:
-            found: dict[str, Any] = {"turn": _turn(net, task, seed)} if task.data == FREY.data else {}
-            images = manifold(Point(net, likelihood_of(task.data)), settings.places)
-            return {**found, "images": (100 * images).round().clamp(0, 100).int().tolist()}
+    def score(data: str, net: VAE, seed: int) -> dict[str, Any]:
+        images = manifold(Point(net, lines[data].task.likelihood), settings.places)
+        found: dict[str, Any] = {"images": (100 * images).round().clamp(0, 100).int().tolist()}
+        return found | ({TURN: turn(net, lines[data].task.load(seed).test[0])} if data == FREY.data else {})
 
-        line = Line(task.title, "2 codes", replace(coders, latent=2), fit, PRINTED.get(task.data, ""))
-        found = train_lines(task, [line], seeds, settings.cells, progress, look)
-        numbers += found.numbers()
-        seconds += found.seconds
-        data[task.data] = found.runs[line][0]["images"]
-        turns += [run["turn"] for run in found.runs[line] if "turn" in run]
-        if task.data == FREY.data:
-            numbers.append(Number(line.row, TURN, tuple(turns)))
-    return Findings(tuple(numbers), claims(turns), data, seconds)
+    found = train_lines(lines, seeds, Runner(settings.cells, progress), score)
+    table, turns = found.table(), [run[TURN] for run in found.runs.get(FREY.data, ())]
+    if turns:
+        table[lines[FREY.data].row, TURN] = turns
+    images = {data: runs[0]["images"] for data, runs in found.runs.items()}
+    return Findings(table.numbers(printed=found.printed), claims(turns), images, found.seconds)
 
 
-def _turn(net: VAE, task: Task, seed: int) -> float:
-    """How much of the difference of left and right half of held-out frames a line in the codes explains."""
-    x = task.load(seed).test[0]
+def turn(net: VAE, x: torch.Tensor) -> float:
+    """Return the R² of a linear regression of the difference between left and right half on the codes."""
     half = x.shape[-1] // 2
     difference = (x[..., :half].mean((1, 2, 3)) - x[..., half:].mean((1, 2, 3))).double()
     with torch.no_grad():
@@ -99,7 +89,7 @@ def _turn(net: VAE, task: Task, seed: int) -> float:
 
 
 def claims(turns: Sequence[float]) -> tuple[Claim, ...]:
-    """The verdict on how faces are ordered."""
+    """Return the verdict on the order of faces."""
     return (
         Claim.judged(
             "One half of the manifold of faces shows the left profile, the other the right",
@@ -113,11 +103,11 @@ def claims(turns: Sequence[float]) -> tuple[Claim, ...]:
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """One panel a data set."""
+    """Draw one panel per data set."""
     from osculate import plots
 
     ends = quantiles(record.setup.settings["places"])[[0, -1]].tolist()
     shown = {TITLES.get(name, name): np.array(images) / 100 for name, images in record.findings.data.items()}
-    return plots.manifold(
-        shown, "What two codes generate", ends=tuple(ends), limits={name: GREY.get(name, (0.0, 1.0)) for name in shown}
-    )
+    # photographs in grey, digits as ink on paper
+    limits = {name: (1.0, 0.0) if name == FREY.title else (0.0, 1.0) for name in shown}
+    return plots.manifold(shown, "What two codes generate", ends=tuple(ends), limits=limits)

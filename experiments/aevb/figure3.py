@@ -1,29 +1,26 @@
 """Figure 3 of the report on AEVB: codes drawn for each image against images in a batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Resumable, experiment
-from experiments.aevb.cells import DOCUMENT, FREY, FREY_CODERS, Coders, Fit, Task
-from experiments.aevb.lines import Found, Line, train_lines
+from experiments import Claim, Findings, Record, Runner, experiment
+from experiments.aevb import cells
+from experiments.aevb.cells import DOCUMENT, FREY, FREY_CODERS, Coders, Fit, Line, Task, Trained
 
-#: The batch that the document calls small, and the one that its authors recommend.
+#: The batch size that the document calls small, and the one that [kingma2014] recommends.
 FEW, RECOMMENDED = 20, 100
 
 
 @dataclass(frozen=True)
-class Settings(Resumable):
-    """What is trained.
+class Settings(cells.Settings):
+    """Trainings that differ in L and M.
 
     Args:
-        task: images.
-        coders: encoder and decoder.
-        fit: but for the batch and the codes.
-        samples: L, codes drawn for each image.
-        batches: M, images in a batch.
+        samples: Numbers of codes drawn for each image, L.
+        batches: Batch sizes, M.
     """
 
     task: Task = FREY
@@ -33,75 +30,70 @@ class Settings(Resumable):
     batches: tuple[int, ...] = (20, 60, 100, 140)
 
 
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(fit=Fit(images=3_000_000, lr=0.01, optimizer="adagrad"), samples=tuple(range(1, 9))),
-}
-
-
-@experiment("aevb-figure3", "Codes drawn for each image, and images in a batch", f"{DOCUMENT}, Figure 3", **PRESETS)
+@experiment(
+    "aevb-figure3",
+    "Codes drawn for each image, and images in a batch",
+    f"{DOCUMENT}, Figure 3",
+    small=Settings(),
+    paper=Settings(fit=Fit(images=3_000_000, lr=0.01, optimizer="adagrad"), samples=tuple(range(1, 9))),
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Train with every pair."""
-    lines = [_line(settings, samples, batch) for samples in settings.samples for batch in settings.batches]
-    found = train_lines(settings.task, lines, seeds, settings.cells, progress)
+    """Train with every pair of L and M."""
+    found = cells.train_lines(lines(settings), seeds, Runner(settings.cells, progress))
     data = {
-        key: [
-            [round(found.last(_line(settings, samples, batch), key), 1) for batch in settings.batches]
-            for samples in settings.samples
-        ]
-        for key in ("train", "validation")
+        part: [[round(found.last((few, batch), part), 1) for batch in settings.batches] for few in settings.samples]
+        for part in ("train", "validation")
     }
-    return Findings(found.numbers(), claims(found, settings), data, found.seconds)
+    return Findings(found.table().numbers(), claims(found, settings), data, found.seconds)
 
 
-def _line(settings: Settings, samples: int, batch: int) -> Line:
-    fit = replace(settings.fit, samples=samples, batch=batch)
-    return Line(f"L = {samples}", f"M = {batch}", settings.coders, fit)
-
-
-def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
-    """Verdicts on what the document, and the paper that it examines, say of L and M."""
-    last = {
-        key: {(line.fit.samples, line.fit.batch): found.last(line, key) for line in found.runs}
-        for key in ("train", "validation")
+def lines(settings: Settings) -> dict[tuple[int, int], Line]:
+    """Return the trainings by L and M."""
+    pairs = [(samples, batch) for samples in settings.samples for batch in settings.batches]
+    fits = {pair: replace(settings.fit, samples=pair[0], batch=pair[1]) for pair in pairs}
+    return {
+        (samples, batch): Line(settings.task, settings.coders, fit, f"L = {samples}", f"M = {batch}")
+        for (samples, batch), fit in fits.items()
     }
-    spreads = {batch: _spread(last["validation"], batch) for batch in settings.batches}
+
+
+def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
+    """Return the verdicts on claims of the document, and of the paper that it examines, about L and M."""
+    train, validation = ({pair: found.last(pair, part) for pair in found.runs} for part in ("train", "validation"))
+    spreads = {}
+    for batch in settings.batches:
+        over = [value for (_, other), value in validation.items() if other == batch]
+        spreads[batch] = max(over) - min(over)
     repeated = min((len(runs) for runs in found.runs.values()), default=0) > 1  # the best of one seed is chance
     several = repeated and len(settings.samples) > 1 and len(settings.batches) > 1
-    best = {key: max(values, key=lambda pair: values[pair]) for key, values in last.items()}
-    told = ", ".join(f"{spread:.0f} (M = {batch})" for batch, spread in spreads.items())
+    trained, best = max(train, key=lambda pair: train[pair]), max(validation, key=lambda pair: validation[pair])
+    words = ", ".join(f"{spread:.0f} (M = {batch})" for batch, spread in spreads.items())
     seen = f"after {settings.fit.images:.3g} images each"
     return (
         Claim.judged(
             "One code for an image is enough as long as a batch is large, such as 100 [kingma2014]",
-            spreads[RECOMMENDED] < min(spreads[FEW], 0.02 * abs(max(last["validation"].values())))
+            spreads[RECOMMENDED] < min(spreads[FEW], 0.02 * abs(validation[best]))
             if several and {FEW, RECOMMENDED} <= spreads.keys()
             else None,
-            f"range of the validation bound over L: {told} nats, {seen}.",
+            f"range of the validation bound over L: {words} nats, {seen}.",
         ),
         Claim.judged(
             "The highest training bound is that of batches of 20",
-            best["train"][1] == FEW if several and FEW in settings.batches else None,
-            f"at L = {best['train'][0]}, M = {best['train'][1]}: {last['train'][best['train']]:.0f} nats, {seen}. A "
-            "small batch takes more steps with as many images.",
+            trained[1] == FEW if several and FEW in settings.batches else None,
+            f"at L = {trained[0]}, M = {trained[1]}: {train[trained]:.0f} nats, {seen}. A small batch takes more steps "
+            "with as many images.",
         ),
         Claim.judged(
             "The highest validation bound is at L = 2, M = 100",
-            best["validation"] == (2, 100) if several and (2, 100) in last["validation"] else None,
-            f"at L = {best['validation'][0]}, M = {best['validation'][1]}: "
-            f"{last['validation'][best['validation']]:.0f} nats, {seen}.",
+            best == (2, 100) if several and (2, 100) in validation else None,
+            f"at L = {best[0]}, M = {best[1]}: {validation[best]:.0f} nats, {seen}.",
         ),
     )
 
 
-def _spread(values: Mapping[tuple[int, int], float], batch: int) -> float:
-    over = [value for (_, other), value in values.items() if other == batch]
-    return max(over) - min(over)
-
-
 @measure.figure
 def draw(record: Record) -> Any:
-    """A map of the bound of training frames, and one of the others."""
+    """Draw a map of the bound of training frames, and one of validation frames."""
     from osculate import plots
 
     settings, data = record.setup.settings, record.findings.data

@@ -1,70 +1,70 @@
-"""Figure 4 of the report on AEVB: the depth of the encoder, and what its initial weights have to do with it."""
+"""Figure 4 of the report on AEVB: the depth of the encoder and its initial weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, experiment, together
-from experiments.aevb.cells import DOCUMENT, PUBLISHED, Coders, Fit, Task, draw_curves
-from experiments.aevb.lines import Found, Line, train_lines
+from experiments import Claim, Findings, Record, Runner, experiment, together
+from experiments.aevb import cells
+from experiments.aevb.cells import DIGITS, DOCUMENT, PUBLISHED, Fit, Line, Trained
 
 ORTHOGONAL, SMALL, ADAGRAD = "orthogonal weights", "N(0, 0.01²) weights", "N(0, 0.01²) weights, Adagrad"
-#: Panels, with the initial weights of each: ours, the document's, and these with its optimiser too.
+#: Panels, with their initial weights: ours, the document's, and the document's with its optimiser.
 INITIAL = {ORTHOGONAL: "orthogonal", SMALL: "small", ADAGRAD: "small"}
-#: Validation bounds after training, read off the document's figure.
+#: Validation bounds by depth, read off the document's figure.
 PRINTED = {1: "≈ −105", 2: "≈ −104", 3: "≈ −107", 4: "≈ −205"}
-#: A bound below this is that of a network whose codes know nothing of the image.
+#: A bound below the first is that of codes without information on the image; one above the second is trained.
 STUCK, LEARNT = -180.0, -130.0
 
 
 @dataclass(frozen=True)
-class Settings(Resumable):
-    """What is trained.
+class Settings(cells.Settings):
+    """Trainings that differ in the encoder's depth and initial weights.
 
     Args:
-        task: images.
-        coders: but for the encoder's layers and the initial weights.
-        fit: how they are trained.
-        depths: hidden layers of the encoder.
+        depths: Numbers of hidden layers of the encoder.
     """
 
-    task: Task = Task()
-    coders: Coders = Coders()
     fit: Fit = Fit(images=1_000_000)
     depths: tuple[int, ...] = (1, 2, 3, 4)
 
 
-PRESETS = {"small": Settings(), "paper": Settings(Task(train_size=50_000, validation_size=10_000), fit=PUBLISHED)}
-
-
-@experiment("aevb-figure4", "The depth of the encoder", f"{DOCUMENT}, Figure 4", **PRESETS)
+@experiment(
+    "aevb-figure4",
+    "The depth of the encoder",
+    f"{DOCUMENT}, Figure 4",
+    small=Settings(),
+    paper=Settings(DIGITS, fit=PUBLISHED),
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Every depth from both kinds of initial weights; with the document's optimiser the ends."""
-    lines = [_line(settings, panel, depth) for panel in INITIAL for depth in _depths(settings, panel)]
-    found = train_lines(settings.task, lines, seeds, settings.cells, progress)
-    return Findings(found.numbers(), claims(found, settings), {"curves": found.panels()}, found.seconds)
+    """Train every depth from both kinds of initial weights."""
+    found = cells.train_lines(lines(settings), seeds, Runner(settings.cells, progress))
+    numbers = found.table().numbers(printed=found.printed)
+    return Findings(numbers, claims(found, settings), {"curves": found.panels}, found.seconds)
 
 
-def _depths(settings: Settings, panel: str) -> tuple[int, ...]:
-    return settings.depths[:: max(1, len(settings.depths) - 1)] if panel == ADAGRAD else settings.depths
+def lines(settings: Settings) -> dict[tuple[str, int], Line]:
+    """Return the trainings by panel and depth; the document's optimiser has the least and the greatest depth only."""
+    found = {}
+    for panel, initial in INITIAL.items():
+        fit, published = settings.fit, panel == ADAGRAD
+        if published:
+            fit = replace(fit, optimizer=PUBLISHED.optimizer, lr=PUBLISHED.lr)
+        for depth in settings.depths[:: max(1, len(settings.depths) - 1)] if published else settings.depths:
+            coders = replace(settings.coders, hidden=settings.coders.hidden[:1] * depth, initialisation=initial)
+            printed = PRINTED.get(depth, "") if published and settings.task.data == "mnist" else ""
+            name = f"{depth} hidden layer{'s' if depth > 1 else ''}"
+            found[panel, depth] = Line(settings.task, coders, fit, panel, name, printed)
+    return found
 
 
-def _line(settings: Settings, panel: str, depth: int) -> Line:
-    hidden = settings.coders.hidden[:1] * depth
-    coders = replace(settings.coders, hidden=hidden, initialisation=INITIAL[panel])
-    how = replace(settings.fit, optimizer=PUBLISHED.optimizer, lr=PUBLISHED.lr) if panel == ADAGRAD else settings.fit
-    printed = PRINTED.get(depth, "") if panel == ADAGRAD and settings.task.data == "mnist" else ""
-    return Line(panel, f"{depth} hidden layer{'s' if depth > 1 else ''}", coders, how, printed)
-
-
-def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
-    """Verdicts on what the document says of depth."""
-    lines = {(line.panel, len(line.coders.hidden)): line for line in found.runs}
-    last = {which: found.last(line) for which, line in lines.items()}
+def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
+    """Return the verdicts on claims about depth."""
+    last = {key: found.last(key) for key in found.runs}
     on_mnist = settings.task.data == "mnist"
     deep = 4 if 4 in settings.depths and on_mnist else None
     gain = {panel: last[panel, 2] - last[panel, 1] for panel in INITIAL if {(panel, 1), (panel, 2)} <= last.keys()}
-    told = "; ".join(
+    words = "; ".join(
         f"{panel}: " + ", ".join(f"{value:.1f} ({depth})" for (where, depth), value in last.items() if where == panel)
         for panel in INITIAL
     )
@@ -73,17 +73,17 @@ def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
         Claim.judged(
             "With a fourth hidden layer, N(0, 0.01²) weights and Adagrad the encoder does not learn",
             None if deep is None else last[ADAGRAD, deep] < STUCK,
-            f"{images}: {told}.",
+            f"{images}: {words}.",
         ),
         Claim.judged(
             "That is owing to the initial weights (ours): from orthogonal ones four layers learn",
             None if deep is None else last[ORTHOGONAL, deep] > LEARNT,
             "N(0, 0.01²) weights of 500 units shrink a signal to a fifth in each layer; orthogonal ones keep it. "
-            f"{images}: {told}.",
+            f"{images}: {words}.",
         ),
         Claim.judged(
             "Two hidden layers are slightly better than one",
-            together(found.above(lines[panel, 2], lines[panel, 1]) for panel in gain) if on_mnist else None,
+            together(found.above((panel, 2), (panel, 1)) for panel in gain) if on_mnist else None,
             "two less one: " + ", ".join(f"{value:+.1f} nats from {panel}" for panel, value in gain.items()) + ".",
         ),
     )
@@ -91,5 +91,5 @@ def claims(found: Found, settings: Settings) -> tuple[Claim, ...]:
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """One panel for each kind of initial weights and optimiser, one line a depth."""
-    return draw_curves(record.findings.data["curves"], "The depth of the encoder, and its initial weights")
+    """Draw one panel per kind of initial weights and optimiser, one line per depth."""
+    return cells.draw_curves(record.findings.data["curves"], "The depth of the encoder, and its initial weights")

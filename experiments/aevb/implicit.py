@@ -1,8 +1,9 @@
-"""Section 7.2 of the report on AEVB: posteriors of codes that need not be Gaussian."""
+"""Section 7.2 of the report on AEVB: posteriors of codes beyond Gaussians."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments import Claim, Findings, Number, Record, experiment, seeded
+import osculate as osc
+from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded
 from experiments.aevb.cells import DOCUMENT
 from osculate.autoencoders import (
     ELBO,
@@ -23,23 +25,21 @@ from osculate.autoencoders import (
     estimates,
 )
 from osculate.likelihoods import Gaussian
-from osculate.progress import track
-from osculate.training import train
 
-#: Posteriors by name: of a code of two numbers, from an encoder that gives as many numbers as asked for.
+#: Size of the encoder's output for posteriors that are not Gaussian.
 NUMBERS = 8
+#: Posteriors of a two-dimensional code by name, with the size of the encoder's output.
 POSTERIORS: Mapping[str, tuple[int, Callable[[], CodePosterior]]] = {
     "Gaussian": (4, GaussianCodes),
     "semi-implicit": (NUMBERS, lambda: SemiImplicitCodes(2, NUMBERS)),
     "adversarial": (NUMBERS, lambda: AdversarialCodes(2, NUMBERS)),
     "normalising flow": (NUMBERS, lambda: FlowCodes(2, NUMBERS)),
 }
-GAUSSIAN, IMPLICIT, ADVERSARIAL = "Gaussian", "semi-implicit", "adversarial"
-#: Columns.
+GAUSSIAN, IMPLICIT = "Gaussian", "semi-implicit"
 BOUND, GAP, KL = "bound on log p(x), nats", "log p(x) less the bound, nats", "KL(histogram of draws ‖ posterior), nats"
-#: The square on which the exact posterior is integrated, and its cells along a side.
+#: Half the side of the square on which the exact posterior is integrated, and its number of cells along a side.
 REACH, CELLS = 5.0, 400
-#: The cells of a histogram of draws.
+#: Cells of a histogram of draws along a side.
 COARSE = 50
 
 
@@ -47,7 +47,7 @@ class Ring(nn.Module):
     """f(z) = ‖z‖: all codes at one distance give one image."""
 
     def forward(self, z: Float[Tensor, "N 2"]) -> Float[Tensor, "N 1"]:
-        """The distance from the origin."""
+        """Return the distance from the origin."""
         return z.square().sum(1, keepdim=True).clamp(min=1e-12).sqrt()
 
 
@@ -55,11 +55,11 @@ class Corners(nn.Module):
     """f(z) = (|z₁|, |z₂|): four codes give one image."""
 
     def forward(self, z: Float[Tensor, "N 2"]) -> Float[Tensor, "N 2"]:
-        """The distances from both axes."""
+        """Return the distances from both axes."""
         return z.abs()
 
 
-#: Models whose posterior is no Gaussian, and images of each.
+#: Models with a posterior that is not Gaussian, and images of each.
 MODELS: Mapping[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "ring": (Ring, torch.tensor([[1.0], [1.5], [2.0]])),
     "four corners": (Corners, torch.tensor([[1.0, 1.0], [1.5, 0.8], [0.8, 1.5]])),
@@ -68,16 +68,16 @@ MODELS: Mapping[str, tuple[Callable[[], nn.Module], Tensor]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What is trained.
+    """Models, posteriors and training.
 
     Args:
-        models: keys of :data:`MODELS`.
-        posteriors: keys of :data:`POSTERIORS`.
-        noise: of the images.
-        epochs: steps of training.
-        lr: learning rate at the start.
-        copies: of each image in a step.
-        draws: of codes, for bounds and histograms.
+        models: Models, keys of :data:`MODELS`.
+        posteriors: Posteriors, keys of :data:`POSTERIORS`.
+        noise: Noise scale of the images.
+        epochs: Steps of training.
+        lr: Initial learning rate.
+        copies: Copies of each image in a step.
+        draws: Codes drawn for bounds and histograms.
     """
 
     models: tuple[str, ...] = tuple(MODELS)
@@ -89,32 +89,31 @@ class Settings:
     draws: int = 20_000
 
 
-PRESETS = {"small": Settings(), "paper": Settings(epochs=20_000)}
-
-
-@experiment("aevb-implicit", "Posteriors of codes that need not be Gaussian", f"{DOCUMENT}, section 7.2", **PRESETS)
+@experiment(
+    "aevb-implicit",
+    "Posteriors of codes that need not be Gaussian",
+    f"{DOCUMENT}, section 7.2",
+    small=Settings(),
+    paper=Settings(epochs=20_000),
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Only q is trained; p(x, z) is given, and log p(x) known by quadrature."""
-    todo = [(model, name, seed) for model in settings.models for name in settings.posteriors for seed in seeds]
-    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    """Train q alone; p(x, z) is fixed, and log p(x) known by quadrature."""
+    jobs = [(model, name, seed) for model in settings.models for name in settings.posteriors for seed in seeds]
+    found = Runner(progress=progress).over("trainings", jobs, partial(fitted, settings))
+    table = Table()
     shown: dict[str, dict[str, list]] = {}
-    for model, name, seed in track(todo, "trainings", len(todo), progress):
-        values, picture = _fitted(settings, model, name, seed)
-        found.setdefault((model, name), []).append(values)
-        shown.setdefault(model, {}).setdefault(name, picture)
+    for (model, name), runs in found.items():
+        for values, _ in runs:
+            table.add(f"{model}: {name}", values)
+        shown.setdefault(model, {})[name] = runs[0][1]
     for model in settings.models:
-        shown[model]["exact"] = _coarse(_exact(model, settings.noise)[1][0].exp()).tolist()
-    numbers = tuple(
-        Number(f"{model}: {name}", column, tuple(run[column] for run in runs))
-        for (model, name), runs in found.items()
-        for column in (BOUND, GAP, KL)
-        if column in runs[0]
-    )
-    return Findings(numbers, claims(found), {"posteriors": shown})
+        shown[model]["exact"] = _coarse(exact(model, settings.noise)[1][0].exp()).tolist()
+    verdicts = tuple(claim for model in settings.models for claim in claims(model, table))
+    return Findings(table.numbers((BOUND, GAP, KL)), verdicts, {"posteriors": shown})
 
 
-def _exact(model: str, noise: float) -> tuple[Float[Tensor, " N"], Float[Tensor, "N G G"]]:
-    """log p(x), and the log posterior probability of each cell of the square, by the midpoint rule."""
+def exact(model: str, noise: float) -> tuple[Float[Tensor, " N"], Float[Tensor, "N G G"]]:
+    """Return log p(x), and the log posterior probability of each cell of the square, by the midpoint rule."""
     decoder, x = MODELS[model][0](), MODELS[model][1].double()
     line = (torch.arange(CELLS, dtype=torch.double) + 0.5) * (2 * REACH / CELLS) - REACH
     z = torch.cartesian_prod(line, line)
@@ -130,33 +129,33 @@ def _coarse(cells: Float[Tensor, "G G"]) -> Float[Tensor, "c c"]:
     return cells.unflatten(0, (COARSE, step)).unflatten(2, (COARSE, step)).sum((1, 3))
 
 
-def _fitted(settings: Settings, model: str, name: str, seed: int) -> tuple[dict[str, float], list]:
+def fitted(settings: Settings, model: str, name: str, seed: int) -> tuple[dict[str, float], list]:
+    """Train a posterior, and return its values and the histogram of its draws for the first image."""
     numbers, make = POSTERIORS[name]
     decoder, x = MODELS[model]
     likelihood = Gaussian(settings.noise)
     with seeded(seed):
         encoder = nn.Sequential(nn.Linear(x.shape[1], 32), nn.Tanh(), nn.Linear(32, numbers))
         net = VAE(encoder, decoder(), make())
-    every = x.repeat(settings.copies, 1)
-    method = ELBO(net, likelihood, 1e-6)
-    train(
-        method,
-        (every, every),
+    copies = x.repeat(settings.copies, 1)
+    osc.train(
+        ELBO(net, likelihood, 1e-6),
+        (copies, copies),
         epochs=settings.epochs,
-        batch_size=len(every),
+        batch_size=len(copies),
         lr=settings.lr,
         schedule="cosine",
         seed=seed,
         device="cpu",
         progress=False,
     )
-    evidence, posterior = _exact(model, settings.noise)
+    evidence, posterior = exact(model, settings.noise)
     values: dict[str, float] = {}
     with torch.no_grad(), seeded(seed):
         z = net.posterior.codes(net.code(x), samples=settings.draws)
         drawn = [_histogram(z[:, n]) for n in range(len(x))]
-        exact = [_coarse(each.exp()) for each in posterior]
-        values[KL] = sum(_divergence(a, b) for a, b in zip(drawn, exact, strict=True)) / len(x)
+        true = [_coarse(each.exp()) for each in posterior]
+        values[KL] = sum(_divergence(a, b) for a, b in zip(drawn, true, strict=True)) / len(x)
         if net.posterior.has_density:
             parts = [estimates(net, likelihood, x, None, "A", 500) for _ in range(max(1, settings.draws // 500))]
             values[BOUND] = float(torch.stack(parts).mean())
@@ -169,47 +168,38 @@ def _histogram(z: Float[Tensor, "S 2"]) -> Float[Tensor, "c c"]:
     return found / len(z)
 
 
-def _divergence(drawn: Tensor, exact: Tensor) -> float:
-    """KL between cells; the draws' noise makes it a little too large."""
+def _divergence(drawn: Tensor, true: Tensor) -> float:
+    """Return the KL divergence between cells; the draws' noise makes it a little too large."""
     filled = drawn > 0
-    return float((drawn[filled] * (drawn[filled].log() - exact[filled].clamp(min=1e-30).log())).sum())
+    return float((drawn[filled] * (drawn[filled].log() - true[filled].clamp(min=1e-30).log())).sum())
 
 
-def claims(found: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]) -> tuple[Claim, ...]:
-    """Verdicts on what free posteriors are worth, model by model."""
-    models = dict.fromkeys(model for model, _ in found)
-    return tuple(
-        claim for model in models for claim in _of_model(model, {n: r for (m, n), r in found.items() if m == model})
+def claims(model: str, table: Table) -> Iterator[Claim]:
+    """Yield the verdicts on the benefit of flexible posteriors, for one model."""
+    divergences = {name: table[f"{model}: {name}", KL] for name in POSTERIORS if (f"{model}: {name}", KL) in table}
+    implicit, usual = (table.get((f"{model}: {name}", GAP), []) for name in (IMPLICIT, GAUSSIAN))
+    gaussian = divergences.pop(GAUSSIAN, [])
+    means = listed({name: sum(each) / len(each) for name, each in divergences.items()}, ".2f")
+    yield Claim.judged(
+        f"{model}: the bound of an implicit posterior is at least that of the Gaussian",
+        max(implicit) <= min(usual) if implicit and usual else None,
+        f"log p(x), by quadrature, less the bound: {max(implicit):.3f} nats in the worst of {len(implicit)} seeds, "
+        f"against {min(usual):.3f} in the best. The semi-implicit bound counts 51 components in place of all."
+        if implicit and usual
+        else "not measured.",
     )
-
-
-def _of_model(model: str, by: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[Claim, Claim]:
-    gaps = [[run[GAP] for run in by.get(name, ())] for name in (IMPLICIT, GAUSSIAN)]
-    divergences = {name: [run[KL] for run in runs] for name, runs in by.items()}
-    usual = divergences.pop(GAUSSIAN, [])
-    listed = ", ".join(f"{name} {sum(each) / len(each):.2f}" for name, each in divergences.items())
-    return (
-        Claim.judged(
-            f"{model}: the bound of an implicit posterior is at least that of the Gaussian",
-            max(gaps[0]) <= min(gaps[1]) if all(gaps) else None,
-            f"log p(x), by quadrature, less the bound: {max(gaps[0]):.3f} nats in the worst of {len(gaps[0])} seeds, "
-            f"against {min(gaps[1]):.3f} in the best. The semi-implicit bound counts 51 components in place of all."
-            if all(gaps)
-            else "not measured.",
-        ),
-        Claim.judged(
-            f"{model}: posteriors that a network draws come nearer to the true one than the Gaussian",
-            all(max(each) < min(usual) for each in divergences.values()) if usual and divergences else None,
-            f"KL of a histogram of draws from the posterior: {listed}, Gaussian {sum(usual) / len(usual):.2f} nats."
-            if usual
-            else "not measured.",
-        ),
+    yield Claim.judged(
+        f"{model}: posteriors that a network draws come nearer to the true one than the Gaussian",
+        all(max(each) < min(gaussian) for each in divergences.values()) if gaussian and divergences else None,
+        f"KL of a histogram of draws from the posterior: {means}, Gaussian {sum(gaussian) / len(gaussian):.2f} nats."
+        if gaussian
+        else "not measured.",
     )
 
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """The exact posterior of one image and what each family makes of it: a row a model."""
+    """Draw the exact posterior of one image and those of the families: a row per model."""
     from experiments.aevb import figures
 
     shown = {
