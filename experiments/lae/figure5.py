@@ -9,17 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import osculate as osc
 from experiments import Claim, Findings, Number, Record, Table, experiment, seeded
 from osculate.curvature import reference
-from osculate.data import load
-from osculate.likelihoods import Gaussian
-from osculate.methods.laplace import laplace
-from osculate.methods.map import MAP
-from osculate.networks import ConvAutoencoder
-from osculate.posteriors import Gaussian as Posterior
 from osculate.progress import track
-from osculate.structures import MixedDiag, Structure
-from osculate.training import train
 
 
 @dataclass(frozen=True)
@@ -45,12 +38,12 @@ class Settings:
     noise: float = 0.2
 
 
-ROWS: dict[str, str | Structure] = {
+ROWS: dict[str, str | osc.structures.Structure] = {
     "block": "block",
     "kron": "kron",
     "diag": "diag",
     "approx_diag": "approx_diag",
-    "mixed_diag": MixedDiag(bottleneck="encoder"),
+    "mixed_diag": osc.structures.MixedDiag(bottleneck="encoder"),
 }
 ERROR, DIAGONAL = "error against the GGN", "error of the diagonal"
 LOGS, MASS, KEPT = "correlation of the diagonal's logarithms", "sum of the diagonal / exact", "numbers kept"
@@ -71,11 +64,11 @@ CHUNK = 5
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train, build every matrix, and compare, for each seed."""
     table, picture = Table(), dict[str, Any]()
-    likelihood = Gaussian(settings.noise)
+    likelihood = osc.likelihoods.Gaussian(settings.noise)
     for seed in track(seeds, "networks", len(seeds), progress):
         model, x = trained(settings, seed)
         truth = sum((reference.ggn(model, likelihood, part, part) for part in x.split(CHUNK)), torch.zeros(()))
-        fits = {name: laplace(model, likelihood, (x, x), structure=rule, prior=1.0) for name, rule in ROWS.items()}
+        fits = {name: osc.laplace(model, likelihood, (x, x), structure=rule, prior=1.0) for name, rule in ROWS.items()}
         for name, q in fits.items():
             table.add(name, compare(q, truth))
         picture = picture or _picture(fits, truth)
@@ -84,16 +77,16 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
 
 def trained(settings: Settings, seed: int) -> tuple[nn.Module, Float[Tensor, "N 1 8 8"]]:
     """A trained autoencoder in double precision, and the images that its Hessian sums over."""
-    x = load("digits", train_size=settings.train_size, seed=seed).train[0]
+    x = osc.data.load("digits", train_size=settings.train_size, seed=seed).train[0]
     with seeded(seed):
-        model = ConvAutoencoder((1, 8, 8), 1, latent=settings.latent, width=settings.width, depth=1)
-    method = MAP(model, Gaussian(settings.noise), prior=1.0)
+        model = osc.networks.ConvAutoencoder((1, 8, 8), 1, latent=settings.latent, width=settings.width, depth=1)
+    method = osc.methods.MAP(model, osc.likelihoods.Gaussian(settings.noise), prior=1.0)
     options: dict[str, Any] = {"epochs": settings.epochs, "lr": settings.lr, "batch_size": 64}
-    train(method, (x, x), seed=seed, device="cpu", progress=False, **options)
+    osc.train(method, (x, x), seed=seed, device="cpu", progress=False, **options)
     return model.double().eval(), x[: settings.images].double()
 
 
-def compare(q: Posterior, truth: Float[Tensor, "P P"]) -> dict[str, float]:
+def compare(q: osc.posteriors.Gaussian, truth: Float[Tensor, "P P"]) -> dict[str, float]:
     """How far the matrix of a posterior is from the true one, by column of the table."""
     matrix, exact = q.structure.dense(), truth.diagonal()
     diagonal = matrix.diagonal()
@@ -138,7 +131,7 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ...
     )
 
 
-def _picture(fits: Mapping[str, Posterior], truth: Tensor) -> dict[str, Any]:
+def _picture(fits: Mapping[str, osc.posteriors.Gaussian], truth: Tensor) -> dict[str, Any]:
     """Return the matrices of one seed, symmetric ones as rows up to the diagonal, to three digits."""
     specs, kron = fits["block"].structure.specs, fits["kron"].structure.dense()
     ends = torch.tensor([spec.size for spec in specs]).cumsum(0).tolist()

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import osculate as osc
 from experiments import Claim, Findings, Number, Record, Table, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.models import LONG, METHODS, ONLINE, POST_HOC, Models
-from osculate import metrics
 from osculate.progress import track
-from osculate.tasks import OODRecord, ood
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                 for kind, value in (("AUROC", area), ("AUPRC", record.auprc[outside][score])):
                     tables[kind].append({(f"{pair}: {row}", f"{kind} by {column}"): value})
                 if seed == seeds[0]:
-                    rates = metrics.roc_curve(record.inside[score], record.outside[outside][score])
+                    rates = osc.metrics.roc_curve(record.inside[score], record.outside[outside][score])
                     curves.setdefault(pair, {}).setdefault(row, {})[column] = _thinned(*rates)
     numbers = [number for table in tables.values() for number in table.numbers()]
     return Findings(tuple(numbers), _claims(areas), {"areas": areas, "curves": curves})
@@ -88,9 +87,9 @@ def named(inside: str, outside: str) -> str:
     return f"{ {'mnist': 'MNIST', 'fashion_mnist': 'Fashion-MNIST'}.get(inside, inside) } → {outside}"
 
 
-def scored(models: Models, method: str, outside: str, settings: Settings) -> OODRecord:
+def scored(models: Models, method: str, outside: str, settings: Settings) -> osc.tasks.OODRecord:
     """All scores that a method has."""
-    return ood(
+    return osc.tasks.ood(
         models.representation(method),
         models.test,
         {outside: models.outside[outside]},

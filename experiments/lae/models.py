@@ -9,16 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import osculate as osc
 from experiments import Resumable, Runner, seeded
 from osculate.autoencoders import ELBO, VAE, Autoencoder, LaplacianAutoencoder, Representation
-from osculate.data import Dataset, load, out_of_distribution
 from osculate.likelihoods import Gaussian, HeteroscedasticGaussian
-from osculate.methods import MAP, OnlineLaplace, OnlineUpdates
 from osculate.methods.online_laplace import PUBLISHED_MEMORY, PUBLISHED_TEMPERATURE
 from osculate.networks.coders import Coders, mlp_coders
-from osculate.posteriors import Dropout, Ensemble, Gaussian as Posterior, Point
 from osculate.tensorfiles import fill, network_tensors
-from osculate.training import train
 
 #: The methods that are compared.
 AE, LEARNED, ENSEMBLE = "AE", "AE, learned variance", "ensemble of AEs"
@@ -108,33 +105,33 @@ class Models:
         sizes = [training.train_size, training.validation_size]
         self._about = [training.data, *sizes, asdict(training.network), self._options]
 
-    def _load(self) -> Dataset:
+    def _load(self) -> osc.data.Dataset:
         training = self.training
-        return load(
+        return osc.data.load(
             training.data, train_size=training.train_size, validation_size=training.validation_size, seed=self.seed
         )
 
     @cached_property
     def outside(self) -> dict[str, Tensor]:
         """Out-of-distribution images, as many of each kind as there are test images."""
-        sets = out_of_distribution(self.dataset, seed=self.seed)
+        sets = osc.data.out_of_distribution(self.dataset, seed=self.seed)
         return {name: images[: self.training.test_size] for name, images in sets.items()}
 
     def representation(self, name: str) -> Representation:
         """Return one of :data:`METHODS`; the noise is that of held-out residuals, for Laplacian ones of training."""
         if name == AE:
-            return Representation(Point(self.autoencoder(), self._noise), codes=self.train)
+            return Representation(osc.posteriors.Point(self.autoencoder(), self._noise), codes=self.train)
         if name == LEARNED:
             likelihood = HeteroscedasticGaussian(class_axis=1)
-            net = self._trained(LEARNED, lambda: self._network(outputs=2), lambda net: MAP(net, likelihood))
-            return Representation(Point(net, likelihood), codes=self.train)
+            net = self._trained(LEARNED, lambda: self._network(outputs=2), lambda net: osc.methods.MAP(net, likelihood))
+            return Representation(osc.posteriors.Point(net, likelihood), codes=self.train)
         if name == VARIATIONAL:
             network = partial(self._network, kind=VAE)
             net = self._trained(VARIATIONAL, network, lambda net: ELBO(net, self._noise))
-            return Representation(Point(net, self._noise))
+            return Representation(osc.posteriors.Point(net, self._noise))
         if name == ENSEMBLE:
             members = [self.autoencoder(number) for number in range(self.training.fit.members)]
-            return Representation(Ensemble(members, self._noise), codes=self.train)
+            return Representation(osc.posteriors.Ensemble(members, self._noise), codes=self.train)
         if name == DROPOUT:
             rates = [self._with_dropout(rate) for rate in self.training.fit.dropout]
             draws = (torch.Generator().manual_seed(0) for _ in rates)
@@ -148,9 +145,9 @@ class Models:
 
     def autoencoder(self, member: int = 0) -> Autoencoder:
         """Return a plain autoencoder, trained by the squared error."""
-        return self._trained(AE, self._network, lambda net: MAP(net, Gaussian(1.0)), member)
+        return self._trained(AE, self._network, lambda net: osc.methods.MAP(net, Gaussian(1.0)), member)
 
-    def online(self, name: str = ONLINE) -> OnlineLaplace:
+    def online(self, name: str = ONLINE) -> osc.methods.OnlineLaplace:
         """Return the method after training at the published scale.
 
         Args:
@@ -158,16 +155,16 @@ class Models:
         """
         every = self.training.fit.every
         updates = {
-            EXACT: OnlineUpdates(every=every, memory=PUBLISHED_MEMORY**every, recompute=False),
-            GRADIENT: OnlineUpdates(source="gradient", memory=PUBLISHED_MEMORY, recompute=False),
+            EXACT: osc.methods.OnlineUpdates(every=every, memory=PUBLISHED_MEMORY**every, recompute=False),
+            GRADIENT: osc.methods.OnlineUpdates(source="gradient", memory=PUBLISHED_MEMORY, recompute=False),
         }
 
-        def new() -> OnlineLaplace:
+        def new() -> osc.methods.OnlineLaplace:
             with seeded(1000 * self.seed):
                 net = self._network()
                 if name == ONLINE:
-                    return OnlineLaplace.published(net, Gaussian(1.0))
-                return OnlineLaplace(net, Gaussian(1.0), 1.0, updates[name], "diag", PUBLISHED_TEMPERATURE)
+                    return osc.methods.OnlineLaplace.published(net, Gaussian(1.0))
+                return osc.methods.OnlineLaplace(net, Gaussian(1.0), 1.0, updates[name], "diag", PUBLISHED_TEMPERATURE)
 
         method, first = new(), self.train[: self.training.fit.batch_size]
         method.prepare([(first, first)])
@@ -181,7 +178,7 @@ class Models:
         self._runner.network("lae", (name, self.seed), about, method, run)
         return method
 
-    def running(self, name: str = ONLINE) -> Posterior:
+    def running(self, name: str = ONLINE) -> osc.posteriors.Gaussian:
         """Return the online posterior as published: with the average curvature, at the published temperature."""
         method = self.online(name)
         method.after_training(list(zip(self.train.split(500), self.train.split(500), strict=True)))
@@ -196,8 +193,8 @@ class Models:
 
     def _with_dropout(self, rate: float) -> Representation:
         network = partial(self._network, dropout=rate)
-        net = self._trained(f"{DROPOUT} {rate}", network, lambda net: MAP(net, Gaussian(1.0)))
-        return Representation(Dropout(net, self._residual(net)), codes=self.train)
+        net = self._trained(f"{DROPOUT} {rate}", network, lambda net: osc.methods.MAP(net, Gaussian(1.0)))
+        return Representation(osc.posteriors.Dropout(net, self._residual(net)), codes=self.train)
 
     @cached_property
     def _noise(self) -> Gaussian:
@@ -212,11 +209,11 @@ class Models:
     def _tuned(self, name: str, net: Autoencoder) -> LaplacianAutoencoder:
         """Fit the library's default: approximate diagonal of all data at the weights, temperature by held-out data."""
         q = LaplacianAutoencoder.post_hoc(net, Gaussian(1.0), self.train, validation=None).posterior
-        assert isinstance(q, Posterior)
+        assert isinstance(q, osc.posteriors.Gaussian)
 
         def temperature() -> dict[str, float]:
             tuned = LaplacianAutoencoder.tuned(q, self.validation).posterior
-            assert isinstance(tuned, Posterior)
+            assert isinstance(tuned, osc.posteriors.Gaussian)
             return {"temperature": float(torch.tensor(tuned.temperature))}
 
         found = self._runner.cached("lae-temperature", (name, self.seed), self._about, temperature)
@@ -226,7 +223,7 @@ class Models:
         self,
         name: str,
         network: Callable[[], Autoencoder],
-        method: Callable[[Any], MAP | OnlineLaplace],
+        method: Callable[[Any], osc.methods.MAP | osc.methods.OnlineLaplace],
         member: int = 0,
     ) -> Autoencoder:
         """Train a network of this kind, or read it from the cache."""
@@ -237,6 +234,6 @@ class Models:
         net.latent = self.training.network.latent
         return net.eval()
 
-    def _fit(self, method: MAP | OnlineLaplace, member: int) -> None:
+    def _fit(self, method: osc.methods.MAP | osc.methods.OnlineLaplace, member: int) -> None:
         data = (self.train, self.train)
-        train(method, data, seed=1000 * self.seed + member, device="cpu", progress=False, **self._options)
+        osc.train(method, data, seed=1000 * self.seed + member, device="cpu", progress=False, **self._options)

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+import osculate as osc
 from experiments import Claim, Findings, Number, Record, all_pass, experiment, listed, seeded
 from experiments.cost import Limits, Work, curvature_pass, sweep
-from osculate.likelihoods import Gaussian
-from osculate.structures import ApproxDiag, BlockDiagonal, Diag, Kron, MixedDiag, Structure
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Row:
         powers: Powers in them: time and memory by R, time and memory by W.
     """
 
-    structure: Structure
+    structure: osc.structures.Structure
     memory: str
     time: str
     powers: tuple[int, int, int, int]
@@ -64,11 +63,11 @@ class Row:
 
 #: The table as printed. R_m is the largest activation, R_s and W_s sum over layers, and squares are within the sums.
 ROWS = {
-    "block": Row(BlockDiagonal(limit=100_000), "O(R_m² + W_s²)", "O(R_s² + W_s²)", (2, 2, 2, 2)),
-    "kron": Row(Kron(), "O(R_s² + W_s)", "O(R_s² + W_s)", (2, 2, 1, 1)),
-    "diag": Row(Diag(), "O(R_m² + W_s)", "O(R_s² + W_s)", (2, 2, 1, 1)),
-    "approx_diag": Row(ApproxDiag(), "O(R_m + W_s)", "O(R_s + W_s)", (1, 1, 1, 1)),
-    "mixed_diag": Row(MixedDiag(bottleneck="encoder"), "O(R_m + W_s)", "O(R_s + W_s)", (1, 1, 1, 1)),
+    "block": Row(osc.structures.BlockDiagonal(limit=100_000), "O(R_m² + W_s²)", "O(R_s² + W_s²)", (2, 2, 2, 2)),
+    "kron": Row(osc.structures.Kron(), "O(R_s² + W_s)", "O(R_s² + W_s)", (2, 2, 1, 1)),
+    "diag": Row(osc.structures.Diag(), "O(R_m² + W_s)", "O(R_s² + W_s)", (2, 2, 1, 1)),
+    "approx_diag": Row(osc.structures.ApproxDiag(), "O(R_m + W_s)", "O(R_s + W_s)", (1, 1, 1, 1)),
+    "mixed_diag": Row(osc.structures.MixedDiag(bottleneck="encoder"), "O(R_m + W_s)", "O(R_s + W_s)", (1, 1, 1, 1)),
 }
 
 #: An exponent counts as linear up to the first, and as quadratic from the second on: nearer to two than to one.
@@ -124,14 +123,14 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     with torch.device("meta"):  # shapes only
         widths = {sum(p.numel() for p in fully_connected(width).parameters()): width for width in settings.widths}
 
-    def work(axis: str, structure: Structure, size: int, seed: int) -> Work:
+    def work(axis: str, structure: osc.structures.Structure, size: int, seed: int) -> Work:
         with seeded(seed):
             if axis == RESOLUTION:
                 model = convolutional(sides[size], settings.channels)
                 x = torch.randn(settings.batch, 3, sides[size], sides[size])
             else:
                 model, x = fully_connected(widths[size]), torch.randn(settings.batch, 16)
-        return curvature_pass(model, Gaussian(1.0), (x, x), structure, MEMORY)
+        return curvature_pass(model, osc.likelihoods.Gaussian(1.0), (x, x), structure, MEMORY)
 
     sizes = {
         RESOLUTION: {f"{side}²": n for n, side in sides.items()},

@@ -8,16 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import osculate as osc
 from experiments import Claim, Findings, Number, Record, Table, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.models import EXACT, GRADIENT, LONG, ONLINE, Models
-from osculate import metrics
 from osculate.autoencoders import Representation
-from osculate.evidence import maximise_evidence
-from osculate.likelihoods import Gaussian
-from osculate.methods import laplace
 from osculate.methods.online_laplace import PUBLISHED_TEMPERATURE
-from osculate.posteriors import Gaussian as Posterior
 from osculate.progress import track
 
 
@@ -87,13 +83,13 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for name, q in posteriors_of_the_table(models, settings).items():
             table.add(name, _errors(q, models.test, settings.samples))
         outside = models.outside[settings.outside]
-        likelihood, data = Gaussian(1.0), (models.train, models.train)
+        likelihood, data = osc.likelihoods.Gaussian(1.0), (models.train, models.train)
         online = models.online()
         # approximate diagonals, noise scale 1 and prior precision 1
         posteriors = (
-            laplace(models.autoencoder(), likelihood, data, structure="approx_diag", prior=1.0),
+            osc.laplace(models.autoencoder(), likelihood, data, structure="approx_diag", prior=1.0),
             models.running(),
-            laplace(online.model.eval(), likelihood, data, structure="approx_diag", prior=1.0),
+            osc.laplace(online.model.eval(), likelihood, data, structure="approx_diag", prior=1.0),
         )
         for name, q in zip(CURVES, posteriors, strict=True):
             curves[name].append([])
@@ -106,15 +102,15 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     return Findings(numbers, (*_claims_of_the_table(table), *_claims_of_the_curves(curves, settings, table)), found)
 
 
-def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, Posterior]:
+def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, osc.posteriors.Gaussian]:
     """The posteriors of the table: post-hoc at T = 1 with the prior of the evidence, online as published."""
-    net, x, likelihood = models.autoencoder(), models.train, Gaussian(1.0)
+    net, x, likelihood = models.autoencoder(), models.train, osc.likelihoods.Gaussian(1.0)
     some = x[: settings.columns]
     share = len(some) / len(x)  # at this temperature the curvature of some counts as that of all
 
-    def fitted(structure: str, images: Tensor, temperature: float) -> Posterior:
-        q = laplace(net, likelihood, (images, images), structure=structure, prior=1.0)
-        return maximise_evidence(q.replace(temperature=temperature), noise=False)
+    def fitted(structure: str, images: Tensor, temperature: float) -> osc.posteriors.Gaussian:
+        q = osc.laplace(net, likelihood, (images, images), structure=structure, prior=1.0)
+        return osc.maximise_evidence(q.replace(temperature=temperature), noise=False)
 
     return {
         KFAC: fitted("kron", some, share),
@@ -127,7 +123,7 @@ def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, Pos
 
 
 @torch.no_grad()
-def _errors(q: Posterior, x: Tensor, samples: int) -> Row:
+def _errors(q: osc.posteriors.Gaussian, x: Tensor, samples: int) -> Row:
     """Squared errors per image: of each drawn network, averaged, and of the mean over networks."""
     total, average = 0.0, torch.zeros_like(x)
     for network in Representation(q).networks(samples, torch.Generator().manual_seed(0)):
@@ -138,7 +134,7 @@ def _errors(q: Posterior, x: Tensor, samples: int) -> Row:
 
 
 @torch.no_grad()
-def _scores(q: Posterior, inside: Tensor, outside: Tensor, samples: int) -> Row:
+def _scores(q: osc.posteriors.Gaussian, inside: Tensor, outside: Tensor, samples: int) -> Row:
     """Squared errors, and how well three scores tell other images apart."""
     found = {}
     for name, x in (("inside", inside), ("outside", outside)):
@@ -152,7 +148,7 @@ def _scores(q: Posterior, inside: Tensor, outside: Tensor, samples: int) -> Row:
         if name == "inside":
             mse = float((images.mean - x).square().flatten(1).sum(1).mean())
     areas = {
-        f"AUROC by {score}": metrics.auroc(a, b)
+        f"AUROC by {score}": osc.metrics.auroc(a, b)
         for score, a, b in zip(SCORES, found["inside"], found["outside"], strict=True)
     }
     return {NLL: float(found["inside"][0].mean()), MSE: mse, **areas}

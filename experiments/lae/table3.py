@@ -7,17 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
+import osculate as osc
 from experiments import Claim, Findings, Number, Record, Table, experiment, listed, seeded
 from experiments.lae import models as lae_models
 from experiments.lae.figure10 import thousandths
 from experiments.lae.models import AE, DROPOUT, ENSEMBLE, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
-from osculate.likelihoods import Categorical
-from osculate.methods import MAP
-from osculate.networks import SmallCNN
-from osculate.posteriors import Point
 from osculate.progress import track
-from osculate.tasks import calibration, imputation, lower_half
-from osculate.training import train
 
 
 @dataclass(frozen=True)
@@ -72,12 +67,12 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         models = Models(settings, seed)
         x, y = models.test, models.dataset.test[1][: settings.test_size]
         classifier = _classifier(models, settings, seed)
-        table.add(CLASSIFIER, _named(calibration(classifier, (x, y)).metrics()))
+        table.add(CLASSIFIER, _named(osc.tasks.calibration(classifier, (x, y)).metrics()))
         for method in METHODS:
-            record = imputation(
+            record = osc.tasks.imputation(
                 models.representation(method),
                 x,
-                lower_half(x.shape[1:]),
+                osc.tasks.lower_half(x.shape[1:]),
                 draws=settings.draws,
                 rounds=settings.rounds,
                 classifier=classifier,
@@ -100,13 +95,13 @@ def _named(metrics: Mapping[str, float]) -> dict[str, float]:
     return {heading: metrics[name] for name, heading in HEADINGS.items() if name in metrics}
 
 
-def _classifier(models: Models, settings: Settings, seed: int) -> Point:
+def _classifier(models: Models, settings: Settings, seed: int) -> osc.posteriors.Point:
     with seeded(seed):
-        net = SmallCNN.for_inputs(models.dataset.input_shape, models.dataset.outputs)
+        net = osc.networks.SmallCNN.for_inputs(models.dataset.input_shape, models.dataset.outputs)
     options: dict[str, Any] = {"epochs": settings.classifier_epochs, "batch_size": 64, "lr": 1e-3, "seed": seed}
-    method = MAP(net, Categorical())
-    train(method, (models.train, models.dataset.train[1]), device="cpu", progress=False, **options)
-    return Point(net.eval(), Categorical())
+    method = osc.methods.MAP(net, osc.likelihoods.Categorical())
+    osc.train(method, (models.train, models.dataset.train[1]), device="cpu", progress=False, **options)
+    return osc.posteriors.Point(net.eval(), osc.likelihoods.Categorical())
 
 
 def _claims(table: Table) -> tuple[Claim, ...]:
@@ -147,6 +142,6 @@ def draw(record: Record) -> Any:
 
     data = record.findings.data
     truth, images = (np.asarray(data[name]) / 1000 for name in ("truth", "images"))
-    observed = np.asarray(lower_half(truth.shape[1:]))
+    observed = np.asarray(osc.tasks.lower_half(truth.shape[1:]))
     heading = "Upper halves filled in by networks that are drawn from an online Laplacian autoencoder"
     return imputations(truth, observed, images, heading, predicted=np.asarray(data["predicted"]))

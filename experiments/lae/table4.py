@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import osculate as osc
 from experiments import Claim, Findings, Number, Record, Table, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, ONLINE, VARIATIONAL, Fit, Models
-from osculate.data import Dataset
 from osculate.data.celeba import Faces, celeba
 from osculate.networks.coders import Coders, conv_coders
 from osculate.progress import track
-from osculate.tasks import semi_supervised
 
 
 @dataclass(frozen=True)
@@ -96,14 +95,14 @@ class FaceModels(Models):
 
     training: Settings
 
-    def _load(self) -> Dataset:
+    def _load(self) -> osc.data.Dataset:
         training, faces = self.training, celeba("train")
         order = torch.randperm(len(faces.images), generator=torch.Generator().manual_seed(self.seed))
         held, rest = order[: training.validation_size], order[training.validation_size :][: training.train_size]
         empty = torch.zeros(len(order), dtype=torch.long)
         learned, watched = ((faces.images[rows], empty[rows]) for rows in (rest, held))
         test = celeba("test").images
-        return Dataset(training.data, learned, watched, (test, empty[: len(test)]), classes=("face",))
+        return osc.data.Dataset(training.data, learned, watched, (test, empty[: len(test)]), classes=("face",))
 
     def _coders(self, **changes: Any) -> Coders:
         network = self.training.network
@@ -133,7 +132,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         methods = {method: models.representation(method) for method in METHODS}
         for attribute in wanted.attributes:
             x, y = _balanced(test, attribute, seed)
-            record = semi_supervised(
+            record = osc.tasks.semi_supervised(
                 methods,
                 pool.images[: settings.train_size],
                 _has(pool, attribute)[: settings.train_size],

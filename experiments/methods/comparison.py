@@ -9,37 +9,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
+import osculate as osc
 from experiments import Claim, Findings, Number, Record, Resumable, Runner, Table, experiment, listed, seeded
 from experiments.cost import peak_bytes
 from experiments.evaluation import logs
-from osculate import metrics
 from osculate.data import Dataset, load, out_of_distribution
-from osculate.likelihoods import Categorical
-from osculate.methods import (
-    HMC,
-    IVON,
-    L2M,
-    MAP,
-    SWAG,
-    VOGN,
-    DeepEnsemble,
-    MarginalLikelihood,
-    MCDropout,
-    MeanFieldVI,
-    NaturalSteps,
-    OnlineLaplace,
-    RandomizedPriors,
-    TemperatureScaling,
-    VariationalLaplace,
-    laplace,
-)
-from osculate.networks import build
-from osculate.posteriors import Posterior
-from osculate.predictive import predict
-from osculate.tasks import ood
-from osculate.training import Training, train
 
-LIKELIHOOD = Categorical()
+LIKELIHOOD = osc.likelihoods.Categorical()
 NLL, ACCURACY, ECE, AUROC = "test NLL, nats", "accuracy, %", "ECE", "AUROC, shuffled pixels"
 COST, MEMORY, PREDICTION = "training, CPU s", "peak memory of a step, MB", "prediction, ms an image"
 CHOSEN = "chosen by held-out data"
@@ -79,7 +55,7 @@ class Arm:
         how: Options of ``predict``.
     """
 
-    make: Callable[["Trial", float], Posterior]
+    make: Callable[["Trial", float], osc.posteriors.Posterior]
     values: tuple[float, ...] = (1.0,)
     how: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,7 +72,7 @@ class Trial:
         """Return a new network."""
         with seeded(1000 * self.seed + number):
             options = {"width": self.settings.width, "activation": "sharp_softplus"}
-            model = build("cnn", self.data.input_shape, self.data.outputs, **options)
+            model = osc.networks.build("cnn", self.data.input_shape, self.data.outputs, **options)
         if dropout:
             layers = list(model.children())
             return nn.Sequential(*layers[:-1], nn.Dropout(dropout), layers[-1])
@@ -106,55 +82,57 @@ class Trial:
         """Return the networks of an ensemble."""
         return [self.network(number) for number in range(self.settings.members)]
 
-    def run(self, method: Any, **changes: Any) -> Training:
+    def run(self, method: Any, **changes: Any) -> osc.training.Training:
         """Train on the training images."""
         options = {"epochs": self.settings.epochs, "batch_size": BATCH, "lr": 0.02} | changes
-        return train(method, self.data.train, seed=self.seed, progress=False, device="cpu", **options)
+        return osc.train(method, self.data.train, seed=self.seed, progress=False, device="cpu", **options)
 
-    def trained(self, method: Any, **changes: Any) -> Posterior:
+    def trained(self, method: Any, **changes: Any) -> osc.posteriors.Posterior:
         """Train, and return the posterior."""
         return self.run(method, **changes).posterior
 
     def at_mode(self, precision: float) -> nn.Module:
         """Train to a mode, and return the network."""
-        return self.run(MAP(self.network(), LIKELIHOOD, precision)).model.eval()
+        return self.run(osc.methods.MAP(self.network(), LIKELIHOOD, precision)).model.eval()
 
 
-def _prior(kind: Any, here: Trial, precision: float) -> Posterior:
+def _prior(kind: Any, here: Trial, precision: float) -> osc.posteriors.Posterior:
     return here.trained(kind(here.network(), LIKELIHOOD, precision))
 
 
-def _tempered(kind: Any, here: Trial, temperature: float) -> Posterior:
+def _tempered(kind: Any, here: Trial, temperature: float) -> osc.posteriors.Posterior:
     return here.trained(kind(here.network(), LIKELIHOOD, temperature=temperature))
 
 
-def _natural(kind: Any, here: Trial, temperature: float) -> Posterior:
-    settings = NaturalSteps()
+def _natural(kind: Any, here: Trial, temperature: float) -> osc.posteriors.Posterior:
+    settings = osc.methods.NaturalSteps()
     return here.trained(kind(here.network(), LIKELIHOOD, temperature=temperature, settings=settings), lr=2.0)
 
 
-def _scaled(here: Trial, precision: float) -> Posterior:
-    method = TemperatureScaling(here.at_mode(precision), LIKELIHOOD)
-    return train(method, here.data.validation, progress=False).posterior
+def _scaled(here: Trial, precision: float) -> osc.posteriors.Posterior:
+    method = osc.methods.TemperatureScaling(here.at_mode(precision), LIKELIHOOD)
+    return osc.train(method, here.data.validation, progress=False).posterior
 
 
-def _laplace(here: Trial, precision: float, **options: Any) -> Posterior:
-    return laplace(here.at_mode(precision), LIKELIHOOD, here.data.train, **options)
+def _laplace(here: Trial, precision: float, **options: Any) -> osc.posteriors.Posterior:
+    return osc.laplace(here.at_mode(precision), LIKELIHOOD, here.data.train, **options)
 
 
-def _swag(here: Trial, lr: float) -> Posterior:
+def _swag(here: Trial, lr: float) -> osc.posteriors.Posterior:
     model = here.at_mode(1.0)
-    return here.trained(SWAG(model, LIKELIHOOD, 1.0, burn_in=0.25), optimizer="sgd", schedule="constant", lr=lr)
+    return here.trained(
+        osc.methods.SWAG(model, LIKELIHOOD, 1.0, burn_in=0.25), optimizer="sgd", schedule="constant", lr=lr
+    )
 
 
-def _random_priors(here: Trial, scale: float) -> Posterior:
-    return here.trained(RandomizedPriors(here.networks(), LIKELIHOOD, 1.0, scale=scale))
+def _random_priors(here: Trial, scale: float) -> osc.posteriors.Posterior:
+    return here.trained(osc.methods.RandomizedPriors(here.networks(), LIKELIHOOD, 1.0, scale=scale))
 
 
-def _hmc(here: Trial, precision: float) -> Posterior:
+def _hmc(here: Trial, precision: float) -> osc.posteriors.Posterior:
     transitions, depth = here.settings.transitions
-    method = HMC(here.network(), LIKELIHOOD, precision, chains=4, warmup=transitions // 2, max_depth=depth)
-    return train(method, here.data.train, epochs=transitions, seed=here.seed, progress=False).posterior
+    method = osc.methods.HMC(here.network(), LIKELIHOOD, precision, chains=4, warmup=transitions // 2, max_depth=depth)
+    return osc.train(method, here.data.train, epochs=transitions, seed=here.seed, progress=False).posterior
 
 
 #: Learning rates were chosen on held-out digits of one seed.
@@ -162,22 +140,26 @@ PRECISIONS, BETAS, RATES = (0.01, 0.1, 1.0, 10.0), (0.003, 0.01, 0.03, 0.1, 0.3)
 DRAWS: Mapping[str, Any] = {"samples": 30}
 SAMPLED = {"via": "sampled", **DRAWS}
 ARMS: Mapping[str, Arm] = {
-    "MAP": Arm(partial(_prior, MAP), PRECISIONS),
+    "MAP": Arm(partial(_prior, osc.methods.MAP), PRECISIONS),
     "temperature scaling": Arm(_scaled, PRECISIONS),
     "Laplace, KFAC, prior by the evidence": Arm(_laplace, PRECISIONS),
     "Laplace, diagonal, prior by the evidence": Arm(partial(_laplace, structure="diag"), PRECISIONS),
-    "MarginalLikelihood": Arm(lambda here, _: here.trained(MarginalLikelihood(here.network(), LIKELIHOOD))),
-    "L2M": Arm(partial(_prior, L2M), PRECISIONS),
-    "OnlineLaplace": Arm(partial(_tempered, OnlineLaplace), BETAS),
-    "VariationalLaplace": Arm(partial(_tempered, VariationalLaplace), BETAS),
-    "MeanFieldVI": Arm(partial(_tempered, MeanFieldVI), BETAS, SAMPLED),
-    "IVON": Arm(partial(_natural, IVON), BETAS, SAMPLED),
-    "VOGN": Arm(partial(_natural, VOGN), BETAS, SAMPLED),
+    "MarginalLikelihood": Arm(lambda here, _: here.trained(osc.methods.MarginalLikelihood(here.network(), LIKELIHOOD))),
+    "L2M": Arm(partial(_prior, osc.methods.L2M), PRECISIONS),
+    "OnlineLaplace": Arm(partial(_tempered, osc.methods.OnlineLaplace), BETAS),
+    "VariationalLaplace": Arm(partial(_tempered, osc.methods.VariationalLaplace), BETAS),
+    "MeanFieldVI": Arm(partial(_tempered, osc.methods.MeanFieldVI), BETAS, SAMPLED),
+    "IVON": Arm(partial(_natural, osc.methods.IVON), BETAS, SAMPLED),
+    "VOGN": Arm(partial(_natural, osc.methods.VOGN), BETAS, SAMPLED),
     "SWAG": Arm(_swag, RATES, DRAWS),
     "MCDropout": Arm(
-        lambda here, p: here.trained(MCDropout(here.network(dropout=p), LIKELIHOOD, 1.0)), (0.05, 0.1, 0.2), DRAWS
+        lambda here, p: here.trained(osc.methods.MCDropout(here.network(dropout=p), LIKELIHOOD, 1.0)),
+        (0.05, 0.1, 0.2),
+        DRAWS,
     ),
-    "DeepEnsemble": Arm(lambda here, p: here.trained(DeepEnsemble(here.networks(), LIKELIHOOD, p)), PRECISIONS),
+    "DeepEnsemble": Arm(
+        lambda here, p: here.trained(osc.methods.DeepEnsemble(here.networks(), LIKELIHOOD, p)), PRECISIONS
+    ),
     "RandomizedPriors": Arm(_random_priors, (0.5, 1.0, 2.0)),
     "HMC": Arm(_hmc),
 }
@@ -211,7 +193,7 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
             q = arm.make(here, value)
             cost = time.process_time() - start
             x, y = here.data.validation
-            found.append((metrics.nll(logs(_probabilities(q, x, arm.how)), y), value, q, cost))
+            found.append((osc.metrics.nll(logs(_probabilities(q, x, arm.how)), y), value, q, cost))
     _, value, q, cost = min(found, key=lambda one: one[0])
     x, y = here.data.test
     with seeded(seed):
@@ -219,14 +201,14 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
         probs = _probabilities(q, x, arm.how)
         taken = 1000 * (time.process_time() - start) / len(x)
         turned = {"shuffled pixels": out_of_distribution(here.data)["shuffled pixels"]}
-        told = ood(q, x, turned, scores=["entropy"], batch_size=300, **arm.how)
+        told = osc.tasks.ood(q, x, turned, scores=["entropy"], batch_size=300, **arm.how)
         few = replace(settings, epochs=4, transitions=(4, 2))  # few steps, for the memory of one
         short = Trial(few, here.data, seed)
         memory = peak_bytes(lambda: arm.make(short, value)) / 2**20
     return {
-        NLL: metrics.nll(logs(probs), y),
-        ACCURACY: 100 * metrics.accuracy(probs, y),
-        ECE: metrics.ece(probs, y, BINS),
+        NLL: osc.metrics.nll(logs(probs), y),
+        ACCURACY: 100 * osc.metrics.accuracy(probs, y),
+        ECE: osc.metrics.ece(probs, y, BINS),
         AUROC: told.auroc["shuffled pixels"]["entropy"],
         COST: cost,
         MEMORY: memory,
@@ -235,8 +217,8 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
     }
 
 
-def _probabilities(q: Posterior, x: Tensor, how: Mapping[str, Any]) -> Tensor:
-    return predict(q, x, **how).probs  # type: ignore[attr-defined]
+def _probabilities(q: osc.posteriors.Posterior, x: Tensor, how: Mapping[str, Any]) -> Tensor:
+    return osc.predict(q, x, **how).probs  # type: ignore[attr-defined]
 
 
 def _claims(table: Table) -> tuple[Claim, ...]:

@@ -47,7 +47,7 @@ def test_networks_are_trained_once_and_kept(cells: str, monkeypatch: pytest.Monk
     training = changed(lae_models.Training(), {**TINY, "cells": cells})
     first = Models(training, 0).autoencoder()
     files = {path.name: path.stat().st_mtime_ns for path in Path(cells).iterdir()}
-    monkeypatch.setattr(lae_models, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("osculate.train", lambda *_, **__: pytest.fail("trained again"))
     second = Models(training, 0).autoencoder()
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
