@@ -1,6 +1,6 @@
-"""Repeat a table or figure of the documents: python -m experiments ID, for example lae-figure7.
+"""Measure a table or figure of the documents again: python -m experiments ID, for example lae-figure7.
 
-Leaves a record as JSON (experiments/results/ID.json) with the document's numbers beside ours and a verdict on each of
+The result is a record (experiments/results/ID.json) with the document's numbers beside ours and a verdict on each of
 its claims, and the figure beside it as PNG.
 """
 
@@ -21,21 +21,20 @@ from osculate.cli.tables import console
 from osculate.files import write_text
 from osculate.registry import lookup
 
-#: The option that may be given without its name, first of all.
+#: The option that may be given without its name.
 SUBJECT = "experiment"
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to repeat, and how large.
+    """Experiment and scale.
 
     Args:
-        experiment: which one; its id may stand right behind the command. --list shows them all.
-        scale: small (two CPU cores, a few minutes), paper (the document's own setting), or one between: an unknown
-            one lists all.
-        seeds: how many repetitions; tables show mean ± standard error.
-        settings: settings that differ from the preset, as in --settings.batch 4.
-        progress: show progress bars.
+        experiment: ID of the experiment, also without the name of the option; --list shows them all.
+        scale: small (two CPU cores, a few minutes), paper (the document's own setting), or one between.
+        seeds: Number of repetitions; tables show mean ± standard error.
+        settings: Settings that differ from the preset, such as --settings.batch 4.
+        progress: Show progress bars.
     """
 
     experiment: str | None = None
@@ -47,13 +46,13 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """Records that are there, or will be.
+    """Records to read and write.
 
     Args:
-        json: where to write the record; by default experiments/results/ID.json. The figure goes beside it.
-        draw: draw the figure of the record at --json again, without measuring.
-        list: show every id and its title.
-        results: folder of records; writes RESULTS.md beside it.
+        json: Path of the record, experiments/results/ID.json by default. The figure stands beside it.
+        draw: Draw the figure of the record at --json again, without measuring.
+        list: Show every id and its title.
+        results: Folder of records; writes RESULTS.md beside it.
     """
 
     json: Path | None = None
@@ -63,7 +62,7 @@ class RecordOptions:
 
 
 def run(options: RunOptions, records: RecordOptions) -> None:
-    """List, sum up, or measure and write."""
+    """List the experiments, run one, or sum up their records."""
     if not (records.list or records.results or options.experiment):
         raise ValueError(
             f"say which experiment: python -m experiments ID, with one of {', '.join(REGISTRY)}; or --list."

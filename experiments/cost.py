@@ -1,4 +1,4 @@
-"""What a computation costs as its size grows: CPU seconds, peak memory, and the exponents of both."""
+"""Cost of a computation against its size: CPU seconds, peak memory, and the exponents of both."""
 
 import ctypes
 import math
@@ -25,21 +25,21 @@ from osculate.progress import track
 from osculate.structures import Structure
 
 Work = Callable[[], object]
-#: Size and seed to the computation that is measured.
+#: A function of size and seed that returns the computation to measure.
 Maker = Callable[[int, int], Work]
 
-#: The power of the size by which a cost is assumed to grow where only one point is known.
+#: Exponent that is assumed for a cost when only one size is known.
 STEEP = 2.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a sweep stops, and how carefully it measures.
+    """Limits of a sweep, and number of repetitions.
 
     Args:
-        seconds: CPU seconds of one call.
-        gigabytes: peak memory of one call, in 1e9 bytes.
-        repeats: calls of which the fastest counts; calls longer than a second are not repeated.
+        seconds: Largest CPU time of one call.
+        gigabytes: Largest peak memory of one call, in 1e9 bytes.
+        repeats: Number of calls, of which the fastest counts; calls longer than a second are not repeated.
     """
 
     seconds: float
@@ -52,10 +52,10 @@ class Curve:
     """The cost of one computation against its size.
 
     Attributes:
-        sizes: the sizes measured, ascending, in the unit that exponents refer to.
-        seconds: CPU seconds of one call at each size, one value a seed.
-        peak_bytes: peak memory at each size (the first seed's: it depends on shapes only).
-        stopped: why there are no larger sizes; empty where all were measured.
+        sizes: Measured sizes, ascending, in the unit that exponents refer to.
+        seconds: CPU seconds of one call at each size, one value per seed.
+        peak_bytes: Peak memory at each size (of the first seed: it depends on shapes only).
+        stopped: Reason why there are no larger sizes; empty if all were measured.
     """
 
     sizes: list[int] = field(default_factory=list)
@@ -64,11 +64,11 @@ class Curve:
     stopped: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """The curve as JSON holds it."""
+        """Return the curve as JSON can hold it."""
         return asdict(self)
 
     def time_exponents(self, start: int = 0, last: int | None = None) -> tuple[float, ...]:
-        """The power of the size by which time grows, one value a seed; from this size on, over the last few of them."""
+        """Fit the exponent of time, one value per seed, to sizes from ``start`` on or to the ``last`` few of them."""
         keep = self._kept(start, last)
         return tuple(
             exponent([self.sizes[n] for n in keep], [self.seconds[n][seed] for n in keep])
@@ -76,7 +76,7 @@ class Curve:
         )
 
     def memory_exponent(self, start: int = 0, last: int | None = None) -> tuple[float, ...]:
-        """The power of the size by which memory grows; no value where fewer than two sizes were measured."""
+        """Fit the exponent of memory; no value if fewer than two sizes were measured."""
         keep = self._kept(start, last)
         return (exponent([self.sizes[n] for n in keep], [self.peak_bytes[n] for n in keep]),) if len(keep) > 1 else ()
 
@@ -86,7 +86,7 @@ class Curve:
 
 
 def exponent(sizes: Sequence[float | int], costs: Sequence[float | int]) -> float:
-    """The least-squares slope of log cost against log size.
+    """Return the least-squares slope of log cost against log size.
 
     >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)
     2.0
@@ -105,11 +105,11 @@ def sweep(
     that is too large never starts.
 
     Args:
-        makers: by name, size and seed to a computation.
-        sizes: ascending, by what they are called ("64²").
-        seeds: time is measured for each, memory for the first.
-        limits: where to stop.
-        progress: show a progress bar.
+        makers: Functions of size and seed that return the computation, by name.
+        sizes: Ascending sizes by label, such as "64²".
+        seeds: Seeds; time is measured for each, memory for the first.
+        limits: Limits of the sweep.
+        progress: Show a progress bar.
     """
     curves = {name: Curve() for name in makers}
     keep_freed_memory()
@@ -128,7 +128,7 @@ def sweep(
 
 
 def _beyond(curve: Curve, size: int, limits: Limits) -> str:
-    """Why a size would be too large; empty where it is not."""
+    """Return the reason why a size would be too large, or nothing."""
     if not curve.sizes:
         return ""
     seconds = _predicted(curve.sizes, [min(values) for values in curve.seconds], size)
@@ -147,7 +147,7 @@ def _predicted(sizes: Sequence[int], costs: Sequence[float | int], size: int) ->
 
 
 def cpu_seconds(work: Work, repeats: int) -> float:
-    """Process CPU seconds of one call: the least of several, or that of the first where it takes over a second."""
+    """Measure the process CPU seconds of one call: the least of several, or the first if it takes over a second."""
     found: list[float] = []
     while len(found) < repeats and (not found or found[0] < 1.0):
         start = time.process_time()
@@ -157,7 +157,7 @@ def cpu_seconds(work: Work, repeats: int) -> float:
 
 
 def peak_bytes(work: Work) -> int:
-    """The most memory that tensors made by ``work`` took at once, temporaries inside operations included.
+    """Measure the peak memory of tensors made by ``work``, temporaries inside operations included.
 
     Every allocation and release of torch's CPU allocator is logged by its profiler and summed in order. What a first
     call allocates for good is not among it: call ``work`` once before.
@@ -191,7 +191,7 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread while the context lasts: CPU seconds are then those of the work, not of waiting threads."""
+    """Use one thread in the context: CPU seconds are then those of the work, not of waiting threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -204,16 +204,16 @@ def one_thread() -> Iterator[None]:
 def curvature_pass(
     model: nn.Module, likelihood: Likelihood, batch: tuple[Tensor, Tensor], structure: Structure, memory: str
 ) -> Work:
-    """The GGN of one batch in a structure, as a function of nothing.
+    """Return a function without arguments that computes the GGN of one batch in a structure.
 
     The network is looked at beforehand, as it would be once before the first of many batches.
 
     Args:
-        model: the network.
-        likelihood: p(y|f).
-        batch: inputs and targets.
-        structure: what is kept of the matrix.
-        memory: what the temporaries may take, as "256MB".
+        model: The network.
+        likelihood: The likelihood p(y|f).
+        batch: Inputs and targets.
+        structure: Structure of the matrix.
+        memory: Limit of the temporaries, such as "256MB".
     """
     network = Network(model, trainable(model))
     plan = make_plan(network, batch[0])

@@ -21,7 +21,7 @@ from osculate.predictive.linearised import interacting_outputs, projections
 from osculate.predictive.predict import choose_link
 from osculate.progress import track
 
-#: Bins of the calibration error, as in the experiments of [immer2021].
+#: Bins of the calibration error, as in [immer2021].
 BINS = 10
 #: Data that pass through a network at once where a progress bar counts them.
 ROWS = 50
@@ -32,8 +32,8 @@ class Difference:
     """A mean difference and its standard error.
 
     Args:
-        value: the mean.
-        error: its standard error over the test data (and seeds).
+        value: Mean.
+        error: Standard error over the test data (and seeds).
     """
 
     value: float
@@ -44,28 +44,28 @@ class Difference:
 
     @classmethod
     def over(cls, each: Sequence["Difference"]) -> "Difference":
-        """The mean of several, each with independent data."""
+        """Return the mean of several differences, each with independent data."""
         return cls(sum(d.value for d in each) / len(each), sqrt(sum(d.error**2 for d in each)) / len(each))
 
     def below(self, bound: float = 0.0) -> bool | None:
-        """Whether it is below a bound; None where two standard errors do not tell."""
+        """Return True if it is below a bound; None if two standard errors do not decide."""
         return None if abs(self.value - bound) <= 2 * self.error else self.value < bound
 
     def above(self, bound: float = 0.0) -> bool | None:
-        """Whether it is above a bound; None where two standard errors do not tell."""
+        """Return True if it is above a bound; None if two standard errors do not decide."""
         below = self.below(bound)
         return None if below is None else not below
 
 
 def decided(text: str, verdicts: Sequence[bool | None], evidence: str) -> Claim:
-    """A claim about several cases: it fails where one of them fails, and is open where one of them is open."""
+    """Judge a claim about several cases: it fails if one of them fails, and is open if one of them is open."""
     holds = together(verdicts)
     undecided = " Two standard errors do not decide." if holds is None else ""
     return Claim.judged(text, holds, evidence + undecided)
 
 
 def scores(probs: Float[Tensor, "N C"], targets: Tensor) -> dict[str, float]:
-    """Accuracy in percent, NLL in nats, ECE."""
+    """Return accuracy in percent, NLL in nats, and ECE."""
     return {
         "accuracy, %": 100 * metrics.accuracy(probs, targets),
         "NLL": metrics.nll(logs(probs), targets),
@@ -74,25 +74,25 @@ def scores(probs: Float[Tensor, "N C"], targets: Tensor) -> dict[str, float]:
 
 
 def logs(probs: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
-    """Logarithms in float32 as everywhere else, where a probability of zero costs 87 nats."""
+    """Return logarithms in float32, in which a probability of zero costs 87 nats."""
     return probs.clamp_min(torch.finfo(torch.float32).tiny).log()
 
 
 def probabilities(predictive: Distribution) -> Float[Tensor, "N C"]:
-    """Those of the classes."""
+    """Return the class probabilities of a predictive."""
     assert isinstance(predictive, Categorical)
     return predictive.probs
 
 
 def at_mode(q: Gaussian, x: Tensor) -> Float[Tensor, "N C"]:
-    """Probabilities of the network as it is."""
+    """Return the class probabilities of the network at the mode."""
     return probabilities(predict(Point(q.model, q.likelihood), x))
 
 
 def sampled(q: Posterior, x: Tensor, samples: int, seed: int) -> Float[Tensor, "N C"]:
-    """Probabilities of sampled networks; the same seed draws the same ones.
+    """Return the class probabilities of sampled networks; the same seed samples the same ones.
 
-    The warning that they are far worse than the mode is left out: that is what is measured.
+    The warning that they are far worse than the mode is suppressed: experiments measure just this.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "networks sampled from this posterior")
@@ -101,19 +101,19 @@ def sampled(q: Posterior, x: Tensor, samples: int, seed: int) -> Float[Tensor, "
 
 
 def entropy(probs: Float[Tensor, "N C"]) -> Float[Tensor, " N"]:
-    """Of each row, in nats."""
+    """Return the entropy of each row, in nats."""
     return torch.special.entr(probs).sum(-1)
 
 
 def nll_difference(probs: Float[Tensor, "N C"], other: Float[Tensor, "N C"], targets: Tensor) -> Difference:
-    """How much more NLL the first has than the other on the same data."""
+    """Return the NLL of the first less that of the other, on the same data."""
     rows = torch.arange(len(targets))
     each = (logs(other) - logs(probs))[rows, targets].double()
     return Difference(float(each.mean()), float(each.std()) / sqrt(len(each)))
 
 
 def accuracy_difference(probs: Float[Tensor, "N C"], other: Float[Tensor, "N C"], targets: Tensor) -> Difference:
-    """How many more percentage points of accuracy the first has than the other on the same data."""
+    """Return the accuracy of the first less that of the other, in percentage points, on the same data."""
     each = 100 * ((probs.argmax(-1) == targets).double() - (other.argmax(-1) == targets).double())
     return Difference(float(each.mean()), float(each.std()) / sqrt(len(each)))
 
@@ -121,11 +121,11 @@ def accuracy_difference(probs: Float[Tensor, "N C"], other: Float[Tensor, "N C"]
 def auroc_difference(
     first: tuple[Float[Tensor, " N"], Float[Tensor, " M"]], other: tuple[Float[Tensor, " N"], Float[Tensor, " M"]]
 ) -> Difference:
-    """How much larger the AUROC of the first score is than that of the other, on the same data [delong1988].
+    """Return the AUROC of the first score less that of the other, on the same data [delong1988].
 
     Args:
-        first: scores inside and outside.
-        other: the same of another score.
+        first: Scores of test data and of out-of-distribution data.
+        other: The same with another score.
     """
     wins = [((o > i[:, None]).double() + (o == i[:, None]).double() / 2) for i, o in (first, other)]
     each = wins[0] - wins[1]
@@ -135,7 +135,7 @@ def auroc_difference(
 
 @torch.no_grad()
 def linearised(posteriors: Sequence[Gaussian], x: Tensor, title: str, progress: bool) -> list[Float[Tensor, "N C"]]:
-    """Predictive probabilities of posteriors that differ in their prior only, by the default link.
+    """Return the class probabilities of posteriors that differ in their prior only, by the default link.
 
     The costly part, which no prior changes, is done once for all of them.
     """
@@ -157,5 +157,5 @@ def linearised(posteriors: Sequence[Gaussian], x: Tensor, title: str, progress: 
 
 
 def best(candidates: Sequence[Float[Tensor, "N C"]], held_out: Part) -> int:
-    """The candidate of lowest NLL on held-out data."""
+    """Return the index of the candidate of lowest NLL on held-out data."""
     return min(range(len(candidates)), key=lambda n: metrics.nll(logs(candidates[n]), held_out[1]))

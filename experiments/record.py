@@ -1,4 +1,4 @@
-"""What a reproduction leaves: the document's numbers beside ours, and a verdict on each of its claims."""
+"""Records of experiments: the document's numbers beside ours, and a verdict on each of its claims."""
 
 import json
 import re
@@ -13,10 +13,10 @@ from typing import Any
 from osculate.files import write_text
 from osculate.registry import choose
 
-#: The first entry of every record's file: other JSON files in the same folder do not have it.
+#: First entry of every record's file, which distinguishes it from other JSON files in the folder.
 SCHEMA = "osculate.reproduction/1"
 
-#: Differences below this are those of the arithmetic.
+#: Differences below this are rounding errors.
 ROUNDING = 1e-9
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested at this scale"
@@ -24,16 +24,16 @@ HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested at this scale"
 
 @dataclass(frozen=True)
 class Number:
-    """One cell of a table: what we measured, and what the document prints.
+    """One cell of a table: our values, and the one that the document prints.
 
     Args:
-        row: what was measured, such as a method.
-        column: the quantity, with its unit.
-        values: ours, one a seed; empty where nothing was measured.
-        printed: what the document prints there, as it prints it; empty where it prints nothing.
+        row: Row of the table, such as a method.
+        column: Quantity, with its unit.
+        values: Our values, one per seed; empty if nothing was measured.
+        printed: Value in the document, as printed there; empty if it prints none.
 
     Raises:
-        ValueError: a value is not finite.
+        ValueError: A value is not finite.
     """
 
     row: str
@@ -51,12 +51,12 @@ class Number:
 
     @property
     def mean(self) -> float | None:
-        """The mean over seeds; None where nothing was measured."""
+        """Mean over seeds; None if nothing was measured."""
         return mean(self.values) if self.values else None
 
     @property
     def standard_error(self) -> float | None:
-        """The standard error of the mean; None for fewer than two seeds."""
+        """Standard error of the mean; None for fewer than two seeds."""
         return stdev(self.values) / sqrt(len(self.values)) if len(self.values) > 1 else None
 
     def __str__(self) -> str:
@@ -69,26 +69,26 @@ class Number:
 
     @property
     def cell(self) -> str:
-        """Ours, and in brackets what the document prints."""
+        """Our value, and the document's in brackets."""
         return f"{self} ({self.printed})" if self.printed else str(self)
 
 
 def _readable(value: float) -> str:
-    """Three digits, and all of a count."""
+    """Return three digits, and all digits of a count."""
     return f"{value:,.0f}" if value == round(value) and 100 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the document, and what our numbers say about it.
+    """A claim of the document, with a verdict by our numbers.
 
     Args:
-        text: the claim, in the document's words where they are short.
+        text: The claim, in the document's words if they are short.
         verdict: "holds", "does not hold" or "not tested at this scale".
-        evidence: the numbers that decide, and where the claim fails the reason that was found.
+        evidence: Numbers that decide, and the reason if the claim fails.
 
     Raises:
-        ValueError: another verdict, or no evidence.
+        ValueError: Unknown verdict, or no evidence.
     """
 
     text: str
@@ -102,7 +102,7 @@ class Claim:
 
     @classmethod
     def judged(cls, text: str, holds: bool | None, evidence: str) -> "Claim":
-        """A verdict from a test; None where it could not be made at this scale."""
+        """Return a claim with the verdict of a test; None if it could not be made at this scale."""
         return cls(text, UNTESTED if holds is None else HOLDS if holds else FAILS, evidence)
 
 
@@ -154,13 +154,13 @@ def listed(values: Mapping[Any, Any], form: str = ".3g", end: str = ", ") -> str
 
 @dataclass(frozen=True)
 class Findings:
-    """What a reproduction has measured.
+    """The results of an experiment.
 
     Args:
-        numbers: the cells of its table.
-        claims: the document's claims with their verdicts.
-        data: what its figure is drawn from: lists, mappings, numbers and strings.
-        seconds: what it took where parts of it were measured earlier; None for the time of this run.
+        numbers: Cells of the table.
+        claims: Claims of the document, with verdicts.
+        data: Data of the figure: lists, mappings, numbers and strings.
+        seconds: Total time if parts were measured in earlier runs; None for the time of this run.
     """
 
     numbers: tuple[Number, ...]
@@ -171,14 +171,14 @@ class Findings:
 
 @dataclass(frozen=True)
 class Setup:
-    """How it was measured.
+    """Settings and circumstances of a measurement.
 
     Args:
-        scale: name of the preset; settings that were changed are named behind it.
-        settings: every setting.
-        seeds: of the repetitions.
-        seconds: wall-clock time of all.
-        versions: of the software.
+        scale: Name of the preset, followed by the settings that were changed.
+        settings: All settings.
+        seeds: Seeds of the repetitions.
+        seconds: Total wall-clock time.
+        versions: Versions of the software.
     """
 
     scale: str
@@ -190,14 +190,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class Record:
-    """One table or figure of a document, reproduced.
+    """One table or figure of a document, measured again.
 
     Args:
-        id: of the reproduction, such as "lae-figure7".
-        title: what it shows.
-        document: which document, with the number of the table or figure.
-        setup: how it was measured.
-        findings: what was measured.
+        id: Name of the experiment, such as "lae-figure7".
+        title: Contents of the table or figure.
+        document: Citation of the document, with the number of the table or figure.
+        setup: Settings and circumstances of the measurement.
+        findings: Results.
     """
 
     id: str
@@ -224,8 +224,8 @@ def read_record(path: Path) -> Record:
     """Read a record.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it lacks an entry, or is not a record of this version.
+        FileNotFoundError: There is no such file.
+        ValueError: It lacks an entry, or is not a record of this version.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no record at {str(path)!r}: python -m experiments --json writes one.")
@@ -252,18 +252,18 @@ def _record(content: Mapping[str, Any]) -> Record:
 
 
 def records_in(folder: Path) -> dict[Path, Record]:
-    """Every record in a folder, by its path.
+    """Return all records of a folder by path.
 
-    JSON files of other kinds are passed over, and with a warning those that are no JSON, such as half a record.
+    Other JSON files are skipped; damaged ones, such as half a record, with a warning.
 
     Raises:
-        ValueError: a record lacks an entry.
+        ValueError: A record lacks an entry.
     """
     return {path: read_record(path) for path in sorted(folder.glob("*.json")) if _content(path) is not None}
 
 
 def _content(path: Path) -> dict[str, Any] | None:
-    """The content of a record's file, None for a file of another kind."""
+    """Return the content of a record's file, None for another file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -276,5 +276,5 @@ def _content(path: Path) -> dict[str, Any] | None:
 
 
 def _compact(text: str) -> str:
-    """Lists of numbers on one line each."""
+    """Put each list of numbers on one line."""
     return re.sub(r"\[[\s\d.,eE+-]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)

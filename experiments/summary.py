@@ -1,4 +1,4 @@
-"""RESULTS.md: what holds and what does not, from the records."""
+"""RESULTS.md: tables and verdicts of all records."""
 
 import os
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ Where a cell has two numbers, the one in brackets is the document's. ± is one s
 
 
 def markdown(folder: Path, beside: Path | None = None) -> str:
-    """The page that sums up all records of a folder.
+    """Return the page that sums up all records of a folder.
 
     Args:
-        folder: holds the records, and their figures under the same names.
-        beside: where the page will stand; links are relative to it. By default the parent of the folder.
+        folder: Folder of the records, and of their figures under the same names.
+        beside: Folder of the page, to which links are relative; the parent of ``folder`` by default.
     """
     start = folder.parent if beside is None else beside
     found = records_in(folder)

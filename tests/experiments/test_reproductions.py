@@ -1,4 +1,4 @@
-"""Every reproduction, with tiny settings; and verdicts that can fall either way."""
+"""All experiments, with tiny settings; and verdicts that can fall either way."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -22,7 +22,7 @@ from experiments.vl.table1 import Part
 from osculate import plots
 
 FEW_DIGITS: Mapping[str, Any] = {"data": "digits", "train_size": 60, "validation_size": 20, "test_size": 10}
-#: Images that are embedded, for a reproduction of subnetworks.
+#: Images for the experiment on subnetworks.
 SMALL_IMAGES: Mapping[str, Any] = {
     "networks": {"network": "cnn", "epochs": 2, "members": 2},
     "fractions": [0.01],
@@ -60,8 +60,10 @@ PAIRS: Mapping[str, Any] = {
 }
 SCAN = {"data": "digits", "angles": 3, "steps": 3, "dropout_steps": 3, "members": 2, "samples": 3}
 FEW = ["MAP", "temperature scaling", "VariationalLaplace", "DeepEnsemble", "HMC"]
-#: Those that take several seconds with one seed.
-SLOW = frozenset(
+#: Experiments that run in every set of tests, one of each document.
+CHEAP = ("lae-figure7", "linlap-em", "dip-ard", "vl-table2", "l2m-uci", "methods", "aevb-figure8")
+#: Experiments that run with one seed, as they take several seconds with it.
+ONE_SEED = frozenset(
     {"methods", "lae-table4", "lae-figure13", "lae-figure10", "lae-figure1", "lae-table2", "linlap-adapted"}
 )
 TINY: Mapping[str, Mapping[str, Any]] = {
@@ -219,10 +221,12 @@ def few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dip_cells, "WEIGHTS", (1.0, 3.0))
 
 
-@pytest.mark.parametrize("name", REGISTRY)
-def test_a_reproduction_leaves_a_record_and_a_figure(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", [name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow) for name in REGISTRY]
+)
+def test_an_experiment_leaves_a_record_and_a_figure(name: str, tmp_path: Path) -> None:
     chosen = REGISTRY[name]
-    before, seeds = torch.random.get_rng_state(), 1 if name in SLOW else 2
+    before, seeds = torch.random.get_rng_state(), 1 if name in ONE_SEED else 2
     try:
         record = chosen.run("small", seeds, TINY[name], progress=False)
     except FileNotFoundError:
