@@ -22,6 +22,7 @@ ORDER = (
     "randomness",
     "files",
     "tensorfiles",
+    "operations",
     "inputs",
     "memory",
     "batches",

@@ -22,10 +22,10 @@ def fallback_forms(network: Network, names: list[str], x: Inputs, cotangents: Fl
     is wrong, as that of PReLU is in torch 2.13: a random combination of the rows is compared with a plain gradient.
 
     Args:
-        network: the network at its mode.
-        names: the parameters.
-        x: inputs of N data.
-        cotangents: columns (V, N, *C) in output space.
+        network: The network at its mode.
+        names: The parameters.
+        x: Inputs of N data.
+        cotangents: Columns (V, N, *C) in output space.
 
     Returns:
         One form for each parameter, its rows flattened.
@@ -58,7 +58,7 @@ def _at_once(network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: 
 
 
 def _agree(rows: dict[str, Tensor], network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> bool:
-    """Whether a random combination of rows is the gradient of the same combination of columns."""
+    """True if a random combination of rows is the gradient of the same combination of columns."""
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(cotangents.shape[:2], generator=generator).to(cotangents)
     truth = _gradients(network, theta, x, torch.einsum("vn,vn...->n...", mix, cotangents).unsqueeze(0))

@@ -27,8 +27,8 @@ from osculate.curvature.rules import RULES, Call, Rule
 from osculate.curvature.rules._base import make_ordinary, refusal, words
 from osculate.curvature.rules.elementwise import UNTAGGED, is_elementwise, squared_elementwise
 from osculate.curvature.rules.exact import LocalJacobian
-from osculate.curvature.rules.sources import in_place
 from osculate.inputs import Inputs, apply, floating, tensors
+from osculate.operations import in_place, name_of, tensors_in
 from osculate.parameters import Network
 
 #: Nodes of the autograd graph whose local Jacobian holds zeros and ones only, so that they are their own square.
@@ -69,9 +69,9 @@ def squared_diagonal(
     .. math:: m_x = (J \circ J)^\top m_y \quad \text{for every operation } y = \phi(x)
 
     Args:
-        network: the network.
-        x: inputs of N data.
-        m_of_f: takes the outputs f (N, *C) to m, of the same shape.
+        network: The network.
+        x: Inputs of N data.
+        m_of_f: A function from the outputs f (N, *C) to m, of the same shape.
 
     Returns:
         The outputs, and the diagonal in the order of θ; in single precision where the network is in half.
@@ -82,7 +82,8 @@ def squared_diagonal(
 
     Cost: one forward and one backward pass, and their memory. [beckerlecun1989; elsayed2022]
 
-    >>> from osculate.parameters import Network
+    >>> from osculate.operations import in_place, name_of, tensors_in
+    from osculate.parameters import Network
     >>> layer = nn.Linear(2, 1)
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> squared_diagonal(Network(layer, ["weight", "bias"]), x, torch.ones_like)[1]
@@ -107,10 +108,10 @@ def squared_pass(
     """The outputs, with their graph, and the approximate diagonal for each of some tensors.
 
     Args:
-        forward: the forward pass, a function of the tensors.
-        theta: tensors that require a gradient.
-        m_of_f: as in :func:`squared_diagonal`.
-        ordinary_after: keep the graph of the outputs: its backward pass is then that of the ordinary chain rule, so
+        forward: The forward pass, a function of the tensors.
+        theta: Tensors that require a gradient.
+        m_of_f: A function from the outputs to m, of the same shape.
+        ordinary_after: Keep the graph of the outputs: its backward pass is then that of the ordinary chain rule, so
             that a step of training and its curvature share one forward pass.
     """
     squaring = Squaring()
@@ -138,9 +139,9 @@ class Squaring(TorchFunctionMode):
         self._warned: set[str] = set()
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
-        """Run one operation; what has no differentiable argument stays as it is."""
+        """Run one operation, with its squared backward where an argument is differentiable."""
         kwargs = kwargs or {}
-        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        leaves = tensors_in((*args, *kwargs.values()))
         if not torch.is_grad_enabled() or not any(leaf.requires_grad for leaf in leaves):
             return func(*args, **kwargs)
         before = {leaf.grad_fn for leaf in leaves if leaf.grad_fn is not None}
@@ -154,13 +155,13 @@ class Squaring(TorchFunctionMode):
             allowed = output is not NotImplemented
         if not allowed:
             output = func(*args, **kwargs)
-        results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+        results = tensors_in((output,))
         nodes = list(_nodes([*results, *leaves], before | self._known))
         if not allowed and not all(
-            _selects(n) or (_stem(n) == "CopySlices" and _name(func) in IN_PLACE) for n in nodes
+            _selects(n) or (_stem(n) == "CopySlices" and name_of(func) in IN_PLACE) for n in nodes
         ):
             output = self._by_products(func, args, kwargs, output)
-            results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+            results = tensors_in((output,))
             nodes = list(_nodes(results, before | self._known))
         self._known.update(nodes)
         _require_precision(func, results)
@@ -172,7 +173,7 @@ class Squaring(TorchFunctionMode):
             with self:
                 if (output := parts(*args, **kwargs)) is not NotImplemented:
                     return output
-        if not isinstance(func, FunctionType) or func in self._open or _name(func) in UNTAGGED:
+        if not isinstance(func, FunctionType) or func in self._open or name_of(func) in UNTAGGED:
             return NotImplemented
         self._open.append(func)
         try:
@@ -182,7 +183,7 @@ class Squaring(TorchFunctionMode):
             self._open.pop()
 
     def _elementwise(self, func: Callable, args: tuple, kwargs: dict) -> Any:
-        name = _name(func)
+        name = name_of(func)
         stem = name.rstrip("_") if not name.startswith("__") else name
         if not is_elementwise(stem) and not _is_scaled_sum(stem, args, kwargs):
             return NotImplemented
@@ -199,7 +200,7 @@ class Squaring(TorchFunctionMode):
 
         ``output`` is what it returned for the same arguments, which tells random operations from others.
         """
-        name = resolve_name(func) or _name(func)
+        name = resolve_name(func) or name_of(func)
         if in_place(func) or kwargs.get("out") is not None:
             raise refusal(name, "it writes into a tensor")
         leaves, spec = tree_flatten((args, kwargs))
@@ -290,16 +291,11 @@ def _selects(node: Node) -> bool:
     return getattr(node, "_saved_alpha", 1) == 1
 
 
-def _name(func: Callable) -> str:
-    name = getattr(func, "__name__", type(func).__name__)
-    return getattr(func.__self__, "__name__", name) if name == "__get__" else name  # type: ignore[attr-defined]
-
-
 def _require_precision(func: Callable, results: list[Tensor]) -> None:
     for tensor in results:
         if tensor.requires_grad and tensor.dtype in (torch.float16, torch.bfloat16):
             raise ValueError(
-                f"{_name(func)} gave {tensor.dtype} within the forward pass: squared Jacobians leave the range of half "
-                "precision. Leave autocast and casts out of the network's forward (a half-precision network itself is "
-                "fine: it is evaluated in single precision)."
+                f"{name_of(func)} gave {tensor.dtype} within the forward pass, and squared Jacobians leave the range of "
+                "half precision. Leave autocast and casts out of the network's forward; a half-precision network itself "
+                "is evaluated in single precision."
             )

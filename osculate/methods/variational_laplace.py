@@ -1,7 +1,7 @@
 """Variational Laplace: a bound that needs no drawn weights, by the squared gradients of sampled labels."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.overrides import TorchFunctionMode
 
 from osculate.checks import require_object, require_whole
 from osculate.differentiation import UnfusedAttention
@@ -20,6 +19,7 @@ from osculate.methods._base import require_batch
 from osculate.methods._mean_field import FAN_IN, START, MeanField
 from osculate.methods._running import RunningFisher
 from osculate.methods.laplace import laplace
+from osculate.operations import Calls, name_of
 from osculate.parameters import is_active_dropout, undisturbed
 from osculate.priors import Prior
 from osculate.randomness import seeded
@@ -79,31 +79,16 @@ KINKED = frozenset(
 # fmt: on
 
 
-class _Watch(TorchFunctionMode):
-    """Notes the piecewise linear operations that are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict[str, None] = {}
-
-    def __torch_function__(
-        self, operation: Callable, types: Sequence[type], args: tuple = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        name = getattr(operation, "__name__", "").rstrip("_")  # relu_ is relu in place
-        if name in KINKED:
-            self.seen[name] = None
-        return operation(*args, **(kwargs or {}))
-
-
 def warn_of_kinks(model: nn.Module, x: Inputs) -> None:
     """Warn of operations of a network that are linear but for kinks, where all of its curvature sits."""
-    with undisturbed(model), torch.no_grad(), _Watch() as watch:
+    with undisturbed(model), torch.no_grad(), Calls() as calls:
         device = next(model.parameters()).device
         model.eval()
         call(model, moved(take(x, slice(1)), device))
-    if watch.seen:
+    names = dict.fromkeys(name_of(operation).rstrip("_") for operation in calls.seen)  # relu_ is relu in place
+    if kinked := [name for name in names if name in KINKED]:
         warnings.warn(
-            f"the network has piecewise linear operations ({', '.join(watch.seen)}): their second derivative is zero "
+            f"the network has piecewise linear operations ({', '.join(kinked)}): their second derivative is zero "
             "but at the kinks, so that the mean does not learn from how the curvature changes there. Take smooth ones, "
             "such as softplus or SiLU and average pooling (networks.LeNet(activation='shifted_softplus')).",
             stacklevel=3,

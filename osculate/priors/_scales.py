@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from osculate.inputs import Inputs
+from osculate.operations import name_of, tensors_in
 from osculate.parameters import Network, trainable
 
 #: The parameters, by number, that a tensor is proportional to the product of; a tuple in order, with repetitions.
@@ -92,20 +92,17 @@ class Watch(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run the operation, then note the factors of what it returned."""
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "").strip("_")
-        if name == "get":  # of an attribute: the name is that of its descriptor
-            name = getattr(func, "__self__", func).__name__
-        before = [self.factors(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        name = name_of(func).strip("_")
+        before = [self.factors(leaf) for leaf in tensors_in((*args, *kwargs.values()))]
         output = func(*args, **kwargs)
         if any(before) and name not in SHAPES and not name.startswith("is_"):
             self._note(self._result(name, args, kwargs, before), output)
         return output
 
     def _note(self, factors: Factors, output: object) -> None:
-        for tensor in tree_leaves(output):
-            if isinstance(tensor, Tensor):
-                self._factors[id(tensor)] = factors
-                self._kept.append(tensor)
+        for tensor in tensors_in((output,)):
+            self._factors[id(tensor)] = factors
+            self._kept.append(tensor)
 
     def _result(self, name: str, args: tuple, kwargs: dict, before: list[Factors]) -> Factors:
         if name in LAYERS or name in ("multi_head_attention_forward", "addmm"):

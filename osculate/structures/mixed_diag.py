@@ -46,13 +46,13 @@ class MixedDiag(Diag):
     all others, also those used on both sides, are the decoder.
 
     Args:
-        bottleneck: name of the module whose output is z. By default the module with the narrowest output among those
+        bottleneck: Name of the module whose output is z. By default the module with the narrowest output among those
             through which every parameter before them acts, narrower than the network's output; of several the last.
             Where there is none and the outputs are at most 64, they are the bottleneck: the whole diagonal is exact.
         decoder: "squared" (the squared chain rule, one backward pass), "exact" (one column an output), or
             "rademacher" (unbiased: the squares of random combinations of all columns).
-        samples: random combinations for "rademacher".
-        seed: of these.
+        samples: Random combinations of the columns for "rademacher".
+        seed: Seed of these combinations.
 
     Raises:
         ValueError: an unknown decoder, or a number of samples that is not positive.
@@ -162,10 +162,10 @@ class Split:
     """A network cut at a bottleneck.
 
     Attributes:
-        module: whose output is z.
+        module: Name of the module with output z.
         width: K, the number of units for each datum.
-        encoder: numbers of the blocks that act on the outputs through z alone.
-        decoder: numbers of the others.
+        encoder: Numbers of the blocks that act on the outputs through z alone.
+        decoder: Numbers of the others.
     """
 
     module: str
@@ -220,8 +220,8 @@ class Until(Network):
     """A network up to the output of one of its modules; it shares the module with the whole.
 
     Args:
-        network: the whole.
-        module: name of the module.
+        network: The whole network.
+        module: Name of the module.
     """
 
     def __init__(self, network: Network, module: str) -> None:

@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import osculate as osc
 from osculate.curvature import reference
 from osculate.curvature.rules import RULES, exact
 from osculate.curvature.squared import squared_diagonal, squared_pass
+from osculate.operations import Calls
 from osculate.parameters import Network, trainable
 from tests.errors import says
 from tests.laws import assert_close
@@ -252,18 +252,6 @@ def scaled_sum_in_place(a: Tensor) -> Tensor:
 
 AVERAGES["a scaled sum by index"] = chain((2, 5), lambda a: torch.ones_like(a).index_add(-1, PLACES, a, alpha=-2))
 AVERAGES["a scaled sum by index in place"] = chain((2, 5), scaled_sum_in_place)
-
-
-class Calls(TorchFunctionMode):
-    """The operations that a forward pass calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[Callable] = set()
-
-    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
-        self.seen.add(func)
-        return func(*args, **(kwargs or {}))
 
 
 PROJECTIONS: tuple[Step, ...] = tuple((n, F.linear, ("x", f"w{n}")) for n in "qkv")
@@ -612,9 +600,7 @@ def test_the_graphs_call_every_squared_rule() -> None:
         with Calls() as calls:
             net = Net(graph)
             net(torch.randn(2, *graph.x, dtype=torch.double))
-        called |= {
-            RULES[operation].squares.__name__ for operation in calls.seen & RULES.keys() if RULES[operation].squares
-        }
+        called |= {rule.squares.__name__ for call in calls.seen if (rule := RULES.get(call)) and rule.squares}
     assert called | {"embedding_squares"} == {rule.squares.__name__ for rule in RULES.values() if rule.squares}
 
 

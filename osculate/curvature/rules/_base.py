@@ -148,12 +148,12 @@ def affine(
     """A weight and its bias as one block: y_r = [W | b] [a_r; 1].
 
     Args:
-        call: the call.
-        weight: the weight as the operation received it.
-        bias: the bias, or None.
-        inputs: gives a (N, R, G, I), with a last feature of ones where it is called with True.
-        outputs: takes pulled-back columns (V, N, *output) to (V, N, R, G, O).
-        matrix: takes the weight, or its positions, to (G, O, I).
+        call: The call.
+        weight: The weight as the operation received it.
+        bias: The bias, or None.
+        inputs: A function that gives a (N, R, G, I), with a last feature of ones where it is called with True.
+        outputs: A function from pulled-back columns (V, N, *output) to (V, N, R, G, O).
+        matrix: A function from the weight, or its positions, to (G, O, I).
     """
     w, b = call.source(weight), call.source(bias)
     if w is None:
@@ -184,8 +184,8 @@ def dense(sources: Sequence[Source], rows: Callable[[Tensor], Sequence[Tensor]])
     """A use whose form has the rows themselves, given with respect to the tensors that the operation received.
 
     Args:
-        sources: of these tensors.
-        rows: takes pulled-back columns (V, N, *output) to rows (V, N, k) for each of them.
+        sources: The sources of the tensors.
+        rows: A function from pulled-back columns (V, N, *output) to rows (V, N, k), one for each source.
     """
     if not sources:
         return None
@@ -204,8 +204,8 @@ def entrywise(call: Call, *terms: tuple[Tensor | None, Tensor | None, tuple[int,
     """Parameters that enter as y = … + w ∘ t: scales (t the scaled input), shifts (t = 1), slopes.
 
     Args:
-        call: the call.
-        terms: for each parameter: the tensor, its factor t (shape of the output, None for ones), and its shape
+        call: The call.
+        terms: A tuple for each parameter: the tensor, its factor t (shape of the output, None for ones), and its shape
             broadcast against one output without the batch axis.
     """
     tracked = [(source, t, shape) for p, t, shape in terms if (source := call.source(p)) is not None]

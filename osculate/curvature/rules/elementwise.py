@@ -41,7 +41,7 @@ SELECTIONS = words("add clamp clamp_max clamp_min clip clone masked_fill relu th
 
 @cache
 def is_elementwise(name: str) -> bool:
-    """Whether an operation of this name works entry by entry, with a derivative that is not only zero or one."""
+    """True if operations of this name work entry by entry, with a derivative that is not only zero or one."""
     if name in SELECTIONS:
         return False
     overloads = getattr(torch.ops.aten, name, None)

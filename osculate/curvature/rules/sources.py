@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from osculate.curvature.columns import pull
+from osculate.operations import in_place, tensors_in
 
 #: Operations that pick or reorder the entries of a tensor.
 VIEWS: frozenset[Callable] = frozenset(
@@ -41,25 +42,20 @@ class View:
     """Entries of one tracked parameter.
 
     Attributes:
-        name: the parameter.
-        shape: its shape.
-        take: from a tensor of this shape to one of the view's shape.
-        whole: whether every entry of the parameter occurs exactly once.
+        names: The name of the parameter, alone.
+        shape: The shape of the parameter.
+        take: A function from a tensor of this shape to one of the view's shape.
+        whole: True if every entry of the parameter occurs exactly once.
     """
 
-    name: str
+    names: tuple[str]
     shape: torch.Size
     take: Callable[[Tensor], Tensor]
     whole: bool
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameter."""
-        return (self.name,)
-
     def arrange(self, positions: Mapping[str, Tensor]) -> Tensor:
-        """Where the entries stand in θ, flat."""
-        return self.take(positions[self.name]).reshape(-1)
+        """The positions of the entries in θ, flat."""
+        return self.take(positions[self.names[0]]).reshape(-1)
 
     def rows(self, rows: Float[Tensor, "V N k"]) -> Float[Tensor, "V N k"]:
         """Rows with respect to the entries that :meth:`arrange` names, from rows with respect to the tensor."""
@@ -70,7 +66,7 @@ class View:
         entries = self.take(torch.arange(self.shape.numel()).reshape(self.shape)) if len(tensor) > 1 else None
         if entries is not None and not bool((entries == entries[0]).all()):
             return None
-        return View(self.name, self.shape, lambda p: self.take(p)[0], False)
+        return View(self.names, self.shape, lambda p: self.take(p)[0], False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +74,8 @@ class Function:
     """A differentiable function of tracked parameters.
 
     Attributes:
-        tensor: its value, with the graph that leads back to the parameters.
-        parameters: them, by name.
+        tensor: The value, with the graph that leads back to the parameters.
+        parameters: The parameters by name.
     """
 
     tensor: Tensor
@@ -92,7 +88,7 @@ class Function:
         return tuple(self.parameters)
 
     def arrange(self, positions: Mapping[str, Tensor]) -> Tensor:
-        """Where the parameters stand in θ, flat."""
+        """The positions of the parameters in θ, flat."""
         return torch.cat([positions[name].reshape(-1) for name in self.parameters])
 
     def rows(self, rows: Float[Tensor, "V N k"]) -> Float[Tensor, "V N p"]:
@@ -113,60 +109,51 @@ Source: TypeAlias = View | Function
 
 
 class Sources:
-    """What the tensors of one forward pass are made of.
+    """The tensors of one forward pass that are made of parameters alone.
+
+    Attributes:
+        known: Their sources, by the ids of the tensors.
 
     Args:
-        theta: the tracked parameters by name.
-        constants: tensors that are the same for every datum: buffers and frozen parameters.
+        theta: The tracked parameters by name.
+        constants: Tensors that are the same for every datum: buffers and frozen parameters.
     """
 
     def __init__(self, theta: Mapping[str, Tensor], constants: Iterable[Tensor] = ()) -> None:
         self._theta = dict(theta)
-        self.known: dict[int, Source] = {id(t): View(name, t.shape, _itself, True) for name, t in theta.items()}
-        self._constants: set[int] = set()
-        self._kept: list[Tensor] = []  # an id stays taken for as long as its tensor lives
-        self._keep(constants)
-
-    def __getitem__(self, tensor: object) -> Source | None:
-        """How a tensor is made of tracked parameters; None for anything that is not."""
-        return self.known.get(id(tensor))
+        self.known: dict[int, Source] = {
+            id(t): View((name,), t.shape, lambda entries: entries, True) for name, t in theta.items()
+        }
+        self._kept = list(constants)  # an id stays taken for as long as its tensor lives
+        self._constants = {id(tensor) for tensor in self._kept}
 
     def follow(self, func: Callable, args: tuple, kwargs: dict, output: object) -> set[str]:
         """Note what an operation made of parameters alone, and name the parameters that met data in it."""
-        made = _tensors(output)
-        if not made and not in_place(func):  # a shape, a number: nothing to follow
+        made, writes = tensors_in((output,)), in_place(func)
+        if not made and not writes:  # a shape, a number: nothing to follow
             return set()
-        leaves = _tensors(args, kwargs)
-        mine = [source for leaf in leaves if (source := self[leaf]) is not None]
-        if leaves and in_place(func):
+        leaves = tensors_in((*args, *kwargs.values()))
+        mine = [self.known[id(leaf)] for leaf in leaves if id(leaf) in self.known]
+        if leaves and writes:
             self._constants.discard(id(leaves[0]))
             self.known.pop(id(leaves[0]), None)
             if not leaves[0].requires_grad:
                 return set()
         elif not mine:
-            self._follow_constants(leaves, made)
+            # functions of constants, and positions such as torch.arange(T), are constants; other new tensors are taken
+            # as data: the zeros that a recurrent network starts from, for example, have a batch axis
+            if all(id(leaf) in self._constants for leaf in leaves):
+                constants = [t for t in made if leaves or t.dtype in (torch.int64, torch.int32)]
+                self._kept += constants
+                self._constants.update(map(id, constants))
         else:
             made = [tensor for tensor in made if tensor.requires_grad]
             if all(id(t) in self.known for t in made):  # nothing that can be differentiated, or nothing new
                 return set()
-            others = [leaf for leaf in leaves if self[leaf] is None and id(leaf) not in self._constants]
-            if not others:
+            if all(id(leaf) in self.known or id(leaf) in self._constants for leaf in leaves):
                 self._follow_parameters(func, args, kwargs, mine, made)
                 return set()
         return {name for source in mine for name in source.names}
-
-    def _keep(self, tensors: Iterable[Tensor]) -> None:
-        for tensor in tensors:
-            self._kept.append(tensor)
-            self._constants.add(id(tensor))
-
-    def _follow_constants(self, leaves: list[Tensor], made: list[Tensor]) -> None:
-        """Functions of constants, and positions such as ``torch.arange(T)``; other new tensors are taken as data.
-
-        The zeros that a recurrent network starts from, for example, have a batch axis.
-        """
-        if all(id(leaf) in self._constants for leaf in leaves):
-            self._keep(t for t in made if leaves or t.dtype in (torch.int64, torch.int32))
 
     def _follow_parameters(
         self, func: Callable, args: tuple, kwargs: dict, mine: list[Source], made: list[Tensor]
@@ -178,7 +165,7 @@ class Sources:
             if as_view and isinstance(first, View):
                 take = partial(self._taken, func, args, kwargs, number)
                 whole = first.whole and tensor.numel() == first.shape.numel()
-                source: Source = View(first.name, first.shape, take, whole)
+                source: Source = View(first.names, first.shape, take, whole)
             else:
                 source = Function(tensor, {name: self._theta[name] for name in names})
             self._kept.append(tensor)
@@ -188,7 +175,7 @@ class Sources:
         """The view of entries that an operation made of a parameter."""
 
         def replaced(leaf: Any) -> Any:
-            source = self[leaf]
+            source = self.known.get(id(leaf))
             if isinstance(source, View):
                 return source.take(entries)
             return leaf.to(entries.device) if isinstance(leaf, Tensor) else leaf
@@ -197,33 +184,8 @@ class Sources:
         return tree_leaves(func(*args, **kwargs))[number]
 
 
-def _tensors(*values: object) -> list[Tensor]:
-    """The tensors in arguments or an output, in order."""
-    found: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, tuple | list):
-            found += _tensors(*value)
-        elif isinstance(value, dict):
-            found += _tensors(*value.values())
-    return found
-
-
-def _itself(entries: Tensor) -> Tensor:
-    return entries
-
-
-def in_place(func: Callable) -> bool:
-    """True if an operation writes into its first argument, by its name."""
-    name = getattr(func, "__name__", "")
-    if name.endswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name not in ("__int__", "__index__", "__invert__"))
-    return name.endswith("_")
-
-
 def _picks(func: Callable, *args: Any, padding_idx: int | None = None, max_norm: float | None = None, **_: Any) -> bool:
-    """Whether an operation only picks or reorders entries: a lookup does, unless it has a padding row or a norm."""
+    """True if an operation only picks or reorders entries; a lookup does, without a padding row and a norm."""
     if func is not F.embedding:
         return func in VIEWS
     return padding_idx is None and max_norm is None and args[2:4] in ((), (None,), (None, None))
