@@ -23,6 +23,7 @@ ORDER = (
     "files",
     "tensorfiles",
     "operations",
+    "differentiation",
     "inputs",
     "memory",
     "batches",

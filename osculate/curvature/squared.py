@@ -295,7 +295,7 @@ def _require_precision(func: Callable, results: list[Tensor]) -> None:
     for tensor in results:
         if tensor.requires_grad and tensor.dtype in (torch.float16, torch.bfloat16):
             raise ValueError(
-                f"{name_of(func)} gave {tensor.dtype} within the forward pass, and squared Jacobians leave the range of "
-                "half precision. Leave autocast and casts out of the network's forward; a half-precision network itself "
-                "is evaluated in single precision."
+                f"{name_of(func)} gave {tensor.dtype} within the forward pass, and squared Jacobians leave the range "
+                "of half precision. Leave autocast and casts out of the network's forward; a half-precision network "
+                "itself is evaluated in single precision."
             )
