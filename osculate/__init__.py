@@ -9,12 +9,13 @@
 torch.Size([5, 3])
 """
 
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from osculate import (
-    autoencoders as autoencoders,
     curvature as curvature,
-    data as data,
     evidence as evidence,
-    inverse as inverse,
     likelihoods as likelihoods,
     methods as methods,
     metrics as metrics,
@@ -23,7 +24,6 @@ from osculate import (
     predictive as predictive,
     priors as priors,
     structures as structures,
-    tasks as tasks,
 )
 from osculate.evidence import log_evidence as log_evidence, maximise_evidence as maximise_evidence
 from osculate.methods import Subnetwork as Subnetwork, laplace as laplace
@@ -36,4 +36,20 @@ from osculate.predictive import (
 from osculate.serialization import load as load, save as save
 from osculate.training import train as train
 
+if _TYPE_CHECKING:
+    from osculate import autoencoders as autoencoders, data as data, inverse as inverse, tasks as tasks
+
 __version__ = "0.1.0"
+
+#: Folders that a fit does not need: loaded at their first use.
+_LATE = ("autoencoders", "data", "inverse", "tasks")
+
+
+def __getattr__(name: str) -> _ModuleType:
+    if name in _LATE:
+        return _import_module(f"osculate.{name}")
+    raise AttributeError(f"module 'osculate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})
