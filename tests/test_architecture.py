@@ -19,6 +19,7 @@ ORDER = (
     "registry",
     "settings",
     "progress",
+    "differentiation",
     "randomness",
     "files",
     "tensorfiles",
