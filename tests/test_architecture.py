@@ -19,7 +19,6 @@ ORDER = (
     "registry",
     "settings",
     "progress",
-    "differentiation",
     "randomness",
     "files",
     "tensorfiles",
