@@ -1,30 +1,304 @@
-"""UCI regression on standard and on gap splits: linearised Laplace beside sampled networks and the baselines."""
+"""UCI regression on standard and on gap splits: linearised Laplace beside sampled networks and the baselines.
 
-from collections.abc import Mapping, Sequence
+One network is trained with the evidence on every split, and every way to predict from it is measured.
+"""
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from math import log
 from statistics import mean, median
 from typing import Any
 
-from experiments import Claim, Findings, Number, Record, experiment
-from experiments.linlap.uci_regression import (
-    DIAG,
-    DROPOUT,
-    ENSEMBLE,
-    FULL,
-    GAMMA,
-    KRON,
-    MAP,
-    OTHER_MEANS,
-    PAPER,
-    SAMPLED,
-    SECONDS,
-    STEPS,
-    WAYS,
-    Cells,
-    Settings,
-    measure_cells,
-    rmse,
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+import osculate as osc
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded
+from osculate.data.uci import NAMES
+from osculate.progress import track
+
+#: Number of splits of each set.
+STANDARD = {**dict.fromkeys(NAMES, 20), "protein": 5}
+GAP = {
+    "boston": 13,
+    "concrete": 8,
+    "energy": 8,
+    "kin8nm": 8,
+    "naval": 16,
+    "power": 4,
+    "protein": 9,
+    "wine": 11,
+    "yacht": 6,
+}
+#: Of naval's inputs, those that are constant, so that there is no gap in them.
+CONSTANT = {"naval": (8, 11)}
+#: Sets by size.
+MEDIUM, LARGE = ("concrete", "wine"), ("kin8nm", "naval", "power", "protein")
+
+MAP, FULL, KRON, DIAG = "MAP", "linearised, full", "linearised, kron", "linearised, diag"
+OWN_KRON, OWN_DIAG = "kron, own evidence", "diag, own evidence"
+SAMPLED, LAST, ENSEMBLE, DROPOUT = "sampled networks", "linearised, last layer", "deep ensemble", "MC dropout"
+WAYS = (MAP, FULL, KRON, DIAG, OWN_KRON, OWN_DIAG, SAMPLED, LAST, ENSEMBLE, DROPOUT)
+#: Ways whose mean is not that of the network at its mode.
+OTHER_MEANS = (SAMPLED, ENSEMBLE, DROPOUT)
+GAMMA, STEPS, SECONDS = "γ", "steps", "CPU seconds of a fit"
+
+#: By set and column, one value a split.
+Cells = dict[str, dict[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The largest number of splits of a set, by its size.
+
+    Args:
+        small: Splits of boston, energy and yacht.
+        medium: Splits of concrete and wine.
+        large: Splits of kin8nm, naval, power and protein.
+    """
+
+    small: int
+    medium: int
+    large: int
+
+    def of(self, name: str) -> int:
+        """Return the number of splits of a set."""
+        return self.large if name in LARGE else self.medium if name in MEDIUM else self.small
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Numbers of steps, of which held-out data choose one for each set.
+
+    Args:
+        usual: Candidates of the small sets.
+        large: Candidates of kin8nm, naval, power and protein.
+        splits: Number of splits of each set on which a tenth of the training data is held out.
+    """
+
+    usual: tuple[int, ...] = (20, 60, 150)
+    large: tuple[int, ...] = (20, 60)
+    splits: int = 3
+
+    def of(self, name: str) -> tuple[int, ...]:
+        """Return the candidates of a set."""
+        return self.large if name in LARGE else self.usual
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Training of the deep ensemble and of MC dropout.
+
+    Args:
+        splits: Number of splits on which the baselines are measured.
+        members: Networks in the deep ensemble.
+        dropout: Probability of dropout before each layer of the network with ReLU.
+        steps: Steps of Adam for the network with dropout.
+        lr: Initial learning rate of Adam; it falls by a cosine.
+        scales: Candidate noise scales of the standardised target; validation data choose one.
+    """
+
+    splits: Splits = Splits(3, 1, 0)
+    members: int = 5
+    dropout: float = 0.05
+    steps: int = 1500
+    lr: float = 1e-2
+    scales: tuple[float, ...] = (0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.45, 0.7, 1.0)
+
+
+@dataclass(frozen=True)
+class Settings(Resumable):
+    """The data sets, their splits, and the training.
+
+    Args:
+        sets: Names of the data sets; a set without predefined splits, such as diabetes, has a single one.
+        splits: Number of splits of each set.
+        hidden: Units of the one hidden layer, with tanh.
+        steps: Steps of Levenberg–Marquardt.
+        baseline: Deep ensemble and MC dropout.
+    """
+
+    sets: tuple[str, ...] = NAMES
+    splits: Splits = Splits(20, 20, 20)
+    hidden: int = 50
+    steps: Steps = Steps()
+    baseline: Baseline = Baseline()
+
+
+PAPER = Settings(
+    steps=Steps(large=(20, 60, 150), splits=20), baseline=Baseline(splits=Splits(20, 20, 20), steps=20_000)
 )
+
+
+def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progress: bool) -> tuple[Cells, float]:
+    """Measure every way to predict on every "standard" or "gap" split.
+
+    Returns:
+        The values, and the seconds that they took, earlier runs included.
+    """
+    found: Cells = {name: {} for name in settings.sets}
+    steps: dict[tuple[str, int], int] = {}
+    todo = [(name, split, seed) for seed in seeds for name in settings.sets for split in chosen(settings, splits, name)]
+    runner = Runner(settings.cells, progress)
+    for name, split, seed in track(todo, f"{splits} splits", len(todo), progress):
+        if (name, seed) not in steps:
+            steps[name, seed] = validated_steps(settings, name, splits, seed, runner)
+        number, where = steps[name, seed], (name, splits, split, seed)
+        about: list[Any] = [number, settings.hidden]
+        values = {STEPS: float(number)} | runner.cached("cell", where, about, partial(cell, settings, *where, number))
+        if split in chosen(settings, splits, name)[: settings.baseline.splits.of(name)]:
+            about += [value for key, value in asdict(settings.baseline).items() if key != "splits"]
+            values |= runner.cached("baselines", where, about, partial(baselines, settings, *where, number))
+        for column, value in values.items():
+            found[name].setdefault(column, []).append(value)
+    return found, runner.seconds
+
+
+def chosen(settings: Settings, splits: str, name: str) -> list[int]:
+    """Return the numbers of the splits of a set that are measured."""
+    every = range((STANDARD if splits == "standard" else GAP).get(name, 1))
+    skipped = CONSTANT.get(name, ()) if splits == "gap" else ()
+    return [split for split in every if split not in skipped][: settings.splits.of(name)]
+
+
+def validated_steps(settings: Settings, name: str, splits: str, seed: int, runner: Runner) -> int:
+    """Return the number of steps at which the linearised predictive is best on held-out training data."""
+    candidates = settings.steps.of(name)
+    if len(candidates) == 1:
+        return candidates[0]
+    total = dict.fromkeys(candidates, 0.0)
+    for split in chosen(settings, splits, name)[: settings.steps.splits]:
+        where = (name, splits, split, seed)
+        found = runner.cached(
+            "validation", where, [*candidates, settings.hidden], partial(validation, settings, *where)
+        )
+        total = {steps: before + found[str(steps)] for steps, before in total.items()}
+    return max(total, key=lambda steps: total[steps])
+
+
+def loaded(name: str, splits: str, split: int) -> osc.data.Dataset:
+    """Load a data set in double precision."""
+    data = osc.data.load(name, split=split, splits=splits if name in NAMES else "standard", validation_size=0)
+    (x, y), (x_test, y_test) = data.train, data.test
+    return replace(data, train=(x.double(), y.double()), test=(x_test.double(), y_test.double()))
+
+
+def validation(settings: Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
+    """Return the log likelihood of a tenth of the training data, by the number of steps on the rest."""
+    x, y = loaded(name, splits, split).train
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    held, rest = order[: len(x) // 10], order[len(x) // 10 :]
+    method = levenberg_marquardt(settings, x, seed)
+    method.begin((x[rest], y[rest]))
+    found, candidates = {}, settings.steps.of(name)
+    for step in range(1, max(candidates) + 1):
+        method.step()
+        if step in candidates:
+            found[str(step)] = osc.predict(method.result(), x[held]).log_prob(y[held]).mean().item()
+    return found
+
+
+def levenberg_marquardt(settings: Settings, x: Tensor, seed: int) -> osc.methods.LevenbergMarquardt:
+    """Return the method with a network at its initial weights."""
+    with seeded(seed):
+        model = osc.networks.MLP(x.shape[1], (settings.hidden,), 1).double()
+    return osc.methods.LevenbergMarquardt(model, osc.likelihoods.Gaussian(1.0))
+
+
+def fitted(
+    settings: Settings, data: osc.data.Dataset, seed: int, steps: int
+) -> tuple[osc.posteriors.Gaussian, nn.Module, float]:
+    """Return the posterior at the mode with the hyperparameters of largest evidence, the network, and γ."""
+    method = levenberg_marquardt(settings, data.train[0], seed)
+    done = osc.train(method, data.train, epochs=steps, progress=False)
+    return done.posterior, method.model, float(done.history[-1]["gamma"])
+
+
+def cell(settings: Settings, name: str, splits: str, split: int, seed: int, steps: int) -> dict[str, float]:
+    """Measure every way to predict from one mode."""
+    data, started = loaded(name, splits, split), time.process_time()
+    q, net, gamma = fitted(settings, data, seed, steps)
+    result = {GAMMA: gamma, SECONDS: time.process_time() - started}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "networks sampled from this posterior")  # which is what is shown here
+        for way, predictive in predictives(q, net, data, seed):
+            result |= scored(data, way, predictive.log_prob(data.test[1]), predictive.mean)
+    return result
+
+
+def scored(data: osc.data.Dataset, way: str, log_likelihood: Tensor, centre: Tensor) -> dict[str, float]:
+    """Return log likelihood per point and root mean square error in original units, from those of each target."""
+    assert data.target_scale is not None
+    error = (centre - data.test[1]).square().mean().sqrt().item() * float(data.target_scale)
+    return {way: data.log_likelihood_in_original_units(log_likelihood.mean().item()), rmse(way): error}
+
+
+def rmse(way: str) -> str:
+    """Return the column of an error."""
+    return f"RMSE, {way}"
+
+
+def predictives(
+    q: osc.posteriors.Gaussian, net: nn.Module, data: osc.data.Dataset, seed: int
+) -> Iterator[tuple[str, Distribution]]:
+    """Predict in every way, with the precisions and the noise of the full posterior except where named "own"."""
+    x = data.test[0]
+    with torch.no_grad():
+        yield MAP, q.likelihood.distribution(net(x))
+    yield FULL, osc.predict(q, x)
+    for structure, same, own in (("kron", KRON, OWN_KRON), ("diag", DIAG, OWN_DIAG)):
+        other = osc.laplace(net, q.likelihood, data.train, structure=structure, prior=q.prior)
+        yield same, osc.predict(other, x)
+        yield own, osc.predict(osc.maximise_evidence(other), x)
+    yield SAMPLED, osc.predict(q, x, via="sampled", samples=100, generator=torch.Generator().manual_seed(seed))
+    names = list(q.network.space.names)
+    last = osc.priors.Layerwise({name: float(q.prior.precision[names.index(name)]) for name in names[2:]})
+    head = osc.laplace(net, q.likelihood, data.train, structure="full", prior=last, subset="last_layer")
+    yield LAST, osc.predict(head, x)
+
+
+def baselines(settings: Settings, name: str, splits: str, split: int, seed: int, steps: int) -> dict[str, float]:
+    """Measure a deep ensemble, whose members have their own noise, and MC dropout."""
+    data = loaded(name, splits, split)
+    members = []
+    for number in range(settings.baseline.members):
+        q, net, _ = fitted(settings, data, seed + 1000 * number, steps)
+        with torch.no_grad():
+            members.append(q.likelihood.distribution(net(data.test[0])))
+    logs = torch.stack([member.log_prob(data.test[1]) for member in members]).logsumexp(0) - log(len(members))
+    found = scored(data, ENSEMBLE, logs, torch.stack([member.mean for member in members]).mean(0))
+    return found | dropout(settings.baseline, data, seed)
+
+
+def dropout(settings: Baseline, data: osc.data.Dataset, seed: int) -> dict[str, float]:
+    """Choose the noise of a network with dropout on a tenth of the data, train it on all, and measure it."""
+    (x, y), (x_test, y_test) = ((x.float(), y.float()) for x, y in (data.train, data.test))
+    held = len(x) // 10  # the rows are in random order
+
+    def trained(x: Tensor, y: Tensor, scale: float) -> nn.Module:
+        p, batch = settings.dropout, 128
+        with seeded(seed):
+            layers = (nn.Dropout(p), nn.Linear(x.shape[1], 50), nn.ReLU(), nn.Dropout(p), nn.Linear(50, 1))
+            method = osc.methods.MCDropout(nn.Sequential(*layers), osc.likelihoods.Gaussian(scale))
+        epochs = max(1, round(settings.steps / -(-len(x) // batch)))
+        how: dict[str, Any] = {"epochs": epochs, "batch_size": batch, "lr": settings.lr, "seed": seed}
+        return osc.train(method, (x, y), **how, device="cpu", progress=False).posterior.model
+
+    def mixture(model: nn.Module, scale: float, x: Tensor) -> Distribution:
+        generator = torch.Generator().manual_seed(seed)
+        q = osc.posteriors.Dropout(model, osc.likelihoods.Gaussian(scale))
+        return osc.predict(q, x, samples=100, generator=generator)
+
+    first = trained(x[held:], y[held:], settings.scales[len(settings.scales) // 2])
+    held_out = {scale: mixture(first, scale, x[:held]).log_prob(y[:held]).mean().item() for scale in settings.scales}
+    best = max(held_out, key=held_out.__getitem__)
+    found = mixture(trained(x, y, best), best, x_test)
+    return scored(replace(data, test=(x_test, y_test)), DROPOUT, found.log_prob(y_test), found.mean)
+
 
 DOCUMENT = "Linearised Laplace tutorial, section 4 [foong2019]"
 #: By way to predict and set, test log likelihoods that others published.

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import osculate as osc
-from experiments.linlap import mackay as linlap_mackay, uci as linlap_uci, uci_regression as uci
-from experiments.linlap.uci_regression import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED, Cells
+from experiments.linlap import mackay as linlap_mackay, uci
+from experiments.linlap.uci import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED, Cells
 from experiments.record import FAILS, HOLDS, UNTESTED, Claim
 
 
@@ -20,7 +20,7 @@ def verdicts(claims: tuple[Claim, ...]) -> list[str]:
 
 def standard(full: float, mode: float, sampled: float, others: float) -> Cells:
     ways = {FULL: full, MAP: mode, SAMPLED: sampled, KRON: others, DIAG: others}
-    return {name: {way: [value, value] for way, value in ways.items()} for name in linlap_uci.SETS}
+    return {name: {way: [value, value] for way, value in ways.items()} for name in uci.SETS}
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def standard(full: float, mode: float, sampled: float, others: float) -> Cells:
     ],
 )
 def test_verdicts_of_the_standard_splits(found: Cells, expected: list[str]) -> None:
-    claims = linlap_uci.claims(found)
+    claims = uci.claims(found)
     assert verdicts(claims) == expected
     assert all("None" not in claim.evidence for claim in claims)
 
 
 def gap(full: float, mode: float, diag: float, naval: float) -> Cells:
-    found = {name: {FULL: [full], MAP: [mode], DIAG: [diag], SAMPLED: [-9.0]} for name in linlap_uci.GAP_SETS}
+    found = {name: {FULL: [full], MAP: [mode], DIAG: [diag], SAMPLED: [-9.0]} for name in uci.GAP_SETS}
     return {**found, "naval": {FULL: [naval], MAP: [0.0]}}
 
 
@@ -54,13 +54,13 @@ def gap(full: float, mode: float, diag: float, naval: float) -> Cells:
     ],
 )
 def test_verdicts_of_the_gap_splits(found: Cells, expected: list[str]) -> None:
-    assert verdicts(linlap_uci.gap_claims(found)) == expected
+    assert verdicts(uci.gap_claims(found)) == expected
 
 
 def test_differences_are_taken_on_the_splits_that_have_both() -> None:
     found = {"wine": {FULL: [1.0, 3.0, 100.0], DROPOUT: [0.0, 1.0]}}
-    assert linlap_uci.paired(found, "wine", FULL, DROPOUT) == 1.5
-    assert linlap_uci.paired(found, "wine", FULL, MAP) is None
+    assert uci.paired(found, "wine", FULL, DROPOUT) == 1.5
+    assert uci.paired(found, "wine", FULL, MAP) is None
 
 
 def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
