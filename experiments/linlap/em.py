@@ -1,7 +1,8 @@
 """The evidence by posterior samples, and the solvers behind them, against exact variances on a small network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -44,6 +45,10 @@ EXACT, CG, SDD, DRAWS = "exact variances", "conjugate gradients", "stochastic du
 VALUE, EFFECTIVE = "prior precision", "γ"
 #: Panels of the figure.
 TITLES = {"prior precision": PRECISION, "number of effective parameters γ": GAMMA}
+LIKELIHOOD = osc.likelihoods.Categorical()
+#: Laplace approximation of the network by its structure.
+Fit = Callable[..., osc.posteriors.Gaussian]
+Data = tuple[Tensor, Tensor]
 #: Tolerance of the solves for the evidence.
 TOLERANCE = 1e-4
 #: Bounds of the claims.
@@ -62,9 +67,10 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     table = Table()
     for seed in track(seeds, "networks", len(seeds), progress):
         model, x, y = trained(settings, seed)
-        table.append(evidence(model, x, y, settings, seed))
-        table.append(solvers(model, x, y, settings))
-        table.append(covariance(model, x, y, settings, seed))
+        fit = partial(osc.laplace, model, LIKELIHOOD, (x, y), prior=settings.precision)
+        table.append(evidence(fit, (x, y), settings, seed))
+        table.append(solvers(fit, settings))
+        table.append(covariance(fit, settings, seed))
     data = {"samples": list(settings.samples), "ranks": list(settings.ranks)}
     return Findings(table.numbers(), claims(table, settings), data)
 
@@ -76,27 +82,22 @@ def trained(settings: Settings, seed: int) -> tuple[osc.networks.MLP, Tensor, Te
         logits = torch.stack([1.5 * x[:, 0], x[:, 1] ** 2 - 1, (2 * x[:, 0]).sin() * x[:, 1]], 1)
         y = torch.distributions.Categorical(logits=1.5 * logits).sample()
         model = osc.networks.MLP(2, (settings.width,), 3).double()
-    find_mode(osc.methods.MAP(model, osc.likelihoods.Categorical(), settings.precision), x, y)
+    find_mode(osc.methods.MAP(model, LIKELIHOOD, settings.precision), x, y)
     return model, x, y
 
 
 def rank_and_samples(rank: int, samples: int) -> str:
-    """The label of a row."""
+    """Return the label of a row."""
     return f"{samples} samples, rank {rank}"
 
 
-def evidence(
-    model: osc.networks.MLP, x: Tensor, y: Tensor, settings: Settings, seed: int
-) -> dict[tuple[str, str], float]:
-    """The precision of largest evidence and its γ, by exact variances and by samples."""
-    data, likelihood = (x, y), osc.likelihoods.Categorical()
-    full = osc.laplace(model, likelihood, data, structure="full", prior=settings.precision)
-    exact = osc.maximise_evidence(full, mode="linear", data=data, tolerance=1e-4)
+def evidence(fit: Fit, data: Data, settings: Settings, seed: int) -> dict[tuple[str, str], float]:
+    """Compare the precision of largest evidence and its γ by samples with those by exact variances."""
+    exact = osc.maximise_evidence(fit(structure="full"), mode="linear", data=data, tolerance=1e-4)
     value, gamma = float(exact.prior.precision), sum(osc.evidence.effective_parameters(exact).values())
     found = {(EXACT, VALUE): value, (EXACT, EFFECTIVE): gamma}
     for rank in settings.ranks:
-        structure = osc.structures.MatrixFree(tolerance=TOLERANCE, rank=rank)
-        q = osc.laplace(model, likelihood, data, structure=structure, prior=settings.precision)
+        q = fit(structure=osc.structures.MatrixFree(tolerance=TOLERANCE, rank=rank))
         for samples in settings.samples:
             draws = [torch.Generator().manual_seed(seed) for _ in range(2)]
             sampled = osc.evidence.expectation_maximisation(q, samples, generator=draws[0])
@@ -106,28 +107,19 @@ def evidence(
     return found
 
 
-def solvers(model: osc.networks.MLP, x: Tensor, y: Tensor, settings: Settings) -> dict[tuple[str, str], float]:
-    """Functional variances by iterative solvers, at their own tolerances, against a Cholesky factor."""
-    there = torch.linspace(-2, 2, settings.points, dtype=torch.double).unsqueeze(1).expand(-1, 2)
-
-    def variances(structure: str | osc.structures.MatrixFree) -> Tensor:
-        q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), structure=structure, prior=settings.precision)
-        return osc.functional_variance(q, there, diagonal=True)
-
-    exact, rank = variances("full"), settings.ranks[0]
-    ways = {CG: osc.structures.MatrixFree(rank=rank), SDD: osc.structures.MatrixFree(rank=rank, solver="sdd")}
-    return {(way, DIFFERENCE): float((variances(s) / exact - 1).abs().max()) for way, s in ways.items()}
+def solvers(fit: Fit, settings: Settings) -> dict[tuple[str, str], float]:
+    """Compare functional variances by iterative solvers, at their own tolerances, with those by a Cholesky factor."""
+    x = torch.linspace(-2, 2, settings.points, dtype=torch.double).unsqueeze(1).expand(-1, 2)
+    rank = settings.ranks[0]
+    structures = ("full", osc.structures.MatrixFree(rank=rank), osc.structures.MatrixFree(rank=rank, solver="sdd"))
+    exact, *found = (osc.functional_variance(fit(structure=structure), x, diagonal=True) for structure in structures)
+    return {(way, DIFFERENCE): float((v / exact - 1).abs().max()) for way, v in zip((CG, SDD), found, strict=True)}
 
 
-def covariance(
-    model: osc.networks.MLP, x: Tensor, y: Tensor, settings: Settings, seed: int
-) -> dict[tuple[str, str], float]:
-    """The error of the samples' covariance in Frobenius norm, and what independent exact samples would have."""
-    prior, rank, data = settings.precision, settings.ranks[0], (x, y)
-    structure = osc.structures.MatrixFree(samples_by="optimise", rank=rank)
-    q = osc.laplace(model, osc.likelihoods.Categorical(), data, structure=structure, prior=prior)
-    full = osc.laplace(model, osc.likelihoods.Categorical(), data, structure="full", prior=prior)
-    exact = full.precision.solve(torch.eye(len(q.mean), dtype=torch.double))
+def covariance(fit: Fit, settings: Settings, seed: int) -> dict[tuple[str, str], float]:
+    """Return the error of the samples' covariance in Frobenius norm, and that expected of independent exact samples."""
+    q = fit(structure=osc.structures.MatrixFree(samples_by="optimise", rank=settings.ranks[0]))
+    exact = fit(structure="full").precision.solve(torch.eye(len(q.mean), dtype=torch.double))
     offsets = q.sample(settings.covariance, torch.Generator().manual_seed(seed)) - q.mean
     error = (offsets.T @ offsets / settings.covariance - exact).norm() / exact.norm()
     expected = ((1 + exact.trace() ** 2 / exact.square().sum()) / settings.covariance) ** 0.5
@@ -136,7 +128,7 @@ def covariance(
 
 
 def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings) -> tuple[Claim, ...]:
-    """Verdicts from the values over seeds."""
+    """Return the verdicts, from the values over seeds by row and column."""
     row, others = rank_and_samples(settings.ranks[-1], settings.samples[-1]), settings.samples[-1]
     rough = rank_and_samples(settings.ranks[0], settings.samples[-1])
     draws = f"{settings.covariance} {DRAWS}"

@@ -1,7 +1,6 @@
 """Figures of the linearised Laplace tutorial and its experiments."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from osculate.plots import style
 from osculate.plots.bands import scale_to
 
 #: Mean difference and its standard error by way to predict and set.
-Differences = Mapping[str, Mapping[str, tuple[float, float]]]
+Differences = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def adapted(data: Mapping[str, Any]) -> Figure:
@@ -24,12 +23,7 @@ def adapted(data: Mapping[str, Any]) -> Figure:
     Args:
         data: "grid" and "truth" (G,), "points" x and y, "bands" mean and sd by title; "scales" (K,) and "deviation" by
             prior, one list (K,) a seed; "nll" by architecture and way, "map" by architecture.
-
-    Raises:
-        ValueError: there is no band.
     """
-    if not data["bands"]:
-        raise ValueError("no band to draw: pass at least one predictive by its title.")
     columns = -(-len(data["bands"]) // 2)
     figure = Figure(figsize=(3.6 * columns, 9.2), layout="constrained", facecolor="white")
     grid = figure.add_gridspec(3, 2 * columns, height_ratios=(1, 1, 1.25))
@@ -92,12 +86,7 @@ def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
     Args:
         groups: Differences by name of the group, such as a network's depth.
         heading: Heading of the figure.
-
-    Raises:
-        ValueError: there is nothing to draw.
     """
-    if not any(by_set for ways in groups.values() for by_set in ways.values()):
-        raise ValueError("no difference to draw: pass at least one way to predict with one set.")
     sets = list(dict.fromkeys(name for ways in groups.values() for by_set in ways.values() for name in by_set))
     every = list(dict.fromkeys(way for ways in groups.values() for way in ways))
     tints = (style.ORANGE, style.YELLOW, style.PURPLE, style.BLUE, style.GREEN, style.INK, style.GREY)
@@ -135,12 +124,7 @@ def evidence_of_widths(
         sweeps: Values, one a seed, by quantity and width.
         sizes: Number of parameters by width.
         heading: Heading of the figure.
-
-    Raises:
-        ValueError: not two fits, or not two quantities.
     """
-    if len(curves["bands"]) != 2 or len(sweeps) != 2:
-        raise ValueError(f"two fits and two quantities are drawn, got {len(curves['bands'])} and {len(sweeps)}.")
     figure, axes = style.panels(2, 2, 4.6, 3.0)
     for ax, (name, shown), tint in zip(axes[0], curves["bands"].items(), (style.ORANGE, style.BLUE), strict=True):
         fit = plots.Band(curves["x"], shown["mean"], shown["sd"])
@@ -175,12 +159,7 @@ def learned_precisions(
             precisions.
         grid: Points with ``precision``, ``validation`` and ``test`` NLL.
         heading: Heading of the figure.
-
-    Raises:
-        ValueError: there is no course, or no grid.
     """
-    if not courses or not grid:
-        raise ValueError("nothing to draw: pass at least one course and one point of a grid.")
     figure, (axes,) = style.panels(1, 3, 4.6, 4.2)
     start = {name: f"{course['initial']:g}" for name, course in courses.items()}
     words = {name: f"from {start[name]}" + ("" if name == start[name] else f", {name}") for name in courses}
@@ -236,12 +215,7 @@ def logistic_planes(
         axes: Values of both inputs, (M1,) and (M2,).
         x: Training inputs (N, 2).
         y: Training targets (N,), 0 or 1.
-
-    Raises:
-        ValueError: there is no map.
     """
-    if not maps:
-        raise ValueError("no probability map to draw: pass at least one, by its title.")
     figure, grid = style.panels(1, 1 + len(maps), 3.6, 3.7)
     ax, (plane, densities, mode) = grid[0, 0], posterior
     for number, (name, density) in enumerate(densities.items()):
@@ -264,63 +238,45 @@ def logistic_planes(
     return figure
 
 
-@dataclass(frozen=True)
-class Predictives:
-    """Results of one data set.
-
-    Args:
-        precisions: Candidates of the prior precision (G,).
-        curves: Validation NLL by way to predict: of each candidate, or one number that does not depend on it.
-        chosen: Chosen precision by way to predict.
-        points: Test NLL and AUROC by way to predict; the colours of the ways are in this order.
-        outside: Name of the data out of distribution.
-    """
-
-    precisions: Sequence[float]
-    curves: Mapping[str, Sequence[float]]
-    chosen: Mapping[str, float]
-    points: Mapping[str, tuple[float, float]]
-    outside: str
-
-
-def predictives(sets: Mapping[str, Predictives], heading: str) -> Figure:
+def predictives(
+    data: Mapping[str, Any], scores: Mapping[str, Mapping[str, tuple[float, float]]], heading: str
+) -> Figure:
     """One row a data set: validation NLL against the prior precision, and test NLL against OOD AUROC.
 
     Args:
-        sets: Results by data set.
+        data: Candidate "precisions" (G,), and by data set the "curves" of validation NLL (one number for a way without
+            precisions) and the "chosen" precision by way to predict, and the names of the data "outside".
+        scores: Test NLL and AUROC by data set and way to predict; the colours of the ways are in this order.
         heading: Heading of the figure.
-
-    Raises:
-        ValueError: there is no data set.
     """
-    if not sets:
-        raise ValueError("no data set to draw: pass at least one by name.")
-    figure, axes = style.panels(len(sets), 2, 5.2, 3.5)
+    figure, axes = style.panels(len(scores), 2, 5.2, 3.5)
     tints = (style.ORANGE, style.PURPLE, style.YELLOW, style.BLUE, style.GREEN)
-    for (name, shown), (left, right) in zip(sets.items(), axes, strict=True):
+    precisions = data["precisions"]
+    for (name, points), (left, right) in zip(scores.items(), axes, strict=True):
         how: dict[str, dict[str, Any]] = {
-            way: {"color": tints[n % 5], "marker": "so^Dv"[n % 5]} for n, way in enumerate(shown.points)
+            way: {"color": tints[n % 5], "marker": "so^Dv"[n % 5]} for n, way in enumerate(points)
         }
-        for way, values in shown.curves.items():
+        chosen = data["chosen"][name]
+        for way, values in data["curves"][name].items():
             tint = how[way]["color"]
             if len(values) == 1:
                 left.axhline(values[0], linestyle="--", linewidth=1.2, color=tint)
                 continue
-            plots.lines(left, {way: (shown.precisions, values)}, **how[way])
-            near = min(range(len(values)), key=lambda n: abs(shown.precisions[n] - shown.chosen[way]))
-            left.plot(shown.precisions[near], values[near], "o", markersize=12, fillstyle="none", color=tint)
+            plots.lines(left, {way: (precisions, values)}, **how[way])
+            near = min(range(len(values)), key=lambda n: abs(precisions[n] - chosen[way]))
+            left.plot(precisions[near], values[near], "o", markersize=12, fillstyle="none", color=tint)
         left.set(xscale="log", yscale="log")
         style.label(left, f"{name}: choice of the precision")
         style.label(
             left, None, "prior precision (a ring marks the one that validation chooses)", "validation NLL, nats"
         )
-        for way, (nll, auroc) in shown.points.items():
+        for way, (nll, auroc) in points.items():
             plots.lines(right, {way: ([nll], [auroc])}, dashes="", markersize=8, **how[way])
         right.set_xscale("log")
         words: dict[str, Any] = {"va": "top", "fontsize": 9, "color": style.GREY, "style": "italic"}
         right.annotate("better", (0.04, 0.96), xycoords="axes fraction", **words)
         right.margins(0.15)
-        style.label(right, f"{name}: test images; {shown.outside} out of distribution")
+        style.label(right, f"{name}: test images; {' and '.join(data['outside'][name])} out of distribution")
         style.label(right, None, "test NLL, nats (towards the left is better)", "OOD AUROC")
     style.legend_below(figure, axes[0, 1], 2)
     style.title(figure, heading)
@@ -338,12 +294,7 @@ def error_curves(
         curves: Numbers of samples (S,) and relative errors (S,) by panel and way.
         wanted: Tolerated error by panel, a dashed line.
         heading: Heading of the figure.
-
-    Raises:
-        ValueError: there is no panel.
     """
-    if not curves:
-        raise ValueError("no errors to draw: pass at least one panel of them.")
     figure, axes = style.panels(1, len(curves), 4.6, 3.4, sharex=True)
     for ax, (name, ways) in zip(axes[0], curves.items(), strict=True):
         plots.lines(ax, ways, markers="o", markersize=6)
@@ -382,12 +333,7 @@ def subnetworks(
         points: The data, "x" and "y".
         kept: Fractions of the weights, and the share of the standard deviation between the clusters by choice.
         shifts: "levels", and "nll" and "accuracy" at each of them by method, by data set.
-
-    Raises:
-        ValueError: there is no band.
     """
-    if not bands:
-        raise ValueError("no band to draw: pass at least one, by its title.")
     figure, axes = style.panels(2, max(len(bands), 1 + 2 * len(shifts)), 3.4, 3.1)
     for ax, (name, shown) in zip(axes[0], bands.items(), strict=False):
         plots.band(ax, plots.Band(shown["x"], shown["mean"], shown["sd"]), style.BLUE, (points["x"], points["y"]))

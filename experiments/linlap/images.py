@@ -286,16 +286,9 @@ def draw(record: Record) -> Any:
     """Draw validation NLL against the prior precision, and NLL beside AUROC."""
     from experiments.linlap import figures
 
-    data, found = record.findings.data, record.means
-    panels = {
-        title: figures.Predictives(
-            precisions=data["precisions"],
-            curves=curves,
-            chosen={row: data["chosen"][title][row] for row in (TUNED, SAMPLED)},
-            points={row: (found[f"{title}: {row}", "NLL"], found[f"{title}: {row}", AUROC]) for row in ROWS},
-            outside=" and ".join(data["outside"][title]),
-        )
-        for title, curves in data["curves"].items()
+    found, titles = record.means, record.findings.data["curves"]
+    scores = {
+        title: {r: (found[f"{title}: {r}", "NLL"], found[f"{title}: {r}", AUROC]) for r in ROWS} for title in titles
     }
     heading = "The same posterior: networks drawn from it fail, the linearised network does not"
-    return figures.predictives(panels, heading)
+    return figures.predictives(record.findings.data, scores, heading)

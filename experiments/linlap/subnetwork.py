@@ -147,21 +147,6 @@ class Settings:
     corrupted: Images = Images(Source("cifar10", KINDS, SEVERITIES, 1, test_size=250), Networks("cnn"))
 
 
-#: The document's ResNet-18 needs an accelerator: the networks stay small ones also here.
-HELD_OUT: dict[str, Any] = {"validation_size": 2_000, "test_size": 10_000}
-PAPER = Settings(
-    Toy(epochs=1_000),
-    Images(
-        Source("mnist", (), ANGLES, 60, train_size=58_000, **HELD_OUT), Networks("lenet", epochs=90, members=5), seeds=3
-    ),
-    Images(
-        Source("cifar10", KINDS, SEVERITIES, 1, train_size=48_000, **HELD_OUT),
-        Networks("cnn", epochs=90, members=5),
-        seeds=3,
-    ),
-)
-
-
 def share(select: str, fraction: float) -> str:
     """Return the row of a subnetwork of the toy."""
     return f"{select}, {100 * fraction:g} %"
@@ -172,81 +157,63 @@ def subnetwork(fraction: float) -> str:
     return share("subnetwork", fraction)
 
 
-@dataclass(frozen=True)
-class Deviations:
-    """Results of one run of the toy.
-
-    Args:
-        between: Mean standard deviation of the function between the clusters, by row.
-        inside: Mean standard deviation on the data, by row.
-        warned: True if the selection by diag_variance warned of weights without curvature.
-        noise: Noise scale of largest evidence.
-        precision: Prior precision of largest evidence.
-        bands: Mean and standard deviation of the function along a line, by row.
-    """
-
-    between: Mapping[str, float]
-    inside: Mapping[str, float]
-    warned: bool
-    noise: float
-    precision: float
-    bands: Mapping[str, Mapping[str, list[float]]]
-
-
-@dataclass(frozen=True)
-class Shifts:
-    """Results of one run on images by row: scores at each level, and the prior precisions that were chosen."""
-
-    nll: Mapping[str, list[float]]
-    accuracy: Mapping[str, list[float]]
-    chosen: Mapping[str, float]
-
-
 @experiment(
     "linlap-subnetwork",
     "Subnetwork inference: in-between uncertainty, rotated MNIST, corrupted CIFAR-10",
     "The linearised Laplace approximation in Bayesian neural networks, section 5, results of [daxberger2021b]",
     small=Settings(),
-    paper=PAPER,
+    # the document's ResNet-18 needs an accelerator: the networks stay small ones also here
+    paper=Settings(
+        Toy(epochs=1_000),
+        Images(
+            Source("mnist", (), ANGLES, 60, 58_000, validation_size=2_000, test_size=10_000),
+            Networks("lenet", epochs=90, members=5),
+            seeds=3,
+        ),
+        Images(
+            Source("cifar10", KINDS, SEVERITIES, 1, 48_000, validation_size=2_000, test_size=10_000),
+            Networks("cnn", epochs=90, members=5),
+            seeds=3,
+        ),
+    ),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Measure the toy for each seed, and the images for as many as their settings allow."""
-    toys = [toy(settings.toy, seed) for seed in track(seeds, "in-between uncertainty", len(seeds), progress)]
-    shifts = {
-        each: [images(each, seed, progress) for seed in seeds[: each.seeds]]
-        for each in (settings.rotated, settings.corrupted)
-    }
-    table = Table()
-    for found in toys:
-        for row, between in found.between.items():
-            values = {KEPT: between / found.between[FULL], BETWEEN: between, INSIDE: found.inside[row]}
-            table.add(f"toy: {row}", values)
-    for each, runs in shifts.items():
-        clean, other = each.source.columns
-        moved = [number for number, level in enumerate(each.source.levels) if level >= each.source.shifted]
+    table, toys, shifts = Table(), [], {}
+    for seed in track(seeds, "in-between uncertainty", len(seeds), progress):
+        found, shown = toy(settings.toy, seed)
+        table.append(found)
+        toys.append(shown)
+    for each in (settings.rotated, settings.corrupted):
+        runs = [images(each, seed, progress) for seed in seeds[: each.seeds]]
         for run in runs:
-            for row in run.nll:
-                for quantity, scores in (("NLL", run.nll[row]), ("accuracy, %", run.accuracy[row])):
-                    average = sum(scores[n] for n in moved) / len(moved)
-                    columns = {f"{quantity}, {clean}": scores[0], f"{quantity}, {other}": average}
-                    table.add(f"{each.source.title}: {row}", columns)
+            table.append(numbers(each.source, run))
+        shifts[each.source.title] = {
+            "levels": list(each.source.levels),
+            **{quantity: averaged([run[quantity] for run in runs]) for quantity in ("nll", "accuracy")},
+            "chosen": [run["chosen"] for run in runs],
+        }
     means = {key: mean(values) for key, values in table.items()}
     x, y = osc.data.load(settings.toy.data, validation_size=0).train
+    warned = [each["warned"] for each in toys]
     data = {
         "points": {"x": x.flatten().tolist(), "y": y.flatten().tolist()},
-        "bands": dict(toys[0].bands),
-        "evidence": {"noise": [t.noise for t in toys], "precision": [t.precision for t in toys]},
-        "warned": [t.warned for t in toys],
-        "shifts": {each.source.title: curves(each, runs) for each, runs in shifts.items()},
+        "bands": toys[0]["bands"],
+        "evidence": {key: [each[key] for each in toys] for key in ("noise", "precision")},
+        "warned": warned,
+        "shifts": shifts,
     }
-    claims = [*toy_claims(means, [t.warned for t in toys])]
-    for each in shifts:
-        claims += image_claims(means, each)
-    return Findings(table.numbers(), tuple(claims), data)
+    rotated, corrupted = image_claims(means, settings.rotated), image_claims(means, settings.corrupted)
+    return Findings(table.numbers(), (*toy_claims(means, warned), *rotated, *corrupted), data)
 
 
-def toy(settings: Toy, seed: int) -> Deviations:
-    """Fit posteriors over all parameters of one network, over subnetworks, and without correlations."""
+def toy(settings: Toy, seed: int) -> tuple[dict[tuple[str, str], float], dict[str, Any]]:
+    """Fit posteriors over all parameters of one network, over subnetworks, and without correlations.
+
+    Returns:
+        Standard deviations by row and column; and the noise scale and prior precision of largest evidence, bands of
+        the function along a line by row, and True if a selection warned of weights without curvature.
+    """
     data, likelihood = osc.data.load(settings.data, validation_size=0), osc.likelihoods.Gaussian(SCALE)
     with seeded(seed):
         model = osc.networks.MLP(1, settings.hidden, 1, "relu")
@@ -267,18 +234,20 @@ def toy(settings: Toy, seed: int) -> Deviations:
                 posteriors[share(select, fraction)] = osc.laplace(model, structure="full", subset=subset, **shared)
     x = data.train[0]
     line = torch.linspace(float(x.min()) - 0.3, float(x.max()) + 0.3, 161)[:, None]
+    found: dict[tuple[str, str], float] = {}
     bands = {}
     for row, q in posteriors.items():
+        apart, inside = (
+            float(osc.functional_variance(q, places, diagonal=True).sqrt().mean()) for places in (between(x), x)
+        )
+        found[f"toy: {row}", KEPT] = apart / found.get((f"toy: {FULL}", BETWEEN), apart)
+        found[f"toy: {row}", BETWEEN], found[f"toy: {row}", INSIDE] = apart, inside
         f = osc.predict(q, line, noise=False)
         band = {"x": line, "mean": f.mean, "sd": f.variance.sqrt()}
         bands[row] = {name: [round(value, 4) for value in v.flatten().tolist()] for name, v in band.items()}
-    deviation_between, deviation_inside = (
-        {row: float(osc.functional_variance(q, places, diagonal=True).sqrt().mean()) for row, q in posteriors.items()}
-        for places in (between(x), x)
-    )
     warned = any("zero curvature" in str(warning.message) for warning in caught)
     scale = float(full.likelihood.scale)
-    return Deviations(deviation_between, deviation_inside, warned, scale, precision, bands)
+    return found, {"noise": scale, "precision": precision, "bands": bands, "warned": warned}
 
 
 def between(x: Float[Tensor, "N 1"]) -> Float[Tensor, "M 1"]:
@@ -292,24 +261,44 @@ def between(x: Float[Tensor, "N 1"]) -> Float[Tensor, "M 1"]:
     return torch.cat(parts)[:, None]
 
 
-def images(settings: Images, seed: int, progress: bool) -> Shifts:
-    """Train one network to its mode, and others; score all posteriors at every level of the shift."""
+def images(settings: Images, seed: int, progress: bool) -> dict[str, dict[str, Any]]:
+    """Train one network to its mode, and others; score all posteriors at every level of the shift.
+
+    Returns:
+        "nll" and "accuracy" at each level by row, and the "chosen" prior precisions by row.
+    """
     source = settings.source
     train_size, validation_size = source.train_size, source.validation_size
     data = osc.data.load(source.data, train_size=train_size, validation_size=validation_size, seed=seed)
     sets = shifted(source, data, seed)
     laplace, posteriors = fitted(settings, data, seed, progress)
     chosen = {row: choose_prior(q, data, progress) for row, q in laplace.items()}
-    nll: dict[str, list[float]] = {}
-    accuracy: dict[str, list[float]] = {}
+    found: dict[str, dict[str, list[float]]] = {"nll": {}, "accuracy": {}}
     for x, y in track(sets, f"{source.title}: predictions", len(sets), progress):
         for row, q in (posteriors | chosen).items():
             generator = torch.Generator().manual_seed(seed)
-            predictive = osc.predict(q, x, samples=settings.samples, generator=generator)
-            probs = evaluation.probabilities(predictive)
-            nll.setdefault(row, []).append(osc.metrics.nll(evaluation.logs(probs), y))
-            accuracy.setdefault(row, []).append(100 * osc.metrics.accuracy(probs, y))
-    return Shifts(nll, accuracy, {row: float(q.prior.precision) for row, q in chosen.items()})
+            probs = evaluation.probabilities(osc.predict(q, x, samples=settings.samples, generator=generator))
+            found["nll"].setdefault(row, []).append(osc.metrics.nll(evaluation.logs(probs), y))
+            found["accuracy"].setdefault(row, []).append(100 * osc.metrics.accuracy(probs, y))
+    return {**found, "chosen": {row: float(q.prior.precision) for row, q in chosen.items()}}
+
+
+def numbers(source: Source, run: Mapping[str, Mapping[str, list[float]]]) -> dict[tuple[str, str], float]:
+    """Return the scores without shift, and their means over all levels that count as shifted."""
+    clean, other = source.columns
+    moved = [number for number, level in enumerate(source.levels) if level >= source.shifted]
+    found: dict[tuple[str, str], float] = {}
+    for row in run["nll"]:
+        for quantity, scores in (("NLL", run["nll"][row]), ("accuracy, %", run["accuracy"][row])):
+            found[f"{source.title}: {row}", f"{quantity}, {clean}"] = scores[0]
+            average = sum(scores[n] for n in moved) / len(moved)
+            found[f"{source.title}: {row}", f"{quantity}, {other}"] = average
+    return found
+
+
+def averaged(runs: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    """Return the means over runs at each level, by row."""
+    return {row: [sum(v) / len(v) for v in zip(*(run[row] for run in runs), strict=True)] for row in runs[0]}
 
 
 def shifted(source: Source, data: osc.data.Dataset, seed: int) -> list[tuple[Tensor, Tensor]]:
@@ -372,22 +361,6 @@ def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, progress: b
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "on these held-out data no uncertainty is best")
         return osc.tune(q, data.validation, temperature=False, progress=progress)
-
-
-def curves(settings: Images, runs: Sequence[Shifts]) -> dict[str, Any]:
-    """Return means over the runs, by row."""
-
-    def means(each: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
-        return {
-            row: [sum(values) / len(values) for values in zip(*(r[row] for r in each), strict=True)] for row in each[0]
-        }
-
-    return {
-        "levels": list(settings.source.levels),
-        "nll": means([run.nll for run in runs]),
-        "accuracy": means([run.accuracy for run in runs]),
-        "chosen": [dict(run.chosen) for run in runs],
-    }
 
 
 def ratio(value: float | None, other: float | None) -> float | None:

@@ -149,11 +149,6 @@ def test_dots_say_what_lies_far_below() -> None:
         shared.dots({"a": {}}, "nats", "a heading")
 
 
-def test_the_figure_of_widths_wants_two_fits() -> None:
-    with pytest.raises(ValueError, match="two fits"):
-        linlap.evidence_of_widths({"bands": {}}, {}, {}, "a heading")
-
-
 def test_curvatures_that_are_zero_are_left_out_of_the_logarithm() -> None:
     pair = (np.array([0.0, 1.0, 10.0]), np.array([1.0, 2.0, 5.0]))
     figure = l2m.curvatures_and_scores({"a": pair}, {"a": {"MAP": (-1.0, 0.1)}}, ("x", "y"), "A heading")
@@ -191,10 +186,6 @@ def test_runs_start_at_their_initial_precision_and_variants_are_in_the_first_pan
         (lambda: aevb.rate_distortion({"x": ([1, 2], [1.0])}, ""), "'x' 2 and 1"),
         (lambda: aevb.rate_distortion({"x": ([1], [1.0])}, "", {"y": 1.0}), r"continuous codes: \['y'\]"),
         (lambda: lae.scaling({"time": {"diag": ([], [], "")}}, {"time": ("x", "y")}, "costs"), "no curve"),
-        (lambda: linlap.logistic_planes(((SEEN, SEEN), {}, SEEN[:2]), {}, (SEEN, SEEN), SEEN, SEEN), "no probability"),
-        (lambda: linlap.error_curves({}, {}, ""), "no errors"),
-        (lambda: linlap.learned_precisions({}, GRID, "heading"), "nothing to draw"),
-        (lambda: linlap.learned_precisions(COURSES, [], "heading"), "nothing to draw"),
     ],
 )
 def test_figures_without_values_are_refused(call: Callable[[], Figure], words: str) -> None:
