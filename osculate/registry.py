@@ -1,4 +1,4 @@
-"""The one way to turn a name that a user typed into an object."""
+"""Names that a user types, and the objects they stand for."""
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -8,12 +8,12 @@ T = TypeVar("T")
 
 
 def lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
-    """Return ``table[name]``, or say which names are known.
+    """Return ``table[name]``; raise an error with the known names for any other.
 
     Args:
-        kind: what the name stands for, in words for the error ("structure", "link").
-        name: what the user typed.
-        table: the known names and what they mean.
+        kind: Word for the error, such as "structure" or "link".
+        name: Name that the user typed.
+        table: Known names with their values.
 
     Raises:
         ValueError: the name is not in the table; the message names it, the known names and the nearest one.
@@ -25,7 +25,7 @@ def lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
 
 
 def choose(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the name if it is known, or say which names are.
+    """Return the name if it is known; raise an error with the known names for any other.
 
     Raises:
         ValueError: as :func:`lookup`.
@@ -44,13 +44,13 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def made(kind: str, thing: Any, table: Mapping[str, Callable[[], Any]], base: type) -> Any:
-    """An object of a class, or the one that a name stands for.
+    """Return an object of a class, made from the table if it is given by name.
 
     Args:
-        kind: what it is, in words for the error.
-        thing: an object, or a name from the table.
-        table: the known names, and what makes an object for each.
-        base: what an object must be an instance of.
+        kind: Word for the error.
+        thing: Object, or a name from the table.
+        table: Known names, each with a function that makes the object.
+        base: Class of the object.
 
     Raises:
         ValueError: an unknown name.

@@ -1,4 +1,4 @@
-"""What tells two objects that a user chose apart: their class and their settings."""
+"""Comparison and description of the objects that a user chose: class and settings."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
@@ -10,21 +10,21 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
-#: Numbers of a tensor that are held as they are.
+#: Largest number of entries of a tensor that is written out.
 LARGE = 100
 
 
 def differences(one: object, other: object, apart_from: Collection[str] = ()) -> str:
-    """Where two objects differ, in words; "" where they have one class and equal settings.
+    """Describe the first difference of two objects; "" if they have one class and equal settings.
 
     Settings are the fields of a dataclass, and the attributes that an object was given (of a dataclass only public
-    ones: private ones are what it noted later). What cached properties remember is none. Tensors are compared by value,
-    wherever they live; what cannot be compared counts as different.
+    ones: private ones are what it noted later). Cached properties do not count. Tensors are compared by value on any
+    device; values that cannot be compared count as different.
 
     Args:
-        one: an object, such as a likelihood.
-        other: another.
-        apart_from: names of settings that may differ.
+        one: Object, such as a likelihood.
+        other: Object that it is compared with.
+        apart_from: Names of settings that may differ.
 
     >>> import osculate as osc
     >>> differences(osc.likelihoods.StudentT(4.0, 1.0), osc.likelihoods.StudentT(4.0, 2.0))
@@ -46,8 +46,8 @@ def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def described(thing: object) -> Any:
-    """An object in plain values, as a file holds them: its class and settings, the numbers of tensors, of large ones a
-    digest.
+    """Describe an object in plain values for a file: its class and settings, the numbers of small tensors, a digest of
+    large ones.
 
     >>> import osculate as osc
     >>> described({"likelihood": osc.likelihoods.StudentT(4.0, 1.0)})

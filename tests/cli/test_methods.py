@@ -60,8 +60,16 @@ def evaluation(folder: Path) -> Any:
     return json.loads((folder / "evaluation.json").read_text())
 
 
+def first_of_their_posterior() -> set[str]:
+    """One method for each kind of posterior."""
+    return set({posterior_of(name): name for name in reversed(NAMES)}.values())
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in first_of_their_posterior())) for name in NAMES],
+)
 def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: str, capsys: Any) -> None:
     out, model = tmp_path / "run", ("--model", own)
     options = (*DIGITS, *few(method), *model, "--output", out)
@@ -82,6 +90,7 @@ def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: st
     assert f"--method {method}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("method", NAMES)
 def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: Path, method: str, capsys: Any) -> None:
@@ -280,6 +289,7 @@ def test_fit_takes_the_first_member_and_no_draw_and_writes_over_no_training(
     assert "--method map" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_interrupted_ensemble_and_interrupted_chains_resume(
     run: Any, arrays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +348,7 @@ def test_a_held_out_error_above_the_noise_of_the_training_warns(run: Any, tmp_pa
     assert "held-out" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["mean_field_vi", "deep_ensemble"])
 def test_autoencoders_with_methods_that_are_not_made_for_them(run: Any, tmp_path: Path, method: str) -> None:
     small = ("--model", "mlp_autoencoder", "--model-options.hidden", "[8]")

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from osculate.methods import REGISTRY, FullBatch, Method
 from osculate.posteriors import Posterior
 from osculate.training import Training
 
-EPOCHS = 6
+EPOCHS = 4
 #: Steps after which a run is interrupted: within the third epoch of methods that take batches.
 STEPS = 11
 LIKELIHOOD = osc.likelihoods.Categorical()
@@ -41,24 +42,30 @@ def run(method: Method, **changes: Any) -> Training:
     return osc.train(method, DATA, progress=False, device="cpu", **{**options, **changes})
 
 
+@cache
+def trained(kind: type[Method]) -> Training:
+    """A training of each method, of which the tests share the posterior."""
+    method = build(kind)
+    modes = [module.training for module in method.model.modules()]
+    done = run(method)
+    assert [module.training for module in method.model.modules()] == modes, "in the mode in which it was given"
+    return done
+
+
 def predicted(q: Any) -> torch.Tensor:
     return osc.predict(q, DATA[0][:7], generator=torch.Generator().manual_seed(0)).probs
 
 
 @every_method
 def test_it_is_trained_and_its_posterior_predicts(kind: type[Method]) -> None:
-    method = build(kind)
-    method.model.train(not isinstance(method, FullBatch))
-    before = [(module.training, type(module)) for module in method.model.modules()]
-    done = run(method)
+    done = trained(kind)
     assert isinstance(done.posterior, Posterior)
     probabilities = predicted(done)
     assert probabilities.shape == (7, 3)
     torch.testing.assert_close(probabilities.sum(1), torch.ones(7))
-    assert [(module.training, type(module)) for module in method.model.modules()] == before
-    assert all(p.grad is None for p in method.model.parameters())
+    assert all(p.grad is None for p in done.model.parameters())
     with torch.no_grad():
-        for p in method.model.parameters():
+        for p in done.model.parameters():
             p.add_(1.0)
     assert torch.equal(predicted(done), probabilities), "the posterior does not follow the module"
 
@@ -67,7 +74,7 @@ def test_it_is_trained_and_its_posterior_predicts(kind: type[Method]) -> None:
 def test_an_interrupted_run_ends_where_the_whole_one_does(
     kind: type[Method], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = predicted(run(build(kind)))
+    whole = predicted(trained(kind))
     name = "step" if issubclass(kind, FullBatch) else "loss"
     original, calls = getattr(kind, name), []
 
@@ -85,7 +92,7 @@ def test_an_interrupted_run_ends_where_the_whole_one_does(
 
 @every_method
 def test_its_posterior_is_saved_and_loaded(kind: type[Method], tmp_path: Path) -> None:
-    done = run(build(kind))
+    done = trained(kind)
     osc.save(done, tmp_path / "q.safetensors")
     again = osc.load(tmp_path / "q.safetensors", done.posterior.model)
     torch.testing.assert_close(predicted(again), predicted(done))

@@ -78,6 +78,7 @@ def adapted_draws(covariance: Tensor, chains: int, warmup: int, draws: int) -> t
     return torch.stack(kept, 1), metric.inverse_mass
 
 
+@pytest.mark.slow
 def test_draws_of_a_correlated_normal_have_its_moments() -> None:
     root = torch.randn(4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.double)
     covariance = root @ root.T + torch.diag(torch.tensor([0.1, 0.1, 1.0, 30.0], dtype=torch.double))
@@ -182,6 +183,7 @@ def test_a_linear_model_has_its_closed_form(float64: None) -> None:
     assert float(q.r_hat(x).max()) < 1.02
 
 
+@pytest.mark.slow
 def test_classes_have_the_predictive_of_a_quadrature(float64: None) -> None:
     x = torch.linspace(-2, 2, 12)[:, None]
     y = (x.squeeze(1) > 0.3).long()
@@ -217,6 +219,7 @@ def test_the_potential_is_the_negative_log_joint() -> None:
         torch.testing.assert_close(gradient, leaf.grad)
 
 
+@pytest.mark.slow
 def test_the_function_agrees_with_another_sampler() -> None:
     expected = json.loads(REFERENCE.read_text())["quick"]
     model = nn.Sequential(nn.Linear(1, expected["hidden"]), nn.Tanh(), nn.Linear(expected["hidden"], 1)).double()
@@ -309,7 +312,7 @@ class Breaks(HMC):
         return super().step()
 
 
-@pytest.mark.parametrize("after", [9, 33, 47])
+@pytest.mark.parametrize("after", [9, *(pytest.param(n, marks=pytest.mark.slow) for n in (33, 47))])
 def test_a_resumed_run_ends_where_the_whole_one_does(
     after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +332,7 @@ def test_a_resumed_run_ends_where_the_whole_one_does(
         assert [int(row["epoch"]) for row in csv.DictReader(file)] == list(range(1, 56))
 
 
+@pytest.mark.slow
 def test_more_epochs_add_draws(tmp_path: Path) -> None:
     whole = run(HMC(network(), NOISE, warmup=25, max_depth=4), draws=20).posterior
     run(HMC(network(), NOISE, warmup=25, max_depth=4), draws=12, folder=tmp_path)
@@ -353,6 +357,17 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch:
     assert len(written) == 2  # after the first step and after the last
 
 
+BEGUN: dict[str, Any] = {"likelihood": NOISE, "warmup": 20, "max_depth": 4}
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run."""
+    folder = tmp_path_factory.mktemp("begun")
+    run(HMC(network(), **BEGUN), draws=2, folder=folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("changes", "settings", "words"),
     [
@@ -366,13 +381,9 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch:
         ({}, {"data": (X[:20], Y[:20])}, "num_data=25.*num_data=20"),
     ],
 )
-def test_another_run_is_not_resumed(
-    changes: dict[str, Any], settings: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    chosen: dict[str, Any] = {"likelihood": NOISE, "warmup": 20, "max_depth": 4}
-    run(HMC(network(), **chosen), draws=2, folder=tmp_path)
+def test_another_run_is_not_resumed(changes: dict[str, Any], settings: dict[str, Any], words: str, begun: Path) -> None:
     with pytest.raises(ValueError, match=words):
-        run(HMC(network(), **{**chosen, **changes}), draws=2, folder=tmp_path, resume=True, **settings)
+        run(HMC(network(), **{**BEGUN, **changes}), draws=2, folder=begun, resume=True, **settings)
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------------

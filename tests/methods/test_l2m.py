@@ -76,7 +76,9 @@ def exact(model: nn.Module, x: Tensor, y: Tensor, prior: float = 1.0) -> Tensor:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("how", ["shuffled", "replacement"])
-@pytest.mark.parametrize("size", [1, 16, 128])
+@pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.slow), 16, pytest.param(128, marks=pytest.mark.slow)]
+)
 def test_its_precisions_are_those_of_the_exact_diagonal(name: str, how: str, size: int) -> None:
     model, x, y = logistic()
     optimizer = OPTIMIZERS[name](model.parameters(), 1e-9)
@@ -280,6 +282,7 @@ def test_weights_that_early_stopping_puts_back_have_the_gradients_of_single_data
     assert_close(again.posterior.variance(), expected.variance())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1000, 130, 515])
 def test_the_few_data_of_a_last_batch_are_counted(number: int) -> None:
     """A batch of 2 has 64 times the noise of one of 128, and as much weight in the second moment."""
@@ -295,6 +298,7 @@ def test_the_few_data_of_a_last_batch_are_counted(number: int) -> None:
     assert_close(read.variance(), found.variance(), 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [3, 8, 12])
 def test_a_refresh_is_without_bias_whatever_its_length(steps: int) -> None:
     model, x, y = logistic()
@@ -339,6 +343,7 @@ def test_a_second_moment_from_elsewhere_warns() -> None:
         L2M.from_optimizer(model, optimizer, N, 128, YES_OR_NO, (x, y), prior_precision=1.0)
 
 
+@pytest.mark.slow
 def test_a_prior_in_the_loss_is_taken_off_whatever_the_optimiser() -> None:
     """In osc.train the prior acts through the gradient with AdamW too."""
     model, x, y = logistic()

@@ -234,8 +234,8 @@ def test_curvature_is_taken_in_evaluation_mode_and_training_goes_on_in_training_
     assert int(done.posterior.model[1].num_batches_tracked) == 3 * kept
 
 
-@pytest.mark.parametrize("curvature", ["ggn", "fisher"])
-@pytest.mark.parametrize("update", ["fixed_point", "gradient"])
+@pytest.mark.parametrize("curvature", ["ggn", pytest.param("fisher", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("update", ["fixed_point", pytest.param("gradient", marks=pytest.mark.slow)])
 def test_an_interrupted_run_resumes_to_the_same_posterior(tmp_path: Path, curvature: str, update: str) -> None:
     class Breaks(MarginalLikelihood):
         left = 8

@@ -105,6 +105,7 @@ def test_points_move_by_plain_steps() -> None:
     assert_close(model.norm.weight.detach(), before - 0.1 * gradient)
 
 
+@pytest.mark.slow
 def test_it_learns_as_well_as_map() -> None:
     pair = x, y = data(200)
 

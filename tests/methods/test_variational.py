@@ -28,7 +28,11 @@ METHODS: dict[str, Callable[..., Any]] = {
     "ivon, squared": lambda *args, **named: IVON(*args, hessian="squared", **named),
     "vogn": VOGN,
 }
-every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
+#: Variants of a method, after a comma, are slow tests.
+every_method = pytest.mark.parametrize(
+    "make",
+    [pytest.param(make, id=name, marks=[pytest.mark.slow] * ("," in name)) for name, make in METHODS.items()],
+)
 
 
 @every_method

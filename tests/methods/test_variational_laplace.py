@@ -85,6 +85,7 @@ def exact_gradient(method: VariationalLaplace, x: Tensor, y: Tensor, step: float
     return torch.stack(entries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fisher", "unbiased"), [("ggn", True), ("label", False), ("label_linear", False)])
 def test_only_the_differentiated_root_has_the_gradient_of_the_trace(fisher: str, unbiased: bool) -> None:
     x, y = data(6)
@@ -110,10 +111,15 @@ def test_only_the_differentiated_root_has_the_gradient_of_the_trace(fisher: str,
     "likelihood",
     [
         osc.likelihoods.Categorical(),
-        osc.likelihoods.Bernoulli(),
-        osc.likelihoods.Poisson(),
-        osc.likelihoods.Gaussian(0.5),
-        osc.likelihoods.HeteroscedasticGaussian(),
+        *(
+            pytest.param(likelihood, marks=pytest.mark.slow)
+            for likelihood in (
+                osc.likelihoods.Bernoulli(),
+                osc.likelihoods.Poisson(),
+                osc.likelihoods.Gaussian(0.5),
+                osc.likelihoods.HeteroscedasticGaussian(),
+            )
+        ),
     ],
     ids=lambda likelihood: type(likelihood).__name__,
 )
@@ -133,6 +139,7 @@ def test_its_value_is_that_of_the_trace_for_every_likelihood(fisher: str, likeli
     assert abs(float(found.mean() - expected)) < 4 * float(found.std()) / len(values) ** 0.5
 
 
+@pytest.mark.slow
 def test_some_rows_every_other_step_are_the_same_in_the_mean() -> None:
     (x, y), found = data(16), {}
     for every, rows in ((1, 1.0), (2, 0.25)):
@@ -166,6 +173,7 @@ def test_it_is_exact_for_linear_regression() -> None:
     assert_close(q.variance(), variance, 1e-3)
 
 
+@pytest.mark.slow
 def test_learned_variances_are_stationary_where_they_are_exact() -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0
     model = linear_model()
@@ -190,6 +198,7 @@ def test_learned_variances_are_stationary_where_they_are_exact() -> None:
     assert float(found[1.2][5:].min()) > 3
 
 
+@pytest.mark.slow
 def test_its_objective_is_the_exact_bound_for_linear_regression() -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0
     settings = VariationalUpdates(every=1, rows=1.0, multiplier=0.0, start=0.1)
@@ -220,6 +229,7 @@ def test_the_head_start_is_of_training_alone() -> None:
     assert_close(1 / q.variance(), 48 * method.running.average + method.delta)
 
 
+@pytest.mark.slow
 def test_learned_and_closed_form_variances_agree() -> None:
     settings = VariationalUpdates(every=1, rows=1.0, memory=0.998, recompute=False)
     closed_method = VariationalLaplace(network(), CLASSES, settings=settings)
