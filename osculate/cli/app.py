@@ -28,7 +28,7 @@ class Command:
     Args:
         run: does the work; takes one value of each part.
         parts: frozen dataclasses whose fields are the options.
-        text: what it does and leaves; the first line stands in the list of commands.
+        text: description of its work and its output; the list of commands shows the first line.
         subject: the option that a bare word behind the command stands for, if any.
     """
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 2 for an error of the user's, 130 for Ctrl+C.
 
     Args:
-        arguments: what stands after ``osculate`` on the command line; by default that of this process.
+        arguments: words after ``osculate`` on the command line; by default those of this process.
 
     Raises:
         Exception: with ``--traceback``, or OSCULATE_TRACEBACK set, errors are raised as they are.
@@ -80,7 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def dispatch(typed: list[str]) -> None:
         typed = typed or ["--help"]
-        _require_known_command(typed)
+        named = next((word for word in typed if not word.startswith("-")), None)
+        if named is not None:
+            command, place = lookup("command", named, COMMANDS), typed.index(named) + 1
+            _require_known(typed, command, f"osculate {named}")
+            typed = [*typed[:place], *_with_subject(typed[place:], command)]
         chosen = _parser().parse_args(typed)
         COMMANDS[chosen.command].call(chosen[chosen.command])
 
@@ -92,7 +96,7 @@ def run_alone(command: Command, program: str, arguments: Sequence[str] | None = 
 
     Args:
         command: the command.
-        program: its name in messages, such as "python -m experiments".
+        program: name in messages, such as "python -m experiments".
         arguments: the words of the command line; by default those of this process.
     """
 
@@ -161,7 +165,7 @@ def _options(command: Command, program: str) -> ArgumentParser:
 
 
 def _normalised(words: Sequence[str], commands: Mapping[str, Command]) -> list[str]:
-    """What a person types, as the parser knows it.
+    """Translate what a person types into what the parser knows.
 
     ``--train-size=5`` becomes ``--train_size=5`` (fields have no dashes), and a switch may stand alone or be denied:
     ``--tune``, ``--no-progress``.
@@ -195,14 +199,8 @@ def _one_line(error: object) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _require_known_command(typed: Sequence[str]) -> None:
-    """Answer an unknown command or option with the known ones; the parser would not."""
-    named = next((word for word in typed if not word.startswith("-")), None)
-    if named is not None:
-        _require_known(typed, lookup("command", named, COMMANDS), f"osculate {named}")
-
-
 def _require_known(typed: Sequence[str], command: Command, program: str) -> None:
+    """Answer an unknown option with the known ones; the parser would not."""
     known = dict.fromkeys(
         f"--{name.replace('_', '-')}" for name in ("help", "config", "print_config", *command.options)
     )
@@ -212,7 +210,7 @@ def _require_known(typed: Sequence[str], command: Command, program: str) -> None
 
 
 def _warn(program: str, message: Warning | str, category: type[Warning], *_: Any) -> None:
-    """A warning as a user of the command line wants it: without the line of code that gave it."""
+    """Print a warning without the line of code that raised it."""
     print(f"{program}: warning: {_one_line(message)}", file=sys.stderr)
 
 

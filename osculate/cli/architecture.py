@@ -1,4 +1,4 @@
-"""The network that ``osculate train`` trains: the one that is named, else what fits the method and the data."""
+"""The network that ``osculate train`` trains: the one that is named, or one that fits the method and the data."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,24 +9,31 @@ from osculate.cli.methods import MethodOptions
 
 #: Share of the hidden units of an autoencoder that dropout drops, as published. [miani2022]
 DROPOUT = 0.2
-#: Other networks that take a share, and that share.
+#: Other networks with dropout, and its probability.
 DROPPING, SHARE = ("mlp", "lenet", "cnn"), 0.1
 #: Methods that train an autoencoder of images where no network is named.
 OF_AUTOENCODERS = ("online_laplace", "vae")
-#: Networks that have ReLU where nothing is said, and what replaces it for methods that need second derivatives.
+#: Networks with ReLU by default, and the activation that replaces it for methods that need second derivatives.
 KINKED, SMOOTH = ("lenet", "cnn"), "shifted_softplus"
 #: Hidden units for HMC, which takes thousands of passes over the data.
 FEW = [10]
 
 
 def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_targets: bool) -> str:
-    """The network to train: the one that is named, else what fits the method and the data.
+    """The network to train: the one that is named, or one that fits the method and the data.
 
     Raises:
         ValueError: options that the method or the network does not take.
     """
     how.check()
-    name = _fitting(how.method, shape, has_targets) if model == "auto" else model
+    if model != "auto":
+        name = model
+    elif how.method == "vae" or not has_targets or (len(shape) == 3 and how.method in OF_AUTOENCODERS):
+        name = "mlp_autoencoder"
+    elif how.method != "hmc" and len(shape) == 3 and shape[1] == shape[2]:
+        name = "lenet" if shape[1] == 28 else "cnn"
+    else:
+        name = "mlp"
     built_in = is_autoencoder(name)
     if how.method == "vae" and not built_in and ":" not in name:
         raise ValueError(
@@ -56,7 +63,7 @@ def require_targets(name: str, has_targets: bool) -> None:
 
 
 def is_autoencoder(name: str) -> bool:
-    """Whether a built-in network is one."""
+    """Return True if a built-in network is an autoencoder."""
     return ALIASES.get(name, name) in autoencoders.REGISTRY
 
 
@@ -65,9 +72,9 @@ def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, cho
 
     Args:
         name: the network.
-        given: those that the user has named, which come first.
+        given: arguments that the user has named, which take precedence.
         how: the method.
-        chosen: whether the user has named the network; what no one has named is made to fit the method.
+        chosen: the user has named the network; otherwise its arguments are made to fit the method.
 
     Raises:
         ValueError: a built-in network without dropout for mc_dropout.
@@ -80,26 +87,14 @@ def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, cho
         if how.method == "mc_dropout":
             follows["dropout"] = DROPOUT
     elif how.method == "mc_dropout" and ":" not in name:
-        _require_dropout(name)
+        if name not in DROPPING:
+            raise ValueError(
+                f"--method mc_dropout needs dropout, and --model {name} has none: take --model {', '.join(DROPPING)} "
+                "or an autoencoder, or your own network with torch.nn.Dropout between its layers."
+            )
         follows["dropout"] = SHARE
     elif not chosen and how.method == "variational_laplace" and name in KINKED:
         follows["activation"] = SMOOTH
     elif not chosen and how.method == "hmc":
         follows["hidden"] = FEW
     return {**follows, **given}
-
-
-def _require_dropout(name: str) -> None:
-    if name not in DROPPING:
-        raise ValueError(
-            f"--method mc_dropout needs dropout, and --model {name} has none: take --model {', '.join(DROPPING)} or an "
-            "autoencoder, or a network of your own with torch.nn.Dropout between its layers."
-        )
-
-
-def _fitting(method: str, shape: tuple[int, ...], has_targets: bool) -> str:
-    if method == "vae" or not has_targets or (len(shape) == 3 and method in OF_AUTOENCODERS):
-        return "mlp_autoencoder"
-    if method != "hmc" and len(shape) == 3 and shape[1] == shape[2]:
-        return "lenet" if shape[1] == 28 else "cnn"
-    return "mlp"

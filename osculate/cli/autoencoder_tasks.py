@@ -1,4 +1,4 @@
-"""``osculate evaluate --task``: what autoencoders are for, measured, drawn and put into a table."""
+"""``osculate evaluate --task``: the tasks of autoencoders, with their tables and figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,12 +45,12 @@ USUAL = 2000
 
 @dataclass(frozen=True)
 class Setting:
-    """How a task is measured.
+    """The settings of a task.
 
     Args:
-        folder: where figures are left.
-        samples: networks drawn; None for as many as the task takes by default.
-        seed: of the draws.
+        folder: folder for figures.
+        samples: number of networks drawn; None for the default of the task.
+        seed: seed of the draws.
         progress: show progress bars.
     """
 
@@ -61,18 +61,18 @@ class Setting:
 
     @property
     def generator(self) -> torch.Generator:
-        """For the draws, from the seed."""
+        """A new generator with the seed."""
         return torch.Generator().manual_seed(self.seed)
 
 
 def smaller(dataset: Dataset, test_size: int) -> Dataset:
-    """The data with the first of the test images only."""
+    """The data with the first test images only."""
     x, y = dataset.test
     return replace(dataset, test=(x[:test_size], y[:test_size]))
 
 
-def foreign(q: Posterior, dataset: Dataset, partners: Mapping[str, Tensor], how: Setting) -> Rows:
-    """Tell data of another kind from test data: a row for each set."""
+def detected(q: Posterior, dataset: Dataset, partners: Mapping[str, Tensor], how: Setting) -> Rows:
+    """Detect out-of-distribution data: a row for each set."""
     inside = dataset.test[0]
     record = ood(
         represented(q),
@@ -85,11 +85,11 @@ def foreign(q: Posterior, dataset: Dataset, partners: Mapping[str, Tensor], how:
     )
     draw_roc(record, how.folder / "ood_roc.png")
     draw_histograms(record, how.folder / "ood_histograms.png")
-    rows = {name: foreign_scores(record, name) for name in partners}
-    return f"{dataset.name}: AUROC, {len(inside):,} test images against images of another kind", rows
+    rows = {name: ood_scores(record, name) for name in partners}
+    return f"{dataset.name}: AUROC, {len(inside):,} test images against out-of-distribution images", rows
 
 
-def foreign_scores(record: OODRecord, name: str) -> dict[str, float]:
+def ood_scores(record: OODRecord, name: str) -> dict[str, float]:
     """AUROC of each score for one set, and its standard error."""
     areas, errors = record.auroc[name], record.auroc_error[name]
     return {f"auroc_{score}": area for score, area in areas.items()} | {
@@ -98,13 +98,17 @@ def foreign_scores(record: OODRecord, name: str) -> dict[str, float]:
 
 
 def imputed(q: Posterior, dataset: Dataset, classifier: Path | None, how: Setting) -> Rows:
-    """Fill in the upper half of the test images, and let a classifier judge them where there are labels."""
+    """Fill in the upper half of the test images, and classify the results if there are labels."""
     if len(dataset.input_shape) < 2:
         raise ValueError(
             f"imputation hides the upper half of images, and the inputs of {dataset.name!r} are {dataset.input_shape}: "
-            "use images, or in Python osc.tasks.imputation with a mask of your own."
+            "use images, or in Python osc.tasks.imputation with your own mask."
         )
-    judge = _judge(dataset, classifier, how.progress)
+    judge = None
+    if dataset.classes is not None:
+        judge = read_classifier(classifier, dataset) if classifier else trained_classifier(dataset, how.progress)
+    elif classifier is not None:
+        raise ValueError(f"--classifier {str(classifier)!r}: {dataset.name!r} has no classes, leave it out.")
     record = impute(represented(q), dataset, judge, how)
     draw_imputations(record, dataset, how.folder / "imputations.png")
     caption = f"{dataset.name}: {len(dataset.test[0]):,} test images whose upper half was hidden and filled in"
@@ -112,17 +116,6 @@ def imputed(q: Posterior, dataset: Dataset, classifier: Path | None, how: Settin
     if judge is not None:
         rows["the images themselves"] = calibration(judge, dataset.test).metrics()
     return caption, rows
-
-
-def _judge(dataset: Dataset, classifier: Path | None, progress: bool) -> Point | None:
-    """The classifier of a folder, else one that is trained on the labels; None where there are none."""
-    if dataset.classes is not None:
-        return read_classifier(classifier, dataset) if classifier else trained_classifier(dataset, progress)
-    if classifier is not None:
-        raise ValueError(
-            f"--classifier {str(classifier)!r}: {dataset.name!r} has no classes to judge by: leave it out."
-        )
-    return None
 
 
 def impute(r: Representation, dataset: Dataset, judge: Point | None, how: Setting) -> ImputationRecord:
@@ -141,7 +134,7 @@ def impute(r: Representation, dataset: Dataset, judge: Point | None, how: Settin
 
 
 def imputation_scores(record: ImputationRecord) -> dict[str, float]:
-    """What the record says, and the standard error of the accuracy where there is one."""
+    """The scores of the record, with the standard error of the accuracy if there is one."""
     scores = record.metrics()
     if "accuracy" not in scores:
         return scores
@@ -150,9 +143,12 @@ def imputation_scores(record: ImputationRecord) -> dict[str, float]:
 
 
 def few_labels(q: Posterior, dataset: Dataset, labels: Sequence[int], how: Setting) -> Rows:
-    """Sort test images by the nearest codes of few labelled training images."""
-    _require_labels(dataset, "semi_supervised sorts images by few of their labels")
-    assert dataset.classes is not None
+    """Classify test images by the nearest codes of few labelled training images."""
+    why = "semi_supervised classifies images by few labels"
+    if not len(dataset.train[0]):
+        raise ValueError(f"{why} of the training part, and {dataset.name!r} is another file: leave --data out.")
+    if dataset.classes is None:
+        raise ValueError(f"{why}, and {dataset.name!r} has no classes: use data with labels, or --task ood.")
     record = semi_supervised(
         {"codes": represented(q)},
         *dataset.train,
@@ -164,12 +160,12 @@ def few_labels(q: Posterior, dataset: Dataset, labels: Sequence[int], how: Setti
         progress=how.progress,
     )
     draw_few_labels(record, len(dataset.classes), how.folder / "accuracy_against_labels.png")
-    caption = f"{dataset.name}: accuracy by nearest codes, {REPEATS} choices of so many labels for each class"
+    caption = f"{dataset.name}: accuracy by nearest codes, {REPEATS} choices of the labelled images of each class"
     return caption, {"codes": few_label_scores(record, "codes")}
 
 
 def bounded(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
-    """Bounds on log p(x) of test images, of simulated ones from both sides, and how many numbers of the code are used.
+    """Bounds on log p(x) of test images and, from both sides, of simulated ones, and the number of active units.
 
     Raises:
         ValueError: a network whose codes have no prior.
@@ -220,7 +216,7 @@ def few_label_scores(record: SemiSupervisedRecord, method: str) -> dict[str, flo
 
 
 def trained_classifier(dataset: Dataset, progress: bool, seed: int = 0) -> Point:
-    """A small network that sorts images, trained on the training part and its labels."""
+    """A small classifier, trained on the labelled training part."""
     recipe = recipe_of(dataset)
     model, card = new_network(dataset, DataOptions(dataset.name), TrainOptions(recipe.model), seed)
     x, y = dataset.train
@@ -254,12 +250,3 @@ def read_classifier(folder: Path, dataset: Dataset) -> Point:
             f"--classifier takes built-in networks, not {card.model}; in Python, osc.tasks.imputation any."
         )
     return Point(fill(card.network(), tensors, path), card.likelihood)
-
-
-def _require_labels(dataset: Dataset, why: str) -> None:
-    if not len(dataset.train[0]):
-        raise ValueError(
-            f"{why}, which takes the training part, and {dataset.name!r} is another file: leave --data out."
-        )
-    if dataset.classes is None:
-        raise ValueError(f"{why}, and {dataset.name!r} has no classes: use data with labels, or --task ood.")

@@ -35,7 +35,7 @@ ALIASES = {"autoencoder": "conv_autoencoder"}
 
 @dataclass(frozen=True)
 class Card:
-    """What is needed to use a network's weights.
+    """All that is needed to use a network's weights.
 
     Args:
         model: name of a built-in network, or ``package.module:factory`` of the user's own.
@@ -78,7 +78,7 @@ class Card:
         return replace(self, facts={**self.facts, "likelihood": likelihood})
 
     def trained_by(self, method: str) -> "Card":
-        """The same after training; a network with a fixed random one beside it is told apart by that."""
+        """The same after training; networks with a fixed random prior network are marked."""
         return replace(self, facts={**self.facts, "method": method, "with_prior": method == "randomized_priors"})
 
     @property
@@ -90,23 +90,23 @@ class Card:
         """The same with a posterior of fit beside it.
 
         Args:
-            network: what tables call the network.
+            network: name of the network in tables.
         """
         facts = {name: fact for name, fact in self.facts.items() if name != "method"}
         return replace(self, facts={**facts, "network": self.facts.get("network", network)})
 
     @property
     def fitted_around(self) -> str:
-        """What tables call the network that fit has made a posterior of, or "" where it has not."""
+        """The name in tables of the network that a posterior of fit is around, or ""."""
         return str(self.facts.get("network", ""))
 
     @property
     def reconstructs(self) -> bool:
-        """Whether the network is an autoencoder, whose targets are its inputs."""
+        """True for an autoencoder, whose targets are its inputs."""
         return bool(self.facts.get("reconstructs"))
 
     def scaling(self, which: str) -> Scaling | None:
-        """How "input" or "target" was standardised, or None."""
+        """The standardisation of "input" or "target", or None."""
         numbers = self.facts.get(f"{'input' if self.reconstructs else which}_scaling")
         return None if numbers is None else Scaling(torch.tensor(numbers["mean"]), torch.tensor(numbers["scale"]))
 
@@ -190,7 +190,7 @@ def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options
 
     Raises:
         ValueError: an unknown name, options that the network does not take, or a factory that is not there.
-        TypeError: the factory returns something else than a module.
+        TypeError: the factory does not return a module.
     """
     if ":" not in name:
         known = choose("network", ALIASES.get(name, name), (*MODELS, *ALIASES))
@@ -251,15 +251,13 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], Card | None]:
             f"{error} Other formats can execute code when they are read; write a state dict with "
             "safetensors.torch.save_file(model.state_dict(), path)."
         ) from error
-    return tensors, _card(path, metadata[HEADER]) if HEADER in metadata else None
-
-
-def _card(path: Path, text: str) -> Card:
+    if HEADER not in metadata:
+        return tensors, None
     try:
-        content = json.loads(text)
+        content = json.loads(metadata[HEADER])
         found = content.pop("format")
         if found == FORMAT:
-            return Card(**{**content, "input_shape": tuple(content["input_shape"])})
+            return tensors, Card(**{**content, "input_shape": tuple(content["input_shape"])})
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(f"the header of {str(path)!r} is damaged ({error}). Train it again.") from error
     raise ValueError(

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from osculate.cli.checkpoint import Card
 from osculate.cli.options import DataOptions, pick_device
@@ -14,7 +13,7 @@ from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset, out_of_distribution, shuffled_pixels
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP
-from osculate.posteriors import Gaussian, Point
+from osculate.posteriors import Gaussian
 from osculate.predictive import tune
 from osculate.registry import lookup
 from osculate.tasks import CalibrationRecord, OODRecord, calibration, ood
@@ -23,15 +22,15 @@ from osculate.training import Settings, train
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the demo trains on a data set.
+    """The settings of the demo on one data set.
 
     Args:
         model: the network.
         train_size: images to train on; None takes all.
         validation_size: images that only tuning and the choice of these settings see.
         prior: precision of the prior while training.
-        training: the rest.
-        words: what the images show, in a sentence.
+        training: settings of the training.
+        words: description of the images.
     """
 
     model: str
@@ -58,7 +57,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 @dataclass(frozen=True)
 class Classification:
-    """What one seed gives, for each method: MAP, Laplace, Laplace tuned on held-out images.
+    """The results of one seed, by method: MAP, Laplace, Laplace tuned on held-out images.
 
     Args:
         dataset: the data.
@@ -66,7 +65,7 @@ class Classification:
         q: the posterior with the prior by the evidence.
         records: calibration on the test images, by method.
         shifted: entropy in and out of distribution, by method.
-        seconds: by step.
+        seconds: wall-clock time by step.
     """
 
     dataset: Dataset
@@ -92,7 +91,7 @@ def recipe_for(name: str) -> Recipe:
 
 
 def recipe_of(dataset: Dataset) -> Recipe:
-    """The recipe of a data set, or one that does for small images and vectors."""
+    """The recipe of a data set, or one for small images and vectors."""
     return RECIPES.get(dataset.name) or Recipe("auto", 12_000, 0, 1.0, Settings(epochs=20, lr=3e-3), dataset.name)
 
 
@@ -127,32 +126,24 @@ def classify(
     with clock.step("tune", f"tuning a copy of it on {len(dataset.validation[0]):,} held-out images"):
         tuned = tune(q, dataset.validation, progress=progress)
     methods = {"MAP": trained.posterior, "Laplace": q, "Laplace, tuned": tuned}
-    with clock.step("evaluate", f"predicting {len(dataset.test[0]):,} test images and images of other kinds"):
-        records, shifted = _measured(methods, dataset, seed, progress)
+    with clock.step("evaluate", f"predicting {len(dataset.test[0]):,} test images and out-of-distribution ones"):
+        partners = out_of_distribution(dataset, seed=seed)
+        if not partners:  # no other data set is here
+            generator = torch.Generator().manual_seed(seed)
+            partners = {"shuffled pixels": shuffled_pixels(dataset.test[0], generator)}
+        progress = progress and len(dataset.test[0]) > 2_000  # shorter ones are done before a bar is seen
+        records: dict[str, CalibrationRecord] = {}
+        shifted: dict[str, OODRecord] = {}
+        for method, each in methods.items():
+            record = calibration(each, dataset.test, progress=progress)
+            assert isinstance(record, CalibrationRecord)
+            records[method] = record
+            shifted[method] = ood(each, dataset.test[0], partners, scores=["entropy"], progress=progress)
     return Classification(dataset, card, q, records, shifted, clock.seconds)
 
 
-def _measured(
-    methods: Mapping[str, Point | Gaussian], dataset: Dataset, seed: int, progress: bool
-) -> tuple[dict[str, CalibrationRecord], dict[str, OODRecord]]:
-    partners = out_of_distribution(dataset, seed=seed) or _noise(dataset, seed)
-    progress = progress and len(dataset.test[0]) > 2_000  # shorter ones are done before a bar is seen
-    records, shifted = {}, {}
-    for name, q in methods.items():
-        record = calibration(q, dataset.test, progress=progress)
-        assert isinstance(record, CalibrationRecord)
-        records[name] = record
-        shifted[name] = ood(q, dataset.test[0], partners, scores=["entropy"], progress=progress)
-    return records, shifted
-
-
-def _noise(dataset: Dataset, seed: int) -> dict[str, Tensor]:
-    """What is always at hand where no other data set is: the test images with their pixels shuffled."""
-    return {"shuffled pixels": shuffled_pixels(dataset.test[0], torch.Generator().manual_seed(seed))}
-
-
 class Clock:
-    """Says what is being done, and remembers how long it took."""
+    """Announce each step, and record its time."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.seconds: dict[str, float] = {}

@@ -21,19 +21,19 @@ PIXELS: Mapping[str, Callable[[float | None], Likelihood]] = {
 
 @dataclass(frozen=True)
 class CodeOptions:
-    """What is known by its name after ``--codes.``.
+    """The options after ``--codes.``.
 
     Args:
-        likelihood: of pixels, one of :data:`PIXELS`.
-        prior: of codes, one of ``CODE_PRIORS``.
-        estimator: of the bound, one of ``ESTIMATORS``.
+        likelihood: likelihood of the pixels, a key of :data:`PIXELS`.
+        prior: prior of the codes, a key of ``CODE_PRIORS``.
+        estimator: estimator of the bound, a key of ``ESTIMATORS``.
         samples: codes drawn for each image.
         warmup: epochs over which the divergence gains its weight.
         masked: share of pixels that are zero in what is encoded while training.
-        fading: how that share goes on: constant, linear, cosine or step.
+        fading: schedule of that share: constant, linear, cosine or step.
 
     Raises:
-        ValueError: a value that is none of these.
+        ValueError: a value that is not among these.
     """
 
     likelihood: str = "gaussian"
@@ -52,16 +52,16 @@ class CodeOptions:
         require_whole("--codes.samples", self.samples)
         if self.fading != "constant" and not self.masked:
             raise ValueError(
-                "--codes.fading says how masked pixels fade, and none are masked: pass --codes.masked too."
+                "--codes.fading is the schedule of masked pixels, and none are masked: pass --codes.masked too."
             )
         self.settings  # noqa: B018  (refuses what it cannot be)
 
     @classmethod
     def named(cls, given: Mapping[str, Any] | None) -> "CodeOptions":
-        """Those that a user has named.
+        """The options that a user has named.
 
         Raises:
-            ValueError: a name that is none, or a value that cannot be.
+            ValueError: an unknown name, or a value out of range.
 
         >>> CodeOptions.named({"prior": "beta"}).prior
         'beta'
@@ -73,21 +73,21 @@ class CodeOptions:
 
     @property
     def has_noise(self) -> bool:
-        """Whether the pixels have a noise of one size, which held-out images tell."""
+        """True if the pixels have one noise scale, which held-out images determine."""
         return self.likelihood == "gaussian"
 
     @property
     def network(self) -> dict[str, Any]:
-        """What it means for the network."""
+        """Keyword arguments of the network."""
         outputs = {"outputs": 2} if self.likelihood == "gaussian_per_pixel" else {}
         return {"variational": True, "prior": self.prior, **outputs}
 
     @property
     def settings(self) -> BoundSettings:
-        """What it means for training."""
+        """Settings of the bound."""
         corruption = Corruption("mask", self.masked, self.fading) if self.masked else None
         return BoundSettings(warmup=self.warmup, corruption=corruption)
 
     def method(self, model: Any, likelihood: Likelihood, prior: float | Prior) -> ELBO:
-        """The training."""
+        """The method that trains the network."""
         return ELBO(model, likelihood, prior, self.estimator, self.samples, self.settings)

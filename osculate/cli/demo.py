@@ -9,11 +9,11 @@ posterior.safetensors, model.safetensors, and the figures as PNG.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from osculate.cli.checkpoint import MODEL, save_model
 from osculate.cli.classification import RECIPES, Classification, Clock, classify, recipe_for
@@ -31,14 +31,14 @@ from osculate.serialization import save
 @naming(data=RECIPES, structures=STORABLE)
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the demo shows.
+    """The demo.
 
     Args:
-        data: one of {data}; digits comes with scikit-learn.
+        data: name of the data set, {data}; digits comes with scikit-learn.
         train_size: images to train on; by default all digits, 12,000 of the others.
-        seed: of the held-out images, the initial weights and the order of the data.
-        seeds: how many seeds, counted on from the first; with several, tables show mean ± standard error.
-        structure: of the posterior: one of {structures}; by default kron, with --lae approx_diag.
+        seed: seed of the held-out images, the initial weights and the order of the data.
+        seeds: number of seeds, counted from the first; with several, tables show mean ± standard error.
+        structure: structure of the posterior, {structures}; by default kron, with --lae approx_diag.
         lae: compare autoencoders of the digits; about two minutes on one core.
     """
 
@@ -66,10 +66,31 @@ def _classifiers(options: DemoOptions, where: RunOptions) -> None:
     """The demo of a classifier and of a curve."""
     started = time.perf_counter()
     out, folder = console(), where.output or Path("runs/demo")
-    runs = [_classified(options, where, seed, out) for seed in range(options.seed, options.seed + options.seeds)]
-    curve = regress(options.seed, where.progress, lambda words: out.print(f"… {words}", style="dim"))
+    runs = []
+
+    def announce(prefix: str, words: str) -> None:
+        out.print(f"… {prefix}{words}", style="dim")
+
+    for seed in range(options.seed, options.seed + options.seeds):
+        prefix = f"seed {seed}: " if options.seeds > 1 else ""
+        run = classify(
+            options.data,
+            train_size=options.train_size,
+            structure=options.structure or "kron",
+            seed=seed,
+            device=where.device,
+            progress=where.progress,
+            say=partial(announce, prefix),
+        )
+        runs.append(run)
+    curve = regress(options.seed, where.progress, partial(announce, ""))
     rows, curves = _over_seeds([run.scores for run in runs]), _over_seeds([curve.scores])
-    captions = _captions(runs[0], options)
+    test, train = len(runs[0].dataset.test[0]), len(runs[0].dataset.train[0])
+    seeds = f", mean ± standard error of {options.seeds} seeds" if options.seeds > 1 else ""
+    captions = (
+        f"{options.data}: {test:,} test images, {train:,} to train on{seeds}",
+        "a curve with a gap in its data: 200 test points",
+    )
     for caption, part in zip(captions, (rows, curves), strict=True):
         out.print(table(caption, part))
     with staged(folder) as aside:
@@ -77,7 +98,9 @@ def _classifiers(options: DemoOptions, where: RunOptions) -> None:
         save(runs[0].q, aside / POSTERIOR)
         save_model(aside / MODEL, runs[0].q.model, runs[0].card)
         write_config(aside / "config.yaml", "demo", options, where)
-        seconds = _seconds(runs, curve, started)
+        seconds = {f"images: {n}": round(sum(run.seconds[n] for run in runs), 2) for n in runs[0].seconds}
+        seconds |= {f"curve: {name}": value for name, value in curve.seconds.items()}
+        seconds["all"] = round(time.perf_counter() - started, 2)
         write_json(aside / "metrics.json", _metrics(options, runs, curve, seconds))
         report = Report(
             options.data, _settings(options), dict(zip(captions, (rows, curves), strict=True)), figures, seconds
@@ -108,7 +131,9 @@ def _autoencoders(options: DemoOptions, where: RunOptions) -> None:
     ]
     first = runs[0]
     tables = {
-        caption: _over_seeds([run.tables[caption] for run in runs]) if len(runs) > 1 else _of_one(rows)
+        caption: _over_seeds([run.tables[caption] for run in runs])
+        if len(runs) > 1
+        else {method: with_errors(row) for method, row in rows.items()}
         for caption, rows in first.tables.items()
     }
     for caption, rows in tables.items():
@@ -130,17 +155,12 @@ def _autoencoders(options: DemoOptions, where: RunOptions) -> None:
     out.print(f"Saved in {folder}: open {folder / 'report.html'}  ({time.perf_counter() - started:.0f} s)")
 
 
-def _of_one(rows: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, Score]]:
-    """The scores of one seed, with the errors that stand beside them."""
-    return {method: with_errors(row) for method, row in rows.items()}
-
-
 def _plain(row: Mapping[str, Score]) -> dict[str, dict[str, float | None]]:
     return {name: {"mean": score.mean, "standard_error": score.error} for name, score in row.items()}
 
 
 def _require_sense(options: DemoOptions, where: RunOptions) -> None:
-    """Refuse at once what would otherwise fail after the training."""
+    """Refuse options that would fail after the training."""
     recipe_for(options.data)
     if options.structure is not None:
         require_storable(options.structure)
@@ -154,19 +174,6 @@ def _require_sense(options: DemoOptions, where: RunOptions) -> None:
         raise ValueError(f"--seeds is {options.seeds}: at least one run is needed.")
 
 
-def _classified(options: DemoOptions, where: RunOptions, seed: int, out: Console) -> Classification:
-    prefix = f"seed {seed}: " if options.seeds > 1 else ""
-    return classify(
-        options.data,
-        train_size=options.train_size,
-        structure=options.structure or "kron",
-        seed=seed,
-        device=where.device,
-        progress=where.progress,
-        say=lambda words: out.print(f"… {prefix}{words}", style="dim"),
-    )
-
-
 def _over_seeds(runs: list[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, Score]]:
     return {
         method: {
@@ -174,15 +181,6 @@ def _over_seeds(runs: list[Mapping[str, Mapping[str, float]]]) -> dict[str, dict
         }
         for method, scores in runs[0].items()
     }
-
-
-def _captions(first: Classification, options: DemoOptions) -> tuple[str, str]:
-    test, train = len(first.dataset.test[0]), len(first.dataset.train[0])
-    seeds = f", mean ± standard error of {options.seeds} seeds" if options.seeds > 1 else ""
-    return (
-        f"{options.data}: {test:,} test images, {train:,} to train on{seeds}",
-        "a curve with a gap in its data: 200 test points",
-    )
 
 
 def _draw(folder: Path, first: Classification, curve: Regression) -> dict[str, Path]:
@@ -219,13 +217,6 @@ def _draw(folder: Path, first: Classification, curve: Regression) -> dict[str, P
         "regression": plots.regression_bands(bands, *points, [curve.gap]),
     }
     return {name: plots.save(figure, folder / f"{name}.png") for name, figure in drawn.items()}
-
-
-def _seconds(runs: list[Classification], curve: Regression, started: float) -> dict[str, float]:
-    names = runs[0].seconds
-    steps = {f"images: {name}": round(sum(run.seconds[name] for run in runs), 2) for name in names}
-    steps |= {f"curve: {name}": value for name, value in curve.seconds.items()}
-    return {**steps, "all": round(time.perf_counter() - started, 2)}
 
 
 def _metrics(

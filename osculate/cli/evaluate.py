@@ -28,12 +28,12 @@ from osculate.posteriors import Point, Posterior
 from osculate.registry import lookup
 from osculate.tasks import calibration, ood
 
-#: How many times larger inputs of another kind may be without a warning.
+#: Ratio of the largest out-of-distribution input to that of the data above which the code warns.
 LARGER = 10
-#: What can be evaluated; all but the first are for autoencoders alone, ood for others too.
+#: Tasks by name; all but calibration and ood are for autoencoders only.
 TASKS: Mapping[str, Callable[..., Any]] = {
     "calibration": calibration,
-    "ood": autoencoder_tasks.foreign,
+    "ood": autoencoder_tasks.detected,
     "imputation": autoencoder_tasks.imputed,
     "semi_supervised": autoencoder_tasks.few_labels,
     "bound": autoencoder_tasks.bounded,
@@ -43,18 +43,18 @@ TASKS: Mapping[str, Callable[..., Any]] = {
 @naming(partners=PARTNERS, tasks=TASKS)
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What to evaluate.
+    """The evaluation.
 
     Args:
-        task: one of {tasks}. For autoencoders ood scores data of another kind, imputation fills in the upper half of
-            images and lets a classifier judge them where there are labels, semi_supervised sorts images by their codes,
-            with few labels, bound tells bounds on log p(x) of a VAE, each with its draws (--samples, 5,000 by default)
-            and its standard error.
-        ood: data of another kind to tell apart, with commas between: .npz files with X and, where the data are one of
-            {partners}, names (an unknown one lists the known) or all.
-        labels: for semi_supervised, numbers of labelled images of each class, with commas between.
-        classifier: for imputation, the folder of a classifier of osculate train; by default a small one is trained.
-        test_size: for the tasks of autoencoders, at most so many test images, and as many of another kind.
+        task: task of the evaluation, {tasks}. For autoencoders ood scores out-of-distribution data, imputation fills in
+            the upper half of images, which a classifier judges if there are labels, semi_supervised classifies images
+            by their codes, with few labels, bound gives bounds on log p(x) of a VAE, each with its draws (--samples,
+            5,000 by default) and its standard error.
+        ood: out-of-distribution data, separated by commas: .npz files with X and, if the data are one of {partners},
+            names (an unknown one lists the known) or all.
+        labels: numbers of labelled images of each class for semi_supervised, separated by commas.
+        classifier: folder of a classifier of osculate train, for imputation; by default a small one is trained.
+        test_size: largest number of test images, and of out-of-distribution images, for the tasks of autoencoders.
     """
 
     task: str = "calibration"
@@ -71,7 +71,9 @@ def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, whe
     """Evaluate, print and write."""
     lookup("task", what.task, TASKS)
     q, card = options.open(where.device)
-    dataset = _file(data, card) if _is_new_file(data, card) else data.over(card.data_options()).load()
+    known, named = card.data_options().data, data.data
+    own = named is None or not named.endswith(".npz") or (known and Path(named).resolve() == Path(known).resolve())
+    dataset = data.over(card.data_options()).load() if own else _file(data, card)
     if isinstance(q.model, Autoencoder) and what.task != "calibration":
         _autoencoder(q, card, dataset, options, what, where)
     elif what.task in ("calibration", "ood"):
@@ -93,7 +95,8 @@ def _calibrated(
     network = card.fitted_around or network
     scores = {network: scores_of(Point(q.model.eval(), card.likelihood), dataset, partners, where.progress)}
     if not isinstance(q, Point):
-        scores[_label(posterior, options, q)] = scores_of(q, dataset, partners, where.progress, **how(options, q))
+        label = posterior if options.via in (None, q.ways[0]) else f"{posterior}, {options.via}"
+        scores[label] = scores_of(q, dataset, partners, where.progress, **how(options, q))
     output = where.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_json(output, {**scores, **facts})
@@ -115,38 +118,21 @@ def _autoencoder(
     setting = autoencoder_tasks.Setting(output.parent, options.samples, options.seed, where.progress)
     if what.task == "ood":
         partners = {name: x[: what.test_size] for name, x in _partners(dataset, what.ood or "all", card).items()}
-        caption, rows = autoencoder_tasks.foreign(q, dataset, partners, setting)
+        caption, rows = autoencoder_tasks.detected(q, dataset, partners, setting)
     elif what.task == "bound":
         caption, rows = autoencoder_tasks.bounded(q, dataset, setting)
     elif what.task == "imputation":
         caption, rows = autoencoder_tasks.imputed(q, dataset, what.classifier, setting)
     else:
-        caption, rows = autoencoder_tasks.few_labels(q, dataset, _numbers(what.labels), setting)
+        try:
+            labels = tuple(int(word) for word in str(what.labels).split(","))
+        except ValueError:
+            raise ValueError(f"--labels {what.labels!r} must be whole numbers and commas, such as 1,5,20.") from None
+        caption, rows = autoencoder_tasks.few_labels(q, dataset, labels, setting)
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_section(output, what.task, {**rows, **facts})
     print_scores(caption, rows)
     print(f"Saved {output}, and figures beside it")
-
-
-def _numbers(words: str) -> tuple[int, ...]:
-    """Numbers with commas between."""
-    try:
-        return tuple(int(word) for word in str(words).split(","))
-    except ValueError:
-        raise ValueError(f"--labels {words!r} are no whole numbers with commas between, such as 1,5,20.") from None
-
-
-def _label(posterior: str, options: PosteriorOptions, q: Posterior) -> str:
-    """The row of the posterior: how it predicts, where that is not the default."""
-    return posterior if options.via in (None, q.ways[0]) else f"{posterior}, {options.via}"
-
-
-def _is_new_file(data: DataOptions, card: Card) -> bool:
-    """Whether --data names a file other than the one that was trained on: all of it is test data then."""
-    known = card.data_options().data
-    if data.data is None or not data.data.endswith(".npz"):
-        return False
-    return known is None or Path(data.data).resolve() != Path(known).resolve()
 
 
 def _file(data: DataOptions, card: Card) -> Dataset:
@@ -178,44 +164,37 @@ def scores_of(
 
 
 def _partners(dataset: Dataset, wanted: str | None, card: Card) -> dict[str, Tensor]:
-    """Data of another kind by name: those of files, and known ones."""
+    """Out-of-distribution data by name: those of files, and known ones."""
     words = [] if wanted is None else [stripped for word in wanted.split(",") if (stripped := word.strip())]
     files = [word for word in words if word.endswith(".npz")]
     found = {Path(file).name: card.inputs(read_arrays(file, targets=False)[0], file) for file in files}
     if len(found) < len(files):
-        raise ValueError(f"--ood {wanted}: two files have one name, by which their scores are told apart: rename one.")
+        raise ValueError(f"--ood {wanted}: two files have the same name, and scores are listed by it: rename one.")
+    ours = float(dataset.test[0].abs().max())
     for name, x in found.items():
-        _warn_of_scale(name, x, dataset)
+        if (theirs := float(x.abs().max())) > LARGER * ours:  # as whole numbers to 255 are beside numbers to 1
+            warnings.warn(
+                f"the inputs in {name!r} reach {theirs:.3g}, those of {dataset.name!r} {ours:.3g}: if only the scale "
+                "differs, any score separates them. Bring them to one scale (uint8 images are divided by 255).",
+                stacklevel=2,
+            )
     names = [word for word in words if word not in files]
-    return found | _known_partners(dataset, names) if names else found
-
-
-def _warn_of_scale(name: str, x: Tensor, dataset: Dataset) -> None:
-    """Warn of inputs that are far larger than those of the data set, as whole numbers to 255 are beside shares."""
-    theirs, ours = float(x.abs().max()), float(dataset.test[0].abs().max())
-    if theirs > LARGER * ours:
-        warnings.warn(
-            f"the inputs in {name!r} reach {theirs:.3g}, those of {dataset.name!r} {ours:.3g}: where only the scale "
-            "differs, any score tells them apart. Bring them to one scale (uint8 images are divided by 255).",
-            stacklevel=2,
-        )
-
-
-def _known_partners(dataset: Dataset, names: list[str]) -> dict[str, Tensor]:
+    if not names:
+        return found
     if dataset.name not in PARTNERS:
         typed = "" if names == ["all"] else f"--ood {', '.join(map(repr, names))}: "
         raise ValueError(
-            f"{typed}no data of another kind are known for {dataset.name!r}, only for {', '.join(PARTNERS)}. Pass your "
-            "own with --ood file.npz, which holds X."
+            f"{typed}no out-of-distribution data are known for {dataset.name!r}, only for {', '.join(PARTNERS)}. Pass "
+            "your own with --ood file.npz, which holds X."
         )
     known = out_of_distribution(dataset)
     if "all" in names:
-        return known
+        return found | known
     titles = {_plain(title): title for title in known}
     chosen = [titles.get(_plain(name), name) for name in names]
-    return {name: lookup("out-of-distribution data", name, known) for name in chosen}
+    return found | {name: lookup("out-of-distribution data", name, known) for name in chosen}
 
 
 def _plain(title: str) -> str:
-    """Fashion-MNIST as fashion_mnist, as --data has it."""
+    """The title as --data has it: fashion_mnist for Fashion-MNIST."""
     return title.lower().replace("-", "_").replace(" ", "_")

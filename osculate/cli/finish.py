@@ -1,4 +1,4 @@
-"""What becomes of a posterior after training: the likelihood with the measured noise, and the temperature."""
+"""The last steps after training: the likelihood with the measured noise, and the temperature."""
 
 import warnings
 from typing import Any
@@ -7,13 +7,20 @@ from osculate.autoencoders import LaplacianAutoencoder, Representation
 from osculate.cli.checkpoint import Card
 from osculate.cli.methods import MethodOptions
 from osculate.data import Dataset
-from osculate.likelihoods import Likelihood
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Point, Posterior, Snapshots
 
 
 def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:
-    """The posterior with the noise of the card, at the temperature that the options say."""
-    q = _with_likelihood(q, card.likelihood)
+    """The posterior with the noise of the card, at the temperature of the options or of held-out data."""
+    likelihood = card.likelihood  # the curvature of a Gaussian follows it, draws of a Markov chain keep theirs
+    if isinstance(q, Gaussian):
+        q = q.replace(likelihood=likelihood)
+    elif isinstance(q, Ensemble):
+        q = Ensemble([member.module for member in q.members], likelihood)
+    elif isinstance(q, Snapshots):
+        q = Snapshots(q.network, likelihood, q.diagonal, q.deviations)
+    elif isinstance(q, Point | Dropout):
+        q = type(q)(q.model, likelihood)
     if how.method != "online_laplace" or not card.reconstructs or "temperature" in how.options:
         return q
     assert isinstance(q, Gaussian)
@@ -25,17 +32,6 @@ def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, pro
         )
         return q
     return LaplacianAutoencoder.tuned(q, dataset.validation[0].to(q.network.device), progress=progress).posterior
-
-
-def _with_likelihood(q: Posterior, likelihood: Likelihood) -> Posterior:
-    """The same posterior with another noise: the curvature of a Gaussian follows, draws of a chain keep theirs."""
-    if isinstance(q, Gaussian):
-        return q.replace(likelihood=likelihood)
-    if isinstance(q, Ensemble):
-        return Ensemble([member.module for member in q.members], likelihood)
-    if isinstance(q, Snapshots):
-        return Snapshots(q.network, likelihood, q.diagonal, q.deviations)
-    return type(q)(q.model, likelihood) if isinstance(q, Point | Dropout) else q
 
 
 def represented(q: Posterior, codes: Any = None) -> Representation:

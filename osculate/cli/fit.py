@@ -29,7 +29,7 @@ from osculate.registry import lookup
 from osculate.serialization import save
 from osculate.tensorfiles import fill
 
-#: What a checkpoint holds that is no mode of a training, by what tables call it; {} is the method.
+#: Descriptions of checkpoints that are not at a mode, by their name in tables; {} is the method.
 _WORDS = {
     "first member": "the first of its members: the posterior is around that one alone, and knows nothing of the others",
     "its mean": "the mean of its posterior: the new posterior is around that, and takes nothing else from {}",
@@ -41,14 +41,14 @@ STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make(
 @naming(structures=STORABLE, curvatures=curvatures.REGISTRY, networks=MODELS)
 @dataclass(frozen=True)
 class FitOptions:
-    """What to fit.
+    """The fit.
 
     Args:
         checkpoint: weights as safetensors: model.safetensors of osculate train, or a state dict of your own.
         model: the network of a checkpoint that osculate did not write, or whose network is your own: one of
             {networks}, or package.module:factory; autoencoder is short for conv_autoencoder.
-        structure: of the posterior: one of {structures}; by default kron, for autoencoders approx_diag.
-        curvature: one of {curvatures}; ggn is exact, fisher samples labels and is cheaper where there are many
+        structure: structure of the posterior, {structures}; by default kron, for autoencoders approx_diag.
+        curvature: kind of curvature, {curvatures}; ggn is exact, fisher samples labels and is cheaper for many
             classes.
         prior: evidence (one precision for each parameter tensor, and the noise of a regression), or a number; by
             default evidence, for autoencoders the precision 1 that osculate train uses.
@@ -87,13 +87,19 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
         dataset.train,
         structure=options.structure or ("approx_diag" if card.reconstructs else "kron"),
         curvature=options.curvature,
-        prior=_prior(options, card),
+        prior=options.prior if options.prior is not None else 1.0 if card.reconstructs else "evidence",
         subset=options.subset if options.subset in ("all", "last_layer") else options.subset.split(","),
         progress=where.progress,
     )
     if options.tune or (card.reconstructs and len(dataset.validation[0])):
-        _require_validation(dataset)
-        q = _tuned(q, card, dataset, where.progress)
+        if not len(dataset.validation[0]):
+            raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
+        if card.reconstructs:
+            tuned = LaplacianAutoencoder.tuned(q, dataset.validation[0], progress=where.progress).posterior
+            assert isinstance(tuned, Gaussian)
+            q = tuned
+        else:
+            q = tune(q, dataset.validation, progress=where.progress)
     folder = where.output or options.checkpoint.parent
     folder.mkdir(parents=True, exist_ok=True)
     save_model(folder / MODEL, model, card.fitted(rows(card.method)[0]))
@@ -104,19 +110,6 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     _print(q, summary, card)
     own = f" --model {card.model}" if ":" in card.model else ""
     print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
-
-
-def _prior(options: FitOptions, card: Card) -> float | str:
-    if options.prior is None:
-        return 1.0 if card.reconstructs else "evidence"
-    return options.prior
-
-
-def _tuned(q: Gaussian, card: Card, dataset: Dataset, progress: bool) -> Gaussian:
-    """The posterior that the validation part chooses."""
-    if card.reconstructs:
-        return LaplacianAutoencoder.tuned(q, dataset.validation[0], progress=progress).posterior  # type: ignore[return-value]
-    return tune(q, dataset.validation, progress=progress)
 
 
 def require_storable(structure: str) -> None:
@@ -130,7 +123,7 @@ def require_storable(structure: str) -> None:
 
 
 def summary_of(q: Gaussian) -> dict[str, Any]:
-    """What the fit has found: evidence, well-determined parameters, precisions, noise."""
+    """A summary of the fit: evidence, effective number of parameters, prior precisions, noise."""
     gamma = effective_parameters(q)
     space = q.network.space
     per_tensor = q.prior.per_tensor(space)
@@ -142,8 +135,8 @@ def summary_of(q: Gaussian) -> dict[str, Any]:
         "log_evidence": float(log_evidence(q)) if float(q.temperature) == 1 else None,
         "parameters": space.size,
         "data": q.num_data,
-        "well_determined_parameters": sum(gamma.values()),
-        "well_determined_parameters_by_tensor": gamma,
+        "effective_parameters": sum(gamma.values()),
+        "effective_parameters_by_tensor": gamma,
         "prior_precision": precision,
         "noise_scale": None if scale is None else float(scale),
         "temperature": float(q.temperature),
@@ -207,16 +200,11 @@ def _require_fitting(dataset: Dataset, card: Card) -> None:
             )
 
 
-def _require_validation(dataset: Dataset) -> None:
-    if not len(dataset.validation[0]):
-        raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
-
-
 def _print(q: Gaussian, summary: dict[str, Any], card: Card) -> None:
     print(f"{summary['structure']} posterior over {summary['parameters']:,} parameters from {q.num_data:,} data")
     if summary["log_evidence"] is not None:
         print(f"log evidence                {summary['log_evidence']:.1f} nats")
-    print(f"well-determined parameters  {summary['well_determined_parameters']:.1f}")
+    print(f"effective parameters        {summary['effective_parameters']:.1f}")
     for name, value in summary["prior_precision"].items():
         print(f"prior precision             {value:.3g}  {name}")
     if summary["noise_scale"] is not None:

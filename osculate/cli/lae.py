@@ -13,9 +13,9 @@ from osculate.cli.autoencoder_tasks import (
     REPEATS,
     Setting,
     few_label_scores,
-    foreign_scores,
     imputation_scores,
     impute,
+    ood_scores,
     trained_classifier,
 )
 from osculate.cli.checkpoint import Card
@@ -39,9 +39,9 @@ from osculate.posteriors import Posterior
 from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord, ood, semi_supervised
 from osculate.training import Settings, train
 
-#: The method whose posterior is saved, and whose fillings-in are drawn.
+#: The method whose posterior is saved, and whose imputations are drawn.
 OURS = "online Laplace"
-#: What is compared, and the method of ``osculate train`` that each is.
+#: Methods that are compared, with their names in ``osculate train``.
 METHODS = {"AE": "map", "VAE": "vae", "MC dropout": "mc_dropout", OURS: "online_laplace"}
 # Chosen once by log p(x) of the held-out images, one seed, the test part unseen: rate 3e-3 with 100 epochs or 5e-3 with
 # 150, for all alike; noise while training 0.1 or 0.2; temperature 0.05, 0.02 or 0.005; dropout of 0.2, 0.1 or 0.05.
@@ -51,7 +51,7 @@ DROPOUT = 0.05
 HIDDEN = [128, 64]
 VALIDATION = 200
 LABELS = (1, 2, 5, 10, 20, 50)
-#: Networks that each task draws; None for as many as it does by default.
+#: Networks that each task draws; None for its default.
 SAMPLES: int | None = None
 #: Scores by method, by caption.
 Tables = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -59,14 +59,14 @@ Tables = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one seed gives, for each method.
+    """The results of one seed, by method.
 
     Args:
         dataset: the data, with labels.
         card: the network of online Laplace, for the run folder.
-        methods: what was trained.
+        methods: trained autoencoders.
         reconstructed: scores of the test images' reconstructions.
-        foreign: scores in and out of distribution.
+        shifted: scores in and out of distribution.
         imputed: test images whose upper half was hidden.
         few: accuracy with few labels.
     """
@@ -75,7 +75,7 @@ class Comparison:
     card: Card
     methods: Mapping[str, Representation]
     reconstructed: Mapping[str, Mapping[str, float]]
-    foreign: Mapping[str, OODRecord]
+    shifted: Mapping[str, OODRecord]
     imputed: Mapping[str, ImputationRecord]
     few: SemiSupervisedRecord
 
@@ -88,17 +88,17 @@ class Comparison:
     def tables(self) -> Tables:
         """All numbers."""
         images = f"{len(self.dataset.test[0]):,} test images"
-        sets = next(iter(self.foreign.values())).outside
+        sets = next(iter(self.shifted.values())).outside
         return {
             f"reconstruction of {images}": self.reconstructed,
             **{
-                f"AUROC, {images} against {name}": {m: foreign_scores(r, name) for m, r in self.foreign.items()}
+                f"AUROC, {images} against {name}": {m: ood_scores(r, name) for m, r in self.shifted.items()}
                 for name in sets
             },
             "the upper half hidden and filled in, judged by a classifier": {
                 method: imputation_scores(record) for method, record in self.imputed.items()
             },
-            f"accuracy by nearest codes, with so many labelled images of each class ({REPEATS} choices of them)": {
+            f"accuracy by nearest codes, by labelled images of each class ({REPEATS} choices of them)": {
                 method: few_label_scores(self.few, method) for method in self.methods
             },
         }
@@ -118,17 +118,17 @@ def compare(
             methods[name], card = _trained(dataset, options, how, seed, device, progress)
     x = dataset.test[0]
     setting = Setting(Path(), SAMPLES, seed)
-    with clock.step("reconstruct", f"reconstructing {len(x):,} test images, and images of another kind"):
+    with clock.step("reconstruct", f"reconstructing {len(x):,} test images and out-of-distribution ones"):
         reconstructed = {name: reconstruction_scores(r, x) for name, r in methods.items()}
         partners = out_of_distribution(dataset, seed=seed)
-        foreign = {
+        shifted = {
             name: ood(r, x, partners, samples=SAMPLES or 100, generator=setting.generator)
             for name, r in methods.items()
         }
     with clock.step("impute", "filling in hidden halves, with a classifier to judge them"):
         judge = trained_classifier(dataset, progress, seed)
         imputed = {name: impute(r, dataset, judge, setting) for name, r in methods.items()}
-    with clock.step("few labels", "sorting test images by their codes, with few labels"):
+    with clock.step("few labels", "classifying test images by their codes, with few labels"):
         few = semi_supervised(
             methods,
             *dataset.train,
@@ -138,7 +138,7 @@ def compare(
             samples=SAMPLES or 20,
             seed=seed,
         )
-    return Comparison(dataset, card, methods, reconstructed, foreign, imputed, few)
+    return Comparison(dataset, card, methods, reconstructed, shifted, imputed, few)
 
 
 def _trained(
@@ -176,10 +176,10 @@ def draw(found: Comparison, folder: Path) -> dict[str, Path]:
     return {
         "latent_map": plots.save(latent, folder / "latent_map.png"),
         "reconstructions": plots.save(images, folder / "reconstructions.png"),
-        "roc": draw_rocs(found.foreign, folder / "roc.png"),
+        "roc": draw_rocs(found.shifted, folder / "roc.png"),
         "imputations": draw_imputations(found.imputed[OURS], found.dataset, folder / "imputations.png"),
         "generated": plots.save(
-            plots.image_grid(rows, "Real images, and new ones that each method makes up"), folder / "generated.png"
+            plots.image_grid(rows, "Real images, and new ones that each method generates"), folder / "generated.png"
         ),
         "accuracy_against_labels": draw_few_labels(
             found.few, len(found.dataset.classes), folder / "accuracy_against_labels.png"
@@ -188,7 +188,7 @@ def draw(found: Comparison, folder: Path) -> dict[str, Path]:
 
 
 def _columns(found: Comparison) -> tuple[Tensor, list[str]]:
-    """Test images and images of another kind, side by side, and what each is."""
+    """Test images and out-of-distribution ones, side by side, with their kinds."""
     x, y = found.dataset.test
     chosen = picked(x, y, 10)[[0, 2, 4, 7]] if len(x) > 7 else torch.arange(len(x))
     parts = {"test": x[chosen]}

@@ -1,6 +1,6 @@
-"""The report of the autoencoder demo, for readers who have never heard of Laplace."""
+"""The report of the autoencoder demo, for readers new to Laplace's method."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from math import hypot, isfinite
@@ -12,62 +12,58 @@ from osculate.cli.lae import OURS
 from osculate.cli.page import Explanation, command, facts, figure, page, table
 from osculate.cli.tables import Score, columns
 
-#: Standard errors by which the best must be ahead of the second to be called so.
+#: Standard errors of the difference beyond which one method is clearly better than another.
 CLEAR = 2.0
 
-BODY = Template("""<h1>What does an autoencoder know that it does not know?</h1>
-<p class="lead">An autoencoder squeezes an image into a code, here of two numbers, and makes the image again from
-the code. It was trained on $size small pictures of handwritten digits, without being told which digits they are. This
-page looks at four ways of doing that, and asks of each how well it knows what it can and what it cannot
-reconstruct.</p>
-<dl><dt>AE</dt><dd>the plain autoencoder: one network, one code, no doubts</dd>
-<dt>VAE</dt><dd>variational: the encoder gives a cloud of codes for each image, the network is one</dd>
-<dt>MC dropout</dt><dd>many networks: in each, some of the hidden units are left out, chosen at random</dd>
-<dt>online Laplace</dt><dd>many networks: their weights are drawn around the best ones, the further apart the less the
-training images say about a weight (its <em>curvature</em>). The network meets such draws already while it trains. How
-wide they are was chosen on $held_out held-out images (temperature $temperature)</dd></dl>
-<p>Where several networks, or several codes, disagree about an image, they do not know it: that disagreement is the
-<em>standard deviation</em> on this page. The plain autoencoder has none.</p>
+BODY = Template("""<h1>Does an autoencoder know what it does not know?</h1>
+<p class="lead">An autoencoder compresses an image into a code, here of two numbers, and reconstructs the image from
+the code. It was trained on $size small images of handwritten digits, without their labels. This page compares four
+methods of training one, and how well each knows what it can and cannot reconstruct.</p>
+<dl><dt>AE</dt><dd>the plain autoencoder: one network, one code, no uncertainty</dd>
+<dt>VAE</dt><dd>variational: the encoder gives a distribution of codes for each image; there is one network</dd>
+<dt>MC dropout</dt><dd>many networks: each leaves out random hidden units</dd>
+<dt>online Laplace</dt><dd>many networks: their weights are drawn around the best ones, more widely where the training
+images determine a weight less (its <em>curvature</em>). Training uses such draws too. Their scale was chosen on
+$held_out held-out images (temperature $temperature)</dd></dl>
+<p>The disagreement of networks or codes about an image is the <em>standard deviation</em> on this page. The plain
+autoencoder has none.</p>
 <h2>The numbers</h2>
-<p>Behind ± stands the standard error: $errors. Each table is followed by what it says; “clearly” means by more than
-two standard errors of the difference, as if the methods had been tried on different images. $count $plain</p>
+<p>± is the standard error: $errors. Below each table are its results in words; “clearly” means by more than two
+standard errors of the difference, as if the methods had been tried on different images. $count $plain</p>
 $tables
 $which
 $figures
-<footer><h2>What was run</h2>
+<footer><h2>Command and settings</h2>
 <p><code>$command</code></p>$facts
-<p>The folder of this page also holds the numbers (<code>metrics.json</code>), the settings
+<p>The folder of this page also contains the numbers (<code>metrics.json</code>), the settings
 (<code>config.yaml</code>) and the posterior of online Laplace (<code>posterior.safetensors</code>), which
 <code>osculate evaluate --posterior posterior.safetensors --task ood</code> uses.</p></footer>""")
 
-#: What the columns mean, for each table in turn; the tables of foreign images share one.
+#: Meanings of the columns of each table; those of out-of-distribution images share one.
 MEANINGS = {
     "reconstruction": (
-        ("log p(x)", "how probable the image is given its own reconstruction, in nats for the whole image; higher is "
-         "better (↑). It asks for a good mean and for an honest spread"),
-        ("pixel error", "typical error of a pixel of the mean reconstruction; ink is 1, paper 0; lower is better (↓)"),
+        ("log p(x)", "log density of the image under its reconstruction, in nats for the whole image; higher is better "
+         "(↑). It takes a good mean and a calibrated standard deviation"),
+        ("pixel error", "root mean square error of the mean reconstruction; ink is 1, paper 0; lower is better (↓)"),
     ),
     "AUROC": (
-        ("−log p(x)", "how badly the image is reconstructed"),
-        ("σ of code", "how much the codes of the image differ"),
-        ("σ of image", "how much its reconstructions differ"),
-        ("mean pixel", "the amount of ink, a baseline that needs no network; turning or shuffling an image does not "
-         "change it"),
-        ("AUROC", "a test image and one of another kind are drawn: how often has the foreign one the higher score? 0.5 "
-         "is guessing, 1 is always, 0 is always wrong. A method without such a spread has no number"),
+        ("−log p(x)", "reconstruction error of the image"),
+        ("σ of code", "standard deviation of the codes of the image"),
+        ("σ of image", "standard deviation of its reconstructions"),
+        ("mean pixel", "amount of ink, a baseline without a network; rotation and shuffling do not change it"),
+        ("AUROC", "probability that an out-of-distribution image has a higher score than a test image: 0.5 is chance, "
+         "1 perfect, 0 always wrong. A method without such a standard deviation has no number"),
     ),
     "the upper half": (
-        ("accuracy", "how often a classifier, trained on whole digits, still sees the right digit in ten images with "
-         "the upper half filled in"),
-        ("NLL, Brier", "surprise at the right digit, and squared distance from it; lower is better"),
-        ("ECE", "expected calibration error: average distance between the probability that it claims and the share "
-         "that is right"),
+        ("accuracy", "accuracy of a classifier, trained on whole digits, on ten images with the upper half filled in"),
+        ("NLL, Brier", "negative log-likelihood of the digit, and squared distance from it; lower is better"),
+        ("ECE", "expected calibration error: mean distance between confidence and accuracy"),
         ("hidden pixels", "mean squared error of the hidden pixels of the mean image"),
-        ("classes seen", "how many different digits it sees among the ten images of one datum, on average"),
+        ("classes seen", "mean number of different digits among the ten images of one datum"),
     ),
     "accuracy": (
-        ("labels", "the share of test images that are sorted correctly when so many images of each digit are labelled, "
-         "and each test image gets the label of those with the nearest codes"),
+        ("labels", "accuracy on test images with this number of labelled images of each digit; each test image gets "
+         "the label of those with the nearest codes"),
     ),
 }  # fmt: skip
 
@@ -75,60 +71,58 @@ MEANINGS = {
 EXPLAINED: Mapping[str, Explanation] = {
     "latent_map": (
         "A map of the codes",
-        "Each dot is a test image at its code, coloured by its digit, which the networks were never told. The "
-        "background is how much the decoders disagree about the image that belongs to each place, mean over pixels.",
+        "Each dot is a test image at its code, coloured by its digit, which training did not use. The "
+        "background is the standard deviation of the decoders at each point, mean over pixels.",
         "White is agreement. AE and VAE have a single decoder, so that their background is white everywhere, also "
-        "far from any image. A method that knows where it has seen images is light under the dots and darker between "
-        "and beyond them.",
+        "far from any image. A well-calibrated background is light under the dots and darker between and beyond them.",
     ),
     "reconstructions": (
-        "What comes back, and how sure it is",
-        "Columns: test digits, digits turned by 90 degrees, and digits whose pixels were shuffled. For each method, "
+        "Reconstructions and their uncertainty",
+        "Columns: test digits, digits rotated by 90 degrees, and digits whose pixels were shuffled. For each method, "
         "the mean reconstruction and the standard deviation of each pixel.",
-        "An autoencoder that has only seen upright digits makes upright digits of everything. It should be dark (sure) "
-        "at the test digits and bright (unsure) at the foreign ones. All deviations share one scale.",
+        "An autoencoder trained on upright digits reconstructs upright digits from everything. The standard deviation "
+        "should be dark (small) at the test digits and bright (large) at the others. All share one scale.",
     ),
     "roc": (
-        "Does it notice images of another kind?",
-        "An alarm is raised above some threshold of a score. Each curve goes through all thresholds: the share of "
-        "foreign images that are found, against the share of test images that raise a false alarm.",
-        "The nearer to the upper left corner, the better; the dashed line is guessing. One column of panels for each "
-        "score; methods without that kind of spread are missing there.",
+        "Are out-of-distribution images detected?",
+        "An image is flagged above some threshold of a score. Each curve goes through all thresholds: the share of "
+        "out-of-distribution images that are flagged, against the share of test images.",
+        "The nearer to the upper left corner, the better; the dashed line is chance. One column of panels for each "
+        "score; methods without that kind of standard deviation are missing there.",
     ),
     "imputations": (
-        "What might the hidden half have been?",
-        "Online Laplace is shown the lower half of test images. Each drawn network fills in the rest. Under each draw, "
-        "the digit that a classifier sees in it.",
-        "Draws should agree where the lower half leaves no doubt, and differ where it does; the blue row shows where. "
-        "Draws that all agree on a wrong digit are the failures to look for.",
+        "Imputation of the hidden half",
+        "Online Laplace sees the lower half of test images. Each drawn network fills in the rest. Under each draw, "
+        "the digit that a classifier predicts.",
+        "Draws should agree where the lower half determines the rest, and differ elsewhere; the blue row shows where. "
+        "Failures are draws that all agree on a wrong digit.",
     ),
     "generated": (
         "New images",
-        "Codes are drawn at random, near those of the training images (for the VAE from its prior), and decoded, each "
-        "by a network of its own.",
-        "They should look like digits, and differ. With two numbers in the code they are soft for every method.",
+        "Codes are drawn near those of the training images (for the VAE from its prior), and each is decoded by "
+        "another network.",
+        "They should look like digits, and differ. With codes of two numbers they are blurred for every method.",
     ),
     "accuracy_against_labels": (
-        "Are the codes good for something else?",
-        "Test images are sorted by the labelled images whose codes are nearest, by majority over drawn networks. More "
-        "labels help everyone.",
-        "Codes that keep digits apart give a high curve. The bars are one standard error over the choice of the "
-        "labelled images: curves whose bars overlap are not to be told apart.",
+        "Are the codes useful for classification?",
+        "Test images are classified by the labelled images with the nearest codes, by majority over drawn networks.",
+        "Codes that separate digits give a high curve. The bars are one standard error over the choice of the labelled "
+        "images: curves whose bars overlap do not differ clearly.",
     ),
 }
 
 
 @dataclass(frozen=True)
 class LaeReport:
-    """What the report shows.
+    """The contents of the report.
 
     Args:
         settings: the options of the run.
         tables: scores by method, by caption.
         figures: the pictures, by name.
-        seconds: by step.
-        sizes: of the training and of the held-out part.
-        temperature: of the posterior that is shown.
+        seconds: wall-clock time by step.
+        sizes: sizes of the training and the held-out part.
+        temperature: temperature of the posterior that is shown.
     """
 
     settings: Mapping[str, Any]
@@ -149,7 +143,7 @@ class LaeReport:
             if several
             else "that of the choice of test images, or of labelled ones",
             count=escape(score_card(self.tables)),
-            plain=escape(without_doubts(self.tables)),
+            plain=escape(reconstruction_error_alone(self.tables)),
             tables="".join(self._table(caption, rows) for caption, rows in self.tables.items()),
             which=f"<p>The figures show the first run (seed {self.settings['seed']}).</p>" if several else "",
             figures="".join(figure(path, EXPLAINED[name]) for name, path in self.figures.items()),
@@ -169,12 +163,12 @@ class LaeReport:
 
 
 def kind_of(caption: str) -> str:
-    """Which meanings belong to a table."""
+    """The kind of a table, a key of :data:`MEANINGS`."""
     return next(kind for kind in MEANINGS if caption.startswith(kind))
 
 
 def verdicts(rows: Mapping[str, Mapping[str, Score]]) -> list[str]:
-    """For each column that has a better and a worse, who is best, and whether clearly.
+    """The best method of each column with a direction, and how clearly it is best.
 
     >>> verdicts({"AE": {"nll": Score(0.3, 0.01)}, "VAE": {"nll": Score(0.2, 0.01)}})
     ['NLL: VAE is clearly best (0.200 ± 0.010; AE 0.300 ± 0.010).']
@@ -187,23 +181,22 @@ def verdicts(rows: Mapping[str, Mapping[str, Score]]) -> list[str]:
         (best, top), *others = order
         words = heading.rstrip(" ↑↓")
         if not others:
-            found.append(f"{words}: only {best} has it ({top}).")
+            found.append(f"{words}: only {best} has this score ({top}).")
             continue
         second, score = others[0]
         level = [other for other, score in others if not _clear(top, score)]
         if top.error is None:
-            found.append(
-                f"{words}: {best} has the best number ({top}; {second} {score}), which comes without an error."
-            )
+            found.append(f"{words}: {best} has the best number ({top}; {second} {score}), without a standard error.")
         elif level:
-            found.append(f"{words}: {best} has the best number ({top}), but {_listed(level)} cannot be told from it.")
+            names = level[0] if len(level) == 1 else f"{', '.join(level[:-1])} and {level[-1]}"
+            found.append(f"{words}: {best} has the best number ({top}), but is not clearly better than {names}.")
         else:
             found.append(f"{words}: {best} is clearly best ({top}; {second} {score}).")
     return found
 
 
 def score_card(tables: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> str:
-    """In how many columns our method is clearly best, level with the best, and clearly behind."""
+    """The numbers of columns in which our method is clearly best, level with the best, and clearly behind."""
     clear = level = behind = 0
     for rows in tables.values():
         for name, heading in columns(rows).items():
@@ -218,19 +211,19 @@ def score_card(tables: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> str:
             else:
                 level += 1
     return (
-        f"Of {clear + level + behind} columns in which methods can be compared, {OURS} is clearly best in {clear}, not "
-        f"to be told from the best in {level}, and clearly behind it in {behind}."
+        f"Of {clear + level + behind} columns in which methods can be compared, {OURS} is clearly best in {clear}, "
+        f"level with the best in {level}, and clearly behind it in {behind}."
     )
 
 
-def without_doubts(tables: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> str:
-    """How far foreign images are found by their bad reconstruction alone, which needs no uncertainty."""
+def reconstruction_error_alone(tables: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> str:
+    """The detection of out-of-distribution images by reconstruction error alone, without any uncertainty."""
     plain = [rows["AE"]["auroc_nll"].mean for rows in tables.values() if "auroc_nll" in rows.get("AE", {})]
     if not plain:
         return ""
     return (
-        "Whether an image is foreign can also be seen from its bad reconstruction: by −log p(x) the plain autoencoder, "
-        f"which has no doubts, has an AUROC of {min(plain):.3f} on the hardest of these sets."
+        "Out-of-distribution images are also detected by their reconstruction error: −log p(x) of the plain "
+        f"autoencoder has an AUROC of {min(plain):.3f} on the hardest of these sets."
     )
 
 
@@ -244,7 +237,3 @@ def _ranked(rows: Mapping[str, Mapping[str, Score]], name: str, heading: str) ->
 
 def _clear(best: Score, other: Score) -> bool:
     return abs(best.mean - other.mean) > CLEAR * hypot(best.error or 0.0, other.error or 0.0)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,4 +1,4 @@
-"""What is reconstructed: a picture that is measured here, or data that were measured elsewhere."""
+"""The data to reconstruct from: a simulated measurement of a picture, or measured data from a file."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,14 +15,14 @@ from osculate.cli.operator_options import OPERATORS, OperatorOptions, operator_f
 from osculate.inverse import Subsampling, brightness
 from osculate.registry import lookup
 
-#: Names that the measured array has in an .npz file.
+#: Possible names of the measured array in an .npz file.
 ARRAYS = ("data", "sinogram", "y")
-#: What may stand beside it.
+#: Other arrays that the file may hold.
 BESIDE = ("angles", "noise", "shape", "mask", "truth")
 
 
 def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
-    """Measure a picture, or read what was measured.
+    """Measure a picture, or read measured data.
 
     Raises:
         ValueError: a file that cannot be read, or options that do not go together.
@@ -31,7 +31,7 @@ def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
     lookup("operator", how.operator, OPERATORS)
     if what.image is None:
         raise ValueError(
-            "name what is to be reconstructed: osculate reconstruct FILE, a picture or measured data; or "
+            "name the data to reconstruct from: osculate reconstruct FILE, a picture or measured data; or "
             f"{' or '.join(PICTURES)}, which need no file."
         )
     if what.size is not None:
@@ -40,14 +40,14 @@ def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
         if getattr(what, name) is not None:
             require_positive(f"--{name}", getattr(what, name))
     if what.estimate_noise and what.sigma is not None:
-        raise ValueError("--sigma gives the noise, and --estimate_noise asks for an estimate: choose one.")
+        raise ValueError("--sigma gives the noise and --estimate-noise estimates it: choose one.")
     data = Path(what.image).suffix in (".npy", ".npz")
     found = _read(Path(what.image), what, how) if data else measure_picture(what, how)
     return replace(found, noise=None) if what.estimate_noise else found
 
 
 def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measured:
-    """Data that were measured elsewhere."""
+    """Read measured data."""
     if what.noise is not None:
         raise ValueError("--noise is that of a picture's measurement; the noise of measured data is --sigma.")
     arrays = _arrays(path)
@@ -57,8 +57,7 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
     name = names[0]
     if unknown := sorted(set(arrays) - {name, *BESIDE}):
         raise ValueError(
-            f"{str(path)!r} has an array {unknown[0]!r}, which says nothing here: beside {name!r} there may be "
-            f"{', '.join(BESIDE)}."
+            f"{str(path)!r} has an unknown array {unknown[0]!r}: beside {name!r} there may be {', '.join(BESIDE)}."
         )
     if how.operator == "inpainting" and "mask" not in arrays:
         raise ValueError('measured data of inpainting are an .npz file with "data" and "mask", the pixels seen.')
@@ -67,7 +66,7 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
     data = _numbers(arrays[name], name)
     truth = _numbers(arrays["truth"], "truth") if "truth" in arrays else None
     if truth is not None and (truth.ndim != 2 or not bool(truth.isfinite().all())):
-        raise ValueError(f"the truth is to be an image (H, W) without NaN, not of shape {tuple(truth.shape)}.")
+        raise ValueError(f"the truth must be an image (H, W) without NaN, not of shape {tuple(truth.shape)}.")
     if not data.numel():
         raise ValueError(f"{name!r} in {str(path)!r} has shape {tuple(data.shape)}: it is empty.")
     shape = _shape(data, what, how, arrays, truth)
@@ -105,7 +104,7 @@ def _arrays(path: Path) -> Mapping[str, Any]:
 
 def _numbers(array: Any, name: str) -> Tensor:
     if np.asarray(array).dtype.kind not in "fiub":
-        raise ValueError(f"{name!r} is to be real numbers, not {np.asarray(array).dtype}.")
+        raise ValueError(f"{name!r} must hold real numbers, not {np.asarray(array).dtype}.")
     return torch.from_numpy(np.asarray(array, dtype=np.float32))
 
 
@@ -113,15 +112,15 @@ def _shape(
     data: Tensor, what: MeasurementOptions, how: OperatorOptions, arrays: Mapping[str, Any], truth: Tensor | None
 ) -> tuple[int, int]:
     """(H, W) of the image behind some data."""
-    told = {
+    sources = {
         "the mask": np.shape(arrays["mask"]) if "mask" in arrays and how.operator == "inpainting" else None,
         "the truth": None if truth is None else tuple(truth.shape),
         "the shape in the file": tuple(np.asarray(arrays["shape"]).reshape(-1).tolist()) if "shape" in arrays else None,
         "--size": None if what.size is None else (what.size, what.size),
     }
-    known = {name: shape for name, shape in told.items() if shape is not None}
+    known = {name: shape for name, shape in sources.items() if shape is not None}
     if len(set(known.values())) > 1:
-        raise ValueError("the shape of the image is not clear: " + ", ".join(f"{n} says {s}" for n, s in known.items()))
+        raise ValueError("the shape of the image is ambiguous: " + ", ".join(f"{n} says {s}" for n, s in known.items()))
     for name, shape in known.items():
         if len(shape) != 2 or not all(side == int(side) and side > 0 for side in shape):
             raise ValueError(f"an image has a shape (H, W), but {name} says {shape}.")
@@ -133,4 +132,4 @@ def _shape(
         return side, side
     if data.ndim == 2 and how.operator == "blur":
         return int(data.shape[0]), int(data.shape[1])
-    raise ValueError("say with --size how many pixels a side of the image has: the data do not tell.")
+    raise ValueError("the data do not determine the shape of the image: give its side in pixels with --size.")

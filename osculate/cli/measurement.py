@@ -1,4 +1,4 @@
-"""A picture that is measured here, and what every measurement has."""
+"""Measurements: of a picture, simulated here, or read from a file."""
 
 import warnings
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ PICTURES = {"shepp_logan": shepp_logan, "rectangles": rectangles}
 SIDE, NOISE = 64, 0.05
 #: Pixels of a picture that is taken as it is.
 LARGEST = 512**2
-#: Share of white below which the brightest pixel of a picture is told to be dark.
+#: Share of white below which the brightest pixel of a picture is dark enough for a warning.
 DARK = 0.25
 
 
 @naming(pictures=PICTURES)
 @dataclass(frozen=True)
 class MeasurementOptions:
-    """What was, or is to be, measured.
+    """The measurement.
 
     Args:
         image: a picture (.png, .jpg, …, in grey) that is measured here with noise and then reconstructed; one of
@@ -37,13 +37,13 @@ class MeasurementOptions:
             in radians, "noise", "shape", "mask" and "truth" where they are known. The name needs no --image.
         size: longer side in pixels, to which a picture is shrunk (64 for those that need no file); side of the
             reconstruction from measured data, by default what the detectors cover.
-        noise: of a picture's measurement, its standard deviation as a share of the mean absolute value; by default
-            .05.
-        sigma: of measured data, the standard deviation of their noise in their own units; by default estimated.
+        noise: standard deviation of a simulated measurement's noise, as a share of its mean absolute value; by
+            default .05.
+        sigma: standard deviation of the noise of measured data, in their units; by default estimated.
         estimate_noise: find the noise from the data, though it is known.
         scale: largest value of the image; by default 1 for pictures, whose values it multiplies, and guessed for a
             measured sinogram.
-        measurement_seed: of the noise, of random pictures and of the pixels that inpainting sees.
+        measurement_seed: seed of the noise, of random pictures and of the pixels that inpainting sees.
     """
 
     image: str | None = None
@@ -65,7 +65,7 @@ class Measured:
         noise: σ; None where it is not known.
         scale: largest value of the image.
         truth: the image, where it is known.
-        guessed: whether the scale was.
+        guessed: True if the scale was guessed from the data.
     """
 
     operator: LinearOperator
@@ -97,7 +97,7 @@ def measure_picture(what: MeasurementOptions, how: OperatorOptions) -> Measured:
 
 
 def _picture(what: MeasurementOptions) -> Float[Tensor, "H W"]:
-    """In grey, values in [0, 1]."""
+    """The picture in grey, with values in [0, 1]."""
     name = str(what.image)
     if name in PICTURES:
         side = what.size or SIDE
@@ -122,8 +122,8 @@ def _picture(what: MeasurementOptions) -> Float[Tensor, "H W"]:
     image = (pixels / depth).clamp(0, 1)
     if 0 < float(image.max()) < DARK:
         warnings.warn(
-            f"the brightest pixel of {name!r} has {100 * float(image.max()):.1f} % of white: stretch its values, or "
-            "what changes in it drowns in the range that an image may have.",
+            f"the brightest pixel of {name!r} has {100 * float(image.max()):.1f} % of white: stretch its values, "
+            "or its contrast is small beside the range that an image may have.",
             stacklevel=2,
         )
     if what.size is None and image.numel() > LARGEST:

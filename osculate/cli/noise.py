@@ -24,7 +24,7 @@ def held_out_noise(model: nn.Module, dataset: Dataset, noise: float | None) -> f
     Args:
         model: the network.
         dataset: the data, with the targets that it was trained on.
-        noise: what is returned where there is nothing to measure.
+        noise: noise scale that is returned if there is nothing to measure.
     """
     x, y = dataset.validation
     if noise is None or not len(x):
@@ -38,7 +38,7 @@ def held_out_noise(model: nn.Module, dataset: Dataset, noise: float | None) -> f
 
 
 def measured(q: Posterior, card: Card, dataset: Dataset) -> Card:
-    """The card with the noise that held-out data say.
+    """The card with the noise scale of held-out data.
 
     Of one network it is its error. A mixture of networks errs less than each of them, and its spread explains a part of
     the error: its noise is the likeliest one. Markov chains were drawn with one noise, which stays.
@@ -46,7 +46,13 @@ def measured(q: Posterior, card: Card, dataset: Dataset) -> Card:
     if card.noise is None or not len(dataset.validation[0]):
         return card
     if isinstance(q, Chains):
-        _warn_of_noise(card.noise, _of_mixture(q, dataset, card.noise))
+        found = _of_mixture(q, dataset, card.noise)
+        if max(card.noise / found, found / card.noise) > APART:
+            warnings.warn(
+                f"the noise is part of the model that hmc samples, and was {card.noise:.3g} throughout; by held-out "
+                f"data it is about {found:.3g} (both in standardised units): train again with --noise {found:.2g}.",
+                stacklevel=3,
+            )
         return card
     if isinstance(q, Ensemble | Snapshots):
         found = _of_mixture(q, dataset, card.noise)
@@ -83,12 +89,3 @@ def likeliest_noise(f: Float[Tensor, "S N *C"], y: Float[Tensor, "N *C"]) -> flo
             break
         variance = (torch.softmax(-squares / (2 * variance), 0) * squares).sum(0).mean()
     return float(variance.sqrt())
-
-
-def _warn_of_noise(fixed: float, found: float) -> None:
-    if max(fixed / found, found / fixed) > APART:
-        warnings.warn(
-            f"the noise is part of what hmc draws from, and was {fixed:.3g} throughout; by held-out data it is about "
-            f"{found:.3g} (both in standardised units): train again with --noise {found:.2g}.",
-            stacklevel=3,
-        )

@@ -28,15 +28,15 @@ BLUR, KEEP = 1.5, 0.3
 @naming(operators=OPERATORS)
 @dataclass(frozen=True)
 class OperatorOptions:
-    """How an image is measured.
+    """The measurement operator.
 
     Args:
-        operator: one of {operators}.
-        angles: of radon: how many, evenly over half a turn; by default 20, or as many as the data have.
-        detectors: of radon: rays at each angle, one pixel apart; by default as many as cover the diagonal.
-        blur: of blur: standard deviation of the Gaussian in pixels, by default 1.5.
-        keep: of inpainting: share of the pixels that is seen, by default .3.
-        matrix: of matrix: its file, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement.
+        operator: name of the operator, {operators}.
+        angles: number of angles of radon, evenly over half a turn; by default 20, or as many as the data have.
+        detectors: rays of radon at each angle, one pixel apart; by default as many as cover the diagonal.
+        blur: standard deviation of the Gaussian blur in pixels, by default 1.5.
+        keep: share of the pixels that inpainting sees, by default .3.
+        matrix: file of the matrix, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement.
     """
 
     operator: str = "radon"
@@ -56,7 +56,7 @@ def operator_for(
         how: the options.
         shape: (H, W) of the image.
         given: data and the arrays beside them; None where a picture is measured.
-        seed: of the pixels that inpainting sees.
+        seed: seed of the pixels that inpainting sees.
 
     Raises:
         ValueError: options and data that do not go together.
@@ -74,29 +74,23 @@ def operator_for(
         sinogram = tuple(data.shape) if data is not None and data.ndim == 2 else (ANGLES, None)
         angles: Any = sinogram[0] if how.angles is None else how.angles
         if "angles" in arrays:
-            angles = _angles(arrays["angles"], how.angles)
+            found = torch.from_numpy(np.asarray(arrays["angles"], dtype=float))
+            if how.angles is not None and found.ndim and found.shape != (how.angles,):
+                raise ValueError(
+                    f"--angles is {how.angles}, but the file has angles of shape {tuple(found.shape)}: leave it out."
+                )
+            angles = found if found.ndim else np.asarray(arrays["angles"]).item()
         return RayTransform(shape, angles, sinogram[1] if how.detectors is None else how.detectors)
     if how.operator == "blur":
         return Blur(shape, BLUR if how.blur is None else how.blur)
     if how.operator == "inpainting":
         if "mask" in arrays:
-            return Subsampling(_mask(arrays))
+            mask = torch.from_numpy(np.asarray(arrays["mask"], dtype=bool))
+            if mask.ndim != 2:
+                raise ValueError(f"the mask has shape {tuple(mask.shape)}, not that of an image, (H, W).")
+            return Subsampling(mask)
         return Subsampling.random(shape, KEEP if how.keep is None else how.keep, torch.Generator().manual_seed(seed))
     return Matrix(_matrix(how.matrix), shape, None if data is None else tuple(data.shape))
-
-
-def _angles(found: Any, asked: int | None) -> Any:
-    angles = torch.from_numpy(np.asarray(found, dtype=float))
-    if asked is not None and angles.ndim and angles.shape != (asked,):
-        raise ValueError(f"--angles is {asked}, but the file has angles of shape {tuple(angles.shape)}: leave it out.")
-    return angles if angles.ndim else np.asarray(found).item()
-
-
-def _mask(arrays: Mapping[str, Any]) -> Tensor:
-    mask = torch.from_numpy(np.asarray(arrays["mask"], dtype=bool))
-    if mask.ndim != 2:
-        raise ValueError(f"the mask has shape {tuple(mask.shape)}, not that of an image, (H, W).")
-    return mask
 
 
 def _matrix(path: Path | None) -> Any:

@@ -31,7 +31,7 @@ def naming(**known: Iterable[str]) -> Callable[[type[T]], type[T]]:
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Which data.
+    """The data.
 
     Args:
         data: name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y; for autoencoders X
@@ -39,7 +39,7 @@ class DataOptions:
         data_folder: the only folder to look into for a named set; by default $OSCULATE_DATA, the cache, a download.
         train_size: rows to train on; by default all.
         validation_size: rows held out of the training data; by default a tenth, at most 2000.
-        split: for sets that come with several splits, which one.
+        split: number of the split, for sets with several.
         splits: family of splits: standard, gap or random.
         split_seed: chooses the rows that are held out, apart from the seed of the training.
     """
@@ -88,10 +88,10 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where and how to run.
+    """The output and the device.
 
     Args:
-        output: where to leave the results; see the description of the command.
+        output: folder or file of the results; see the description of the command.
         device: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps.
         progress: show progress bars.
     """
@@ -119,7 +119,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def likelihood_for(dataset: Dataset, noise: float) -> Likelihood:
-    """Categorical where the targets are classes, Gaussian with this noise scale where they are real numbers."""
+    """Categorical for classes, Gaussian with this noise scale for real-valued targets."""
     return Categorical() if dataset.classes is not None else Gaussian(noise)
 
 

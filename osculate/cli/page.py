@@ -1,4 +1,4 @@
-"""What every report of the command line is made of: one HTML file with its pictures inside."""
+"""Reports of the command line: one HTML file with its pictures inside."""
 
 import base64
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def page(name: str, body: str) -> str:
     """The whole file.
 
     Args:
-        name: its title.
+        name: title of the page.
         body: HTML.
     """
     return FRAME.substitute(name=escape(name), style=STYLE, body=body)

@@ -39,16 +39,16 @@ ROWS = 500
 )
 @dataclass(frozen=True)
 class PosteriorOptions:
-    """Which posterior, and how it predicts.
+    """The posterior, and its predictive.
 
     Args:
         posterior: posterior.safetensors of osculate fit or train, with model.safetensors beside it; or their folder.
         model: allows package.module:factory to run, where the network is your own.
-        via: one of {ways}, as far as the posterior has it. By default a Gaussian is linearised (of autoencoders
-            sampled), an ensemble predicts with its members, swag and hmc with networks that are drawn.
-        link: how class probabilities are integrated: one of {links}.
-        samples: networks to draw where any are; by default 100, for imputation 10, for few labels 20.
-        seed: of those draws.
+        via: kind of predictive, {ways}, if the posterior has it. By default linearised for a Gaussian (sampled for
+            autoencoders), the members for an ensemble, drawn networks for swag and hmc.
+        link: integration of class probabilities, {links}.
+        samples: number of networks to draw, if any are; by default 100, for imputation 10, for few labels 20.
+        seed: seed of the draws.
     """
 
     posterior: Path
@@ -60,7 +60,7 @@ class PosteriorOptions:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The folder of the posterior."""
         return self.posterior if self.posterior.is_dir() else self.posterior.parent
 
     def open(self, device: str) -> tuple[Any, Card]:
@@ -100,7 +100,7 @@ class PosteriorOptions:
 
 @dataclass(frozen=True)
 class InputOptions:
-    """What to predict for.
+    """The inputs to predict for.
 
     Args:
         inputs: an .npz file with X, in the units of the training data; by default the test part of the data.
@@ -188,7 +188,7 @@ def how(options: PosteriorOptions, q: Any) -> dict[str, Any]:
 
 
 def drawn(options: PosteriorOptions, q: Any) -> str:
-    """How many networks a prediction draws, for a caption; nothing where it draws none."""
+    """The number of networks that a prediction draws, for a caption; "" if it draws none."""
     number = how(options, q).get("samples")
     return "" if number is None or isinstance(q, Ensemble) else f", {number} networks drawn"
 

@@ -20,7 +20,7 @@ from osculate.cli.measured import measured
 from osculate.cli.measurement import Measured, MeasurementOptions
 from osculate.cli.operator_options import OperatorOptions
 from osculate.cli.options import RunOptions, pick_device
-from osculate.cli.reconstruct_report import EXPLAINED, Measure, ceiling, figures, numbers, report, told, white
+from osculate.cli.reconstruct_report import EXPLAINED, Measure, ceiling, described, figures, numbers, report, white
 from osculate.cli.tables import console, table
 from osculate.inverse import (
     DeepImagePrior,
@@ -49,16 +49,16 @@ SAMPLES = 20
 
 @dataclass(frozen=True)
 class PriorOptions:
-    """How the deep image prior is trained.
+    """The training of the deep image prior.
 
     Args:
-        steps: of training.
-        learning_rate: at the start; it falls to zero.
+        steps: number of training steps.
+        learning_rate: initial learning rate; it falls to zero.
         variation: weight of the total variation, in nats for a unit of it.
         width: channels of the U-Net.
-        depth: how often it halves the resolution.
-        stopping: a rule that ends the training earlier: variance or discrepancy; none by default.
-        seed: of initial weights and draws.
+        depth: number of times that the U-Net halves the resolution.
+        stopping: early stopping rule, variance or discrepancy; none by default.
+        seed: seed of initial weights and draws.
     """
 
     steps: int = DeepImagePrior.steps
@@ -72,15 +72,15 @@ class PriorOptions:
 
 @dataclass(frozen=True)
 class ErrorBarOptions:
-    """How the error bars are found.
+    """The error bars.
 
     Args:
-        objective: of the evidence: map (around the network's own weights), linear (exact), linear_tv, or none.
+        objective: kind of evidence: map (around the network's own weights), linear (exact), linear_tv, or none.
         predcp: add TV-PredCP, a prior over the hyperparameters that expects images of low total variation.
         posterior: exact, drawn (by conjugate gradients), or auto, exact up to 2,048 pixels.
-        samples: draws, where the posterior is known by draws.
-        rank: directions in data space that the evidence works with at most.
-        resume: take the network that an earlier run has trained for the same data and left in the same folder.
+        samples: number of draws, if the posterior is drawn.
+        rank: largest number of directions in data space for the evidence.
+        resume: reuse the network of an earlier run with the same data and folder.
     """
 
     objective: str = ErrorBars.objective
@@ -92,7 +92,7 @@ class ErrorBarOptions:
 
     @property
     def settings(self) -> ErrorBars:
-        """As the library takes them."""
+        """These options as settings of the library."""
         return ErrorBars(self.objective, self.predcp, self.posterior, self.samples, self.rank)
 
 
@@ -117,7 +117,9 @@ def run(
         if not (bars.resume and (folder / NETWORK).is_file()):
             for name in WRITTEN:  # of another network
                 (folder / name).unlink(missing_ok=True)
-        _keep(folder / NETWORK, fitted, _digest(given, data, prior))
+        history = {"misfits": fitted.misfits, "variations": fitted.variations, "step": fitted.step}
+        tensors = network_tensors(fitted.network) | {"input": fitted.input, "image": fitted.image}
+        write_tensors(folder / NETWORK, tensors, HEADER, {"digest": _digest(given, data, prior), **history})
     found = with_error_bars(
         given.operator,
         data,
@@ -152,21 +154,15 @@ def _fitted(
             )
         z, image = tensors.pop("input").to(data), tensors.pop("image").to(data)
         fill(network, tensors, folder / NETWORK)
-        told = (tuple(header["misfits"]), tuple(header["variations"]), header["step"], prior.variation)
-        return FittedImage(network.to(data).eval(), z, image, *told)
+        history = (tuple(header["misfits"]), tuple(header["variations"]), header["step"], prior.variation)
+        return FittedImage(network.to(data).eval(), z, image, *history)
     if folder is not None:
         print(f"nothing to resume in {folder}: training anew")
     return training.fit(given.operator, data, noise, prior.seed, progress)
 
 
-def _keep(path: Path, fitted: FittedImage, digest: str) -> None:
-    header = {"digest": digest, "misfits": fitted.misfits, "variations": fitted.variations, "step": fitted.step}
-    tensors = network_tensors(fitted.network) | {"input": fitted.input, "image": fitted.image}
-    write_tensors(path, tensors, HEADER, header)
-
-
 def _digest(given: Measured, data: Tensor, prior: PriorOptions) -> str:
-    """Of everything that the trained network depends on."""
+    """A digest of everything that the trained network depends on."""
     parts = [repr(given.operator), str(given.noise), json.dumps(asdict(prior))]
     numbers = data.cpu().numpy().tobytes() + given.operator.adjoint(data).cpu().numpy().tobytes()
     return hashlib.sha256("|".join(parts).encode() + numbers).hexdigest()[:16]
@@ -183,21 +179,17 @@ def _write(folder: Path, given: Measured, result: ImageReconstruction, parts: tu
         _grey(aside / MEAN, result.mean / white(given, result))
         _grey(aside / DEVIATION, result.stddev / result.stddev.max())
         scores = numbers(given, result)
-        words = told(given, result)
+        words = described(given, result)
         write_json(aside / METRICS, {"scores": scores, "seconds": result.seconds, "given": words})
         write_config(aside / CONFIG, "reconstruct", *parts)
         drawn = figures(aside, given, result, draws)
-        (aside / PAGE).write_text(report(given, result, scores, drawn, _named(parts)), encoding="utf-8")
-
-
-def _named(parts: tuple[Any, ...]) -> dict[str, str]:
-    """The options that differ from their defaults."""
-    return {
-        each.name: str(getattr(part, each.name))
-        for part in parts
-        for each in fields(part)
-        if getattr(part, each.name) != each.default
-    }
+        changed = {
+            each.name: str(getattr(part, each.name))
+            for part in parts
+            for each in fields(part)
+            if getattr(part, each.name) != each.default
+        }
+        (aside / PAGE).write_text(report(given, result, scores, drawn, changed), encoding="utf-8")
 
 
 def _grey(path: Path, image: Tensor) -> None:
@@ -208,6 +200,6 @@ def _grey(path: Path, image: Tensor) -> None:
 def _print(given: Measured, result: ImageReconstruction, folder: Path) -> None:
     scores = {name: Measure(value) for name, value in numbers(given, result).items()}
     console().print(table("Reconstruction", {"linearised deep image prior": scores}))
-    print(", ".join(f"{name}: {value}" for name, value in told(given, result).items()))
+    print(", ".join(f"{name}: {value}" for name, value in described(given, result).items()))
     print("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()))
     print(f"Saved {folder / PAGE}, with pictures, arrays and samples beside it")

@@ -19,30 +19,29 @@ from osculate.inverse.reconstruct import UNFITTED
 from osculate.inverse.scores import LEVELS, covered, error_correlation, grouped, psnr
 
 BODY = Template("""<h1>An image from few measurements, and where it can be trusted</h1>
-<p class="lead">$count measurements ($operator) of an image of $pixels pixels. There are many images that would have
-given these data. The reconstruction is a plausible one of them; the error bars tell where others differ from it.</p>
+<p class="lead">$count measurements ($operator) of an image of $pixels pixels. Many images are
+consistent with these data. The reconstruction is a plausible one; the error bars show where others differ from it.</p>
 <p>An untrained network was fitted to the data (a <em>deep image prior</em>): it prefers images that look natural. Then
-it was linearised, so that every way in which its filters could be a little different became a way in which the image
-could be different. Those ways that the data contradict were ruled out, and what remains is the standard deviation of
-each pixel.</p>
+it was linearised, so that every small change of its filters is a change of the image. The data rule out some of these
+changes; the remaining ones are the standard deviation of each pixel.</p>
 $warning
 $table
 <dl>$meanings</dl>
 $figures
-<footer><h2>What was run</h2>$facts
-<p>The folder of this page also holds mean, standard deviation and whole sampled images
+<footer><h2>Settings</h2>$facts
+<p>The folder of this page also contains mean, standard deviation and whole sampled images
 (<code>reconstruction.npz</code>), the numbers (<code>metrics.json</code>), the settings (<code>config.yaml</code>) and
 the network (<code>deep_image_prior.safetensors</code>).</p></footer>""")
 
-#: Where the network has not fitted the data.
+#: Warning for a network that has not fitted the data.
 WARNING = (
     "<p><b>The network has not fitted the data</b> (the residual is above the noise): its image is biased, and error "
     "bars leave such a bias out. Train for more steps, and check scale and noise.</p>"
 )
-#: Where pixels are about as bright as an image can be by a guess.
+#: Warning for pixels about as bright as the guessed range allows.
 GUESSED = Template(
-    "the brightest pixels are at $largest, the largest value that was guessed, and are brighter perhaps: give the "
-    "largest value with --scale"
+    "the brightest pixels reach $largest, the guessed largest value, and may be brighter: give the largest value with "
+    "--scale"
 )
 TOUCHING = 0.95
 
@@ -54,8 +53,7 @@ MEANINGS = {
     "psnr": ("PSNR", "peak signal-to-noise ratio against the truth, in decibels; higher is better"),
     "pixel_rmse": ("pixel error", "root mean square of the pixels' errors"),
     "coverage_95": ("95 % covers", "share of pixels within the central 95 % interval; it should be 0.95"),
-    "error_correlation": ("error bar and error", "correlation of error bar and absolute error; 0 for error bars that "
-                          "know nothing"),
+    "error_correlation": ("error bar and error", "correlation of error bar and absolute error; 0 is uninformative"),
     "pixel_log_density": ("log density", "log density of the truth, in nats a pixel; higher is better"),
 }  # fmt: skip
 
@@ -64,39 +62,39 @@ EXPLAINED: Mapping[str, Explanation] = {
         "Where is the image uncertain?",
         "The reconstruction and, in the same place, the standard deviation of each pixel; where the truth is known, "
         "the truth and the absolute error too, in the scale of the standard deviation.",
-        "Bright places of the standard deviation are those in which other images fit the data as well. They should be "
-        "bright where the error is; an artefact under a dark place would be an error that the model does not know of.",
+        "Where the standard deviation is bright, other images fit the data as well. It should be bright where the "
+        "error is; an artefact at a dark place is an error that the model does not know of.",
     ),
     "samples": (
         "Which other images fit the data?",
         "The reconstruction, and whole images drawn from the posterior.",
-        "What is the same in all of them, the data tell; what differs, they leave open. A little independent noise in "
-        "every pixel stands for what the network cannot express.",
+        "The data determine what all of them share, and leave open what differs. A little independent noise in every "
+        "pixel represents what the network cannot express.",
     ),
     "calibration": (
-        "Do the error bars hold what they promise?",
+        "Are the error bars calibrated?",
         "Left, the share of pixels within intervals that should hold a given share. Right, pixels in groups of "
         "similar error bars: their errors against their error bars.",
-        "On the dashed lines, promises are kept. Left, above the line the error bars are too wide, below it too "
-        "narrow. Where much of the image is empty, its pixels are exact, and lift the left curve.",
+        "On the dashed lines, error bars are calibrated. Left, above the line they are too wide, below it too narrow. "
+        "Empty parts of the image are exact, and lift the left curve.",
     ),
     "training": (
         "Was the network trained long enough?",
         "The mean squared residual of the data as the network is fitted.",
-        "It should fall to about the variance of the noise (grey) and no further than it must.",
+        "It should fall to about the variance of the noise (grey) and not much further.",
     ),
 }
 
 
 class Measure(Score):
-    """A number in units of the data: as many digits as tell something."""
+    """A number in units of the data, with three significant digits."""
 
     def __str__(self) -> str:
         return f"{self.mean:.3g}"
 
 
-def told(given: Measured, result: ImageReconstruction) -> dict[str, str]:
-    """What the reconstruction started from, given or guessed, in words."""
+def described(given: Measured, result: ImageReconstruction) -> dict[str, str]:
+    """The inputs of the reconstruction, given or guessed, in words."""
     share = 100 * result.noise / float(given.data.abs().mean())
     return {
         "operator": type(given.operator).__name__,
@@ -109,14 +107,14 @@ def told(given: Measured, result: ImageReconstruction) -> dict[str, str]:
 
 
 def ceiling(given: Measured, result: ImageReconstruction) -> str | None:
-    """A sentence, where the image is as bright as a guess allows."""
+    """A warning, if the image is as bright as a guess allows."""
     if not given.guessed or float(result.mean.max()) < TOUCHING * given.scale:
         return None
     return GUESSED.substitute(largest=f"{given.scale:.3g}")
 
 
 def white(given: Measured, result: ImageReconstruction) -> float:
-    """What is drawn white: the largest value that was given, or that there is."""
+    """The value that is drawn white: the largest that was given, or the largest there is."""
     shown = [result.mean] if given.truth is None else [result.mean, given.truth]
     return max(float(image.max()) for image in shown) if given.guessed else given.scale
 
@@ -146,7 +144,7 @@ def numbers(given: Measured, result: ImageReconstruction) -> dict[str, float]:
 def figures(
     folder: Path, given: Measured, result: ImageReconstruction, draws: Float[Tensor, "S H W"]
 ) -> dict[str, Path]:
-    """Draw what there is to see."""
+    """Draw the figures."""
     mean, deviation = result.mean.cpu(), result.stddev.cpu()
     truth = None if given.truth is None else given.truth.double()
     made = {
@@ -166,7 +164,7 @@ def figures(
             result.fitted.misfits,
             (result.noise / given.scale) ** 2,
             result.fitted.step,
-            "How the network was fitted",
+            "Fit of the network",
             given.noise is None,
         ),
     }
@@ -174,9 +172,7 @@ def figures(
         name = "linearised deep image prior"
         shares = {name: covered(result.posterior, truth.to(result.mean))}
         groups = {name: grouped(mean - truth, deviation)}
-        made["calibration"] = plots.image_calibration(
-            LEVELS, shares, groups, "Do the error bars hold what they promise?"
-        )
+        made["calibration"] = plots.image_calibration(LEVELS, shares, groups, "Are the error bars calibrated?")
     return {name: plots.save(made[name], folder / f"{name}.png") for name in EXPLAINED if name in made}
 
 
@@ -190,10 +186,10 @@ def report(
     """The page.
 
     Args:
-        given: what was reconstructed.
+        given: measurement.
         result: the reconstruction.
-        scores: its numbers.
-        drawn: its figures.
+        scores: scores of the reconstruction.
+        drawn: paths of the figures.
         what: the options that differ from their defaults.
     """
     guessed = ceiling(given, result)
@@ -202,12 +198,14 @@ def report(
         operator=escape(type(given.operator).__name__),
         pixels=_sides(given.operator.image_shape),
         warning=(WARNING if scores["residual"] > UNFITTED else "")
-        + (f"<p><b>Perhaps too dark:</b> {escape(guessed)}.</p>" if guessed else ""),
+        + (f"<p><b>Possibly too dark:</b> {escape(guessed)}.</p>" if guessed else ""),
         table=table("", {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}),
         meanings="".join(
             f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for name, (a, b) in MEANINGS.items() if name in scores
         ),
         figures="".join(figure(path, EXPLAINED[name]) for name, path in drawn.items()),
-        facts=facts({"what": what, "given": told(given, result), "seconds": result.seconds, "versions": versions()}),
+        facts=facts(
+            {"what": what, "given": described(given, result), "seconds": result.seconds, "versions": versions()}
+        ),
     )
     return page("reconstruction", body)

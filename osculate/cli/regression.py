@@ -34,8 +34,8 @@ class Line:
 
     Args:
         x: inputs (G,).
-        mean: (G,).
-        sd: with noise (G,).
+        mean: predictive mean (G,).
+        sd: predictive standard deviation, noise included (G,).
     """
 
     x: Tensor
@@ -45,14 +45,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Regression:
-    """What the second part gives, by method: MAP, full, kron, diag.
+    """The results of the second part, by method: MAP, full, kron, diag.
 
     Args:
         data: training inputs and targets in original units.
         gap: the interval without data.
         lines: the predictive along the input axis.
-        scores: on test data everywhere, and in the gap.
-        seconds: by step.
+        scores: scores on all test data, and on those in the gap.
+        seconds: wall-clock time by step.
     """
 
     data: tuple[Tensor, Tensor]

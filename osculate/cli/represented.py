@@ -1,4 +1,4 @@
-"""What ``train``, ``evaluate`` and ``demo --lae`` measure and draw of autoencoders."""
+"""Scores and figures of autoencoders for ``train``, ``evaluate`` and ``demo --lae``."""
 
 from collections.abc import Mapping
 from math import sqrt
@@ -18,13 +18,13 @@ from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord
 
 #: Networks drawn where figures and training scores are made.
 SAMPLES = 50
-#: Images along a way from one to another, and along each side of a manifold.
+#: Images of an interpolation, and along each side of a manifold.
 WAY, PLACES = 10, 15
 #: Test images whose codes are drawn.
 POINTS = 1500
-#: The scores of foreign images that are shown, and what they are called.
+#: Scores of out-of-distribution images that are shown, with their titles.
 SCORES = {"nll": "−log p(x)", "latent_deviation": "deviation of the code", "output_deviation": "deviation of the image"}
-#: What their axes say.
+#: Labels of their axes.
 AXES = {
     "nll": "nats",
     "latent_deviation": "sum over the numbers of the code",
@@ -60,7 +60,7 @@ def _reconstruct(r: Representation, x: Tensor, samples: int) -> Reconstruction:
 
 
 def picked(x: Tensor, y: Tensor | None, number: int) -> Tensor:
-    """Places of a few images, one of each class in turn where classes are known."""
+    """Indices of a few images, one of each class in turn if classes are known."""
     if y is None or y.is_floating_point():
         return torch.arange(min(number, len(x)))
     first = [int((y == kind).nonzero()[0]) for kind in y.unique()]
@@ -77,9 +77,9 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
     """The figures that training leaves: reconstructions, and the latent map of codes of two numbers.
 
     Args:
-        r: what was trained.
-        dataset: with its labels.
-        folder: where to.
+        r: trained autoencoder.
+        dataset: data set with its labels.
+        folder: folder for the figures.
     """
     from osculate import plots
 
@@ -88,33 +88,36 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
         return
     some = x[picked(x, y, 10)]
     one = isinstance(r.posterior, Point)
-    drawn = "codes drawn for them" if one else "networks drawn from the posterior"
-    heading = f"Test images, and what {drawn} make of them: mean and spread"
+    drawn = "sampled codes" if one else "networks sampled from the posterior"
+    heading = f"Test images and their reconstructions by {drawn}: mean and standard deviation"
     figure = plots.reconstructions(some.numpy(), {"network": pictures(r, some)}, heading=heading)
     plots.save(figure, folder / "reconstructions.png")
     if isinstance(r.model, VAE):
         _draw_codes(r, some, folder)
     if r.model.latent == 2:
-        heading = f"Codes of the test images{'' if one else ', and how unsure the decoder is there'}"
+        heading = f"Codes of the test images{'' if one else ', and the standard deviation of the decoder'}"
         labels = None if dataset.classes is None else y[:POINTS].numpy()
         figure = plots.latent_map({"": LatentMap.of(r, x[:POINTS])}, labels, dataset.classes, heading=heading)
         plots.save(figure, folder / "latent_map.png")
 
 
 def _draw_codes(r: Representation, x: Tensor, folder: Path) -> None:
-    """New images of a VAE, ways between images, and with codes of two numbers the manifold."""
+    """New images of a VAE, interpolations and, for codes of two numbers, the manifold."""
     from osculate import plots
 
     generator = torch.Generator().manual_seed(0)
     half = len(x) // 2
     ways = interpolations(r, x, [(n, n + half) for n in range(half)], WAY, generator=generator)
-    rows = {"new": r.generate(WAY, generator).cpu(), **{f"way {n + 1}": way.cpu() for n, way in enumerate(ways)}}
+    rows = {
+        "new": r.generate(WAY, generator).cpu(),
+        **{f"interpolation {n + 1}": way.cpu() for n, way in enumerate(ways)},
+    }
     figure = plots.image_grid(
-        {name: images.numpy() for name, images in rows.items()}, "New images, and ways from one test image to another"
+        {name: images.numpy() for name, images in rows.items()}, "New images, and interpolations between test images"
     )
     plots.save(figure, folder / "new_images.png")
     if r.model.latent == 2:
-        figure = plots.manifold({"": manifold(r, PLACES).cpu().numpy()}, "What codes of two numbers generate")
+        figure = plots.manifold({"": manifold(r, PLACES).cpu().numpy()}, "Images generated from codes of two numbers")
         plots.save(figure, folder / "manifold.png")
 
 
@@ -180,7 +183,7 @@ def draw_few_labels(record: SemiSupervisedRecord, classes: int, path: Path) -> P
     from osculate import plots
 
     curves = {name: (record.mean[name].numpy(), record.standard_error[name].numpy()) for name in record.accuracy}
-    heading = "Sorting test images by their codes, with few labels"
+    heading = "Classifying test images by their codes, with few labels"
     return plots.save(plots.accuracy_against_labels(record.labels, curves, heading, 1 / classes), path)
 
 
@@ -194,7 +197,7 @@ def draw_imputations(record: ImputationRecord, dataset: Dataset, path: Path, col
         x[some].numpy(),
         record.observed[some].numpy(),
         record.images[:, some].cpu().numpy(),
-        "The upper half was hidden: what might it have been?",
+        "Upper half hidden: sampled completions",
         None if record.predicted is None else record.predicted[:, some].numpy(),
         classes=dataset.classes,
     )

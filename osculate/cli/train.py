@@ -6,7 +6,7 @@ where the method has one, and figures of an autoencoder.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -44,20 +44,20 @@ PLAIN = MethodOptions()
 @naming(networks=MODELS, autoencoding=OF_AUTOENCODERS)
 @dataclass(frozen=True)
 class TrainOptions:
-    """What to train.
+    """The training.
 
     Args:
-        model: one of {networks}; package.module:factory for your own network; or auto: for vectors, and with hmc, mlp;
-            for images cnn or lenet (smooth ones with variational_laplace); for data without targets, and for images
-            with {autoencoding}, mlp_autoencoder. autoencoder is short for conv_autoencoder.
+        model: name of the network, {networks}; package.module:factory for your own; or auto: mlp for vectors and with
+            hmc; cnn or lenet for images (smooth ones with variational_laplace); mlp_autoencoder for data without
+            targets, and for images with {autoencoding}. autoencoder is short for conv_autoencoder.
         model_options: keyword arguments of the network, as in --model-options.width 32. With mc_dropout mlp, cnn and
             lenet have dropout 0.1, autoencoders 0.2.
         prior: precision of the Gaussian prior on the weights, or fan_in: for each layer the number of its inputs, which
             is strong for few data.
-        noise: for real-valued targets, standard deviation of the noise in units of the standardised targets; by
-            default 0.3 while training (of autoencoders 0.2, in units of the inputs, which of vectors are standardised),
-            and the error on the validation part after it. What hmc draws keeps the noise that it was drawn with.
-        seed: of the initial weights, the order of the data, and what is drawn while training.
+        noise: standard deviation of the noise of real-valued targets, in standardised units; by default 0.3 while
+            training (0.2 for autoencoders, in units of the inputs, which are standardised if they are vectors), and the
+            error on the validation part afterwards. Draws of hmc keep the noise that they were drawn with.
+        seed: seed of the initial weights, the order of the data, and draws while training.
         resume: go on from the checkpoint in the output folder.
     """
 
@@ -84,8 +84,14 @@ def run(
     network, card = new_networks(dataset, data, options, options.seed, how)
     labelled, dataset = dataset, card.of(dataset)
     settings = chosen.settings(how, options.seed, card.noise, len(dataset.train[0]))
-    before = _before(folder) if options.resume else {}
-    _require_same_method(before, folder, how)
+    before: dict[str, Any] = {}
+    if options.resume and (folder / "config.yaml").is_file():
+        before = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    if before.get("method") not in (None, how.method):  # checkpoints of other methods may have other names
+        raise ValueError(
+            f"the training in {str(folder)!r} was begun with --method {before['method']}, and cannot be resumed with "
+            f"{how.method}: use the same method, or another --output."
+        )
     how = how.resolved(settings.epochs, card.noise is not None, before)
     method = how.make(network, card, options.prior)
     again = replace(options, model=card.model, model_options=card.options, resume=False)
@@ -108,8 +114,17 @@ def run(
     as_evaluated = PosteriorOptions(folder)
     scores = scores_of(q, card, dataset, as_evaluated, where.progress)
     save_model(folder / MODEL, q.model, card)
-    saved = _save(q, folder)
-    facts = {**_facts(q, network(0)), "epochs": len(trained.history)}
+    saved = not isinstance(q, Point)  # a point is its network
+    if saved:
+        save(q, folder / POSTERIOR)
+    facts: dict[str, Any] = {"parameters": sum(p.numel() for p in network(0).parameters())}
+    if isinstance(q, Gaussian):
+        facts["temperature"] = float(q.temperature)
+    if isinstance(q, Ensemble):
+        facts["members"] = len(q.members)
+    if isinstance(q, Chains):
+        facts["chains"], facts["draws"] = q.thetas.shape[:2]
+    facts["epochs"] = len(trained.history)
     seconds = round(time.perf_counter() - started, 2)
     summed = {**scores, **facts, "seconds": seconds, "versions": versions()}
     write_section(folder / "metrics.json", "train", summed, fresh=True)
@@ -118,35 +133,15 @@ def run(
     print_scores(f"{card.model} on {dataset.name}{said}", scores)
     if card.reconstructs and len(card.input_shape) == 3:
         draw_autoencoder(represented(q), labelled, folder)
-    print(_next(folder, card, saved, isinstance(q.model, VAE)))
-
-
-def _facts(q: Posterior, network: nn.Module) -> dict[str, Any]:
-    """What is worth knowing beside the scores."""
-    facts: dict[str, Any] = {"parameters": sum(p.numel() for p in network.parameters())}
-    if isinstance(q, Gaussian):
-        facts["temperature"] = float(q.temperature)
-    if isinstance(q, Ensemble):
-        facts["members"] = len(q.members)
-    if isinstance(q, Chains):
-        facts["chains"], facts["draws"] = q.thetas.shape[:2]
-    return facts
-
-
-def _before(folder: Path) -> dict[str, Any]:
-    """The options of the run in a folder, where there is one."""
-    path = folder / "config.yaml"
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def _require_same_method(before: Mapping[str, Any], folder: Path, how: MethodOptions) -> None:
-    """Refuse to resume what another method has begun; their checkpoints may have different names."""
-    begun = before.get("method")
-    if begun not in (None, how.method):
-        raise ValueError(
-            f"the training in {str(folder)!r} was begun with --method {begun}, and cannot be resumed with "
-            f"{how.method}: take the same method, or another --output."
-        )
+    own = f" --model {card.model}" if ":" in card.model else ""
+    if card.reconstructs:
+        known = card.data_options().data in PARTNERS
+        task = " --task bound" if isinstance(q.model, VAE) else " --task ood" if known else ""
+        print(f"Saved in {folder}. Next: osculate evaluate --posterior {folder}{task}{own}")
+    elif saved:
+        print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
+    else:
+        print(f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}{own}")
 
 
 def new_network(
@@ -188,25 +183,6 @@ def new_networks(
         return network, card.with_pixels(how.coded.likelihood)
     noise = None if dataset.classes is not None and not reconstructs else options.noise or NOISE[reconstructs]
     return network, card_of(dataset, data, name, arguments, noise, reconstructs)
-
-
-def _save(q: Posterior, folder: Path) -> bool:
-    """Write the posterior, where there is more to it than the network."""
-    if isinstance(q, Point):
-        return False
-    save(q, folder / POSTERIOR)
-    return True
-
-
-def _next(folder: Path, card: Card, saved: bool, variational: bool) -> str:
-    """What was saved, and a command that uses it."""
-    own = f" --model {card.model}" if ":" in card.model else ""
-    if card.reconstructs:
-        task = " --task bound" if variational else " --task ood" if card.data_options().data in PARTNERS else ""
-        return f"Saved in {folder}. Next: osculate evaluate --posterior {folder}{task}{own}"
-    if saved:
-        return f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}"
-    return f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}{own}"
 
 
 def scores_of(

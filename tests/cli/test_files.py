@@ -104,12 +104,12 @@ def test_the_noise_of_a_regression_is_its_error_on_held_out_data(regressor: Path
 # ---- fit ----------------------------------------------------------------------------------------------------------
 
 
-def test_fit_reports_evidence_and_what_is_well_determined(regressor: Path) -> None:
+def test_fit_reports_the_evidence_and_the_effective_number_of_parameters(regressor: Path) -> None:
     fit = scores(regressor, "fit")
     assert fit["structure"] == "full"
     assert fit["parameters"] == sum(v.numel() for v in load_file(regressor / "model.safetensors").values())
-    assert 0 < fit["well_determined_parameters"] < fit["parameters"]
-    assert fit["well_determined_parameters"] == pytest.approx(sum(fit["well_determined_parameters_by_tensor"].values()))
+    assert 0 < fit["effective_parameters"] < fit["parameters"]
+    assert fit["effective_parameters"] == pytest.approx(sum(fit["effective_parameters_by_tensor"].values()))
     assert set(fit["prior_precision"]) == set(load_file(regressor / "model.safetensors"))
     assert fit["noise_scale"] > 0
     assert scores(regressor, "train", "test")["rmse"] > 0

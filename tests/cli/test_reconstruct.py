@@ -67,7 +67,7 @@ def test_a_picture_is_measured_and_reconstructed(
     page = (folder / "report.html").read_text(encoding="utf-8")
     for words in (
         "Where is the image uncertain?",
-        "Do the error bars hold",
+        "Are the error bars calibrated?",
         "9 × 25 measurements",
         "14 × 20",
         "picture.png",
@@ -169,11 +169,11 @@ def test_a_run_warns_of_a_guess_that_is_reached(
     np.save(tmp_path / "sinogram.npy", RayTransform((16, 16), 12)(shepp_logan(16)).numpy())
     assert run("reconstruct", tmp_path / "sinogram.npy", "--output", tmp_path / "found", *TINY) == 0
     assert "give the largest value with --scale" in capsys.readouterr().err
-    assert "largest value that was guessed" in (tmp_path / "found" / "report.html").read_text()
+    assert "the guessed largest value" in (tmp_path / "found" / "report.html").read_text()
 
 
 BAD = {
-    "nothing": ((), "name what is to be reconstructed"),
+    "nothing": ((), "name the data to reconstruct from"),
     "no such file": (("missing.png",), "there is no file 'missing.png'"),
     "no such data": (("missing.npz",), "there is no file 'missing.npz'"),
     "no picture": (("broken.png",), "cannot be read as a picture"),
@@ -192,10 +192,10 @@ BAD = {
     "a black picture": (("black.png",), "black"),
     "a picture without pixels": (("shepp_logan", "--size", "0"), "--size must be a whole number of at least 1"),
     "no scale": (("shepp_logan", "--scale", "0"), "--scale must be positive"),
-    "a truth with one axis": (("line.npz",), "the truth is to be an image (H, W)"),
+    "a truth with one axis": (("line.npz",), "the truth must be an image (H, W)"),
     "a shape with three axes": (("deep.npz",), "the shape in the file says (1, 16, 16)"),
     "several noises": (("noises.npz",), "is one standard deviation, not 2"),
-    "an array of another name": (("named.npz",), "an array 'theta', which says nothing here"),
+    "an array of another name": (("named.npz",), "an unknown array 'theta'"),
     "two arrays of data": (("twice.npz",), "one must be called"),
     "the noise given and estimated": (("sinogram.npy", "--sigma", "1", "--estimate_noise", "true"), "choose one"),
     "an option of another operator": (("shepp_logan", "--operator", "blur", "--angles", "9"), "--operator radon"),
