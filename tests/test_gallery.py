@@ -27,6 +27,7 @@ print("seconds", time.process_time() - started)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.slow
 def test_the_page_runs(page: Path, tmp_path: Path) -> None:
     paths = os.pathsep.join([str(DOCS.parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}

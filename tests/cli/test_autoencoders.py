@@ -88,6 +88,7 @@ def test_the_default_autoencoder_is_the_published_one() -> None:
         (("--method", "online_laplace", "--temperature", 0.01, "--structure", "diag"), Gaussian, Autoencoder),
     ],
 )
+@pytest.mark.slow
 def test_every_method_leaves_what_evaluate_opens(
     run: Any, tmp_path: Path, words: tuple[Any, ...], kind: type, network: type
 ) -> None:
@@ -105,6 +106,7 @@ def test_every_method_leaves_what_evaluate_opens(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_autoencoder_is_short_for_the_convolutional_one(run: Any, tmp_path: Path) -> None:
     options = ("--model-options.width", 2, "--model-options.depth", 1, "--epochs", 1, "--output", tmp_path)
     assert run("train", "--model", "autoencoder", *SMALL, *options) == 0
@@ -132,6 +134,7 @@ def test_online_laplace_of_a_classifier_and_of_a_regression(run: Any, arrays: Pa
     assert "rmse" in section(tmp_path / "r", "train")["test"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_online_training_resumes(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from osculate.methods import OnlineLaplace
 
@@ -153,6 +156,7 @@ def test_an_interrupted_online_training_resumes(run: Any, tmp_path: Path, monkey
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_an_autoencoder_of_ones_own(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_coders.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
@@ -186,6 +190,7 @@ def test_train_refuses_what_does_not_fit(
     assert all(part in err for part in parts), err
 
 
+@pytest.mark.slow
 def test_a_fit_keeps_the_prior_of_an_autoencoder_and_takes_the_decoder_of_a_vae(
     run: Any, tmp_path: Path, capsys: Any
 ) -> None:
@@ -200,6 +205,7 @@ def test_a_fit_keeps_the_prior_of_an_autoencoder_and_takes_the_decoder_of_a_vae(
     assert run("fit", "--checkpoint", vae / "model.safetensors", "--subset", "decoder") == 0
 
 
+@pytest.mark.slow
 def test_images_without_labels_are_enough(run: Any, tmp_path: Path, capsys: Any) -> None:
     x = load("digits").train[0].numpy()
     np.savez(tmp_path / "mine.npz", X=x[:150])

@@ -31,6 +31,7 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_picture_is_measured_and_reconstructed(
     run: Run, picture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
