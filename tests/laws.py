@@ -1,5 +1,10 @@
 """Assertions shared by many tests: what must hold for every structure, likelihood and network."""
 
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +17,29 @@ EXACT = 1e-8
 
 #: Structures that take every network and are exact in their own algebra; the others need a bottleneck, or estimate.
 STRUCTURES = tuple(name for name in osc.structures.REGISTRY if name not in ("mixed_diag", "matrix_free"))
+
+
+def crossed(first: Iterable[Any], *others: Iterable[Any], quick: int = 1) -> list[Any]:
+    """Parameters of a test: all combinations, slow but for a few.
+
+    For each entry of the first axis ``quick`` combinations of the others stay unmarked. They are taken in turn, so that
+    entries of all axes are in an unmarked test where the first axis is long enough.
+    """
+    rest = list(product(*others))
+    found = []
+    for number, entry in enumerate(first):
+        unmarked = {(number * quick + turn) % len(rest) for turn in range(quick)}
+        for place, each in enumerate(rest):
+            marks = () if place in unmarked else pytest.mark.slow
+            found.append(pytest.param(entry, *each, marks=marks, id="-".join((entry, *each))))
+    return found
+
+
+def some_slow(names: Iterable[str], every: int = 4) -> list[Any]:
+    """Parameters of a test, of which one in ``every`` stays unmarked, and the others are slow."""
+    return [
+        pytest.param(name, marks=() if number % every == 0 else pytest.mark.slow) for number, name in enumerate(names)
+    ]
 
 
 def assert_close(found: Tensor, expected: Tensor, relative: float = EXACT) -> None:

@@ -160,7 +160,7 @@ class Watch(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("structure", ["kron", "diag", "ekfac"])
-@pytest.mark.parametrize("net", ["mlp", "conv", "segmentation"])
+@pytest.mark.parametrize("net", ["mlp", "conv", pytest.param("segmentation", marks=pytest.mark.slow)])
 def test_no_tensor_of_all_data_outputs_and_parameters_is_ever_made(net: str, structure: str) -> None:
     builds = {
         "mlp": (lambda: nn.Sequential(nn.Linear(40, 60), nn.Tanh(), nn.Linear(60, 10)), (40,), 10),
@@ -178,7 +178,7 @@ def test_no_tensor_of_all_data_outputs_and_parameters_is_ever_made(net: str, str
         ),
     }
     build, shape, outputs = builds[net]
-    model, x = ready(build, shape, n=30)
+    model, x = ready(build, shape, n=20)
     likelihood = osc.likelihoods.Categorical(class_axis=1)
     q = osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=1.0)
     osc.log_evidence(q)

@@ -20,7 +20,7 @@ class Columns:
         count: V.
         part: gives columns start to stop, (stop − start, N, *C).
         group: columns that belong together; they are cut at multiples of this number.
-        identity: whether they are the unit vectors of the outputs, in their own order.
+        identity: True if they are the unit vectors of the outputs, in their own order.
     """
 
     count: int
@@ -126,7 +126,8 @@ class Fisher(Kind):
 
     Args:
         samples: labels drawn for each datum.
-        generator: for the draws; real-valued targets are drawn in the portions that ``memory`` makes of a batch.
+        generator: source of random labels; real-valued targets are drawn for each of the portions that ``memory``
+            makes of a batch.
 
     Raises:
         ValueError: ``samples`` is not positive.
@@ -177,7 +178,7 @@ class Hessian(Kind):
 
     Args:
         samples: Rademacher vectors for the structures that estimate its diagonal.
-        seed: of these vectors.
+        seed: seed of these vectors.
     """
 
     name: ClassVar[str] = "hessian"

@@ -32,10 +32,10 @@ class Piece:
 
     Attributes:
         f: outputs (n, *C) of these data.
-        first: whether these are the first columns of these data.
-        last: whether they are the last.
+        first: True for the first columns of these data.
+        last: True for the last ones.
         group: columns that belong together.
-        forms: by the number of the block; a block that these data did not use has none.
+        forms: the form of each block, by its number; a block that these data did not use has none.
     """
 
     f: Tensor
@@ -51,12 +51,12 @@ class Observation:
 
     Attributes:
         network: the network at its mode.
-        plan: its blocks.
+        plan: the blocks of its parameters.
         likelihood: p(y|f).
         kind: the kind of curvature.
         batch: inputs and targets of N data, on the network's device.
         memory: bytes that the temporaries of a pass may take.
-        number: of the batch, for messages.
+        number: position of the batch in the pass, named in errors.
     """
 
     network: Network
@@ -81,7 +81,7 @@ class Observation:
         """The forms of all data for all columns of this kind of curvature, some at a time.
 
         Args:
-            by_factors: whether the rows of a layer used at several positions are never formed, so that more fit.
+            by_factors: True if the rows of a layer used at several positions are never formed, so that more data fit.
             row_size: numbers of the whole rows that are formed of several layers together.
         """
         plan = (self.plan.by_factors() if by_factors else self.plan).with_rows(row_size)
@@ -116,7 +116,7 @@ def pieces(
 
     Args:
         network: the network.
-        plan: from :func:`make_plan` on the same network.
+        plan: plan of the same network, by :func:`make_plan`.
         x: inputs of N data.
         columns: takes the outputs f (n, *C) of some data, and which they are, to their columns.
         expected: about how many columns there will be.

@@ -32,9 +32,9 @@ class BlockSpec:
         names: the tracked parameters.
         kind: "outer" (affine operation), "lookup" (one of one-hot vectors: an embedding), "dense" (rows), or
             "fallback" (rows from vector-Jacobian products).
-        positions: where each entry of the block's forms stands in θ: (G, O, I) for the first two, (p,) otherwise.
-        has_bias: whether the last input feature is the constant one of a bias.
-        kept: which of the entries a subnetwork keeps, None for all.
+        positions: index in θ of each entry of the block's forms: (G, O, I) for the first two, (p,) otherwise.
+        has_bias: True if the last input feature is the constant one of a bias.
+        kept: indices of the entries that a subnetwork keeps, None for all.
     """
 
     names: tuple[str, ...]
@@ -65,13 +65,13 @@ class Plan:
     """The partition of the tracked parameters into blocks, and how much a datum takes.
 
     Attributes:
-        blocks: in the order of ``named_parameters()``.
+        blocks: the blocks, in the order of ``named_parameters()``.
         floats: numbers held for each column and datum while forms are made.
         factored: the same for a structure that never forms the rows of a layer used at several positions.
         inputs: numbers held for each datum, however many columns there are.
         outputs: c, the number of outputs of a datum.
         last_layer: the parameters of the operation that ran last, empty where it is not an affine layer.
-        example: how the first batch was worked on.
+        example: shapes and sizes of the first batch.
     """
 
     blocks: tuple[BlockSpec, ...]
@@ -95,7 +95,7 @@ class Plan:
         return replace(self, blocks=tuple(blocks), floats=floats, factored=floats)
 
     def require_same_rows(self, seen: Example) -> None:
-        """Refuse data that are worked on in other numbers of rows than those of the plan, though of the same shapes.
+        """Raise ValueError if inputs of the same shape give a layer another number of rows than in the first batch.
 
         Raises:
             ValueError: rows would be taken for those of another datum.
@@ -121,14 +121,14 @@ class Plan:
         return replace(self, floats=self.factored)
 
     def bytes_each(self, columns: int, itemsize: int = 4) -> int:
-        """What a datum takes with this number of columns."""
+        """Bytes that a datum takes with this number of columns."""
         return 2 * itemsize * (min(max(1, columns), COLUMNS) * self.floats + self.inputs)
 
     def require_room(self, memory: int, itemsize: int = 4) -> None:
-        """Refuse an amount of memory in which not even one datum with one column fits.
+        """Raise ValueError if one datum with one column does not fit into this memory.
 
         Raises:
-            ValueError: with the amount that is needed.
+            ValueError: the message names the amount that is needed.
         """
         needed = self.bytes_each(1, itemsize)
         if needed > memory:
@@ -138,13 +138,13 @@ class Plan:
             )
 
     def data_at_once(self, columns: int, memory: int | None, itemsize: int = 4) -> int:
-        """How many data fit into the memory with this number of columns; one at least."""
+        """The number of data that fit into the memory with this number of columns, at least one."""
         if memory is None:
             return EVERYTHING
         return max(1, memory // self.bytes_each(columns, itemsize))
 
     def columns_at_once(self, data: int, memory: int | None, itemsize: int = 4) -> int:
-        """How many columns fit into the memory for this number of data; one at least."""
+        """The number of columns that fit into the memory for this number of data, at least one."""
         if memory is None:
             return EVERYTHING
         left = memory // (2 * itemsize * max(1, data)) - self.inputs
@@ -158,9 +158,9 @@ class _Trial:
     Attributes:
         use: the use.
         form: None where its axes cannot be read.
-        entries: where the form's entries stand in θ.
-        edge: where its output stands in the graph.
-        merged: whether the first axis of its output is another than that of the data.
+        entries: indices in θ of the form's entries.
+        edge: the edge of its output in the graph.
+        merged: True if the first axis of its output is not that of the data.
     """
 
     use: Use
@@ -186,8 +186,10 @@ def make_plan(network: Network, x: Inputs) -> Plan:
     _require_a_function(network, x)
     tape = record(network, x)
     positions = network.space.positions()
-    trials = _trials(tape, positions)
-    wrong = tape.uncovered | _ragged(tape, trials) | _unfaithful(network, tape, trials)
+    column = torch.zeros_like(tape.f)  # random on the first datum, zero on all others
+    column[0] = torch.randn(tape.f[0].shape, generator=torch.Generator().manual_seed(0)).to(tape.f)
+    trials = _trials(tape, positions, column)
+    wrong = tape.uncovered | _ragged(tape, trials) | _unfaithful(network, tape, trials, column)
     wrong |= set(network.space.names) - {name for trial in trials for name in trial.use.names}
     while spread := {name for t in trials if wrong & set(t.use.names) for name in t.use.names} - wrong:
         wrong |= spread  # a use is by rule for all of its parameters, or for none
@@ -222,17 +224,9 @@ def _require_a_function(network: Network, x: Inputs) -> None:
         )
 
 
-def _random_column(tape: Tape) -> Tensor:
-    """A column that is random on the first datum, and zero on all others."""
-    column = torch.zeros_like(tape.f)
-    generator = torch.Generator().manual_seed(0)
-    column[0] = torch.randn(tape.f[0].shape, generator=generator).to(tape.f)
-    return column
-
-
-def _trials(tape: Tape, positions: dict[str, Tensor]) -> list[_Trial]:
+def _trials(tape: Tape, positions: dict[str, Tensor], column: Tensor) -> list[_Trial]:
     """Each use on the random column."""
-    pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], _random_column(tape).unsqueeze(0))
+    pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], column.unsqueeze(0))
     result = []
     for (use, edge, _), g in zip(tape.uses, pulled, strict=True):
         form = None if g is None else _readable(use, g, len(tape.f))
@@ -268,9 +262,9 @@ def _readable(use: Use, g: Tensor, count: int) -> Form | None:
         return None
 
 
-def _unfaithful(network: Network, tape: Tape, trials: list[_Trial]) -> set[str]:
+def _unfaithful(network: Network, tape: Tape, trials: list[_Trial], column: Tensor) -> set[str]:
     """The parameters whose rules disagree with autograd for the random column."""
-    truth = torch.autograd.grad(tape.f, list(tape.theta.values()), _random_column(tape), allow_unused=True)
+    truth = torch.autograd.grad(tape.f, list(tape.theta.values()), column, allow_unused=True)
     total = tape.f.detach().new_zeros(network.space.size)
     eps = torch.finfo(total.dtype).eps
     tolerance, floor = eps**0.5, 100 * eps * max(float(t.abs().max()) for t in truth if t is not None)
@@ -300,22 +294,21 @@ def _blocks(network: Network, trials: list[_Trial], positions: dict[str, Tensor]
         touching = [group for group in groups if group[0] & names]
         merged = (names.union(*(g[0] for g in touching)), [m for g in touching for m in g[1]] + [trial])
         groups = [group for group in groups if group not in touching] + [merged]
-    return [_block(names, members, network, positions) for names, members in groups]
-
-
-def _block(names: set[str], members: list[_Trial], network: Network, positions: dict[str, Tensor]) -> BlockSpec:
-    first = members[0]
-    alike = all(isinstance(t.form, Outer) for t in members)
-    if alike and all(torch.equal(t.entries, first.entries) for t in members[1:]):
-        kind = "lookup" if all(isinstance(t.form, Lookup) for t in members) else "outer"
-        return BlockSpec(first.use.names, kind, first.entries, len(first.use.names) > 1)
-    ordered = tuple(name for name in network.space.names if name in names)
-    every = torch.cat([positions[name].reshape(-1) for name in ordered])
-    return BlockSpec(ordered, "dense", every)
+    blocks = []
+    for names, members in groups:
+        first = members[0]
+        affine = all(isinstance(t.form, Outer) for t in members)
+        if affine and all(torch.equal(t.entries, first.entries) for t in members[1:]):
+            kind = "lookup" if all(isinstance(t.form, Lookup) for t in members) else "outer"
+            blocks.append(BlockSpec(first.use.names, kind, first.entries, len(first.use.names) > 1))
+        else:
+            ordered = tuple(name for name in network.space.names if name in names)
+            blocks.append(BlockSpec(ordered, "dense", torch.cat([positions[name].reshape(-1) for name in ordered])))
+    return blocks
 
 
 def _sizes(tape: Tape, trials: list[_Trial], blocks: list[BlockSpec]) -> tuple[int, int, int]:
-    """What a plan says of memory: floats, factored and inputs. Blocks are worked on one after the other."""
+    """The sizes of a plan: floats, factored and inputs. Blocks are worked on one after the other."""
     outputs = sum(size for _, _, size in tape.uses) // len(tape.f)
     repeated = {t.use.names[0]: t.form.shared for t in trials if isinstance(t.form, Outer) and t.form.shared > 1}
     dense = max((b.size for b in blocks if b.kind in ("dense", "fallback")), default=0)

@@ -216,7 +216,7 @@ def hessian_product(
 
 
 def portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[list[slice], list[slice]]:
-    """Which directions, and which data, to take at once."""
+    """Slices of the directions, and of the data, that fit into the memory at once."""
     itemsize, size = network.state_dtype.itemsize, count(x)
     some = max(1, min(vectors, memory // (4 * itemsize * network.space.size)))
     step = max(1, memory // (2 * itemsize * some * activations(network, x)))
@@ -224,7 +224,7 @@ def portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[li
 
 
 def activations(network: Network, x: Inputs) -> int:
-    """How many numbers a forward pass keeps for one datum."""
+    """The number of floats that a forward pass keeps for one datum."""
     own = {p.untyped_storage().data_ptr() for p in network.module.parameters()}
     sizes: list[int] = []
 

@@ -19,11 +19,11 @@ from osculate.parameters import Network
 
 @dataclass(frozen=True)
 class Example:
-    """How a batch was worked on, which later batches are compared with.
+    """Shapes and sizes seen in a batch, with which later batches are compared.
 
     Attributes:
-        shapes: of one datum's inputs, by name.
-        sizes: by parameter, how many numbers the operations that use it return for a datum.
+        shapes: shapes of one datum's inputs, by name.
+        sizes: numbers that the operations using a parameter return for a datum, by parameter.
     """
 
     shapes: Mapping[str, Sequence[int]]
@@ -41,7 +41,7 @@ class Tape:
     last: set[str]
 
     def example(self, x: Inputs) -> Example:
-        """The shapes of the inputs, and by parameter how much the operations that use it return for a datum."""
+        """The shapes of the inputs, and the sizes of what the operations that use each parameter return for a datum."""
         found: dict[str, set[float]] = {}
         for use, _, size in self.uses:
             for name in use.names:

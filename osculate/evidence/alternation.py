@@ -29,7 +29,7 @@ class LinearProblem(Problem):
     """The evidence at the mode of the linear model, which goes with the prior: its maximum over θ as well.
 
     Attributes:
-        search: for the mode; it goes on from the last x.
+        search: the search for the mode, which goes on from the last x.
     """
 
     search: Search
@@ -60,7 +60,7 @@ class LinearProblem(Problem):
 
 @torch.no_grad()
 def alternate(problem: LinearProblem, tolerance: float, max_steps: int, progress: bool) -> State:
-    """Where the evidence is largest, or where ``max_steps`` lead: a step of θ towards the mode, one of x, and so on.
+    """The maximum of the evidence, by alternating steps of θ towards the mode and of x, at most ``max_steps``.
 
     The steps of x are MacKay's, log γ_g − log δ_g‖θ_g‖², each with a factor of its own that grows where a step leaves
     more than half of its way to be gone, and shrinks where it goes more than half too far.

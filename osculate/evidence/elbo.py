@@ -17,7 +17,7 @@ class EvidenceBound(NamedTuple):
 
     Attributes:
         value: L_T.
-        standard_error: of its estimate, by the draws.
+        standard_error: standard error of its estimate over the draws.
     """
 
     value: float
@@ -46,7 +46,7 @@ def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | Non
         q: a Gaussian posterior, or what ``osc.train`` returned. Its temperature T weighs the divergence.
         data: all that the evidence is of.
         samples: networks that are drawn, each used for all data.
-        generator: for the draws.
+        generator: source of random numbers.
 
     Raises:
         TypeError: the posterior is no Gaussian.

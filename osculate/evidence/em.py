@@ -47,12 +47,12 @@ def expectation_maximisation(
     Args:
         q: a Gaussian posterior with structure="matrix_free", whose solver and tolerance the samples are found with.
         samples: K.
-        data: what ``q`` was fitted to; by default those of the fit.
+        data: the data that ``q`` was fitted to; by default those of the fit.
         solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
         tolerance: on max_g |γ_g − δ_g‖θ_*g‖²| / γ_g, the relative violation of the stationarity condition.
         max_steps: rounds at most; fewer than were needed are a warning.
-        noise: whether the noise scale of a Gaussian likelihood is tuned too.
-        generator: for ε and z; by default the seed of the structure.
+        noise: tune the noise scale of a Gaussian likelihood too.
+        generator: source of ε and z; by default seeded by the structure.
         progress: show a progress bar.
 
     Returns:

@@ -40,8 +40,8 @@ def log_evidence(
     Args:
         q: a Gaussian posterior.
         mode: "network", at the network's own parameters, or "linear", at the mode of the linear model.
-        data: what ``q`` was fitted to, for mode="linear"; only a posterior from a file, or one fitted to an iterator,
-            needs it.
+        data: the data that ``q`` was fitted to, for mode="linear"; only needed for a posterior from a file, or one
+            fitted to an iterator.
         solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
 
     Returns:

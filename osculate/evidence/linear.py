@@ -53,7 +53,7 @@ class LinearModel:
 
     Args:
         q: a posterior; its network is the linearisation point θ̃.
-        data: what it was fitted to; None for a structure that keeps them ("matrix_free").
+        data: the data that it was fitted to; None for a structure that keeps them ("matrix_free").
         memory: bytes for recorded passes, None for up to 1 GiB.
 
     Raises:

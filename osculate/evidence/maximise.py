@@ -4,8 +4,6 @@ from math import log
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from osculate.batches import Data
 from osculate.evidence.alternation import LinearProblem, alternate
@@ -54,9 +52,9 @@ def maximise_evidence(
         tolerance: on max_g |γ_g − δ_g‖θ_g‖²| / γ_g, the relative violation of the stationarity condition. By default
             3e-4; with mode="linear" 0.02, with mode="em" 0.01.
         max_steps: evaluations of γ at most; with mode="em" rounds.
-        noise: whether the noise scale of a Gaussian likelihood is tuned too.
-        data: what ``q`` was fitted to, for mode="linear" and "em"; only a posterior from a file, or one fitted to an
-            iterator, needs it.
+        noise: tune the noise scale of a Gaussian likelihood too.
+        data: the data that ``q`` was fitted to, for mode="linear" and "em"; only needed for a posterior from a file, or
+            one fitted to an iterator.
         solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
         progress: show a progress bar, for mode="linear" and "em".
 
@@ -97,12 +95,7 @@ def maximise_evidence(
         return finish(linear, alternate(linear, tolerance, max_steps, progress), tolerance, max_steps)
     problem, tolerance = Problem(q, noise), 3e-4 if tolerance is None else tolerance
     with torch.no_grad():
-        end = ascend(problem, _without_zeros(problem), tolerance, max_steps)
+        start, squares = problem.start(), problem.own_squares
+        start[: len(squares)].masked_fill_(squares == 0, log(LARGEST))  # groups of zeros have no maximum
+        end = ascend(problem, start, tolerance, max_steps)
     return finish(problem, end, tolerance, max_steps)
-
-
-def _without_zeros(problem: Problem) -> Float[Tensor, " D"]:
-    """The start, but for groups that are all zero, which have no maximum, at the largest precision."""
-    start, squares = problem.start(), problem.own_squares
-    start[: len(squares)].masked_fill_(squares == 0, log(LARGEST))
-    return start

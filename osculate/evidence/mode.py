@@ -29,9 +29,9 @@ def linear_mode(
 
     Args:
         q: a Gaussian posterior of any structure, which serves as preconditioner.
-        data: what it was fitted to; only a posterior from a file, or one fitted to an iterator, needs it.
+        data: the data that it was fitted to; only a posterior from a file, or one fitted to an iterator, needs it.
         solver: "newton", "stochastic", or an object ``osc.evidence.Newton`` or ``osc.evidence.Stochastic``.
-        start: where to begin, (P,): by default at θ̃. The mode for a similar prior saves passes.
+        start: the first θ, (P,): by default θ̃. The mode for a similar prior saves passes.
 
     Returns:
         θ_* (P,), flat, in the order of ``named_parameters()``. Parameters outside of a subnetwork keep their values.

@@ -74,7 +74,7 @@ class Problem:
 
     Attributes:
         q: the posterior, whose prior and noise are the origin of x.
-        tunes_noise: whether x holds the noise.
+        tunes_noise: True if x holds the noise.
     """
 
     q: Gaussian
@@ -217,16 +217,15 @@ def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Ga
             "with fewer precisions.",
             stacklevel=4,
         )
-    _warn_of_bounds(problem, end)
+    if bool(end.pull.any()):
+        _warn_of_bounds(problem, end)
     at_bound, groups = end.pull > 0, len(end.x) - problem.tunes_noise
     at_bound[groups:] = False
     return problem.posterior(end.x.masked_fill(at_bound, log(LARGEST)))
 
 
 def _warn_of_bounds(problem: Problem, end: State) -> None:
-    """Say which precisions have no maximum, and what it means; nothing of biases and the like that are zero."""
-    if not bool(end.pull.any()):
-        return
+    """Warn of precisions without a maximum, except for biases and the like that are zero."""
     q, groups = problem.q, problem.q.prior.members(problem.q.network.space)
     silent = {name for name, p in q.network.parameters.items() if p.ndim < 2 and not bool(p.any())}
     pull = dict(zip(groups, end.pull.tolist(), strict=False))

@@ -59,7 +59,7 @@ class Newton:
         tolerance: about how far the objective may be above its minimum, in nats.
         max_steps: Newton steps at most.
         forcing: relative residual to which each step is solved.
-        max_products: of conjugate gradients in each step, at most.
+        max_products: largest number of products of conjugate gradients in each step.
 
     Raises:
         ValueError: a number that is not positive.
@@ -112,7 +112,7 @@ class _NewtonSearch(Search):
         return gap
 
     def _length(self, q: Gaussian, direction: Tensor, change: list[Tensor]) -> float:
-        """How far to go: to where the slope, which grows, is at most half of its first size above zero."""
+        """The step length at which the slope, which grows, is at most half of its first size above zero."""
         delta, model = self._model.prior(q).double(), self._model
 
         def slope(length: float) -> float:
@@ -145,7 +145,7 @@ class Stochastic:
         lr: learning rate at its highest; 1 is a full Newton step of the whole objective.
         momentum: share of the velocity that is kept.
         tolerance: about how far the objective may be above its minimum, in nats.
-        seed: of the order of the data.
+        seed: seed of the order of the data.
 
     Raises:
         ValueError: a number that is not positive.
@@ -217,7 +217,7 @@ class _StochasticSearch(Search):
         return at, at.f + at.jvp((theta - network.mean).unsqueeze(0))[0]
 
     def _batches(self, q: Gaussian) -> int | None:
-        """How many there are in a pass, None where only a pass would tell."""
+        """The number in a pass, None where only a pass would tell."""
         if self._data is None:
             return sum(1 for _ in data_of(q, None))
         return number_of_batches(self._data, self._settings.batch_size)

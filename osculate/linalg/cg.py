@@ -14,7 +14,7 @@ Product = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Solution:
-    """What :func:`conjugate_gradients` reached.
+    """The result of :func:`conjugate_gradients`.
 
     Attributes:
         x: the solutions.
@@ -48,7 +48,7 @@ def conjugate_gradients(
         product: v (S, n) to A v.
         b: right-hand sides.
         precondition: v to M⁻¹ v, for a matrix M that is like A and easy to invert.
-        start: where to begin, zero by default: the solutions of a similar problem save products.
+        start: the first iterates, zero by default: solutions of a similar problem save products.
         tolerance: on the relative residual of each right-hand side.
         max_iterations: products with A at most, about.
 

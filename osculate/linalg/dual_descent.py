@@ -38,12 +38,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class DualSolution:
-    """What :func:`dual_descent` reached.
+    """The result of :func:`dual_descent`.
 
     Attributes:
         x: the solutions.
         residual: the relative residual of each, as far as it was watched.
-        passes: how often all rows were made.
+        passes: number of times that all rows were made.
     """
 
     x: Float[Tensor, "S p"]
@@ -79,8 +79,8 @@ def dual_descent(
     Args:
         rows: X.
         right: u.
-        generator: of the order of the blocks, and of the power iterations.
-        start: where to begin; the solutions of a similar problem save passes.
+        generator: source of the order of the blocks, and of the power iterations.
+        start: the first iterates; solutions of a similar problem save passes.
         tolerance: on ‖u − (I + XᵀX) x‖ / ‖u‖, estimated from :data:`WATCHED` of the blocks.
         max_passes: over all rows.
 

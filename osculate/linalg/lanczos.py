@@ -74,7 +74,7 @@ class Quadrature:
     Attributes:
         nodes: the eigenvalues of T for each starting vector.
         weights: theirs, which sum to ‖v‖².
-        change: how much the last step changed the result it was made for, relative to it.
+        change: relative change of the result in the last step.
     """
 
     nodes: Float[Tensor, "S m"]
@@ -171,7 +171,7 @@ def log_determinant(found: Sequence[Quadrature]) -> Estimate:
     .. math:: \log |A| = \operatorname{tr} \log A = E\, z^\top \log(A) z
 
     Args:
-        found: from :func:`quadrature` with Rademacher vectors and ``torch.log``, some probes each.
+        found: results of :func:`quadrature` with Rademacher vectors and ``torch.log``, some probes each.
 
     Returns:
         The mean over the probes, and its standard error (that of the probes; the quadrature's own error is about

@@ -22,9 +22,9 @@ def white(
     kurtosis of 3. Other draws are those of torch.
 
     Args:
-        shape: of the result.
-        dtype: of the result.
-        device: of the result.
+        shape: shape of the result.
+        dtype: floating type of the result.
+        device: device of the result.
         room: an earlier result of the same shape that is overwritten: new memory costs nearly as much as the draws.
 
     Cost: a quarter of the time of ``torch.randn``, or less.

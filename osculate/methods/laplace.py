@@ -54,7 +54,7 @@ def laplace(
         model: the trained module, in evaluation mode if it has dropout or batch normalisation. It is copied and left
             exactly as it is.
         likelihood: p(y|f), from ``osc.likelihoods``.
-        data: what the network was trained on: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
+        data: the training data of the network: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
             tensors ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``).
         structure: a name from ``osc.structures.REGISTRY`` ("kron" is the default), or an object of ``osc.structures``.
         curvature: "ggn" (exact), "fisher" (one sampled label for each datum: about two training epochs' cost),
@@ -63,7 +63,7 @@ def laplace(
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
         subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
             (which counts frozen parameters in), or ``osc.Subnetwork(fraction)`` of single parameters.
-        memory: what the temporaries of the pass may take, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
+        memory: largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
             large networks), or a quarter of what is free where that is less.
         progress: show a progress bar.
 
@@ -73,8 +73,8 @@ def laplace(
     Raises:
         ValueError: active dropout or batch normalisation in training mode, no trainable parameter, an empty loader,
             a value that is not finite or positive, targets that do not fit, an unknown name, a network too large.
-        TypeError: a likelihood, structure, curvature or prior that is none, a loader that yields no pairs, or targets
-            of the wrong type.
+        TypeError: a likelihood, structure, curvature or prior of another type, a loader that yields no pairs, or
+            targets of the wrong type.
 
     Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher").
 
@@ -89,7 +89,11 @@ def laplace(
     chosen_prior, by_evidence = _prior(prior)
     require_network(model, likelihood)
     require_deterministic_layers(model)
-    _require_passes(data, matrix)
+    if matrix.passes > 1 and isinstance(data, Iterator):
+        raise ValueError(
+            f"structure={matrix.name!r} reads the data {matrix.passes} times, and {type(data).__name__} can be read "
+            "only once: pass a list of batches, a DataLoader or a pair (X, Y)."
+        )
     batches = _tracked(data, progress, f"{matrix.name} curvature")
     first = next(batches)
     network = _network(model, subset, first[0])
@@ -100,7 +104,8 @@ def laplace(
         start = _restricted(start, subset, matrix, data, every, progress)
         every = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
         require_room(start, matrix, memory)
-    fit = fitted(start, matrix, chain([every], _again(data, matrix, progress)))
+    titles = (f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1))
+    fit = fitted(start, matrix, chain([every], (_tracked(data, progress, title) for title in titles)))
     kept = None if isinstance(data, Iterator) else data
     q = Gaussian(network, fit, likelihood, chosen_prior, first_data=first_rows(*first), data=kept)
     return maximise_evidence(q) if by_evidence else q
@@ -118,20 +123,6 @@ def _prior(prior: str | float | Prior) -> tuple[Prior, bool]:
 
 def _tracked(data: Data, progress: bool, title: str) -> Iterator[tuple[Inputs, Tensor]]:
     yield from track(as_batches(data), title, number_of_batches(data), progress)
-
-
-def _require_passes(data: Data, structure: Structure) -> None:
-    if structure.passes > 1 and isinstance(data, Iterator):
-        raise ValueError(
-            f"structure={structure.name!r} reads the data {structure.passes} times, and {type(data).__name__} can "
-            "be read only once: pass a list of batches, a DataLoader or a pair (X, Y)."
-        )
-
-
-def _again(data: Data, structure: Structure, progress: bool) -> Iterator[Iterator[tuple[Inputs, Tensor]]]:
-    """The data once more for each further pass that a structure needs."""
-    for number in range(1, structure.passes):
-        yield _tracked(data, progress, f"{structure.name} curvature, pass {number + 1} of {structure.passes}")
 
 
 def _restricted(

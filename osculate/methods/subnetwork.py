@@ -1,4 +1,4 @@
-"""Which single parameters of a network a posterior is over, the others staying at the mode."""
+"""Subnetworks: a posterior over single parameters of a network, the others staying at the mode."""
 
 import copy
 import math
@@ -49,7 +49,7 @@ class HasVariance(Protocol):
 
 @dataclass(frozen=True)
 class Passes:
-    """What a choice may need, each in passes over the data that only some choices make.
+    """The quantities by which parameters are chosen, each from passes over the data that only some choices make.
 
     Attributes:
         diagonals: gives the diagonals of G and of Σ_n J_nᵀ J_n.
@@ -88,7 +88,7 @@ class Subnetwork:
         weights_only: leave vectors out, which are biases and the parameters of normalisation layers.
         snapshots: K of "swag", one an epoch, at least 2.
         lr: the learning rate of "swag".
-        seed: for "random", and of the order of the data in "swag".
+        seed: seed of the choice in "random", and of the order of the data in "swag".
 
     Raises:
         ValueError: a value out of its range, or an unknown selection.
@@ -223,11 +223,11 @@ def path_variance(
     Args:
         network: the network at its mode.
         likelihood: p(y|f).
-        data: what the network was trained on.
-        precision: of the prior, isotropic.
+        data: the training data of the network.
+        precision: precision of the isotropic prior.
         snapshots: epochs, with a snapshot at the end of each.
         lr: the learning rate, for the loss in nats per datum; the momentum is 0.9.
-        seed: of the order.
+        seed: seed of the order of the data.
         progress: show a progress bar.
 
     Raises:

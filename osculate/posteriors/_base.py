@@ -1,4 +1,4 @@
-"""What every posterior q(θ) offers to predictives and tasks."""
+"""The interface of a posterior q(θ) for predictives and tasks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ class Posterior(ABC):
     Attributes:
         network: the private copy of the network at the mode.
         likelihood: p(y|f).
-        ways: how it can predict; the first is the default (``predict(…, via=…)``).
+        ways: ways to predict; the first is the default (``predict(…, via=…)``).
     """
 
     network: Network
@@ -46,7 +46,7 @@ class Sampled(Posterior):
 
         Args:
             samples: S, how many.
-            generator: for the draws.
+            generator: source of random numbers.
         """
 
 

@@ -1,4 +1,4 @@
-"""Whether chains have mixed: rank-normalised split R-hat and the bulk effective sample size. [vehtari2021]
+"""Diagnostics of mixing: rank-normalised split R-hat and the bulk effective sample size. [vehtari2021]
 
 Draws are (K, S, ...): chains, draws of each, and any shape; every number of that shape is judged by itself.
 """
@@ -13,7 +13,7 @@ FEWEST = 4
 
 
 def r_hat(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "*C"]:
-    r"""How much wider all chains together are than each half of one: 1 where they have mixed.
+    r"""The width of all chains together relative to each half of one: 1 where they have mixed.
 
     .. math:: \hat R = \sqrt{\frac{S' - 1}{S'} + \frac{B}{S' W}}
 

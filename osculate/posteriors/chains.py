@@ -1,4 +1,4 @@
-"""Posteriors made of Markov chains: draws of the weights, and whether they say the same of the function."""
+"""Posteriors made of Markov chains: samples of the weights, and diagnostics of the function."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -26,7 +26,7 @@ ROWS = 64
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What one pass over the data at the mode leaves; it adds over data sets.
+    """The result of one pass over the data at the mode; fits of several data sets add.
 
     Attributes:
         curvature: G, taken with ``likelihood``.
@@ -108,11 +108,12 @@ def _other_mode(one: Network, other: Network) -> str:
 def observe(
     network: Network, likelihood: Likelihood, kind: Kind, batch: tuple[Inputs, Tensor], memory: str | int | None
 ) -> Observation:
-    """The first batch, with the plan of the network that it shows."""
+    """The first batch, with the plan of the network that follows from it."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
-    f = network(x)
-    likelihood.check(f, y)
-    check_density(likelihood, f, y)
+    few = slice(AT_ONCE)  # the pass itself checks every batch
+    f = network(take(x, few))
+    likelihood.check(f, y[few])
+    check_density(likelihood, f, y[few])
     plan = make_plan(network, x)
     wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
     return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))

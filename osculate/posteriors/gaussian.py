@@ -35,7 +35,7 @@ class Gaussian(Sampled):
         prior: p(θ|δ).
         temperature: T.
         first_data: some of the data, on which a sampled predictive is compared with the mode; files leave them out.
-        data: what it was fitted to, as it was given and not copied, for the mode of the linear model; None where that
+        data: the data of the fit, as they were given and not copied, for the mode of the linear model; None where they
             could be read once only, and in a posterior from a file.
     """
 
@@ -150,7 +150,7 @@ def as_gaussian(q: object, what: str) -> Gaussian:
 
     Args:
         q: a posterior or training result.
-        what: what it is needed for, for the error.
+        what: name of the caller, for the error.
 
     Raises:
         TypeError: it is something else.

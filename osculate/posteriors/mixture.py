@@ -60,12 +60,12 @@ class Mixture(Sampled):
 
     @property
     def ways(self) -> tuple[str, ...]:  # type: ignore[override]
-        """How it can predict: what all members can, the default of the first member first."""
+        """The ways to predict that all members share, the default of the first member first."""
         first, *others = self.members
         return tuple(way for way in first.ways if all(way in other.ways for other in others))
 
     def shares(self, samples: int) -> tuple[int, ...]:
-        """How many of so many draws each member gives, the first ones one more where they do not divide evenly."""
+        """The number of draws of each member, one more for the first ones where they do not divide evenly."""
         return tuple(len(range(number, samples, len(self.members))) for number in range(len(self.members)))
 
     def draws(self, samples: int, generator: torch.Generator | None = None) -> Iterator[Callable[[Inputs], Tensor]]:

@@ -101,7 +101,7 @@ def require_one_architecture(models: Sequence[nn.Module], what: str) -> None:
 
     Args:
         models: the networks.
-        what: what they are members of, for the error.
+        what: name of the whole, for the error.
 
     Raises:
         ValueError: the message names the first parameter that differs.
@@ -269,7 +269,7 @@ def batch_normalisation(model: nn.Module) -> str:
 
 
 def refusal(name: str) -> str:
-    """Why snapshots of a network with this layer do not predict."""
+    """The error for snapshots of a network with this layer."""
     return (
         f"the batch normalisation {name!r} keeps statistics that belong to one setting of the weights, and the "
         "Gaussian through snapshots samples others: it cannot predict. Use GroupNorm or LayerNorm in place of it, or "

@@ -1,4 +1,4 @@
-"""Whether networks drawn from a Gaussian posterior still explain the data that it was fitted to."""
+"""A warning where networks drawn from a Gaussian posterior no longer explain the data it was fitted to."""
 
 import warnings
 from weakref import WeakSet

@@ -21,12 +21,12 @@ UnitColumns: TypeAlias = Callable[[Tensor], Columns]
 
 @dataclass(frozen=True)
 class Projected:
-    """What the variance of some outputs of some data needs with any prior.
+    """Some outputs of some data, projected so that their variance follows for any prior.
 
     Attributes:
         f: outputs (n, *C) of these data.
-        first: whether these are the first of their outputs.
-        last: whether they are the last.
+        first: True for the first of their outputs.
+        last: True for the last ones.
         group: outputs that belong together.
         parts: block by block; made when they are asked for.
     """
@@ -57,8 +57,8 @@ def moments(
         q: the posterior.
         x: inputs.
         units: the columns.
-        memory: what temporaries may take.
-        outputs: how many a datum has, where the network gives others for these inputs than in training.
+        memory: largest size of temporaries.
+        outputs: number of outputs of a datum, if the network returns another number for these inputs than in training.
     """
     means, rows, parts = [], [], []
     for each in projections(q, x, units, budget(memory, q.network.device), outputs):
@@ -71,7 +71,7 @@ def moments(
 
 
 def fits(q: Gaussian, size: int) -> bool:
-    """Whether an answer of so many numbers fits into the free memory, also while its parts are put together."""
+    """True if an answer of so many numbers fits into the free memory twice, as putting its parts together needs."""
     return 2 * size * q.mean.itemsize <= free(q.network.device)
 
 

@@ -1,4 +1,4 @@
-"""p(y*|x*): what users want."""
+"""The posterior predictive p(y*|x*)."""
 
 from functools import partial
 from typing import Any
@@ -52,18 +52,18 @@ def predict(
         via: "linearised" (the default for a Gaussian posterior: f is linear in θ, in closed form up to the link),
             "sampled" (the network itself at sampled weights), "members" (those of an ensemble), "dropout" (passes with
             dropout active), "mode" (the network as it is). A posterior's ``ways`` lists its own, the default first.
-        link: how probabilities are integrated over Gaussian logits: "mc" (a fixed quasi-random set with the full
+        link: method of integrating probabilities over Gaussian logits: "mc" (a fixed quasi-random set with the full
             covariance of the logits, deterministic; the default for classes), "probit" (the default for Bernoulli),
             "bridge", "mean_field", or an object of ``osc.predictive.link``. Real-valued targets need none.
             "functions" integrates over ``samples`` draws of the linearised function instead, for outputs of which
             very many interact (thousands of classes at many positions): no covariance is built.
-        noise: for real-valued targets, whether observation noise is included.
-        joint: for real-valued targets, "outputs" for the joint over the outputs of each input, or "batch" for the
-            joint over all inputs and outputs.
+        noise: include observation noise, for real-valued targets.
+        joint: "outputs" (the joint over the outputs of each input) or "batch" (the joint over all inputs and outputs),
+            for real-valued targets.
         samples: draws for ``via="sampled"`` and ``link="functions"``, each of which serves all inputs, and passes with
             dropout; an ensemble predicts with its members, however many, and those of a mixture share them.
-        memory: what temporaries may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
-        generator: for the draws.
+        memory: largest size of temporaries, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
+        generator: source of random numbers.
 
     Returns:
         A ``torch.distributions`` object: ``Categorical`` or ``Bernoulli`` with probabilities, ``Normal`` of shape
@@ -72,8 +72,8 @@ def predict(
 
     Raises:
         ValueError: an unknown ``via``, ``link`` or ``joint``, one that does not fit the likelihood, an empty or
-            non-finite input, covariances that do not fit into the free memory, or a number of samples that is none.
-        TypeError: ``generator`` is none.
+            non-finite input, covariances that do not fit into the free memory, or ``samples`` below 1.
+        TypeError: ``generator`` is not a ``torch.Generator``.
 
     Cost: "linearised": one forward and C backward passes without weight gradients; with ``link="functions"`` S
     Jacobian-vector products, about three forward passes each. "sampled": S forward passes. Class probabilities of
@@ -158,8 +158,8 @@ def sample_functions(
         samples: S; an ensemble gives each of its members once instead, a mixture draws from its members in turn.
         via: "linearised" (the default for a Gaussian posterior) or "sampled", "members", "dropout", as in
             :func:`predict`.
-        memory: what temporaries may take, as in :func:`predict`; the draws themselves come on top.
-        generator: for the draws.
+        memory: largest size of temporaries, as in :func:`predict`; the draws themselves come on top.
+        generator: source of random numbers.
 
     Returns:
         (S, N, C) function values, the same draw of the weights for all inputs.

@@ -33,7 +33,7 @@ def network_at_mode(network: Network, x: Inputs, memory: str | int | None = None
 
 
 def _at_once(network: Network, x: Inputs, memory: str | int | None) -> list[slice]:
-    """Which inputs pass through the network together: those whose activations fit into the memory."""
+    """Slices of the inputs that pass through the network together: their activations fit into the memory."""
     each = network.state_dtype.itemsize * activations(network, x)
     return even_parts(count(x), min(ROWS, budget(memory, network.device) // each))
 

@@ -75,8 +75,8 @@ def tune(
         validation: held-out data, in any form that ``osc.laplace`` accepts.
         metric: "nll", "brier" (of a datum: summed over its targets, without those that the likelihood ignores), or a
             function of (predictive, y) that gives one loss for each datum, lower is better.
-        link: how probabilities are integrated; the default of ``osc.predict``.
-        temperature: whether T is tuned too.
+        link: method of integrating probabilities; by default that of ``osc.predict``.
+        temperature: tune T too.
         caution: standard errors that may be given away for more uncertainty; 0 takes the best loss.
         progress: show a progress bar.
 

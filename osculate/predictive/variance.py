@@ -53,10 +53,10 @@ def functional_variance(
         q: a Gaussian posterior, a mixture of them, or what ``osc.train`` returned.
         x: inputs (N, …).
         diagonal: only the variance of each output.
-        memory: what temporaries may take, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
+        memory: largest size of temporaries, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
         via: "columns" (exact), "samples" or "sketch".
         samples: S, for the last two; the members of a mixture share them, with two at least.
-        generator: for the draws.
+        generator: source of random numbers.
 
     Returns:
         (N, C, C) with the outputs flattened to C, or a variance map of the shape of the outputs, (N, *C), where
@@ -166,7 +166,7 @@ def _products(q: Gaussian, x: Inputs, tests: Float[Tensor, "r c"], memory: int) 
     """K ω for the covariance K = J Λ⁻¹ Jᵀ of one datum and several ω: a product with Jᵀ, a solve, one with J."""
     at = Linearisation(q.network, x)
     vectors, _ = portions(q.network, x, len(tests), memory)
-    parts = [at.jvp(q.precision.solve(at.vjp(tests[some].reshape(-1, *at.f.shape)))) for some in vectors]
+    parts = [at.jvp(q.precision.solve(at.vjp(tests[chunk].reshape(-1, *at.f.shape)))) for chunk in vectors]
     return torch.cat(parts).detach().flatten(1)
 
 

@@ -1,4 +1,4 @@
-"""What every prior offers: zero-mean Gaussians that differ in how many precisions they have."""
+"""The interface of a prior: zero-mean Gaussians that differ in their number of precisions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class Prior(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the constructor takes besides the precision: names and numbers, as JSON has them."""
+        """The arguments of the constructor besides the precision: names and numbers, as JSON has them."""
         return {}
 
     @abstractmethod

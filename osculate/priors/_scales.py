@@ -1,4 +1,4 @@
-"""Which parameters' scale a network undoes: what each tensor of one forward pass is proportional to."""
+"""Parameters whose scale a network undoes, by following what each tensor of a forward pass is proportional to."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

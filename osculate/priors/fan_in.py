@@ -20,8 +20,8 @@ def fan_in(
 
     Args:
         model: the network.
-        names: of the parameters; by default all that are trained.
-        scale: of the prior's standard deviations.
+        names: names of the parameters; by default all that are trained.
+        scale: factor on the prior's standard deviations.
         biases: their precision, where it is not to follow the weights: outputs that are not around zero, such as the
             grey values of a photograph or log variances, need wide ones.
 

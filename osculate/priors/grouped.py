@@ -20,7 +20,7 @@ class Grouped(Prior):
     Args:
         groups: the parameter or module names of each group; a module stands for all parameters below it. Every
             parameter of the posterior is in exactly one group.
-        precision: one number for all groups, a tensor (G,) in the order of the groups, or a mapping from their names.
+        precision: a number for all groups, a tensor (G,) in the order of the groups, or a mapping from their names.
 
     Raises:
         ValueError: a precision is not positive, or their number is not that of the groups; no group; on binding, a
@@ -78,8 +78,8 @@ class Grouped(Prior):
 
         Args:
             model: the network; it is left as it is.
-            x: one or more example inputs.
-            precision: as of :class:`Grouped`.
+            x: example inputs, at least one.
+            precision: a number or a tensor, see :class:`Grouped`.
 
         Returns:
             Groups by the name of their first layer, and "unnormalised", over the parameters that require gradients.

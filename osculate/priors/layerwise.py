@@ -15,7 +15,7 @@ class Layerwise(Prior):
     r"""θ_t ~ N(0, δ_t⁻¹ I) for each parameter tensor t (each weight and each bias has its own).
 
     Args:
-        precision: one number for all tensors, a tensor (T,) in the order of ``names``, or a mapping from parameter
+        precision: a number for all tensors, a tensor (T,) in the order of ``names``, or a mapping from parameter
             names to numbers.
         names: the parameter tensors that a tensor (T,) of precisions belongs to; by default those of the network,
             in the order of ``named_parameters()``.

@@ -26,7 +26,7 @@ from osculate.structures.blocks.hessian import add_hessian
 
 
 class Structure(ABC):
-    """Which block of parameters is kept as which kind of matrix."""
+    """The choice of a kind of matrix for each block of parameters."""
 
     name: ClassVar[str]
     #: How often the data are read.
@@ -50,9 +50,9 @@ class Structure(ABC):
         """Add one batch to a curvature, in place.
 
         Args:
-            curvature: from :meth:`zero`, still being made.
+            curvature: a curvature from :meth:`zero`, which is being accumulated.
             observation: the batch.
-            number: of the pass over the data.
+            number: index of the pass over the data.
 
         Returns:
             The outputs f (N, *C) of the batch.
@@ -67,7 +67,7 @@ class Structure(ABC):
         return torch.cat(outputs)
 
     def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
-        """Which forms go into one matrix, by number; one each unless a structure couples layers."""
+        """The numbers of the forms that share one matrix; one each unless a structure couples layers."""
         return tuple((number,) for number in range(len(specs)))
 
     def zero(
@@ -123,7 +123,7 @@ class Curvature:
     Attributes:
         structure: the rule by which the blocks were chosen.
         blocks: the matrices.
-        groups: which forms go into which matrix.
+        groups: the numbers of the forms of each matrix.
         specs: the parameters of each form.
         space: the parameter space.
     """
@@ -207,7 +207,7 @@ class Curvature:
         return replace(self, blocks=tuple(blocks))
 
     def project(self, forms: Mapping[int, AnyForm], events: int) -> Iterator[Any]:
-        """What :meth:`PosteriorPrecision.contract` needs of the forms of some data, for any prior; block by block."""
+        """The input of :meth:`PosteriorPrecision.contract` for the forms of some data and any prior; block by block."""
         for block, group in zip(self.blocks, self.groups, strict=True):
             form = self._form(group, forms)
             yield None if form is None else block.project(form, events)

@@ -48,7 +48,7 @@ class Dual(Structure):
     Args:
         points: M, or None for all data.
         approximation: "nystrom" or "subset", where ``points`` is given.
-        seed: of the draw.
+        seed: seed of the random choice.
         limit: the largest number of rows (or of parameters, where these are fewer) that is accepted.
 
     Raises:
@@ -134,9 +134,9 @@ class Draw:
 
     Attributes:
         points: M.
-        generator: of the numbers.
+        generator: source of the random numbers.
         seen: N so far.
-        numbers: of the data that are kept.
+        numbers: random numbers of the data that are kept.
         basis: orthonormal combinations (K, r) of the rows X, whose transpose times X is B; once all data were seen.
         products: B G Bᵀ of the second pass.
     """
@@ -149,7 +149,7 @@ class Draw:
     products: Tensor | None = None
 
     def next(self, size: int) -> tuple[Tensor, Tensor]:
-        """Which of the data that are kept to go on keeping, a mask, and which of the next to add, by number."""
+        """A mask of the kept data that stay, and the indices of the next data that are added."""
         self.seen += size
         numbers = torch.cat([self.numbers, torch.rand(size, generator=self.generator, dtype=torch.double)])
         kept = numbers <= numbers.kthvalue(min(self.points, len(numbers))).values

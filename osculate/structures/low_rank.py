@@ -29,7 +29,7 @@ class LowRank(Structure):
     Args:
         rank: eigenvalues that are kept.
         oversampling: test vectors beyond them: more make the leading eigenvalues more exact.
-        seed: of the test vectors.
+        seed: seed of the test vectors.
 
     Raises:
         ValueError: a rank that is not positive, or a negative oversampling.

@@ -47,7 +47,7 @@ class MatrixFree(Structure):
         max_products: passes over the data for one solve at most.
         probes: random vectors for the log determinant and the variances.
         rank: eigenvalues of the preconditioner.
-        seed: of the probes and the test vectors.
+        seed: seed of the probes and the test vectors.
         samples_by: "lanczos" (a function of white noise in parameter space; memory for one vector a product and
             sample), or "optimise": sample-then-optimise, which solves for each sample the least-squares problem of
             the linearised network with random targets, by the same conjugate gradients; memory for a few vectors a

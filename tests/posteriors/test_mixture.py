@@ -22,7 +22,7 @@ from osculate.likelihoods import (
 from osculate.parameters import Network
 from osculate.posteriors import Dropout, Ensemble, Mixture, Point, Snapshots
 from tests.errors import says
-from tests.laws import assert_close, targets
+from tests.laws import assert_close, some_slow, targets
 
 LIKELIHOODS = (
     Categorical(),
@@ -73,7 +73,7 @@ def snapshots(seed: int = 0) -> Snapshots:
 # ---- predictives -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", [{}, {"link": "functions"}, {"via": "sampled"}], ids=str)
+@pytest.mark.parametrize("how", [{}, pytest.param({"link": "functions"}, marks=pytest.mark.slow), {"via": "sampled"}])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=repr)
 def test_density_and_moments_are_those_of_the_members_mixed(likelihood: Likelihood, how: dict) -> None:
     q, x = mixture(likelihood), inputs()
@@ -338,7 +338,7 @@ def test_sampled_members_far_worse_than_their_modes_are_warned_of(ask: Callable)
 # ---- the tasks -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=repr)
+@pytest.mark.parametrize("likelihood", some_slow(LIKELIHOODS), ids=repr)
 def test_calibration_takes_a_mixture(likelihood: Likelihood) -> None:
     q, x = mixture(likelihood), inputs()
     y = targets(likelihood, net(), x)

@@ -36,7 +36,7 @@ def estimates(q: Gaussian, x: Tensor, via: str, samples: int, repeats: int, **op
     return torch.stack(found) / osc.functional_variance(q, x, diagonal=True)
 
 
-@pytest.mark.parametrize("net", ["unet", "two_inputs"])
+@pytest.mark.parametrize("net", [pytest.param("unet", marks=pytest.mark.slow), "two_inputs"])
 @pytest.mark.parametrize("via", ["samples", "sketch"])
 def test_variance_maps_are_without_bias(via: str, net: str) -> None:
     q, x = fitted(net, osc.likelihoods.Gaussian(0.5), n=3)
@@ -112,7 +112,7 @@ def test_what_a_variance_map_cannot_be() -> None:
             osc.functional_variance(q, x, diagonal=True, via=via, samples=samples)
 
 
-@pytest.mark.parametrize("net", ["mlp", "unet", "gpt"])
+@pytest.mark.parametrize("net", ["mlp", pytest.param("unet", marks=pytest.mark.slow), "gpt"])
 def test_integrating_over_functions_has_the_limit_of_the_covariance(net: str) -> None:
     likelihood = osc.likelihoods.Categorical(class_axis=1 if net == "unet" else -1)
     q, x = fitted(net, likelihood)

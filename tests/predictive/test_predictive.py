@@ -1,5 +1,7 @@
 """Predictives: links against Monte Carlo, samples against covariances, and what a user can ask for."""
 
+from functools import cache
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,7 @@ from tests.laws import STRUCTURES, assert_close, targets
 from tests.zoo import ZOO
 
 
+@cache
 def posterior(likelihood: osc.likelihoods.Likelihood, structure: str = "kron", prior: float = 1.0, net: str = "mlp"):
     model, x = ZOO[net].model(), ZOO[net].x(20)
     return osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=prior), x

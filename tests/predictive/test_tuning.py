@@ -27,7 +27,7 @@ def held_out_nll(q: osc.posteriors.Gaussian, data: tuple[torch.Tensor, torch.Ten
     return -float(osc.predict(q, data[0], **how).log_prob(data[1]).mean())
 
 
-@pytest.mark.parametrize("link", ["mc", "probit"])
+@pytest.mark.parametrize("link", [pytest.param("mc", marks=pytest.mark.slow), "probit"])
 def test_nothing_on_a_fine_grid_is_much_better(link: str) -> None:
     q, data = overfitted()
     best = osc.tune(q, data, link=link, caution=0.0)
@@ -54,6 +54,7 @@ def test_the_network_is_passed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [50, 10]
 
 
+@pytest.mark.slow
 def test_data_that_do_not_fit_into_memory_are_passed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     q, data = overfitted()
     kept = osc.tune(q, data)
@@ -104,7 +105,7 @@ def dense(net: str, n: int, ignore: int) -> tuple[osc.likelihoods.Likelihood, nn
 
 @pytest.mark.parametrize("ignore", [-100, 7])
 @pytest.mark.parametrize("metric", ["nll", "brier"])
-@pytest.mark.parametrize("net", ["unet", "gpt"])
+@pytest.mark.parametrize("net", [pytest.param("unet", marks=pytest.mark.slow), "gpt"])
 def test_ignored_positions_do_not_count(net: str, metric: str, ignore: int) -> None:
     likelihood, model, x, y = dense(net, 8, ignore)
     q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)

@@ -1,6 +1,7 @@
 """Every structure over the zoo: exact where it claims to be, and its algebra equal to its own dense matrix."""
 
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from tests.laws import (
     check_algebra,
     check_effective_parameters,
     check_functional_variance,
+    crossed,
+    some_slow,
     targets,
 )
 from tests.zoo import ZOO
@@ -42,23 +45,29 @@ def uneven(prior: osc.priors.Prior, space: osc.parameters.ParameterSpace) -> osc
     )
 
 
-def fitted(net: str, likelihood: osc.likelihoods.Likelihood, structure: str, prior: float = 0.7) -> tuple:
+@cache
+def fitted(net: str, likelihood: osc.likelihoods.Likelihood, structure: str) -> tuple:
+    """A network with data and a posterior, from uneven batches; made once."""
     case = ZOO[net]
     model, x = case.model(), case.x(6)
     y = targets(likelihood, model, x)
     batches = [(take(x, part), y[part]) for part in (slice(1), slice(1, 4), slice(4, 6))]
-    return model, x, y, osc.laplace(model, likelihood, batches, structure=structure, prior=prior)
+    return model, x, y, osc.laplace(model, likelihood, batches, structure=structure, prior=0.7)
+
+
+@cache
+def jacobian(net: str) -> torch.Tensor:
+    """The dense reference of a network, made once."""
+    return reference.jacobian(ZOO[net].model(), ZOO[net].x(6))
 
 
 @pytest.mark.parametrize("net", ZOO)
 def test_no_network_of_the_zoo_is_dead(net: str) -> None:
-    model, x = ZOO[net].model(), ZOO[net].x(6)
-    silent = reference.jacobian(model, x).abs().amax((0, 1)) == 0
+    silent = jacobian(net).abs().amax((0, 1)) == 0
     assert float(silent.double().mean()) < 0.6  # with too few parameters that matter, agreement would mean nothing
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("net", ZOO)
+@pytest.mark.parametrize(("net", "likelihood"), crossed(ZOO, LIKELIHOODS))
 def test_full_and_diag_equal_the_dense_reference(net: str, likelihood: str) -> None:
     chosen = LIKELIHOODS[likelihood]
     if likelihood == "gaussian per output" and ZOO[net].output != "vector":
@@ -70,21 +79,18 @@ def test_full_and_diag_equal_the_dense_reference(net: str, likelihood: str) -> N
     assert_close(diag.structure.dense(), truth.diagonal().diag())
 
 
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("net", ZOO)
+@pytest.mark.parametrize(("net", "structure", "prior"), crossed(ZOO, STRUCTURES, PRIORS, quick=2))
 def test_posterior_algebra_equals_that_of_its_dense_matrix(net: str, structure: str, prior: str) -> None:
     if structure in ("kron", "ekfac") and prior == "diagonal":
         pytest.skip("refused, see test_errors")
-    model, x, _, q = fitted(net, LIKELIHOODS["categorical"], structure)
+    _, x, _, q = fitted(net, LIKELIHOODS["categorical"], structure)
     q = q.replace(prior=uneven(PRIORS[prior], q.network.space), temperature=1.7)
     check_algebra(q)
     check_effective_parameters(q)
-    check_functional_variance(q, reference.jacobian(model, x), x)
+    check_functional_variance(q, jacobian(net), x)
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("net", ZOO)
+@pytest.mark.parametrize(("net", "structure"), crossed(ZOO, STRUCTURES))
 def test_uneven_batches_equal_one_batch(net: str, structure: str) -> None:
     model, x, y, parts = fitted(net, LIKELIHOODS["categorical"], structure)
     whole = osc.laplace(model, LIKELIHOODS["categorical"], (x, y), structure=structure, prior=0.7)
@@ -147,7 +153,7 @@ def test_the_fisher_tends_to_the_ggn(structure: str) -> None:
     assert float((one - exact).abs().max()) > 0.05 * float(exact.abs().max())  # one draw is not the expectation
 
 
-@pytest.mark.parametrize("net", ZOO)
+@pytest.mark.parametrize("net", some_slow(ZOO))
 def test_without_any_rule_the_fallback_gives_the_same(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y, q = fitted(net, LIKELIHOODS["categorical"], "full")
     monkeypatch.setattr("osculate.curvature.tape.RULES", {})

@@ -13,7 +13,7 @@ from osculate.curvature import reference
 from osculate.posteriors import Gaussian
 from osculate.structures import MatrixFree
 from tests.errors import says
-from tests.laws import assert_close, check_algebra, check_functional_variance, dense_precision, targets
+from tests.laws import assert_close, check_algebra, check_functional_variance, dense_precision, some_slow, targets
 from tests.zoo import VECTORS, ZOO
 
 CATEGORICAL = osc.likelihoods.Categorical()
@@ -44,7 +44,7 @@ def check_within_errors(q: Gaussian, inverse: Tensor) -> None:
     assert abs(float(q.log_det() + inverse.logdet())) < 3 * float(q.precision.log_det_error())
 
 
-@pytest.mark.parametrize("net", VECTORS)
+@pytest.mark.parametrize("net", some_slow(VECTORS))
 def test_where_the_sketch_is_exact_so_is_everything(net: str) -> None:
     model, x = ZOO[net].model(), ZOO[net].x(4)
     y = targets(CATEGORICAL, model, x)
@@ -249,7 +249,7 @@ def test_optimised_samples_solve_the_problem_with_random_data() -> None:
     assert 1e-6 < float((rough - draws).norm() / (draws - q.mean).norm()) < 0.05
 
 
-@pytest.mark.parametrize("net", ["gpt", "unet"])
+@pytest.mark.parametrize("net", ["gpt", pytest.param("unet", marks=pytest.mark.slow)])
 def test_random_data_at_positions_have_the_covariance_of_the_curvature(net: str) -> None:
     model, x = ZOO[net].model(), ZOO[net].x(2)
     likelihood = osc.likelihoods.Categorical(class_axis=1 if net == "unet" else -1)
@@ -280,6 +280,7 @@ def test_solvers_agree_on_predictive_variances(kind: str) -> None:
         assert 0 < float(error.max()) < tolerance, name
 
 
+@pytest.mark.slow
 def test_stochastic_solves_are_as_exact_as_the_tolerance() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()

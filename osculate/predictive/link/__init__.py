@@ -1,4 +1,4 @@
-"""How the response of a likelihood is integrated over a Gaussian on its outputs. One file a link."""
+"""Links: integrals of the response of a likelihood over a Gaussian on its outputs. One file a link."""
 
 from collections.abc import Callable
 

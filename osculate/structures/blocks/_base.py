@@ -1,4 +1,4 @@
-"""What a block of a curvature matrix offers, before and after a prior is added."""
+"""The interface of a block of a curvature matrix, before and after a prior is added."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,11 +17,11 @@ class Block(ABC):
     """The curvature of one set of parameters: plain tensors that add.
 
     Attributes:
-        positions: where each entry stands in θ, flat (p,).
+        positions: index of each entry in θ, flat (p,).
     """
 
     positions: Tensor
-    #: Whether rows over all of its parameters are formed, not the factors of a layer alone.
+    #: True if rows over all of its parameters are formed, not the factors of a layer alone.
     whole_rows: ClassVar[bool] = False
 
     @abstractmethod
@@ -41,7 +41,7 @@ class Block(ABC):
 
     @abstractmethod
     def project(self, form: AnyForm, events: int) -> Any:
-        """What is needed of a form for :meth:`Precision.contract` with any prior: the costly part, done once."""
+        """The input of :meth:`Precision.contract` for a form and any prior: the costly part, done once."""
 
     @abstractmethod
     def precision(self, scale: Float[Tensor, ""] | float, delta: "Delta") -> "Precision":
@@ -147,8 +147,8 @@ class Picked:
     """The rows of a lookup by the numbers that each datum picks, from :meth:`Lookup.merged`.
 
     Attributes:
-        numbers: of the rows of the table.
-        g: what belongs to them; of single outputs its square.
+        numbers: indices of the picked rows of the table.
+        g: gradients that belong to them; squared for single outputs.
     """
 
     numbers: Int[Tensor, "N K"]
@@ -156,7 +156,7 @@ class Picked:
 
     @classmethod
     def of(cls, numbers: Int[Tensor, "N K"], g: Float[Tensor, "V N K O"], events: int) -> "Picked":
-        """What :meth:`grams` needs for groups of this many columns."""
+        """The input of :meth:`grams` for groups of this many columns."""
         return cls(numbers, g.square() if events == 1 else g)
 
     def add_squares(self, total: Float[Tensor, "O I"]) -> None:

@@ -1,4 +1,4 @@
-"""One batch as a symmetric matrix that can be multiplied with vectors, as often as they like."""
+"""One batch as a symmetric matrix that can be multiplied with vectors any number of times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,12 +26,12 @@ from osculate.parameters import Network
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A batch, and what its products must have in common.
+    """A batch with the outputs and columns that all of its products share.
 
     Attributes:
         observation: the batch, with the network and the kind of curvature.
         f: outputs, detached.
-        columns: those of a kind that is made of few columns; random ones are drawn once.
+        columns: the columns of a curvature that has few of them; random ones are drawn once.
     """
 
     observation: Observation
@@ -77,8 +77,8 @@ class Batch:
         total = self.f.new_zeros(count, o.network.space.size)
         for part in data:
             at = Linearisation(o.network, take(o.x, part))
-            for some in vectors:
-                total[some] += at.vjp(self._output_noise(at.f, part, some.stop - some.start, generator))
+            for chunk in vectors:
+                total[chunk] += at.vjp(self._output_noise(at.f, part, chunk.stop - chunk.start, generator))
         return total
 
     def _output_noise(

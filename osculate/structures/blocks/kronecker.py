@@ -36,11 +36,11 @@ class KroneckerBlock(Block):
     """The sums of both factors and the number of positions they were taken over.
 
     Attributes:
-        positions: where each entry stands in θ, flat over (G, O, I).
+        positions: index of each entry in θ, flat over (G, O, I).
         inputs: Σ a aᵀ.
         outputs: Σ g gᵀ.
         count: the number of data times positions.
-        has_bias: whether the last input is the constant one of a bias.
+        has_bias: True if the last input is the constant one of a bias.
     """
 
     positions: Tensor
@@ -139,6 +139,7 @@ class KroneckerBlock(Block):
         bias = delta.bias.to(values) if delta.bias is not None and self.has_bias else None
         return KroneckerPrecision(self, scale * values, delta.weight.to(values), bias)
 
+    @cached_property
     def bias_direction(self) -> Float[Tensor, "G 1 I"]:
         """u: the bias column in the eigenbasis."""
         return self._input_basis[1][:, -1:, :]
@@ -165,12 +166,9 @@ class KroneckerPrecision(Precision):
     bias: Float[Tensor, ""] | None
 
     @cached_property
-    def _eigenvalues(self) -> Float[Tensor, "G O I"]:
-        return self.signal + self.weight
-
-    @cached_property
     def _inverse(self) -> Float[Tensor, "G O I"]:
-        return self._eigenvalues.reciprocal()
+        """The reciprocal eigenvalues 1 / D."""
+        return (self.signal + self.weight).reciprocal()
 
     @cached_property
     def _shares(self) -> Float[Tensor, "G O I"]:
@@ -184,7 +182,7 @@ class KroneckerPrecision(Precision):
 
     def _along_bias(self, values: Float[Tensor, "G O I"]) -> Float[Tensor, "G O"]:
         """uᵀ diag(values) u."""
-        return (values @ self.block.bias_direction().square().mT).squeeze(-1)
+        return (values @ self.block.bias_direction.square().mT).squeeze(-1)
 
     @cached_property
     def _length(self) -> Float[Tensor, "G O"]:
@@ -229,7 +227,7 @@ class KroneckerPrecision(Precision):
 
     def _rank_one(self, y: Float[Tensor, "*S G O I"], power: float) -> tuple[Tensor, Float[Tensor, "*S G O"]]:
         """(I + c û ûᵀ)^power y and its product with û, which is exact where that of the rounded vector is not."""
-        direction = self.block.bias_direction() * self._inverse.sqrt()
+        direction = self.block.bias_direction * self._inverse.sqrt()
         along = (direction * y).sum(-1)
         scale = self._determinant**power
         return y + ((scale - 1) / self._length * along).unsqueeze(-1) * direction, scale * along
@@ -268,7 +266,7 @@ class KroneckerPrecision(Precision):
         """aᵀ (D + c u uᵀ)⁻¹ a of inputs in the eigenbasis."""
         if self.bias is None:
             return torch.einsum("ngi,goi->ngo", a.square(), self._inverse)
-        u = self.block.bias_direction().squeeze(1)
+        u = self.block.bias_direction.squeeze(1)
         # What is off û is the same for a − α u with any α: here the one that leaves least to subtract where the data
         # say most, at the largest eigenvalue of the outputs.
         alpha = ((a * (u * self._inverse[:, -1])).sum(-1) / self._length[:, -1]).unsqueeze(-1)

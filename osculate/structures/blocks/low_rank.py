@@ -27,8 +27,8 @@ class LowRankBlock(Block):
     where 2k ≥ p: Y is then G itself.
 
     Attributes:
-        rank: how many eigenvalues are kept.
-        seed: of the test vectors.
+        rank: number of eigenvalues that are kept.
+        seed: seed of the test vectors.
         sketch: Y.
     """
 

@@ -33,13 +33,13 @@ NUMBERS, STEPS = 2**26, 50
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How exact the answers of a matrix-free precision are.
+    """The accuracy of the answers of a matrix-free precision.
 
     Attributes:
         tolerance: on relative residuals, None for the fourth root of the rounding unit.
-        max_products: with all data, for one solve.
+        max_products: largest number of products with all data for one solve.
         probes: random vectors for log determinants and diagonals.
-        seed: of these.
+        seed: seed of the probes.
     """
 
     tolerance: float | None
@@ -53,8 +53,8 @@ class MatrixFreeBlock(LowRankBlock):
     """The data themselves, and a sketch of their curvature.
 
     Attributes:
-        batches: what a product passes over.
-        accuracy: of the answers.
+        batches: the data that a product passes over.
+        accuracy: accuracy of the answers.
     """
 
     batches: list[Batch]
@@ -76,7 +76,7 @@ class MatrixFreeBlock(LowRankBlock):
 
     @property
     def indefinite(self) -> bool:
-        """Whether the curvature may have negative directions."""
+        """True if the curvature may have negative directions."""
         return any(isinstance(batch.observation.kind, Hessian) for batch in self.batches)
 
     def _present(self) -> list[Batch]:
@@ -123,11 +123,11 @@ class MatrixFreePrecision(Precision):
 
     Attributes:
         curvature: G.
-        scale: of G.
+        scale: factor on G.
         delta: D.
         base: Λ̂.
         accuracy: tolerances and probes.
-        clamped: whether directions of negative curvature count as directions without data.
+        clamped: True if directions of negative curvature count as directions without data.
     """
 
     curvature: MatrixFreeBlock

@@ -69,9 +69,9 @@ class Rows:
     """K = V·N rows, ordered by column, then by datum.
 
     Attributes:
-        shape: of the parameters.
-        lookup: whether the forms are lookups.
-        packs: what came together, empty where no datum used the parameters; at most one after :meth:`finish`.
+        shape: shape (G, O, I) of the parameters.
+        lookup: True if the forms are lookups.
+        packs: the rows of each batch, empty where no datum used the parameters; at most one after :meth:`finish`.
     """
 
     shape: Shape
@@ -131,7 +131,7 @@ class Rows:
             x: K rows.
             y: L rows.
             weights: w.
-            separable: whether w depends on the input alone, as where it is constant over weight and bias.
+            separable: True if w depends on the input alone, for example constant over weight and bias.
         """
         if separable and self._factors_are_cheaper(x, y):
             return _products_of_factors(x, y, weights.unflatten(-1, self.shape)[:, 0, 0])

@@ -41,13 +41,13 @@ class StochasticBlock(MatrixFreeBlock):
 
     @cached_property
     def activations(self) -> int:
-        """How many numbers a forward pass keeps for one datum."""
+        """The number of floats that a forward pass keeps for one datum."""
         batch = self._present()[0]
         return activations(batch.network, batch.observation.x)
 
     @cached_property
     def _keeps(self) -> bool:
-        """Whether the recorded passes of all data fit into the memory that all products share."""
+        """True if the recorded passes of all data fit into the memory that all products share."""
         first = self.batches[0]
         total = sum(len(batch.f) for batch in self.batches) * COPIES * self.activations * first.f.itemsize
         return total <= budget(None, first.f.device, total)
@@ -85,8 +85,8 @@ class _Kernel:
         sizes = [len(part) * batch.f[0].numel() for batch, part in self.block.parts]
         return Rows(sizes, self.times, self.transposed)
 
-    def _some(self, number: int, vectors: int) -> list[slice]:
-        """Which vectors to take at once."""
+    def _chunks(self, number: int, vectors: int) -> list[slice]:
+        """Slices of the vectors that are taken at once."""
         batch, part = self.block.parts[number]
         numbers = 2 * batch.network.space.size + len(part) * self.block.activations
         return even_parts(vectors, batch.observation.memory // (2 * batch.f.itemsize * numbers))
@@ -96,13 +96,13 @@ class _Kernel:
         at, output_map = self.block.at(number)
         theta = torch.empty_like(w)
         theta[:, self.block.positions] = w / self.root
-        found = [self.scale * output_map(at.jvp(theta[some])) for some in self._some(number, len(w))]
+        found = [self.scale * output_map(at.jvp(theta[chunk])) for chunk in self._chunks(number, len(w))]
         return torch.cat(found).flatten(1).detach()
 
     def transposed(self, number: int, c: Float[Tensor, "S n"]) -> Float[Tensor, "S p"]:
         """Columns of Yᵀ."""
         at, _ = self.block.at(number)
-        found = [at.vjp(c[some].reshape(-1, *at.f.shape)) for some in self._some(number, len(c))]
+        found = [at.vjp(c[chunk].reshape(-1, *at.f.shape)) for chunk in self._chunks(number, len(c))]
         return torch.cat(found)[:, self.block.positions] / self.root
 
 
