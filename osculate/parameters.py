@@ -346,9 +346,9 @@ def trainable(model: nn.Module) -> tuple[str, ...]:
     return names
 
 
-def points(model: nn.Module) -> frozenset[str]:
-    """The parameters that a module names as its ``points``: trained, and without a posterior over them."""
-    return frozenset(getattr(model, "points", ()))
+def point_estimated(model: nn.Module) -> frozenset[str]:
+    """The parameters that a module declares as ``point_estimated``: trained, and left out of posteriors."""
+    return frozenset(getattr(model, "point_estimated", ()))
 
 
 def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:

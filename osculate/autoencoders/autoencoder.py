@@ -245,8 +245,8 @@ class VAE(Autoencoder):
         return self.posterior.divergence(torch.zeros(1, 2), self.prior) is not None
 
     @property
-    def points(self) -> tuple[str, ...]:
-        """The parameters that no posterior is over: those of encoder and code, for which the data are no evidence."""
+    def point_estimated(self) -> tuple[str, ...]:
+        """The parameters that posteriors leave out: those of encoder and code, for which the data are no evidence."""
         return tuple(name for name, _ in self.named_parameters() if not name.startswith("decoder."))
 
     def require_curvature(self, names: Iterable[str]) -> None:
@@ -255,7 +255,7 @@ class VAE(Autoencoder):
         Raises:
             ValueError: it is one.
         """
-        if set(names) & set(self.points):
+        if set(names) & set(self.point_estimated):
             raise ValueError(
                 "the weights behind the spread of a VAE's code have no curvature. Fit its decoder alone: "
                 "osc.laplace(model, likelihood, (x, x), subset=['decoder'])."

@@ -15,7 +15,7 @@ from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood
 from osculate.methods.laplace import laplace
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.predictive.drawn import spare
+from osculate.predictive.drawn import skip_comparison
 from osculate.priors import Prior
 from osculate.progress import track
 from osculate.structures import Structure
@@ -171,7 +171,7 @@ def _warn_of_ends(chosen: float, tried: Sequence[float]) -> None:
 
 
 def _score(q: Gaussian, x: Tensor, samples: int) -> Float[Tensor, " M"]:
-    spare(q)  # networks far worse than the mode are what is being looked for
+    skip_comparison(q)  # networks far worse than the mode are what is being looked for
     draws = Representation(q)
     parts = [
         draws.log_prob(part, samples, torch.Generator().manual_seed(0))

@@ -84,9 +84,10 @@ class Observation:
             by_factors: True if the rows of a layer used at several positions are never formed, so that more data fit.
             row_size: numbers of the whole rows that are formed of several layers together.
         """
+        x, y = self.batch
         plan = (self.plan.by_factors() if by_factors else self.plan).with_rows(row_size)
-        every = pieces(self.network, plan, self.x, self._columns, self.kind.expected(plan.outputs), self.memory)
-        counted = self.likelihood.counted(self.y)
+        every = pieces(self.network, plan, x, self._columns, self.kind.expected(plan.outputs), self.memory)
+        counted = self.likelihood.counted(y)
         if counted is None or bool(counted.all()):
             yield from every
             return
@@ -95,8 +96,9 @@ class Observation:
             yield replace(piece, forms=forms)
 
     def _columns(self, f: Tensor, part: slice) -> Columns:
-        self.check(f, self.y[part])
-        return self.kind.columns(self.likelihood, f, self.y[part])
+        y = self.batch[1][part]
+        self.check(f, y)
+        return self.kind.columns(self.likelihood, f, y)
 
     def check(self, f: Tensor, y: Tensor) -> None:
         """Raise an error that says why, where outputs are not finite or targets do not fit them."""

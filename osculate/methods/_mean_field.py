@@ -18,7 +18,7 @@ from osculate.likelihoods import Likelihood
 from osculate.methods._base import FAN_IN, TEMPERATURE, MakeNetwork, Method, require_network
 from osculate.methods._running import constant_diagonal, gaussian_with_curvature
 from osculate.methods.map import as_prior
-from osculate.parameters import Network, ParameterSpace, points, trainable, undisturbed
+from osculate.parameters import Network, ParameterSpace, point_estimated, trainable, undisturbed
 from osculate.posteriors import Gaussian
 from osculate.priors import Prior, fan_in
 from osculate.registry import choose
@@ -191,7 +191,7 @@ class MeanField(Method):
 def _weights(model: nn.Module) -> tuple[str, ...]:
     """The trained parameters, without those of normalisations and those that the module names its ``points``."""
     every = trainable(model)
-    fixed = points(model) | {
+    fixed = point_estimated(model) | {
         f"{path}.{name}" if path else name
         for path, layer in model.named_modules()
         if isinstance(layer, NORMALISATIONS)

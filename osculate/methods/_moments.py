@@ -15,7 +15,7 @@ from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, count
 from osculate.likelihoods import Likelihood
 from osculate.methods.map import as_prior
-from osculate.parameters import Network, points
+from osculate.parameters import Network, point_estimated
 from osculate.posteriors import Gaussian
 from osculate.predictive import tune
 from osculate.priors import Diagonal, Isotropic, Layerwise, Prior
@@ -100,7 +100,7 @@ class SecondMoments:
         """
         require_second_moment(optimizer)
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-        fixed = points(model)
+        fixed = point_estimated(model)
         known = {name: p for name, p in model.named_parameters() if id(p) in groups and name not in fixed}
         decoupled = isinstance(optimizer, AdamW)
         entries = {

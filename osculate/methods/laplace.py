@@ -18,7 +18,7 @@ from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network
 from osculate.methods.subnetwork import Passes, Subnetwork, Units, path_variance
-from osculate.parameters import Network, points, require_deterministic_layers, select, trainable
+from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable
 from osculate.posteriors import Fit, Gaussian
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
 from osculate.priors import Isotropic, Layerwise, Prior
@@ -161,7 +161,7 @@ def _diagonal(fit: Fit) -> Tensor:
 def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inputs) -> Network:
     if not isinstance(subset, str | Subnetwork):
         chosen = select(model, subset)
-        if refused := sorted(points(model) & set(chosen)):
+        if refused := sorted(point_estimated(model) & set(chosen)):
             raise ValueError(
                 f"{type(model).__name__} has no posterior over {refused[0]!r} and others of these: the data are no "
                 "evidence for them. Name the rest, for example subset=['decoder']."
@@ -170,7 +170,7 @@ def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inpu
     if isinstance(subset, str):
         hint = ", or a list of parameter and module names" if subset not in SUBSETS else ""
         choose(f"subset{hint}", subset, SUBSETS)
-    names = tuple(name for name in trainable(model) if name not in points(model))
+    names = tuple(name for name in trainable(model) if name not in point_estimated(model))
     if isinstance(subset, Subnetwork):
         return Network(model, names)
     network = Network(model, names)

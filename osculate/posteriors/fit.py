@@ -149,10 +149,10 @@ def fitted(start: Observation, structure: Structure, passes: Iterable[Iterable[t
     size = 0
     for number, batches in enumerate(passes):
         for batch, (x, y) in enumerate(batches):
-            here = replace(start, batch=(moved(x, network.device), y.to(network.device)), number=batch)
-            f = structure.add(curvature, here, number)
+            x, y = moved(x, network.device), y.to(network.device)
+            f = structure.add(curvature, replace(start, batch=(x, y), number=batch), number)
             if number == 0:
-                for name, value in likelihood.statistics(f, here.y).items():
+                for name, value in likelihood.statistics(f, y).items():
                     statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
                 size += len(y)
         curvature.finish()

@@ -47,8 +47,8 @@ def warn_if_far_worse(q: Posterior) -> None:
         )
 
 
-def spare(q: Gaussian) -> None:
-    """Leave the comparison of :func:`warn_if_far_worse` out: this posterior is one of many that are tried."""
+def skip_comparison(q: Gaussian) -> None:
+    """Mark a posterior as compared, for one of many that are tried: :func:`warn_if_far_worse` stays silent."""
     _compared.add(q)
 
 
