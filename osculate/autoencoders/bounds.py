@@ -21,7 +21,7 @@ from osculate.memory import even_parts
 from osculate.parameters import Network
 from osculate.posteriors import Chains, Dropout, Ensemble, Mixture, Point, Posterior
 from osculate.posteriors._base import Sampled, as_posterior
-from osculate.predictive.drawn import warn_if_far_worse
+from osculate.predictive.sampled import warn_if_far_worse
 from osculate.progress import track
 from osculate.registry import choose
 

@@ -15,7 +15,7 @@ from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood
 from osculate.methods.laplace import laplace
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.predictive.drawn import skip_comparison
+from osculate.predictive.sampled import skip_comparison
 from osculate.priors import Prior
 from osculate.progress import track
 from osculate.structures import Structure

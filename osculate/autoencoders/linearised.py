@@ -14,8 +14,7 @@ from osculate.curvature.linearisation import recording
 from osculate.differentiation import forward_derivative
 from osculate.likelihoods import Likelihood, drawn_on
 from osculate.posteriors import Gaussian, Posterior
-from osculate.predictive.functions import linear_functions
-from osculate.predictive.linearised import interacting_outputs, moments, single_outputs
+from osculate.predictive.linearised import interacting_outputs, linear_functions, moments, single_outputs
 from osculate.predictive.predict import choose_link
 
 #: Codes of a VAE for each datum, where nobody says how many.

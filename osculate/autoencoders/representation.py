@@ -16,7 +16,7 @@ from osculate.autoencoders.linearised import linear_encoding, linear_reconstruct
 from osculate.autoencoders.new_codes import NewCodes
 from osculate.posteriors import Gaussian, Sampled
 from osculate.posteriors._base import as_posterior
-from osculate.predictive.drawn import warn_if_far_worse
+from osculate.predictive.sampled import warn_if_far_worse
 from osculate.registry import choose
 
 #: How codes and images can be had.

@@ -76,7 +76,8 @@ def laplace(
         TypeError: a likelihood, structure, curvature or prior of another type, a loader that yields no pairs, or
             targets of the wrong type.
 
-    Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher").
+    Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher");
+    for the first batch another forward pass, and a few over at most 16 of its data.
 
     >>> import osculate as osc
     >>> X, Y = torch.randn(30, 2), torch.randint(3, (30,))

@@ -110,10 +110,9 @@ def observe(
 ) -> Observation:
     """The first batch, with the plan of the network that follows from it."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
-    few = slice(AT_ONCE)  # the pass itself checks every batch
-    f = network(take(x, few))
-    likelihood.check(f, y[few])
-    check_density(likelihood, f, y[few])
+    f = network(x)
+    likelihood.check(f, y)  # before anything else, so that errors name the shapes of the user's batch
+    check_density(likelihood, f, y)
     plan = make_plan(network, x)
     wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
     return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))

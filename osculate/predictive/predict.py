@@ -13,19 +13,19 @@ from osculate.inputs import Inputs, count, take, tensors
 from osculate.likelihoods import Likelihood, Link
 from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
 from osculate.predictive import link as links
-from osculate.predictive.drawn import warn_if_far_worse
-from osculate.predictive.functions import drawn_functions, linear_functions
 from osculate.predictive.linearised import (
     all_outputs,
+    drawn_functions,
     fits,
     interacting_outputs,
     joint_covariance,
+    linear_functions,
     moments,
     require_room,
     single_outputs,
 )
 from osculate.predictive.mixed import mixed
-from osculate.predictive.sampled import network_at_mode, sampled_networks
+from osculate.predictive.sampled import network_at_mode, sampled_networks, warn_if_far_worse
 from osculate.registry import choose, lookup
 
 #: The link that integrates over draws of the function, without a covariance.

@@ -1,19 +1,31 @@
-"""The network itself: at sampled weights, or at the mode."""
+"""The network itself, at sampled weights or at the mode, and a warning where samples no longer explain the data."""
 
+import warnings
 from collections.abc import Callable, Iterator
+from weakref import WeakSet
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.products import activations
-from osculate.inputs import Inputs, count, moved, take
+from osculate.inputs import Inputs, apply, count, moved, take
 from osculate.memory import budget, even_parts
 from osculate.parameters import Network
-from osculate.posteriors import Sampled
+from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled
+from osculate.predictive.losses import negative_log_likelihood
 
 #: The most inputs that pass through a network at once.
 ROWS = 1024
+#: Networks that are drawn for the comparison.
+DRAWS = 8
+#: Nats per target by which their mixture may be worse than the mode. Measured on digits (KFAC, 64-40-40-10, trained at
+#: prior precision 1): worse by 5.1, 2.7, 0.94, 0.27 and 0.06 at precisions 0.1, 1, 10, 30 and 100, by 2.4 at those of
+#: the evidence; for even against odd, where a fair coin is worse by 0.69, by 0.81, 0.79, 0.22, 0.06, 0.02 and 0.86.
+#: Below 0.3 test accuracy falls by four points at most, from 0.79 up by four to ninety.
+MARGIN = 0.5
+#: Posteriors that were compared already: they are frozen, so that once is enough.
+_compared: WeakSet[Gaussian] = WeakSet()
 
 
 def sampled_networks(
@@ -51,3 +63,52 @@ def _outputs(
                 whole = f.new_empty(count(x), *f.shape[1:])
             whole[part] = f
     return whole
+
+
+def warn_if_far_worse(q: Posterior) -> None:
+    """Warn where networks drawn from a Gaussian posterior are far worse than its mode on data that it was fitted to.
+
+    The mean log likelihood of the mixture of a few drawn networks is compared with that of the mode, on the first data
+    of the fit, once for each posterior. The draws have a generator of their own. A posterior from a file has no data.
+
+    Cost: :data:`DRAWS` draws of the weights, and as many forward passes of at most 64 data.
+    """
+    if isinstance(q, Mixture):
+        for member in q.members:
+            warn_if_far_worse(member)
+    if not isinstance(q, Gaussian) or q.first_data is None or q in _compared:
+        return
+    _compared.add(q)
+    mode, mixture = log_likelihoods(q, *q.first_data)
+    if mixture < mode - MARGIN:
+        warnings.warn(
+            "networks sampled from this posterior explain the data it was fitted to far worse than its mode does: "
+            f"{mixture:.2f} against {mode:.2f} nats per target (the mixture of {DRAWS} of them, on "
+            f"{len(q.first_data[1])} data). The Gaussian describes the linearised network, and the network itself "
+            "bends within its width. Use via='linearised' (the default), a larger prior precision, or a temperature by "
+            "held-out data (osc.tune; for autoencoders LaplacianAutoencoder.tuned).",
+            stacklevel=4,
+        )
+
+
+def skip_comparison(q: Gaussian) -> None:
+    """Mark a posterior as compared, for one of many that are tried: :func:`warn_if_far_worse` stays silent."""
+    _compared.add(q)
+
+
+def log_likelihoods(q: Gaussian, x: Inputs, y: Tensor, draws: int = DRAWS) -> tuple[float, float]:
+    """The mean log likelihood per target: of the mode, and of the mixture of drawn networks."""
+    network, likelihood = q.network, q.likelihood
+
+    def ready(tensor: Tensor) -> Tensor:
+        return tensor.to(network.device, network.dtype if tensor.is_floating_point() else None)
+
+    x, y = apply(ready, x), y.to(network.device)
+    counted = likelihood.counted(y)
+    targets = y.numel() if counted is None else int(counted.sum())
+    with torch.no_grad():
+        drawn = q.draws(draws, torch.Generator().manual_seed(0))
+        parts = (f(x).to(network.state_dtype).unsqueeze(0) for f in drawn)
+        mixture = -negative_log_likelihood(likelihood.mixture_of_parts(parts), y, counted).sum()
+        mode = likelihood.log_prob(network(x).to(network.state_dtype), y).sum()
+    return float(mode) / max(1, targets), float(mixture) / max(1, targets)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import osculate as osc
-from osculate.predictive import drawn
+from osculate.predictive import sampled
 from tests.laws import assert_close
 
 X = torch.randn(200, 5, generator=torch.Generator().manual_seed(1), dtype=torch.double)
@@ -64,7 +64,7 @@ def test_the_generator_and_the_global_state_are_left_alone() -> None:
     assert torch.equal(first.probs, again.probs)
     state = torch.random.get_rng_state()
     with pytest.warns(UserWarning, match="far worse"):
-        drawn.warn_if_far_worse(q.replace(prior=q.prior))
+        sampled.warn_if_far_worse(q.replace(prior=q.prior))
     assert torch.equal(state, torch.random.get_rng_state())
 
 
@@ -72,7 +72,7 @@ def test_the_numbers_are_the_log_likelihoods_per_target() -> None:
     likelihood, y = osc.likelihoods.Gaussian(0.5), torch.stack([X[:, 0], X[:, 1], X[:, 2]], 1)
     q, model = posterior(likelihood=likelihood, y=y)
     x, t = X[:64], y[:64]
-    mode, mixture = drawn.log_likelihoods(q, *q.first_data, draws=5)
+    mode, mixture = sampled.log_likelihoods(q, *q.first_data, draws=5)
     assert mode == pytest.approx(likelihood.log_prob(model(x), t).mean().item() / 3)
     predictive = osc.predict(
         q.replace(first_data=None),
@@ -87,7 +87,7 @@ def test_the_numbers_are_the_log_likelihoods_per_target() -> None:
 def test_ignored_targets_do_not_count() -> None:
     likelihood, y = osc.likelihoods.Categorical(ignore_index=-100), torch.where(torch.arange(200) % 2 == 0, -100, Y)
     q, model = posterior(likelihood=likelihood, y=y)
-    mode, mixture = drawn.log_likelihoods(q, *q.first_data)
+    mode, mixture = sampled.log_likelihoods(q, *q.first_data)
     expected = osc.likelihoods.Categorical().log_prob(model(X[1:64:2]), Y[1:64:2]).mean()
     assert mode == pytest.approx(expected.item())
     assert mixture < mode
