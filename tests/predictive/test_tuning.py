@@ -45,9 +45,9 @@ def test_the_network_is_passed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     original = osc.parameters.Network.__call__
 
-    def counted(self: object, x: torch.Tensor, theta: object = None) -> torch.Tensor:
+    def counted(self: object, x: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
         calls.append(len(x))
-        return original(self, x, theta)
+        return original(self, x, *args, **options)
 
     monkeypatch.setattr(osc.parameters.Network, "__call__", counted)
     osc.tune(q, [(data[0][:50], data[1][:50]), (data[0][50:], data[1][50:])])
