@@ -23,14 +23,14 @@ LIKELIHOODS: dict[str, Likelihood] = {
 MEMORIES = (1, 2**28)
 
 
-def problem(net: str, n: int = 5) -> tuple[nn.Module, Network, Inputs, Tensor, Likelihood]:
+def problem(net: str, n: int = 3) -> tuple[nn.Module, Network, Inputs, Tensor, Likelihood]:
     model, x, likelihood = ZOO[net].model(), ZOO[net].x(n), LIKELIHOODS[ZOO[net].output]
     with torch.no_grad():
         y = likelihood.distribution(call(model, x)).sample()
     return model, Network(model, trainable(model)), x, y, likelihood
 
 
-def directions(network: Network, count: int = 3) -> Tensor:
+def directions(network: Network, count: int = 2) -> Tensor:
     return torch.randn(count, network.space.size, dtype=torch.double)
 
 
@@ -214,7 +214,7 @@ def test_large_outputs_take_no_matrix() -> None:
 
 def test_a_padding_index_is_the_same_in_both_directions() -> None:
     """Forward mode follows the padding row, backward mode does not; products with G need one J."""
-    _, network, x, *_ = problem("sequence")
+    _, network, x, *_ = problem("sequence", 5)
     at = Linearisation(network, x)
     many = directions(network)
     assert not torch.allclose(at._batched_forward(many), at._double_backward(many))
