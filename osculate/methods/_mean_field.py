@@ -67,7 +67,10 @@ class MeanField(Method):
         self.model, self.likelihood, self.temperature = model, likelihood, temperature
         self.names = _weights(model)
         self.space = ParameterSpace.of({name: model.get_parameter(name) for name in self.names})
-        self.prior = self._chosen(prior).bind(self.space)
+        if isinstance(prior, str):
+            choose("prior of a variational method", prior, (FAN_IN,))
+            prior = fan_in(model, self.names)
+        self.prior = as_prior(prior).bind(self.space)
         # beside the weights, in single precision where they are in half
         like = model.get_parameter(self.names[0])
         dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
@@ -83,12 +86,6 @@ class MeanField(Method):
     ) -> "MeanField":
         """Make the method; it knows the prior "fan_in" by its name, over the weights alone."""
         return cls(network(0), likelihood, prior, **options)
-
-    def _chosen(self, prior: str | float | Prior) -> Prior:
-        if isinstance(prior, str):
-            choose("prior of a variational method", prior, (FAN_IN,))
-            return fan_in(self.model, self.names)
-        return as_prior(prior)
 
     def choices(self) -> Mapping[str, Any]:
         """Likelihood, prior and temperature."""

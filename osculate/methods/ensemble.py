@@ -69,7 +69,14 @@ class DeepEnsemble(Method):
         self._members = tuple(MAP(model, likelihood, prior) for model in listed(models, type(self).__name__))
         self._networks = [member.model for member in self._members]
         require_members(self._networks)
-        _require_own_parameters(self._networks)
+        owner: dict[int, int] = {}
+        for number, model in enumerate(self._networks):
+            for parameter_name, parameter in model.named_parameters():
+                if owner.setdefault(id(parameter), number) != number:
+                    raise ValueError(
+                        f"members {owner[id(parameter)]} and {number} of the ensemble share the parameter "
+                        f"{parameter_name!r}: give each member weights of its own."
+                    )
         self.model = nn.ModuleList(self._networks)
         self.likelihood = likelihood
 
@@ -91,14 +98,3 @@ class DeepEnsemble(Method):
         with undisturbed(self.model):
             self.model.eval()
             return Ensemble(self._networks, self.likelihood)
-
-
-def _require_own_parameters(models: list[nn.Module]) -> None:
-    owner: dict[int, int] = {}
-    for number, model in enumerate(models):
-        for name, parameter in model.named_parameters():
-            if owner.setdefault(id(parameter), number) != number:
-                raise ValueError(
-                    f"members {owner[id(parameter)]} and {number} of the ensemble share the parameter {name!r}: give "
-                    "each member weights of its own."
-                )

@@ -156,24 +156,21 @@ class L2M(MAP):
             self._make(moments.raw)
             self.prior = given
         elif moments.steps != int(self.steps):  # early stopping has put the weights of an earlier step back
-            self._posterior = self._of_single_data(data)
+            with undisturbed(self.model):
+                self._posterior = laplace(
+                    self.model.eval(),
+                    self.likelihood,
+                    data,
+                    structure="diag",
+                    prior=self.prior,
+                    curvature="empirical_fisher",
+                    subset=list(moments.names),
+                )
         else:
             space = self._network().space  # the prior acts through the gradient, as a coupled weight decay does
             decay = self.prior.bind(space).vector(space).to(self._mean) / sampling.num_data
             noise = float(self.noise) / moments.rule.bias
             self._take(moments.fisher(self._mean, sampling.num_data, noise, decay))
-
-    def _of_single_data(self, data: Data) -> Gaussian:
-        with undisturbed(self.model):
-            return laplace(
-                self.model.eval(),
-                self.likelihood,
-                data,
-                structure="diag",
-                prior=self.prior,
-                curvature="empirical_fisher",
-                subset=list(self._seen()[0].names),
-            )
 
     @classmethod
     def from_optimizer(

@@ -319,7 +319,11 @@ class LevenbergMarquardt(FullBatch):
         length = float((theta - self.theta).norm() / theta.norm())
         self.theta.copy_(theta)
         self.waited += 1
-        self._write()
+        with torch.no_grad():
+            parts = self._here.network.space.unflatten(self.theta)
+            for name, parameter in self.model.named_parameters():
+                if name in parts:
+                    parameter.copy_(parts[name])
         self._look()
         self.at_rest.fill_(before - after <= DECREASE and length <= LENGTH)
         stationary = not self.evidence or self._balance.violation < VIOLATION
@@ -354,14 +358,6 @@ class LevenbergMarquardt(FullBatch):
             self.damping *= RAISED
         self.damping.copy_(damping)  # the best that rounding allows
         return value, value, self.theta.clone()
-
-    @torch.no_grad()
-    def _write(self) -> None:
-        """The parameters into the network."""
-        parts = self._here.network.space.unflatten(self.theta)
-        for name, parameter in self.model.named_parameters():
-            if name in parts:
-                parameter.copy_(parts[name])
 
     def result(self) -> Gaussian:
         """The posterior reached so far, with a warning where the evidence has switched off the network."""

@@ -299,7 +299,14 @@ class MarginalLikelihood(Method):
             raise self._without_update("this training")
         prior = self._family.with_precision(self.kept_precision.clone())
         q = self._fitted(self.kept, prior, self._likelihood(self.kept_noise), data, epoch)
-        _warn_of_collapse(q)
+        effective = sum(effective_parameters(q).values())
+        if effective <= q.fit.plan.outputs:
+            warnings.warn(
+                f"the effective number of parameters is {effective:.1f}, no more than the network has outputs: it has "
+                "become a constant. Where the inputs do predict the targets, the first precisions were too large for "
+                "the burn-in: start with smaller ones, or with burn_in=0.",
+                stacklevel=2,
+            )
         self._posterior = q
 
     def _without_update(self, what: str) -> ValueError:
@@ -314,14 +321,3 @@ class MarginalLikelihood(Method):
         if self._posterior is None:
             raise RuntimeError("this method has not been trained: use osc.train(method, data).")
         return self._posterior
-
-
-def _warn_of_collapse(q: Gaussian) -> None:
-    effective = sum(effective_parameters(q).values())
-    if effective <= q.fit.plan.outputs:
-        warnings.warn(
-            f"the effective number of parameters is {effective:.1f}, no more than the network has outputs: it has "
-            "become a constant. Where the inputs do predict the targets, the first precisions were too large for the "
-            "burn-in: start with smaller ones, or with burn_in=0.",
-            stacklevel=2,
-        )

@@ -247,7 +247,11 @@ class OnlineLaplace(Method):
         nll = -torch.stack([likelihood.log_prob(each, y).sum() for each in f]).mean() / len(y)
         with torch.no_grad():
             if "noise" in self.learn:
-                self._take_error(f.detach(), y)
+                balances = [self._given.noise_balance(self._given.statistics(each, y)) for each in f.detach()]
+                error = torch.stack([error / count for count, error in balances]).mean()
+                latest = torch.stack([error, torch.ones_like(error)]).to(self.error)
+                self.error.lerp_(latest, 1 - self.settings.memory)
+                self.noise.copy_((self.error[0] / self.error[1]).sqrt())
             self.steps.add_(1)
         return nll - self.temperature / num_data * self.prior.log_prob(mean)
 
@@ -300,14 +304,6 @@ class OnlineLaplace(Method):
         if len(noise) == 1:
             return at(around(noise[0])).unsqueeze(0)
         return vmap(lambda offset: at(around(offset)), randomness="different")(torch.stack(noise))
-
-    def _take_error(self, f: Float[Tensor, "S B *C"], y: Tensor) -> None:
-        """The noise scale by the average error of the drawn networks over past steps."""
-        balances = [self._given.noise_balance(self._given.statistics(each, y)) for each in f]
-        error = torch.stack([error / count for count, error in balances]).mean()
-        latest = torch.stack([error, torch.ones_like(error)]).to(self.error)
-        self.error.lerp_(latest, 1 - self.settings.memory)
-        self.noise.copy_((self.error[0] / self.error[1]).sqrt())
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
         """Learn the prior if it is to be learned; the row has the standard deviation of the weights."""

@@ -105,10 +105,12 @@ def _redrawn(models: list[nn.Module], seed: int) -> list[nn.Module]:
     """Copies with other random weights, the same on every device."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return [_redraw(frozen_copy(model).cpu()).to(_device(model)) for model in models]
+        return [_redraw(model) for model in models]
 
 
-def _redraw(network: nn.Module) -> nn.Module:
+def _redraw(model: nn.Module) -> nn.Module:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    network = frozen_copy(model).cpu()
     floating = {name: p for name, p in network.named_parameters() if p.is_floating_point()}
     for parameter in floating.values():
         parameter.fill_(torch.nan)  # so that what is not drawn shows
@@ -121,8 +123,4 @@ def _redraw(network: nn.Module) -> nn.Module:
                 f"no reset_parameters() draws the parameter {name!r} anew, so that there is no default prior network: "
                 "pass prior_networks, one freshly built network for each member."
             )
-    return network
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
+    return network.to(device)

@@ -315,13 +315,9 @@ def _of_labels(likelihood: Likelihood, f: Tensor, y: Tensor, generator: torch.Ge
     return torch.autograd.grad(likelihood.log_prob(f, labels).sum(), f, create_graph=True)[0]
 
 
-def _of_drawn_scores(likelihood: Likelihood, f: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
-    return likelihood.sampled_root(f.detach(), y, 1, generator)[0]
-
-
 #: s_b of each kind of regulariser: of the likelihood, outputs, targets, and a generator.
 COLUMNS: Mapping[str, Callable[[Likelihood, Tensor, Tensor, torch.Generator], Tensor]] = {
     "ggn": lambda likelihood, f, y, generator: likelihood.signed_root(f, y, generator),
-    "label_linear": _of_drawn_scores,
+    "label_linear": lambda likelihood, f, y, generator: likelihood.sampled_root(f.detach(), y, 1, generator)[0],
     "label": _of_labels,
 }

@@ -110,10 +110,19 @@ class HMC(FullBatch):
     ) -> None:
         super().__init__()
         prior = MAP(model, likelihood, prior).prior  # which checks them
-        _require_sense(chains, warmup, acceptance, max_depth)
+        for setting, number, least in (("chains", chains, 1), ("warmup", warmup, 0), ("max_depth", max_depth, 1)):
+            require_whole(setting, number, least)
+        if not 0 < acceptance < 1:
+            raise ValueError(
+                f"acceptance is a mean of probabilities, between 0 and 1, got {acceptance!r}. Try 0.8 or 0.95."
+            )
         require_deterministic_layers(model)
         network = Network(model, trainable(model))
-        _require_size(network.space.size)
+        if network.space.size > LIMIT:
+            raise ValueError(
+                f"HMC takes thousands of steps in all {network.space.size:,} trained parameters, and accepts "
+                f"{LIMIT:,}. Use osc.laplace, methods.SWAG or methods.DeepEnsemble, or freeze layers with requires_grad=False."
+            )
         self.model, self.likelihood, self.prior = model, likelihood, prior.bind(network.space)
         self.chains, self.warmup, self.acceptance, self.max_depth = chains, warmup, acceptance, max_depth
         self.seed = 0
@@ -328,20 +337,3 @@ class HMC(FullBatch):
                 f"acceptance (now {self.acceptance:g}), and standardise inputs and targets.",
                 stacklevel=4,
             )
-
-
-def _require_sense(chains: int, warmup: int, acceptance: float, max_depth: int) -> None:
-    for name, value, least in (("chains", chains, 1), ("warmup", warmup, 0), ("max_depth", max_depth, 1)):
-        require_whole(name, value, least)
-    if not 0 < acceptance < 1:
-        raise ValueError(
-            f"acceptance is a mean of probabilities, between 0 and 1, got {acceptance!r}. Try 0.8 or 0.95."
-        )
-
-
-def _require_size(parameters: int) -> None:
-    if parameters > LIMIT:
-        raise ValueError(
-            f"HMC takes thousands of steps in all {parameters:,} trained parameters, and accepts {LIMIT:,}. Use "
-            "osc.laplace, methods.SWAG or methods.DeepEnsemble, or freeze layers with requires_grad=False."
-        )
