@@ -121,7 +121,8 @@ class HMC(FullBatch):
         if network.space.size > LIMIT:
             raise ValueError(
                 f"HMC takes thousands of steps in all {network.space.size:,} trained parameters, and accepts "
-                f"{LIMIT:,}. Use osc.laplace, methods.SWAG or methods.DeepEnsemble, or freeze layers with requires_grad=False."
+                f"{LIMIT:,}. Use osc.laplace, methods.SWAG or methods.DeepEnsemble, or freeze layers with "
+                "requires_grad=False."
             )
         self.model, self.likelihood, self.prior = model, likelihood, prior.bind(network.space)
         self.chains, self.warmup, self.acceptance, self.max_depth = chains, warmup, acceptance, max_depth
