@@ -101,7 +101,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             error = toy.error(osc.predict(plain, toy.grid).mean)
             table.add(WITHOUT, {ERROR: error, SIZE: float(len(plain.mean))})
             if seed == seeds[0]:
-                curves = fits(toy, {WITHOUT: plain, WITH: q}) | {"groups": groups(q)}
+                curves = shown(toy, {WITHOUT: plain, WITH: q})
     values: dict[str, dict[str, list[float]]] = {}
     for (row, column), found in table.items():
         values.setdefault(row, {})[column] = found
@@ -182,25 +182,22 @@ def slope(q: osc.posteriors.Gaussian, step: float = 1e-4) -> float:
     return ((gradient - differences).abs() / (1 + gradient.abs())).max().item()
 
 
-def fits(toy: Toy, posteriors: Mapping[str, osc.posteriors.Gaussian]) -> dict[str, Any]:
-    """Return the curves of the figure."""
+def shown(toy: Toy, posteriors: Mapping[str, osc.posteriors.Gaussian]) -> dict[str, Any]:
+    """Return the curves of the figure; and α, γ and the size of each group, and β, of the posterior with evidence."""
     bands = {}
     for name, q in posteriors.items():
         y = osc.predict(q, toy.grid)
         sd = torch.as_tensor(y.stddev).clamp(max=10.0)  # without a prior it is as good as infinite in places
         bands[name] = {"mean": y.mean.squeeze(1).tolist(), "sd": sd.squeeze(1).tolist()}
-    line = {"x": toy.grid.squeeze(1).tolist(), "sine": sine(toy.grid).squeeze(1).tolist()}
-    return {**line, "data": [toy.x.squeeze(1).tolist(), toy.y.squeeze(1).tolist()], "bands": bands}
-
-
-def groups(q: osc.posteriors.Gaussian) -> list[dict[str, Any]]:
-    """Return α, γ and the size of each group, and β."""
+    q = posteriors[WITH]
     gamma = osc.evidence.effective_parameters(q)
-    found = [
+    groups = [
         {"name": name, "alpha": alpha, "gamma": gamma[name], "size": size}
         for name, alpha, size in zip(gamma, q.prior.precision.tolist(), q.network.space.sizes, strict=True)
     ]
-    return [*found, {"name": "β", "alpha": noise_scale(q) ** -2, "gamma": sum(gamma.values()), "size": 0}]
+    groups.append({"name": "β", "alpha": noise_scale(q) ** -2, "gamma": sum(gamma.values()), "size": 0})
+    x, y, grid, curve = (each.squeeze(1).tolist() for each in (toy.x, toy.y, toy.grid, sine(toy.grid)))
+    return {"x": grid, "sine": curve, "data": [x, y], "bands": bands, "groups": groups}
 
 
 def claims(values: Mapping[str, Mapping[str, Sequence[float]]], settings: Settings) -> tuple[Claim, ...]:

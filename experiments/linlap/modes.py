@@ -3,17 +3,17 @@
 import torch
 from torch import Tensor
 
-from osculate.methods.map import MAP
+import osculate as osc
 
 
-def find_mode(method: MAP, x: Tensor, y: Tensor, steps: int = 500) -> None:
+def find_mode(method: osc.methods.MAP, x: Tensor, y: Tensor, steps: int = 500) -> None:
     """Bring a network to a mode of its posterior in place, by L-BFGS on all data at once.
 
     Args:
-        method: network, likelihood and prior.
-        x: inputs (N, …).
-        y: targets (N, …).
-        steps: evaluations at most, about.
+        method: Network, likelihood and prior.
+        x: Inputs (N, …).
+        y: Targets (N, …).
+        steps: Most steps; each takes about one evaluation.
     """
     parameters = [p for p in method.model.parameters() if p.requires_grad]
     optimiser = torch.optim.LBFGS(

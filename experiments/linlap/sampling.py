@@ -224,19 +224,14 @@ def draw(record: Record) -> Any:
     from osculate import plots
 
     data = record.findings.data
-    x, y = (np.asarray(part) for part in data["data"])
+    x, y, grid, mode = (np.asarray(part) for part in (*data["data"], data["x"], data["mode"]))
     numbers = {(n.row, n.column): n.values[0] for n in record.findings.numbers}
     titles = {"linearised": "linearised network", "sampled": "the network itself"}
-    shown = {
-        titles[via]: plots.Draws(
-            np.asarray(data["x"]),
-            np.asarray(functions["draws"]),
-            np.asarray(functions["mean"]),
-            np.asarray(data["mode"]),
-            f"{numbers[f'curve: {via}', OFF]:.0f} % off scale",
-        )
-        for via, functions in data["functions"].items()
-    }
+    shown = {}
+    for via, functions in data["functions"].items():
+        draws, centre = np.asarray(functions["draws"]), np.asarray(functions["mean"])
+        note = f"{numbers[f'curve: {via}', OFF]:.0f} % off scale"
+        shown[titles[via]] = plots.Draws(grid, draws, centre, mode, note)
     samples = record.setup.settings["samples"]
     heading = f"One posterior, the same kind of draws: {samples} functions, {SHOWN} of them shown"
     return plots.function_draws(shown, x, y, heading)

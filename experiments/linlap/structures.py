@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean
 from typing import Any
 
@@ -60,10 +61,11 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     table = Table()
     pictures: dict[str, Any] = {}
     tasks = [(seed, network) for seed in seeds for network in settings.networks]
-    names = {network: full_name(network, settings) for network in settings.networks}
+    names = []
     for seed, network in track(tasks, "networks", len(tasks), progress):
-        curve, name = Curve.of(seed), names[network]
-        layers, activation = network.split()
+        curve, (layers, activation) = Curve.of(seed), network.split()
+        name = f"{layers} × {settings.width} {activation}"
+        names.append(name)
         with seeded(seed):
             model = osc.networks.MLP(1, (settings.width,) * int(layers), 1, activation).double()
         fits = posteriors(model, curve.train, settings)
@@ -73,13 +75,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         table.add(row(name, "MAP"), judge_mode(fits["full"], curve))
         if name not in pictures:
             pictures[name] = picture(fits, curve, settings)
-    return Findings(table.numbers(), claims(table, list(names.values())), pictures)
-
-
-def full_name(network: str, settings: Settings) -> str:
-    """Return the name of a network in the table: "2 × 50 relu"."""
-    layers, activation = network.split()
-    return f"{layers} × {settings.width} {activation}"
+    return Findings(table.numbers(), claims(table, list(dict.fromkeys(names))), pictures)
 
 
 def row(*parts: str) -> str:
@@ -220,26 +216,22 @@ def picture(fits: Mapping[str, osc.posteriors.Gaussian], curve: Curve, settings:
 
     x = torch.linspace(-2.2, 2.2, settings.grid, dtype=torch.double).unsqueeze(1)
     bands = {}
-    for label in STRUCTURES:
-        for way in WAYS:
-            found = predicted(fits[label], x, way, settings.samples)
-            bands[row(label, way)] = {"mean": rounded(found.mean), "sd": rounded(found.variance.sqrt())}
+    for label, way in product(STRUCTURES, WAYS):
+        found = predicted(fits[label], x, way, settings.samples)
+        bands[row(label, way)] = {"mean": rounded(found.mean), "sd": rounded(found.variance.sqrt())}
     return {"x": rounded(x), "bands": bands, "data": [rounded(part) for part in curve.train], "gap": list(curve.gap)}
 
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Bands of every structure, one row for each network and way to predict."""
+    """Draw the bands of every structure, one row for each network and way to predict."""
     from osculate import plots
 
-    rows = {}
+    rows: dict[str, dict[str, plots.Band]] = {}
     for name, picture in record.findings.data.items():
-        x = np.array(picture["x"])
-        for way in WAYS:
-            bands = {label: picture["bands"][f"{label}, {way}"] for label in STRUCTURES}
-            rows[f"{name}\n{way}"] = {
-                label: plots.Band(x, np.array(band["mean"]), np.array(band["sd"])) for label, band in bands.items()
-            }
+        for label, way in product(STRUCTURES, WAYS):
+            band = (np.array(values) for values in (picture["x"], *picture["bands"][row(label, way)].values()))
+            rows.setdefault(f"{name}\n{way}", {})[label] = plots.Band(*band)
     x, y = (np.array(part) for part in picture["data"])
     heading = (
         "Which structure knows the gap? Linearised functions, and networks sampled from the same posteriors\n"

@@ -137,7 +137,7 @@ class Settings:
     """The three experiments.
 
     Args:
-        toy: In-between uncertainty of a small network.
+        toy: Regression by a small network.
         rotated: Rotated images.
         corrupted: Corrupted images.
     """
@@ -355,8 +355,8 @@ def with_dropout(model: nn.Module, probability: float) -> nn.Sequential:
 def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, progress: bool) -> osc.posteriors.Gaussian:
     """Return the posterior with the prior precision that the validation images choose, by the rule of ``osc.tune``.
 
-    Images without shift hardly say how uncertain to be about others, and often less is better for them: of the
-    precisions within one standard error of the best, the smallest is taken.
+    Images without shift hardly say how uncertain to be about shifted ones, and often prefer less uncertainty. The
+    smallest of the precisions within one standard error of the best is taken.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "on these held-out data no uncertainty is best")

@@ -23,17 +23,7 @@ from osculate.progress import track
 
 #: Number of splits of each set.
 STANDARD = {**dict.fromkeys(NAMES, 20), "protein": 5}
-GAP = {
-    "boston": 13,
-    "concrete": 8,
-    "energy": 8,
-    "kin8nm": 8,
-    "naval": 16,
-    "power": 4,
-    "protein": 9,
-    "wine": 11,
-    "yacht": 6,
-}
+GAP = dict(zip(NAMES, (13, 8, 8, 8, 16, 4, 9, 11, 6), strict=True))
 #: Of naval's inputs, those that are constant, so that there is no gap in them.
 CONSTANT = {"naval": (8, 11)}
 #: Sets by size.
@@ -305,31 +295,18 @@ DOCUMENT = "Linearised Laplace tutorial, section 4 [foong2019]"
 Published = Mapping[str, Mapping[str, float]]
 
 
-def by_set(names: Sequence[str], values: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Return values in the order of the sets by way and set."""
-    return {way: dict(zip(names, row, strict=True)) for way, row in values.items()}
-
-
 SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 #: Networks with 50 ReLU units on the standard splits [nado2021]: one network, an ensemble of ten, and dropout.
-PUBLISHED = by_set(
-    SETS,
-    {
-        MAP: (-16.1, -3.94, -1.29, 1.06, 5.06, -3.28, -3.16, -1.05, -1.89),
-        ENSEMBLE: (-6.11, -3.20, -0.61, 1.17, 5.17, -3.18, -3.12, -0.97, -0.73),
-        DROPOUT: (-2.40, -2.93, -1.21, 1.14, 4.45, -2.80, -2.87, -0.93, -1.25),
-    },
-)
+PUBLISHED = {
+    MAP: dict(zip(SETS, (-16.1, -3.94, -1.29, 1.06, 5.06, -3.28, -3.16, -1.05, -1.89), strict=True)),
+    ENSEMBLE: dict(zip(SETS, (-6.11, -3.20, -0.61, 1.17, 5.17, -3.18, -3.12, -0.97, -0.73), strict=True)),
+    DROPOUT: dict(zip(SETS, (-2.40, -2.93, -1.21, 1.14, 4.45, -2.80, -2.87, -0.93, -1.25), strict=True)),
+}
 GAP_SETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
 #: Networks that predict their noise on gap splits made by the same rule (not naval and protein).
 GAP_PUBLISHED = {
-    **by_set(
-        GAP_SETS,
-        {
-            DROPOUT: (-2.51, -3.44, -7.9, 1.10, -2.92, -0.96, -2.57),
-            ENSEMBLE: (-2.69, -3.36, -16.5, 1.21, -2.87, -1.03, -1.58),
-        },
-    ),
+    DROPOUT: dict(zip(GAP_SETS, (-2.51, -3.44, -7.9, 1.10, -2.92, -0.96, -2.57), strict=True)),
+    ENSEMBLE: dict(zip(GAP_SETS, (-2.69, -3.36, -16.5, 1.21, -2.87, -1.03, -1.58), strict=True)),
     MAP: {"energy": -266.0},
 }
 #: Log likelihoods that the linearised predictive must reach, and its least gain over sampled networks on these sets.
