@@ -186,9 +186,9 @@ def shown(toy: Toy, posteriors: Mapping[str, osc.posteriors.Gaussian]) -> dict[s
     """Return the curves of the figure; and α, γ and the size of each group, and β, of the posterior with evidence."""
     bands = {}
     for name, q in posteriors.items():
-        y = osc.predict(q, toy.grid)
-        sd = torch.as_tensor(y.stddev).clamp(max=10.0)  # without a prior it is as good as infinite in places
-        bands[name] = {"mean": y.mean.squeeze(1).tolist(), "sd": sd.squeeze(1).tolist()}
+        predictive = osc.predict(q, toy.grid)
+        sd = torch.as_tensor(predictive.stddev).clamp(max=10.0)  # without a prior it is as good as infinite in places
+        bands[name] = {"mean": predictive.mean.squeeze(1).tolist(), "sd": sd.squeeze(1).tolist()}
     q = posteriors[WITH]
     gamma = osc.evidence.effective_parameters(q)
     groups = [

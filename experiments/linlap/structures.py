@@ -230,8 +230,9 @@ def draw(record: Record) -> Any:
     rows: dict[str, dict[str, plots.Band]] = {}
     for name, picture in record.findings.data.items():
         for label, way in product(STRUCTURES, WAYS):
-            band = (np.array(values) for values in (picture["x"], *picture["bands"][row(label, way)].values()))
-            rows.setdefault(f"{name}\n{way}", {})[label] = plots.Band(*band)
+            band = picture["bands"][row(label, way)]
+            x, centre, sd = (np.array(values) for values in (picture["x"], band["mean"], band["sd"]))
+            rows.setdefault(f"{name}\n{way}", {})[label] = plots.Band(x, centre, sd)
     x, y = (np.array(part) for part in picture["data"])
     heading = (
         "Which structure knows the gap? Linearised functions, and networks sampled from the same posteriors\n"
