@@ -37,6 +37,8 @@ SCATTER = "scatter"
 PRIOR = 1.0
 #: Repetitions of a short measurement; the fastest counts.
 REPEATS = 5
+#: The figure leaves out curvatures that are more orders of magnitude below the largest.
+ORDERS = 8.0
 #: Bounds of the claims: rank correlation, nats per datum, and percentage of the training time.
 ALIKE, CLOSE, CHEAP = 0.9, 0.05, 1.0
 
@@ -314,18 +316,38 @@ def claims(table: Table) -> tuple[Claim, ...]:
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Draw the curvatures of the first split, and the log likelihoods of all."""
-    from experiments.l2m import figures
+    """Draw one column per set: the curvatures of the first split, and the log likelihoods of all splits."""
+    from matplotlib.ticker import MaxNLocator
 
-    pairs = {name: (np.array(exact), np.array(state)) for name, (exact, state) in record.findings.data[SCATTER].items()}
-    scores: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in pairs}
-    for number in record.findings.numbers:
-        if number.column in WAYS and number.mean is not None:
-            scores[number.row][number.column] = (number.mean, number.standard_error or 0.0)
-    return figures.curvatures_and_scores(
-        pairs,
-        scores,
-        ("squared gradients of single data", "from the state of Adam"),
-        "What Adam has left against a pass of its own: the curvature of each weight, and what predictions are worth",
-        PRIOR,
+    from osculate import plots
+    from osculate.plots import style
+
+    scores = {(n.row, n.column): n for n in record.findings.numbers if n.mean is not None}
+    pairs = {name: np.array(pair) for name, pair in record.findings.data[SCATTER].items()}
+    tints = {MAP: style.ORANGE, GGN: style.PURPLE, SINGLE: style.GREEN, MOMENTS: style.BLUE, AGAIN: style.BLUE}
+    tints |= {ENSEMBLE: style.INK, MIXTURE: style.INK}
+    figure, axes = style.panels(2, len(pairs), 3.3, 3.1)
+    for (above, below), (name, pair) in zip(axes.T, pairs.items(), strict=True):
+        top = pair.max()
+        single, state = known = pair[:, (pair > top * 10**-ORDERS).all(0)]
+        low = known.min() if known.size else top / 10
+        above.plot([low, top], [low, top], "-", color=style.GREY, linewidth=1, label="equal")
+        above.plot(single, state, ".", color=style.BLUE, markersize=3, alpha=0.6, label="a weight")
+        above.axhline(PRIOR, linestyle=":", color=style.INK, linewidth=1, label="prior precision")
+        above.axvline(PRIOR, linestyle=":", color=style.INK, linewidth=1)
+        above.set(xscale="log", yscale="log")
+        style.legend(above, loc="lower right")
+        style.label(above, name, "squared gradients of single data")
+        ways = [way for way in WAYS if (name, way) in scores]
+        errors = {way: scores[name, way].standard_error or 0.0 for way in ways}
+        plots.dots(below, {way: [record.means[name, way]] for way in ways}, ways, tints, errors)
+        below.xaxis.set_major_locator(MaxNLocator(4))
+        style.label(below, x="test log likelihood, nats per point")
+    style.label(axes[0, 0], y="from the state of Adam")
+    for ax in axes[1, 1:]:
+        ax.set_yticklabels([])
+    heading = (
+        "What Adam has left against a pass of its own: the curvature of each weight, and what predictions are worth"
     )
+    style.title(figure, heading)
+    return figure

@@ -148,7 +148,54 @@ def claims(found: Mapping[Arm, Sequence[Mapping[str, Any]]], settings: Settings)
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Draw the course of log σ/s, and the bound and the scores against the multiplier."""
-    from experiments.vl.figures import multipliers
+    """Draw one row per β: log σ/s by epoch, then the bound and the scores against the multiplier.
 
-    return multipliers(record.findings.data["arms"], "How far the variances get: learning rates of log σ")
+    Courses are the darker, the larger the multiplier; the closed form is dashed, the prior the line at zero.
+    """
+    import numpy as np
+
+    from osculate import plots
+    from osculate.plots import style
+
+    ends = {"elbo": "ELBO, nats per datum", "nll": "test NLL, nats", "accuracy": "test accuracy"}
+    arms = record.findings.data["arms"]
+    betas = list(dict.fromkeys(arm["beta"] for arm in arms))
+    tints = {VARIATIONAL: style.GREEN, LEARNED: style.BLUE, CLOSED: style.ORANGE}
+    steps = sorted({float(arm["multiplier"]) for arm in arms if arm["multiplier"]})
+    figure, axes = style.panels(len(betas), 1 + len(ends), 3.3, 2.7)
+    for row, beta in zip(axes, betas, strict=True):
+        here = [arm for arm in arms if arm["beta"] == beta]
+        style.label(row[0], y=f"β = {beta:g}\nmean log σ/s")
+        row[0].axhline(0, color=style.INK, linewidth=0.8, linestyle=":")
+        for arm in here:
+            course, tint = np.asarray(arm["ratio"]), tints[arm["method"]]
+            epochs = np.arange(1, len(course) + 1)
+            if not arm["multiplier"]:
+                row[0].plot(epochs, course, "--", color=tint, linewidth=1.4)
+                continue
+            alpha = np.clip(0.3 + 0.7 * np.log(float(arm["multiplier"]) + 1e-9) / np.log(30), 0.3, 1)
+            row[0].plot(epochs, course, color=tint, linewidth=1.2, alpha=float(alpha))
+            if arm["method"] == VARIATIONAL:  # half-way, since the ends lie together
+                half = int(np.argmax(course >= (course[0] + course[-1]) / 2))
+                place = (epochs[half], course[half])
+                row[0].annotate(f"× {arm['multiplier']}", place, (5, -7), textcoords="offset points", fontsize=8)
+        for ax, (name, words) in zip(row[1:], ends.items(), strict=True):
+            style.label(ax, y=words)
+            means: dict[str, tuple[list[float], list[float]]] = {}
+            for arm in here:
+                if not arm["multiplier"]:
+                    line = {"color": style.ORANGE, "linestyle": "--", "linewidth": 1.4, "label": arm["method"]}
+                    ax.axhline(float(np.mean(arm[name])), **line)
+                    continue
+                x, y = means.setdefault(arm["method"], ([], []))
+                x.append(float(arm["multiplier"]))
+                y.append(float(np.mean(arm[name])))
+                ax.plot([x[-1]] * len(arm[name]), arm[name], ".", color=tints[arm["method"]], markersize=3)
+            plots.lines(ax, means, tints, markers="os")
+            style.ticks(ax, steps)
+    style.legend(axes[0, 1])
+    for ax in axes[-1, 1:]:
+        style.label(ax, x="multiplier of the learning rate of log σ")
+    style.label(axes[-1, 0], x="epoch")
+    style.title(figure, "How far the variances get: learning rates of log σ")
+    return figure

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import osculate as osc
-from experiments import Claim, Table, seeded
+from experiments import Claim, Findings, Number, Record, Table, seeded
 from experiments.l2m import figure1 as f, uci as u
-from experiments.record import FAILS, HOLDS, UNTESTED
+from experiments.record import FAILS, HOLDS, UNTESTED, Setup
 
 
 def verdicts(claims: tuple[Claim, ...]) -> list[str]:
@@ -158,3 +158,10 @@ def test_curvatures_taken_again_are_those_of_single_gradients() -> None:
     assert 0.8 < found[u.RATIO_AGAIN] < 1.2
     mine, read = u.curvature(trained.method(1.0).posterior), trained.fisher().double()
     torch.testing.assert_close(mine, read, rtol=1e-4, atol=1e-6)
+
+
+def test_curvatures_that_are_zero_are_left_out_of_the_logarithm() -> None:
+    findings = Findings((Number("a", "MAP", (-1.0,)),), (), {u.SCATTER: {"a": [[0.0, 1.0, 10.0], [1.0, 2.0, 5.0]]}})
+    above, below = u.draw(Record("l2m-uci", "", "", Setup("small", {}, (0,), 1.0, {}), findings)).axes
+    assert len(above.lines[1].get_xdata()) == 2
+    assert [label.get_text() for label in below.get_yticklabels()] == ["MAP"]
