@@ -31,6 +31,7 @@ from experiments.record import (
     word,
 )
 from experiments.runner import Resumable, Runner, Table
+from osculate.progress import track
 from osculate.randomness import seeded
 
 from experiments import lae, linlap, dip, vl, l2m, methods, aevb  # registers the experiments; the order of the list

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed
+from experiments import Claim, Findings, Number, Record, Table, experiment, listed, track
 from experiments.lae import models as lae_models
 from experiments.lae.figure9 import ALL, named
 from experiments.lae.models import DROPOUT, ENSEMBLE, LEARNED, LONG, ONLINE, POST_HOC, VARIATIONAL, Models
 from osculate.autoencoders import Reconstruction, Representation
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Number, Record, Table, experiment
+from experiments import Claim, Findings, Number, Record, Table, experiment, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, LONG, METHODS, ONLINE, VARIATIONAL, Models
-from osculate.progress import track
 from osculate.tasks import semi_supervised
 
 

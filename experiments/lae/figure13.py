@@ -9,13 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from experiments import Claim, Findings, Record, Table, experiment, listed
+from experiments import Claim, Findings, Record, Table, experiment, listed, track
 from experiments.lae import table4 as lae_table4
 from experiments.lae.figure10 import METHODS, deviation, drawn
 from experiments.lae.models import ONLINE
 from experiments.lae.table4 import FaceModels
 from osculate.autoencoders import Representation
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

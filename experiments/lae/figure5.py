@@ -10,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, seeded
+from experiments import Claim, Findings, Number, Record, Table, experiment, seeded, track
 from osculate.curvature import reference
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed
+from experiments import Claim, Findings, Number, Record, Table, experiment, listed, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import LONG, METHODS, ONLINE, POST_HOC, Models
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

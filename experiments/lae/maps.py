@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Table, experiment, listed
+from experiments import Claim, Findings, Record, Table, experiment, listed, track
 from experiments.lae import table2
 from experiments.lae.models import DROPOUT, ENSEMBLE, LONG, ONLINE, POST_HOC, Models, Training
 from osculate.autoencoders import LatentMap, Representation
-from osculate.progress import track
 
 #: Codes that are drawn.
 CODES = 600

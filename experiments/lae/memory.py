@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, all_pass, experiment, seeded, word
+from experiments import Claim, Findings, Number, Record, all_pass, experiment, seeded, track, word
 from experiments.cost import Curve, Limits, sweep
 from osculate.autoencoders import Autoencoder
 from osculate.data.files import find, read_npz
 from osculate.likelihoods import Gaussian
 from osculate.methods import MAP, OnlineLaplace
 from osculate.networks import conv_coders
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

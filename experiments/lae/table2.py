@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed
+from experiments import Claim, Findings, Number, Record, Table, experiment, listed, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import EXACT, GRADIENT, LONG, ONLINE, Models
 from osculate.autoencoders import Representation
 from osculate.methods.online_laplace import PUBLISHED_TEMPERATURE
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

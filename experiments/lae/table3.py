@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed, seeded
+from experiments import Claim, Findings, Number, Record, Table, experiment, listed, seeded, track
 from experiments.lae import models as lae_models
 from experiments.lae.figure10 import thousandths
 from experiments.lae.models import AE, DROPOUT, ENSEMBLE, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

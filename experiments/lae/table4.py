@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed
+from experiments import Claim, Findings, Number, Record, Table, experiment, listed, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, ONLINE, VARIATIONAL, Fit, Models
 from osculate.data.celeba import Faces, celeba
 from osculate.networks.coders import Coders, conv_coders
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded
+from experiments import Claim, Findings, Record, Table, experiment, seeded, track
 from experiments.linlap.modes import find_mode
 from osculate.evidence.em import Draws
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

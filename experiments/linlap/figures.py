@@ -94,6 +94,8 @@ def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
     for ax, (name, ways) in zip(axes.flat, groups.items(), strict=True):
         ax.axvline(0, color=style.GREY, linewidth=1)
         for way, by_set in ways.items():
+            if not by_set:
+                continue
             number = every.index(way)
             heights = [sets.index(name) - 0.35 + 0.7 / max(1, len(every) - 1) * number for name in by_set]
             values, errors = zip(*by_set.values(), strict=True)
