@@ -159,6 +159,7 @@ def test_what_follows_from_the_method_is_written_down() -> None:
     assert MethodOptions("hmc", warmup=5).resolved(90, True, {"warmup": 7}).warmup == 5
 
 
+@pytest.mark.slow
 def test_chains_that_are_resumed_with_more_epochs_go_on_and_are_the_longer_run(run: Any, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     np.savez(tmp_path / "line.npz", X=random.normal(size=(30, 1)), y=random.normal(size=(30, 1)))
@@ -208,6 +209,7 @@ def test_what_makes_no_sense_is_refused(
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_prior_by_its_name_for_methods_of_every_kind(run: Any, arrays: Path, tmp_path: Path, capsys: Any) -> None:
     for method in ("map", "randomized_priors", "ivon", "hmc"):
         assert run("train", "--data", arrays, *few(method), "--prior", "fan_in", "--output", tmp_path / method) == 0
@@ -324,6 +326,7 @@ def test_the_likeliest_noise_of_a_mixture() -> None:
     assert likeliest_noise(f[:1], y) == pytest.approx(float((y - f[0]).square().mean().sqrt()))
 
 
+@pytest.mark.slow
 def test_the_noise_of_chains_warns_where_held_out_data_say_another(
     run: Any, arrays: Path, tmp_path: Path, capsys: Any
 ) -> None:
