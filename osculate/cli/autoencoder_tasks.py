@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from osculate.autoencoders import VAE, Bound, Representation, active_units, bound, sandwich
+from osculate.cli.after_training import represented
+from osculate.cli.autoencoder_figures import draw_bounds, draw_few_labels, draw_histograms, draw_imputations, draw_roc
 from osculate.cli.checkpoint import MODEL, read_model
-from osculate.cli.classification import recipe_of
-from osculate.cli.finish import represented
+from osculate.cli.demo_fits import recipe_of
 from osculate.cli.options import DataOptions
-from osculate.cli.represented import draw_bounds, draw_few_labels, draw_histograms, draw_imputations, draw_roc
 from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset
 from osculate.methods import MAP

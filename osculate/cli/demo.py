@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 
 from osculate.cli.checkpoint import MODEL, save_model
-from osculate.cli.classification import RECIPES, Classification, Clock, classify, recipe_for
+from osculate.cli.demo_autoencoders import compare, draw
+from osculate.cli.demo_fits import RECIPES, Classification, Clock, Regression, classify, recipe_for, regress
+from osculate.cli.demo_report import LaeReport, Report, score_card
 from osculate.cli.fit import POSTERIOR, STORABLE, require_storable, summary_of
 from osculate.cli.folder import staged, versions, write_config, write_json, write_text
-from osculate.cli.lae import compare, draw
-from osculate.cli.lae_report import LaeReport, score_card
 from osculate.cli.options import RunOptions, naming, pick_device
-from osculate.cli.regression import Regression, regress
-from osculate.cli.report import Report
 from osculate.cli.tables import Score, console, table, with_errors
 from osculate.serialization import save
 

@@ -1,8 +1,10 @@
-"""Measurements: of a picture, simulated here, or read from a file."""
+"""Measurements to reconstruct from: of a picture, simulated here, or read from a file."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,10 +13,105 @@ from jaxtyping import Float
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from osculate.cli.operator_options import OperatorOptions, operator_for
+from osculate.checks import require_positive, require_whole
 from osculate.cli.options import naming
 from osculate.data import rectangles, shepp_logan
-from osculate.inverse import LinearOperator
+from osculate.inverse import Blur, LinearOperator, Matrix, RayTransform, Subsampling, brightness
+from osculate.registry import lookup
+
+#: Operators, and the options that are theirs.
+OPERATORS: Mapping[str, tuple[str, ...]] = {
+    "radon": ("angles", "detectors"),
+    "blur": ("blur",),
+    "inpainting": ("keep",),
+    "matrix": ("matrix",),
+}
+#: Angles of the rays, where neither options nor data say how many.
+ANGLES = 20
+#: Standard deviation of a blur, and share of the pixels that inpainting sees, where they are not named.
+BLUR, KEEP = 1.5, 0.3
+
+
+@naming(operators=OPERATORS)
+@dataclass(frozen=True)
+class OperatorOptions:
+    """The measurement operator.
+
+    Args:
+        operator: name of the operator, {operators}.
+        angles: number of angles of radon, evenly over half a turn; by default 20, or as many as the data have.
+        detectors: rays of radon at each angle, one pixel apart; by default as many as cover the diagonal.
+        blur: standard deviation of the Gaussian blur in pixels, by default 1.5.
+        keep: share of the pixels that inpainting sees, by default .3.
+        matrix: file of the matrix, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement.
+    """
+
+    operator: str = "radon"
+    angles: int | None = None
+    detectors: int | None = None
+    blur: float | None = None
+    keep: float | None = None
+    matrix: Path | None = None
+
+
+def operator_for(
+    how: OperatorOptions, shape: tuple[int, int], given: tuple[Tensor, Mapping[str, Any]] | None, seed: int
+) -> LinearOperator:
+    """The operator that the options name, as the data need it.
+
+    Args:
+        how: the options.
+        shape: (H, W) of the image.
+        given: data and the arrays beside them; None where a picture is measured.
+        seed: seed of the pixels that inpainting sees.
+
+    Raises:
+        ValueError: options and data that do not go together.
+    """
+    data, arrays = given if given is not None else (None, {})
+    for operator, options in OPERATORS.items():
+        for name in options:
+            if operator != how.operator and getattr(how, name) is not None:
+                raise ValueError(f"--{name} goes with --operator {operator}, not with {how.operator!r}.")
+    if "angles" in arrays and how.operator != "radon":
+        raise ValueError(f"the file has angles, which are those of rays: use --operator radon, not {how.operator!r}.")
+    if "mask" in arrays and how.keep is not None:
+        raise ValueError("the file has a mask, which says what was seen: leave --keep out.")
+    if how.operator == "radon":
+        sinogram = tuple(data.shape) if data is not None and data.ndim == 2 else (ANGLES, None)
+        angles: Any = sinogram[0] if how.angles is None else how.angles
+        if "angles" in arrays:
+            found = torch.from_numpy(np.asarray(arrays["angles"], dtype=float))
+            if how.angles is not None and found.ndim and found.shape != (how.angles,):
+                raise ValueError(
+                    f"--angles is {how.angles}, but the file has angles of shape {tuple(found.shape)}: leave it out."
+                )
+            angles = found if found.ndim else np.asarray(arrays["angles"]).item()
+        return RayTransform(shape, angles, sinogram[1] if how.detectors is None else how.detectors)
+    if how.operator == "blur":
+        return Blur(shape, BLUR if how.blur is None else how.blur)
+    if how.operator == "inpainting":
+        if "mask" in arrays:
+            mask = torch.from_numpy(np.asarray(arrays["mask"], dtype=bool))
+            if mask.ndim != 2:
+                raise ValueError(f"the mask has shape {tuple(mask.shape)}, not that of an image, (H, W).")
+            return Subsampling(mask)
+        return Subsampling.random(shape, KEEP if how.keep is None else how.keep, torch.Generator().manual_seed(seed))
+    return Matrix(_matrix(how.matrix), shape, None if data is None else tuple(data.shape))
+
+
+def _matrix(path: Path | None) -> Any:
+    from scipy.sparse import load_npz
+
+    if path is None:
+        raise ValueError("--operator matrix needs --matrix FILE, dense (.npy) or sparse (.npz of scipy.sparse).")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}.")
+    try:
+        return load_npz(path) if path.suffix == ".npz" else np.load(path, allow_pickle=False)
+    except (ValueError, OSError, KeyError, EOFError) as error:
+        raise ValueError(f"{str(path)!r} cannot be read as a matrix ({error}).") from error
+
 
 #: Pictures that need no file.
 PICTURES = {"shepp_logan": shepp_logan, "rectangles": rectangles}
@@ -140,3 +237,123 @@ def _picture(what: MeasurementOptions) -> Float[Tensor, "H W"]:
         )
     height, width = (max(1, round(side * what.size / longest)) for side in image.shape)
     return F.adaptive_avg_pool2d(image[None, None], (height, width))[0, 0]
+
+
+#: Possible names of the measured array in an .npz file.
+ARRAYS = ("data", "sinogram", "y")
+#: Other arrays that the file may hold.
+BESIDE = ("angles", "noise", "shape", "mask", "truth")
+
+
+def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
+    """Measure a picture, or read measured data.
+
+    Raises:
+        ValueError: a file that cannot be read, or options that do not go together.
+        FileNotFoundError: there is no such file.
+    """
+    lookup("operator", how.operator, OPERATORS)
+    if what.image is None:
+        raise ValueError(
+            "name the data to reconstruct from: osculate reconstruct FILE, a picture or measured data; or "
+            f"{' or '.join(PICTURES)}, which need no file."
+        )
+    if what.size is not None:
+        require_whole("--size", what.size)
+    for name in ("noise", "sigma", "scale"):
+        if getattr(what, name) is not None:
+            require_positive(f"--{name}", getattr(what, name))
+    if what.estimate_noise and what.sigma is not None:
+        raise ValueError("--sigma gives the noise and --estimate-noise estimates it: choose one.")
+    data = Path(what.image).suffix in (".npy", ".npz")
+    found = _read(Path(what.image), what, how) if data else measure_picture(what, how)
+    return replace(found, noise=None) if what.estimate_noise else found
+
+
+def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measured:
+    """Read measured data."""
+    if what.noise is not None:
+        raise ValueError("--noise is that of a picture's measurement; the noise of measured data is --sigma.")
+    arrays = _arrays(path)
+    names = [name for name in ARRAYS if name in arrays]
+    if len(names) != 1:
+        raise ValueError(f"{str(path)!r} has arrays {sorted(arrays)}: one must be called {' or '.join(ARRAYS)}.")
+    name = names[0]
+    if unknown := sorted(set(arrays) - {name, *BESIDE}):
+        raise ValueError(
+            f"{str(path)!r} has an unknown array {unknown[0]!r}: beside {name!r} there may be {', '.join(BESIDE)}."
+        )
+    if how.operator == "inpainting" and "mask" not in arrays:
+        raise ValueError('measured data of inpainting are an .npz file with "data" and "mask", the pixels seen.')
+    if "mask" in arrays and how.operator != "inpainting":
+        raise ValueError(f"{str(path)!r} has a mask: use --operator inpainting, not {how.operator!r}.")
+    data = _numbers(arrays[name], name)
+    truth = _numbers(arrays["truth"], "truth") if "truth" in arrays else None
+    if truth is not None and (truth.ndim != 2 or not bool(truth.isfinite().all())):
+        raise ValueError(f"the truth must be an image (H, W) without NaN, not of shape {tuple(truth.shape)}.")
+    if not data.numel():
+        raise ValueError(f"{name!r} in {str(path)!r} has shape {tuple(data.shape)}: it is empty.")
+    shape = _shape(data, what, how, arrays, truth)
+    operator = operator_for(how, shape, (data, arrays), what.measurement_seed)
+    if isinstance(operator, Subsampling) and tuple(data.shape) == operator.image_shape:
+        data = operator(data)  # a whole image, of which the mask says what was seen
+    if truth is not None and tuple(truth.shape) != operator.image_shape:
+        raise ValueError(f"the truth has shape {tuple(truth.shape)}, the reconstruction {operator.image_shape}.")
+    sigma = what.sigma
+    if sigma is None and "noise" in arrays:
+        if np.size(arrays["noise"]) != 1:
+            raise ValueError(f"the noise in {str(path)!r} is one standard deviation, not {np.size(arrays['noise'])}.")
+        sigma = float(np.asarray(arrays["noise"]).reshape(()))
+        require_positive(f"the noise in {str(path)!r} (a standard deviation)", sigma)
+    if what.scale is None and not operator.tells_brightness:
+        raise ValueError(
+            f"the largest value of an image is guessed from a sinogram only, not from data of {how.operator!r}: give "
+            "--scale, 1 for example."
+        )
+    scale = brightness(operator, data) if what.scale is None else what.scale
+    return Measured(operator, data, sigma, scale, truth, guessed=what.scale is None)
+
+
+def _arrays(path: Path) -> Mapping[str, Any]:
+    if path.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder: name a file.")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}.")
+    try:
+        found = np.load(path, allow_pickle=False)
+        return {ARRAYS[0]: found} if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{str(path)!r} cannot be read as a file of NumPy ({error}).") from error
+
+
+def _numbers(array: Any, name: str) -> Tensor:
+    if np.asarray(array).dtype.kind not in "fiub":
+        raise ValueError(f"{name!r} must hold real numbers, not {np.asarray(array).dtype}.")
+    return torch.from_numpy(np.asarray(array, dtype=np.float32))
+
+
+def _shape(
+    data: Tensor, what: MeasurementOptions, how: OperatorOptions, arrays: Mapping[str, Any], truth: Tensor | None
+) -> tuple[int, int]:
+    """(H, W) of the image behind some data."""
+    sources = {
+        "the mask": np.shape(arrays["mask"]) if "mask" in arrays and how.operator == "inpainting" else None,
+        "the truth": None if truth is None else tuple(truth.shape),
+        "the shape in the file": tuple(np.asarray(arrays["shape"]).reshape(-1).tolist()) if "shape" in arrays else None,
+        "--size": None if what.size is None else (what.size, what.size),
+    }
+    known = {name: shape for name, shape in sources.items() if shape is not None}
+    if len(set(known.values())) > 1:
+        raise ValueError("the shape of the image is ambiguous: " + ", ".join(f"{n} says {s}" for n, s in known.items()))
+    for name, shape in known.items():
+        if len(shape) != 2 or not all(side == int(side) and side > 0 for side in shape):
+            raise ValueError(f"an image has a shape (H, W), but {name} says {shape}.")
+        return int(shape[0]), int(shape[1])
+    if data.ndim != 2 and how.operator == "radon":
+        raise ValueError(f"a sinogram has two axes, angles and detectors, not shape {tuple(data.shape)}.")
+    if how.operator == "radon":
+        side = max(1, int(data.shape[1] / 2**0.5))
+        return side, side
+    if data.ndim == 2 and how.operator == "blur":
+        return int(data.shape[0]), int(data.shape[1])
+    raise ValueError("the data do not determine the shape of the image: give its side in pixels with --size.")

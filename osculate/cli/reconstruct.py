@@ -16,9 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from osculate.cli.folder import staged, write_config, write_json
-from osculate.cli.measured import measured
-from osculate.cli.measurement import Measured, MeasurementOptions
-from osculate.cli.operator_options import OperatorOptions
+from osculate.cli.measurement import Measured, MeasurementOptions, OperatorOptions, measured
 from osculate.cli.options import RunOptions, pick_device
 from osculate.cli.reconstruct_report import EXPLAINED, Measure, ceiling, described, figures, numbers, report, white
 from osculate.cli.tables import console, table

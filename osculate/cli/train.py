@@ -17,16 +17,14 @@ import yaml
 from torch import nn
 
 from osculate.autoencoders import VAE, Autoencoder
+from osculate.cli.after_training import finished, measured, represented
 from osculate.cli.architecture import OF_AUTOENCODERS, network_name, network_options
+from osculate.cli.autoencoder_figures import draw_autoencoder, reconstruction_scores
 from osculate.cli.checkpoint import MODEL, MODELS, Card, build_network, card_of, save_model
-from osculate.cli.finish import finished, represented
 from osculate.cli.folder import POSTERIOR, versions, write_config, write_section
-from osculate.cli.methods import MethodOptions
-from osculate.cli.noise import measured
+from osculate.cli.methods import MethodOptions, SettingOptions, summary
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.predict import PosteriorOptions, drawn, how as predicting
-from osculate.cli.represented import draw_autoencoder, reconstruction_scores
-from osculate.cli.settings import SettingOptions, summary
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset
 from osculate.data.shifted import PARTNERS

@@ -7,7 +7,7 @@ import pytest
 from osculate import curvature, networks, structures
 from osculate.cli import main
 from osculate.cli.app import COMMANDS
-from osculate.cli.classification import RECIPES
+from osculate.cli.demo_fits import RECIPES
 from osculate.data.shifted import PARTNERS
 from osculate.predictive import link
 from osculate.training import Settings

@@ -12,8 +12,8 @@ import yaml
 from safetensors.torch import load_file
 
 from osculate.autoencoders import VAE, Autoencoder
-from osculate.cli import lae
-from osculate.cli.lae_report import reconstruction_error_alone, score_card, verdicts
+from osculate.cli import demo_autoencoders
+from osculate.cli.demo_report import reconstruction_error_alone, score_card, verdicts
 from osculate.cli.options import DataOptions
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.tables import Score
@@ -331,10 +331,10 @@ def demo(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny version of the demo."""
     folder = tmp_path_factory.mktemp("lae") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lae, "SETTINGS", lae.SETTINGS.changed(epochs=2))
-        patch.setattr(lae, "HIDDEN", [8])
-        patch.setattr(lae, "LABELS", (1, 2))
-        patch.setattr(lae, "SAMPLES", 3)
+        patch.setattr(demo_autoencoders, "SETTINGS", demo_autoencoders.SETTINGS.changed(epochs=2))
+        patch.setattr(demo_autoencoders, "HIDDEN", [8])
+        patch.setattr(demo_autoencoders, "LABELS", (1, 2))
+        patch.setattr(demo_autoencoders, "SAMPLES", 3)
         assert run("demo", "--lae", "--train-size", 100, "--output", folder) == 0
     return folder
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from osculate.cli import classification, regression
+from osculate.cli import demo_fits
+from osculate.cli.demo_report import finding
 from osculate.cli.folder import staged, write_section, write_text
-from osculate.cli.report import finding
 from osculate.cli.tables import Score, columns
 
 FILES = {
@@ -34,10 +34,10 @@ def demo(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mine.txt").write_text("kept")
     (folder / "report.html").write_text("of an older run")
     with pytest.MonkeyPatch.context() as patch:
-        small = replace(classification.RECIPES["digits"], validation_size=20)
-        patch.setattr(classification, "RECIPES", {"digits": small})
-        patch.setattr(regression, "HIDDEN", (8,))
-        patch.setattr(regression, "SETTINGS", regression.SETTINGS.changed(epochs=30))
+        small = replace(demo_fits.RECIPES["digits"], validation_size=20)
+        patch.setattr(demo_fits, "RECIPES", {"digits": small})
+        patch.setattr(demo_fits, "CURVE_HIDDEN", (8,))
+        patch.setattr(demo_fits, "CURVE_SETTINGS", demo_fits.CURVE_SETTINGS.changed(epochs=30))
         assert run("demo", "--train-size", 80, "--seeds", 2, "--output", folder) == 0
     return folder
 

@@ -10,12 +10,11 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from osculate.cli.after_training import likeliest_noise
 from osculate.cli.architecture import network_name, network_options
 from osculate.cli.checkpoint import read_model
-from osculate.cli.methods import METHODS, MethodOptions, rows, taking
-from osculate.cli.noise import likeliest_noise
+from osculate.cli.methods import METHODS, MethodOptions, SettingOptions, rows, taking
 from osculate.cli.predict import PosteriorOptions
-from osculate.cli.settings import SettingOptions
 from osculate.training import Settings
 
 #: The method of autoencoders is tested with them.

@@ -10,9 +10,7 @@ import scipy.sparse
 import torch
 from PIL import Image
 
-from osculate.cli.measured import measured
-from osculate.cli.measurement import Measured, MeasurementOptions
-from osculate.cli.operator_options import OperatorOptions
+from osculate.cli.measurement import Measured, MeasurementOptions, OperatorOptions, measured
 from osculate.cli.reconstruct_report import ceiling, white
 from osculate.data import shepp_logan
 from osculate.inverse import Blur, DeepImagePrior, RayTransform, Subsampling, classical, reconstruct

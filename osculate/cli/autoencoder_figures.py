@@ -1,4 +1,4 @@
-"""Scores and figures of autoencoders for ``train``, ``evaluate`` and ``demo --lae``."""
+"""Scores and figures of autoencoders, for ``train``, ``evaluate`` and ``demo --lae``."""
 
 from collections.abc import Mapping
 from math import sqrt

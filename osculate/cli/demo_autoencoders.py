@@ -9,6 +9,16 @@ import torch
 from torch import Tensor
 
 from osculate.autoencoders import LatentMap, Representation
+from osculate.cli.after_training import finished, held_out_noise, represented
+from osculate.cli.autoencoder_figures import (
+    POINTS,
+    draw_few_labels,
+    draw_imputations,
+    draw_rocs,
+    picked,
+    pictures,
+    reconstruction_scores,
+)
 from osculate.cli.autoencoder_tasks import (
     REPEATS,
     Setting,
@@ -19,20 +29,9 @@ from osculate.cli.autoencoder_tasks import (
     trained_classifier,
 )
 from osculate.cli.checkpoint import Card
-from osculate.cli.classification import Clock
-from osculate.cli.finish import finished, represented
+from osculate.cli.demo_fits import Clock
 from osculate.cli.methods import MethodOptions
-from osculate.cli.noise import held_out_noise
 from osculate.cli.options import DataOptions
-from osculate.cli.represented import (
-    POINTS,
-    draw_few_labels,
-    draw_imputations,
-    draw_rocs,
-    picked,
-    pictures,
-    reconstruction_scores,
-)
 from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset, out_of_distribution
 from osculate.posteriors import Posterior
