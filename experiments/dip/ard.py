@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, track
 from experiments.dip import cells
 from osculate.inverse import DeepImagePrior, ErrorBars, LinearisedModel
 from osculate.inverse.evidence import Tuned
-from osculate.progress import track
 
 #: Arguments of the evidence by name: the weights that it is expanded around, and TV-PredCP.
 OBJECTIVES = {

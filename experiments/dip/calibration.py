@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, listed, together
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, listed, together, track
 from experiments.dip import cells
 from experiments.dip.cells import CHOSEN_DROPOUT, DROPOUT, UNIT, Scan
 from osculate.inverse import IndependentImage
 from osculate.inverse.scores import LEVELS, covered, grouped
-from osculate.progress import track
 
 EVIDENCE, WITH_TV = tuple(cells.LINEARISED)[:2]
 COMPARED = (EVIDENCE, WITH_TV, DROPOUT, CHOSEN_DROPOUT, cells.ENSEMBLE, UNIT)

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, together
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, together, track
 from experiments.dip import cells
 from experiments.dip.cells import CHOSEN_DROPOUT, DENSITY, PSNR, Scan
 from osculate.inverse import DeepImagePrior
 from osculate.inverse.baselines import mc_dropout
 from osculate.inverse.scores import psnr
-from osculate.progress import track
 
 #: Loss of PSNR against the best penalty that counts as none, in dB.
 ALIKE = 0.3

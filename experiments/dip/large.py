@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, track
 from experiments.dip import cells
 from experiments.dip.cells import COVERED, DENSITY, PSNR, RANKED, UNIT
 from osculate import inverse
@@ -18,7 +18,6 @@ from osculate.data import rectangles, shepp_logan
 from osculate.inverse.baselines import isotropic, mc_dropout
 from osculate.inverse.observed import RANK
 from osculate.inverse.scores import psnr
-from osculate.progress import track
 
 PLAIN, WITH_TV, DROPOUT = "linearised DIP, evidence", "linearised DIP, evidence and TV-PredCP", cells.CHOSEN_DROPOUT
 #: Total variation has the weight that is best for the truth.

@@ -16,9 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded
+from experiments import Claim, Findings, Record, Table, experiment, seeded, track
 from osculate.networks import FixupResNet, NormalisedCNN, PreActResNet, ResNet, ViT
-from osculate.progress import track
 from osculate.training.settings import Settings as Training
 
 

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded
+from experiments import Claim, Findings, Record, Table, experiment, seeded, track
 from experiments.linlap.modes import find_mode
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

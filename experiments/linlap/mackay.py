@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded
-from osculate.progress import track
+from experiments import Claim, Findings, Record, Table, experiment, seeded, track
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, seeded
-from osculate.progress import track
+from experiments import Claim, Findings, Number, Record, Table, experiment, seeded, track
 from osculate.training import Training
 
 

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded
+from experiments import Claim, Findings, Record, Table, experiment, seeded, track
 from experiments.linlap.modes import find_mode
 from osculate.data.toys import SINE_GAP
-from osculate.progress import track
 
 
 @dataclass(frozen=True)

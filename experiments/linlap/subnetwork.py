@@ -12,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, evaluation, experiment, seeded
-from osculate.progress import track
+from experiments import Claim, Findings, Record, Table, evaluation, experiment, seeded, track
 
 FULL, DIAGONAL = "full", "diagonal"
 MODE, ENSEMBLE, DROPOUT, PATH = "MAP", "deep ensemble", "MC dropout", "SWAG"

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded, track
 from osculate.data.uci import NAMES
-from osculate.progress import track
 
 #: Number of splits of each set.
 STANDARD = {**dict.fromkeys(NAMES, 20), "protein": 5}
