@@ -23,7 +23,7 @@ UNIT = "training step of MAP with Adam, batch 128"
 #: Epochs of the training that L2M follows, and its bound.
 EPOCHS, EXTRA = 30, 0.01
 #: Images for the statistics of the likelihood.
-SOME = 1_000
+SUBSET = 1_000
 
 
 def _step(network: str, method: str) -> Callable[[Effort], Result]:
@@ -68,10 +68,10 @@ def _extra(what: str, bound: float | None, images: int, **options: Any) -> Calla
         start = time.process_time()
         epoch()
         training = EPOCHS * (time.process_time() - start)
-        shares, some = [], (x[:images], y[:images])
+        shares, subset = [], (x[:images], y[:images])
         for _ in range(max(3, effort.repeats // 2)):
             start = time.process_time()
-            L2M.from_optimizer(model, optimizer, SIZE, BATCH, LIKELIHOOD, some, **options)
+            L2M.from_optimizer(model, optimizer, SIZE, BATCH, LIKELIHOOD, subset, **options)
             shares.append((time.process_time() - start) / training)
         note = f"{1000 * statistics.median(shares):.1f} thousandths of the training"
         return Result(
@@ -82,5 +82,5 @@ def _extra(what: str, bound: float | None, images: int, **options: Any) -> Calla
 
 
 # The state of Adam after 30 epochs; statistics of the likelihood from some of the images, or the evidence of all.
-row("l2m-extra")(_extra("", EXTRA, SOME, prior_precision=1.0))
+row("l2m-extra")(_extra("", EXTRA, SUBSET, prior_precision=1.0))
 row("l2m-extra-evidence")(_extra(", evidence of all data", None, SIZE))
