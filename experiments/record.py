@@ -231,7 +231,7 @@ def read_record(path: Path) -> Record:
         raise FileNotFoundError(f"there is no record at {str(path)!r}: python -m experiments --json writes one.")
     content = _content(path)
     if content is None:
-        raise ValueError(f"{str(path)!r} is not a record of a reproduction ({SCHEMA}).")
+        raise ValueError(f"{str(path)!r} is not a record of an experiment ({SCHEMA}).")
     try:
         return _record(content)
     except (KeyError, TypeError) as error:

@@ -86,7 +86,7 @@ def trained(settings: Settings, seed: int) -> tuple[nn.Module, Float[Tensor, "N 
 
 
 def compare(q: osc.posteriors.Gaussian, truth: Float[Tensor, "P P"]) -> dict[str, float]:
-    """How far the matrix of a posterior is from the true one, by column of the table."""
+    """Return the errors of the matrix of a posterior, by column of the table."""
     matrix, exact = q.structure.dense(), truth.diagonal()
     diagonal = matrix.diagonal()
     # weights that no output depends on have no logarithm

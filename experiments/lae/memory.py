@@ -91,7 +91,7 @@ class Step:
         method.prepare([(x, x)])
 
     def __call__(self) -> float:
-        """The loss before the step."""
+        """Take the step, and return the loss before it."""
         loss = self.method.loss(self.x, self.x, self.num_data)
         loss.backward()
         self.optimizer.step()
@@ -100,7 +100,7 @@ class Step:
 
     @property
     def state_bytes(self) -> int:
-        """What lives from one step to the next: weights, their copies and averages, and moments of the gradient."""
+        """Bytes that live from one step to the next: weights, their copies and averages, and moments of the gradient."""
         kept = [*self.method.parameters(), *self.method.buffers()]
         kept += [value for state in self.optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
         return sum(each.numel() * each.itemsize for each in {id(each): each for each in kept}.values())
