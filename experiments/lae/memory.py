@@ -100,7 +100,7 @@ class Step:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that live from one step to the next: weights, their copies and averages, and moments of the gradient."""
+        """Bytes that live between steps: weights, their copies and averages, and moments of the gradient."""
         kept = [*self.method.parameters(), *self.method.buffers()]
         kept += [value for state in self.optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
         return sum(each.numel() * each.itemsize for each in {id(each): each for each in kept}.values())

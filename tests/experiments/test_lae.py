@@ -54,6 +54,7 @@ def test_networks_are_trained_once_and_kept(cells: str, monkeypatch: pytest.Monk
     assert {path.name: path.stat().st_mtime_ns for path in Path(cells).iterdir()} == files
 
 
+@pytest.mark.slow
 def test_every_method_has_the_spread_that_it_should(cells: str) -> None:
     models = Models(changed(lae_models.Training(), {**TINY, "cells": cells}), 0)
     for name in METHODS:
@@ -67,6 +68,7 @@ def test_every_method_has_the_spread_that_it_should(cells: str) -> None:
     assert models.running(EXACT).temperature == PUBLISHED_TEMPERATURE
 
 
+@pytest.mark.slow
 def test_table2(cells: str) -> None:
     changes = {"samples": 4, "curve_samples": 4, "columns": 40, "outside": "rotated digits"}
     record = run("lae-table2", cells, **changes)
@@ -81,6 +83,7 @@ def test_table2(cells: str) -> None:
     assert all(0 <= value <= 1 for value in areas.values())
 
 
+@pytest.mark.slow
 def test_maps(cells: str) -> None:
     for name, changes in (("lae-figure1", {"samples": 4}), ("lae-figure8", {"samples": 4, "columns": 40})):
         record = run(name, cells, **changes)
@@ -88,6 +91,7 @@ def test_maps(cells: str) -> None:
         assert all(value > 0 for value in column(record, "σ of the output away from codes over that at codes").values())
 
 
+@pytest.mark.slow
 def test_other_images(cells: str) -> None:
     pairs = {"pairs": (("digits", "rotated digits", 200),), "samples": 4}
     record = run("lae-figure9", cells, **pairs, usual=50)
@@ -100,6 +104,7 @@ def test_other_images(cells: str) -> None:
     drawn(run("lae-figure10", cells, **pairs, scored=20))
 
 
+@pytest.mark.slow
 def test_half_digits_and_few_labels(cells: str) -> None:
     record = run("lae-table3", cells, classifier_epochs=1, images=3)
     drawn(record)
