@@ -81,15 +81,15 @@ def _with_options_of_methods(part: type[T]) -> type[T]:
 @dataclass(frozen=True)
 @_with_options_of_methods
 class MethodOptions:
-    """The method, and its options.
+    """The method and its options.
 
     Args:
-        method: one of {methods}. All but map and vae save a posterior; fit makes one after map.
+        method: name of the method, {methods}. All but map and vae save a posterior; fit makes one after map.
         latent: length of the code of a built-in autoencoder, 2 by default.
-        codes: of vae, as in --codes.likelihood bernoulli: likelihood of pixels ({pixels}; bernoulli takes grey values
-            as probabilities), prior of codes ({priors}), estimator of the bound ({estimators}), samples drawn for an
-            image, warmup of the divergence in epochs, share of pixels masked in what is encoded, and its fading
-            (constant, linear, cosine, step).
+        codes: options of vae, as in --codes.likelihood bernoulli: likelihood of pixels ({pixels}; bernoulli takes grey
+            values as probabilities), prior of codes ({priors}), estimator of the bound ({estimators}), samples of each
+            image, warmup of the divergence in epochs, share of input pixels that is masked, and its fading (constant,
+            linear, cosine, step).
         {options}
     """
 
@@ -193,17 +193,17 @@ def _by_default(setting: str) -> str:
 )
 @dataclass(frozen=True)
 class SettingOptions:
-    """How long, and in which steps.
+    """The settings of training.
 
     Args:
-        epochs: passes over the data, at most; of hmc, transitions of each of its chains. By default {epochs_default},
-            and as many more, up to 500 in all, as it takes to make 2,000 steps (other than with hmc).
-        batch_size: data per step. By default 128; of fewer than 5,000 data 32, and a quarter of them at most.
-        lr: learning rate at its highest. By default {lr_default}; that of swag times
-            the squared noise for real-valued targets.
-        optimizer: one of {optimizers} (with momentum 0.9); none decays weights. By default {optimizer_default}; ivon,
-            vogn and hmc take steps of their own.
-        schedule: of the learning rate: one of {schedules}. By default {schedule_default}.
+        epochs: largest number of passes over the data; with hmc, transitions of each chain. By default
+            {epochs_default}, and more, up to 500, until there are 2,000 steps (except with hmc).
+        batch_size: data per step. By default 128; for fewer than 5,000 data 32, and at most a quarter of them.
+        lr: largest learning rate. By default {lr_default}; with swag this is multiplied by the squared noise scale of
+            real-valued targets.
+        optimizer: name of the optimiser, {optimizers} (with momentum 0.9), without weight decay. By default
+            {optimizer_default}; ivon, vogn and hmc have their own steps.
+        schedule: schedule of the learning rate, {schedules}. By default {schedule_default}.
         patience: stop after so many epochs without a better validation NLL, and keep the best weights.
     """
 
@@ -262,7 +262,7 @@ def _means_something(name: str, how: MethodOptions) -> bool:
 
 
 def summary(settings: Settings, how: MethodOptions) -> str:
-    """How it will be trained, in a line.
+    """The settings of a training in one line.
 
     >>> summary(Settings(epochs=3), MethodOptions("map"))
     'map: epochs 3, batch size 128, lr 0.001, optimizer adam, schedule cosine'

@@ -31,10 +31,6 @@ class Epochs:
     def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         # Lightning asks for the first iterator before the epoch has begun, and for the first batch after: a generator
         # reads the counter only then. The caller has put torch's random state aside (see `loop.fit`).
-        torch.manual_seed(_mixed(self._seed, self.epoch))
+        mixed = np.random.SeedSequence([self._seed, self.epoch])  # neighbouring seeds share no stream
+        torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0] >> 1))
         yield from as_batches(shuffled(self._data, self._batch_size))
-
-
-def _mixed(seed: int, epoch: int) -> int:
-    """One 64-bit seed from two numbers, without neighbours sharing a stream."""
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)

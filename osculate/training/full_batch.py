@@ -1,30 +1,23 @@
 """Training by steps that each take all data: no batches, no learning rate, no optimiser."""
 
-import csv
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from osculate.batches import Data
-from osculate.files import write_text
 from osculate.inputs import moved
 from osculate.methods._base import FullBatch
 from osculate.progress import track
 from osculate.settings import described
 from osculate.tensorfiles import read_tensors, write_tensors
 from osculate.training.epochs import Fixed
-from osculate.training.identity import identity, require_same_method, require_same_network
+from osculate.training.runs import identity, require_same_method, require_same_network, write_log
 from osculate.training.settings import Settings
 
 CHECKPOINT = "last.safetensors"
-LOG = "training.csv"
 HEADER = "osculate.training"
 #: Time from one checkpoint to the next, relative to what writing one takes.
 PAUSE = 9.0
@@ -45,29 +38,6 @@ def fit(
     progress: bool,
 ) -> History:
     """Run the steps and return the history; see :func:`osculate.training.train`."""
-    _require_meaning(method, settings)
-    held_out = None if validation is None else Fixed(validation, settings.batch_size)
-    state = None if folder is None else folder / CHECKPOINT
-    history: History = []
-    mine = identity(method)
-    with _on(method, device):
-        found = _read(state, method, mine) if state is not None and resume and state.exists() else None
-        size = method.begin(data, settings.epochs, settings.seed)
-        if found is not None:
-            history = _history(found, method, size, folder)
-        log = None if state is None else _Log(state, method, history, size, mine)
-        for epoch in track(_steps(method, len(history), settings.epochs), "training", settings.epochs, progress):
-            started = time.perf_counter()
-            row: dict[str, int | float] = {"epoch": epoch, **method.step()}
-            if held_out is not None:
-                row["validation_nll"] = _nll(method, held_out)
-            history.append({**row, "seconds": round(time.perf_counter() - started, 3)})
-            if log is not None:
-                log.write(last=epoch == settings.epochs or bool(method.converged))
-    return history
-
-
-def _require_meaning(method: FullBatch, settings: Settings) -> None:
     usual = Settings()
     if changed := [each for each in method.refused if getattr(settings, each) != getattr(usual, each)]:
         words = "means nothing. Leave it" if len(changed) == 1 else "mean nothing. Leave them"
@@ -75,33 +45,33 @@ def _require_meaning(method: FullBatch, settings: Settings) -> None:
             f"{type(method).__name__} takes steps on all data, so that {', '.join(changed)} {words} out: epochs is the "
             "number of steps."
         )
-
-
-def _steps(method: FullBatch, done: int, wanted: int) -> Iterator[int]:
-    """The numbers of the steps to come, until the method has converged."""
-    for epoch in range(done + 1, wanted + 1):
-        if bool(method.converged):
-            return
-        yield epoch
-
-
-@contextmanager
-def _on(method: FullBatch, device: str) -> Iterator[None]:
-    """Move the method to a device, and back to its own."""
-    own = method.device
+    held_out = None if validation is None else Fixed(validation, settings.batch_size)
+    state = None if folder is None else folder / CHECKPOINT
+    history: History = []
+    mine, own = identity(method), method.device
     try:
         method.to(own if device == "auto" else torch.device(device))
-        yield
+        found = _read(state, method, mine) if state is not None and resume and state.exists() else None
+        size = method.begin(data, settings.epochs, settings.seed)
+        if found is not None:
+            history = _history(found, method, size, folder)
+        log = None if state is None else _Log(state, method, history, size, mine)
+        for epoch in track(range(len(history) + 1, settings.epochs + 1), "training", settings.epochs, progress):
+            if bool(method.converged):
+                break
+            started = time.perf_counter()
+            row: dict[str, int | float] = {"epoch": epoch, **method.step()}
+            if held_out is not None:
+                where = method.device
+                with torch.no_grad():
+                    parts = [method.log_prob(moved(x, where), y.to(where)).sum() for x, y in held_out]
+                row["validation_nll"] = -float(sum(parts)) / held_out.num_data
+            history.append({**row, "seconds": round(time.perf_counter() - started, 3)})
+            if log is not None:
+                log.write(last=epoch == settings.epochs or bool(method.converged))
     finally:
         method.to(own)
-
-
-@torch.no_grad()
-def _nll(method: FullBatch, held_out: Fixed) -> float:
-    """Mean NLL of the held-out data, in nats per datum."""
-    where = method.device
-    parts: list[Tensor] = [method.log_prob(moved(x, where), y.to(where)).sum() for x, y in held_out]
-    return -float(sum(parts)) / held_out.num_data
+    return history
 
 
 def _about(method: FullBatch, num_data: int) -> dict[str, Any]:
@@ -110,7 +80,7 @@ def _about(method: FullBatch, num_data: int) -> dict[str, Any]:
 
 
 class _Log:
-    """The checkpoint and the log of a run, written so often that writing takes a tenth of the time at most.
+    """The checkpoint and the log of a run; writing them takes at most a tenth of the time.
 
     Args:
         path: Path of the checkpoint.
@@ -126,7 +96,7 @@ class _Log:
         self._due = 0.0
 
     def write(self, last: bool) -> None:
-        """The state of the run and its log, each aside first, where they are due or the run has ended."""
+        """Write the state of the run and its log, if they are due or the run has ended."""
         began = time.perf_counter()
         if began < self._due and not last:
             return
@@ -134,11 +104,7 @@ class _Log:
         about = _about(self._method, self._num_data)
         header = {"history": self._history, "about": about, "identity": self._mine}
         write_tensors(self._path, self._method.checkpoint(), HEADER, header)
-        text = StringIO()
-        writer = csv.DictWriter(text, fieldnames=list(self._history[0]))
-        writer.writeheader()
-        writer.writerows(self._history)
-        write_text(self._path.parent / LOG, text.getvalue())
+        write_log(self._path.parent, self._history)
         ended = time.perf_counter()
         self._due = ended + PAUSE * (ended - began)
 

@@ -1,15 +1,12 @@
 """The Lightning module that trains any method, and the call that runs it quietly and leaves no trace."""
 
-import csv
 import logging
-import os
 import textwrap
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +22,10 @@ from osculate.methods._base import Method, has_labels, require_labels
 from osculate.parameters import undisturbed
 from osculate.settings import described
 from osculate.training.epochs import Epochs, Fixed
-from osculate.training.identity import identity, require_same_method, require_same_network
+from osculate.training.runs import identity, require_same_method, require_same_network, write_log
 from osculate.training.settings import OPTIMIZERS, PRECISIONS, Settings
 
 CHECKPOINT = "last.ckpt"
-LOG = "training.csv"
 
 
 class Loop(pl.LightningModule):
@@ -110,10 +106,14 @@ class Loop(pl.LightningModule):
         row |= self.method.end_epoch(self.current_epoch + 1, self.settings.epochs, self.epochs.in_order)
         row["seconds"] = round(time.perf_counter() - self._started, 3)
         self.history.append(row)
-        self._keep_best(row)
+        if self.settings.patience is not None:
+            nll = row["validation_nll"]
+            if self.best is None or nll < self.best["validation_nll"]:
+                state = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
+                self.best = {"epoch": row["epoch"], "validation_nll": nll, "state": state}
         self._stop_if_stale()
         if self.folder is not None:
-            _write_log(self.folder / LOG, self.history)
+            write_log(self.folder, self.history)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put what a resume needs beside Lightning's own state."""
@@ -175,14 +175,6 @@ class Loop(pl.LightningModule):
                     "another folder."
                 )
 
-    def _keep_best(self, row: dict[str, int | float]) -> None:
-        if self.settings.patience is None:
-            return
-        nll = row["validation_nll"]
-        if self.best is None or nll < self.best["validation_nll"]:
-            state = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
-            self.best = {"epoch": row["epoch"], "validation_nll": nll, "state": state}
-
     def _stop_if_stale(self) -> None:
         if self.settings.patience is not None and self.best is not None:
             self.trainer.should_stop = self.history[-1]["epoch"] - self.best["epoch"] >= self.settings.patience
@@ -206,7 +198,12 @@ def fit(
     accelerator, devices = _accelerator(device)
     loop = Loop(method, epochs, settings, folder, precision)
     checkpoint = folder / CHECKPOINT if resume and folder and (folder / CHECKPOINT).exists() else None
-    with _quiet(), _given_back(method, accelerator), _interruptible():
+    callbacks: list[pl.Callback] = [RichProgressBar()] if progress else []
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        name = Path(CHECKPOINT).stem
+        callbacks.append(ModelCheckpoint(folder, name, save_on_train_epoch_end=True, enable_version_counter=False))
+    with _quiet(), _given_back(method, accelerator):
         method.train()
         method.prepare(epochs.in_order)
         trainer = pl.Trainer(
@@ -214,7 +211,7 @@ def fit(
             devices=devices,
             max_epochs=settings.epochs,
             precision=PRECISIONS[precision],
-            callbacks=_callbacks(folder, progress),
+            callbacks=callbacks,
             default_root_dir=folder,
             logger=False,
             enable_checkpointing=folder is not None,
@@ -228,17 +225,6 @@ def fit(
         loop.restore_best()
         method.after_training(epochs.in_order)
     return loop.history
-
-
-def _callbacks(folder: Path | None, progress: bool) -> list[pl.Callback]:
-    bar: list[pl.Callback] = [RichProgressBar()] if progress else []
-    if folder is None:
-        return bar
-    folder.mkdir(parents=True, exist_ok=True)
-    return [
-        *bar,
-        ModelCheckpoint(folder, Path(CHECKPOINT).stem, save_on_train_epoch_end=True, enable_version_counter=False),
-    ]
 
 
 @contextmanager
@@ -274,7 +260,7 @@ def _accelerator(device: str) -> tuple[str, int | list[int]]:
 
 @contextmanager
 def _given_back(method: Method, accelerator: str) -> Iterator[None]:
-    """Give back modes, device, gradients and random state as they were found."""
+    """Restore modes, device, gradients and random state after the run."""
     device = next(method.parameters()).device
     gpus = list(range(torch.cuda.device_count())) if accelerator != "cpu" else []
     try:
@@ -296,28 +282,10 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"lightning\.")
             yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turn the exit that Lightning makes of Ctrl+C back into KeyboardInterrupt."""
-    try:
-        yield
     except SystemExit as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
-
-
-def _write_log(path: Path, rows: list[dict[str, int | float]]) -> None:
-    text = StringIO()
-    names = dict.fromkeys(name for row in rows for name in row)  # a method may add some in later epochs only
-    writer = csv.DictWriter(text, fieldnames=list(names))
-    writer.writeheader()
-    writer.writerows(rows)
-    aside = path.with_suffix(".tmp")
-    aside.write_text(text.getvalue())
-    os.replace(aside, path)
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,11 +1,17 @@
-"""The identity of a run, which its checkpoints carry: method and network."""
+"""The identity of a run, which its checkpoints carry, and the log beside them."""
 
+import csv
 import re
 from collections.abc import Mapping
+from io import StringIO
 from itertools import zip_longest
 from pathlib import Path
 
+from osculate.files import write_text
 from osculate.methods._base import Method
+
+#: The file of the log, a row for each epoch.
+LOG = "training.csv"
 
 
 def identity(method: Method) -> dict[str, str]:
@@ -39,3 +45,12 @@ def require_same_network(found: Mapping[str, str], here: Mapping[str, str], fold
                 f"the checkpoint in {folder} belongs to another network: {theirs.strip()!r} there is {mine.strip()!r} "
                 "here. Resume with the same network, or use another folder."
             )
+
+
+def write_log(folder: Path, rows: list[dict[str, int | float]]) -> None:
+    """Write the history as CSV; a method may add columns in later epochs."""
+    text = StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(folder / LOG, text.getvalue())
