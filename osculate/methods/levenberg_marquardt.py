@@ -306,7 +306,7 @@ class LevenbergMarquardt(FullBatch):
         return self._objective
 
     def step(self) -> dict[str, int | float]:
-        """Tune where that is due, and take one step.
+        """Take a step of the fixed point in precisions and noise, if it is due, and one in the parameters.
 
         Returns:
             A row of the history: ``train_loss`` (negative log joint, nats per datum), ``log_evidence`` (nats),
@@ -314,7 +314,12 @@ class LevenbergMarquardt(FullBatch):
         """
         objective = self._required
         if self.evidence and (bool(self.at_rest) or int(self.waited) >= self.every):
-            self._tune()
+            self.precision.copy_(self._balance.best_precision)
+            if self._given.has_noise:
+                self.noise.copy_((self.noise * self._balance.noise_ratio).clamp(min=1 / SHARPEST))
+            self.waited.zero_()
+            self._adopt()
+            self._here = self._here.replace(prior=self.prior, likelihood=self.likelihood)
         before, after, theta = self._improved()
         length = float((theta - self.theta).norm() / theta.norm())
         self.theta.copy_(theta)
@@ -335,17 +340,8 @@ class LevenbergMarquardt(FullBatch):
             "damping": self.damping.item(),
         }
 
-    def _tune(self) -> None:
-        """One step of the fixed point in all precisions and the noise."""
-        self.precision.copy_(self._balance.best_precision)
-        if self._given.has_noise:
-            self.noise.copy_((self.noise * self._balance.noise_ratio).clamp(min=1 / SHARPEST))
-        self.waited.zero_()
-        self._adopt()
-        self._here = self._here.replace(prior=self.prior, likelihood=self.likelihood)
-
     def _improved(self) -> tuple[float, float, Float[Tensor, " P"]]:
-        """The negative log joint here and after a step, and the parameters there; those here where no step helps."""
+        """The negative log joint before and after a step, and the new parameters; the old ones if no step helps."""
         q, objective, damping = self._here, self._required, self.damping.clone()
         value, gradient = objective.slope(self.theta, q)
         for _ in range(TRIALS):
@@ -360,7 +356,7 @@ class LevenbergMarquardt(FullBatch):
         return value, value, self.theta.clone()
 
     def result(self) -> Gaussian:
-        """The posterior reached so far, with a warning where the evidence has switched off the network."""
+        """The posterior reached so far, with a warning if the evidence has switched off the network."""
         outputs = self._required.start.plan.outputs
         gamma = float(self._balance.gamma.sum())
         if self.evidence and gamma < outputs + 1:

@@ -19,7 +19,7 @@ from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method
 from osculate.methods.laplace import laplace
 from osculate.methods.map import MAP, negative_log_joint
-from osculate.parameters import Network, ParameterSpace, trainable, undisturbed
+from osculate.parameters import Network, trainable, undisturbed
 from osculate.posteriors import Gaussian
 from osculate.priors import Layerwise, Prior
 from osculate.registry import choose, lookup, made
@@ -259,7 +259,11 @@ class MarginalLikelihood(Method):
         row = {"log_evidence": evidence.item(), "effective_parameters": sum(effective_parameters(q).values())}
         if self._learns_noise:
             row["noise_factor"] = self.noise.item()
-        return row | self._precisions(q.network.space)
+        space = q.network.space
+        if self._family.per_tensor(space) is not None:  # not one precision for each parameter
+            labels, values = self._family.members(space), self.precision.reshape(-1).tolist()
+            row |= {f"precision {label}": value for label, value in zip(labels, values, strict=True)}
+        return row
 
     def _updated(self, data: Iterable[tuple[Inputs, Tensor]], epoch: int) -> Gaussian:
         """The posterior at the present weights with updated precisions and noise, which are written down."""
@@ -284,13 +288,6 @@ class MarginalLikelihood(Method):
             torch.manual_seed(epoch)
             q = laplace(model.eval(), likelihood, data, prior=prior, subset=names, **choice)
         return q.replace(temperature=self.temperature)
-
-    def _precisions(self, space: ParameterSpace) -> dict[str, float]:
-        """Precisions by what they belong to; none where each parameter has its own."""
-        if self._family.per_tensor(space) is None:
-            return {}
-        labels, values = self._family.members(space), self.precision.reshape(-1).tolist()
-        return {f"precision {label}": value for label, value in zip(labels, values, strict=True)}
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Fit the posterior at the weights, precisions and noise of the largest evidence."""

@@ -259,14 +259,6 @@ class OnlineLaplace(Method):
     def _due(self) -> bool:
         return int(self.steps) % self.settings.every == 0
 
-    def _noise(self, like: Tensor) -> list[Float[Tensor, " P"]]:
-        """θ_s − μ of each drawn network."""
-        settings = self.settings
-        count = settings.samples // 2 if settings.antithetic else settings.samples
-        draws = white((count, self._space.size), self.running.network.state_dtype, like.device)
-        noise = list(self.running.coloured(draws, self._factor, self.prior))
-        return noise + [-each for each in noise] if settings.antithetic else noise
-
     @property
     def _factor(self) -> float:
         """c = N / T, with the present noise scale."""
@@ -274,13 +266,19 @@ class OnlineLaplace(Method):
 
     @property
     def _scale(self) -> float:
-        """Of the curvature with the present noise scale, in units of that with the given one."""
+        """Curvature with the present noise scale, in units of that with the given one."""
         with torch.no_grad():
             return float(self.likelihood.curvature_scale(self._given))
 
     def _outputs(self, x: Inputs, y: Tensor, mean: Mapping[str, Tensor]) -> Float[Tensor, "S B *C"]:
-        """The outputs of the drawn networks; the average curvature follows where it is its turn."""
-        noise = self._noise(next(iter(mean.values())))
+        """The outputs of the drawn networks; the average curvature is updated when it is due."""
+        settings = self.settings
+        count = settings.samples // 2 if settings.antithetic else settings.samples
+        device = next(iter(mean.values())).device
+        draws = white((count, self._space.size), self.running.network.state_dtype, device)
+        noise = list(self.running.coloured(draws, self._factor, self.prior))  # θ_s − μ of each drawn network
+        if settings.antithetic:
+            noise += [-each for each in noise]
 
         def at(theta: Mapping[str, Tensor]) -> Tensor:
             return call(self.model, x, theta)

@@ -89,26 +89,23 @@ class RandomizedPriors(DeepEnsemble):
         networks = listed(models, type(self).__name__)
         for network in networks:
             require_network(network, likelihood)
-        priors = _redrawn(networks, seed) if prior_networks is None else list(prior_networks)
+        if prior_networks is None:  # copies with other random weights, the same on every device
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.manual_seed(seed)
+                priors = [_redrawn(network) for network in networks]
+        else:
+            priors = list(prior_networks)
         if len(priors) != len(networks):
             raise ValueError(f"{len(networks)} members need as many prior networks, got {len(priors)}: one for each.")
         super().__init__([WithPrior(*both, scale) for both in zip(networks, priors, strict=True)], likelihood, prior)
         self.scale = scale
 
     def choices(self) -> Mapping[str, Any]:
-        """Those of each member, and β."""
+        """The choices of each member, and β."""
         return {**super().choices(), "scale": self.scale}
 
 
-@torch.no_grad()
-def _redrawn(models: list[nn.Module], seed: int) -> list[nn.Module]:
-    """Copies with other random weights, the same on every device."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return [_redraw(model) for model in models]
-
-
-def _redraw(model: nn.Module) -> nn.Module:
+def _redrawn(model: nn.Module) -> nn.Module:
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     network = frozen_copy(model).cpu()
     floating = {name: p for name, p in network.named_parameters() if p.is_floating_point()}

@@ -132,22 +132,25 @@ class SWAG(MAP):
         self._epoch, self._epochs = epoch, epochs
         after = epoch - int(self.burn_in * epochs)
         if after > 0 and after % self.every == 0:
-            self._require_same_plan(epochs)
+            if self.count > 0 and self.planned != epochs:
+                planned = int(self.planned)
+                raise ValueError(
+                    f"the snapshots so far belong to a run of {planned} epochs, and burn_in={self.burn_in:g} is a "
+                    f"share of them: resume with epochs={planned}, or start again."
+                )
+            self.planned.fill_(epochs)
             self._warn_of_shrunk_steps()
-            self._take(self._theta())
+            with torch.no_grad():  # Welford's recursion
+                self.count += 1
+                self._taken = int(self.count)
+                theta = self._theta()
+                before = theta - self.mean
+                self.mean += before / self.count
+                after_mean = theta - self.mean
+                self.squares += before * after_mean
+                if self.rank:
+                    self.deviations[(self.count - 1) % self.rank] = after_mean
         return {"snapshots": int(self.count)}
-
-    @torch.no_grad()
-    def _take(self, theta: Float[Tensor, " P"]) -> None:
-        """One step of Welford's recursion."""
-        self.count += 1
-        self._taken = int(self.count)
-        before = theta - self.mean
-        self.mean += before / self.count
-        after = theta - self.mean
-        self.squares += before * after
-        if self.rank:
-            self.deviations[(self.count - 1) % self.rank] = after
 
     def result(self) -> Snapshots:  # type: ignore[override]
         """The Gaussian of the snapshots so far.
@@ -187,15 +190,6 @@ class SWAG(MAP):
                 'schedule="constant" and a rate that is not tiny, such as optimizer="sgd", lr=1e-2.',
                 stacklevel=2,
             )
-
-    def _require_same_plan(self, epochs: int) -> None:
-        """A resumed run must take the snapshots that the whole one would have taken."""
-        if self.count > 0 and self.planned != epochs:
-            raise ValueError(
-                f"the snapshots so far belong to a run of {int(self.planned)} epochs, and burn_in={self.burn_in:g} is "
-                f"a share of them: resume with epochs={int(self.planned)}, or train anew."
-            )
-        self.planned.fill_(epochs)
 
 
 def _snapshots(count: int) -> str:

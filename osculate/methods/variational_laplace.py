@@ -204,7 +204,7 @@ class VariationalLaplace(MeanField):
         return self.running.deviations(int(self.num_data) / self.temperature, self.delta)
 
     def _cautious(self) -> Float[Tensor, " P"]:
-        """σ as it is trained with: in closed form it begins small."""
+        """σ of the training: in closed form it begins small."""
         if self.sigma == "learned":
             return self.deviations()
         last = int(self.steps) // self.settings.every * self.settings.every

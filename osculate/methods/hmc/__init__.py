@@ -249,7 +249,13 @@ class HMC(FullBatch):
         self._move(done.state)
         self.count += 1
         if warming:
-            self._adapt(accepted, generator)
+            ends, step = windows(self.warmup), int(self.count)
+            self.step_size.update(accepted)
+            if ends and ends[0] < step <= ends[-1]:
+                self.metric.collect(self.position)
+            if step in ends[1:]:
+                self.metric.close_window()
+                self._find_step_size(self.step_size.now, generator)
         else:
             self.divergences += divergences
             self.draws[self.kept - 1] = self.position
@@ -261,16 +267,6 @@ class HMC(FullBatch):
             "divergences": divergences,
             "draws": self.kept,
         }
-
-    def _adapt(self, accepted: float, generator: torch.Generator) -> None:
-        """One step of warm-up."""
-        ends, done = windows(self.warmup), int(self.count)
-        self.step_size.update(accepted)
-        if ends and ends[0] < done <= ends[-1]:
-            self.metric.collect(self.position)
-        if done in ends[1:]:
-            self.metric.close_window()
-            self._find_step_size(self.step_size.now, generator)
 
     @property
     def kept(self) -> int:

@@ -183,7 +183,11 @@ class _Tree:
         for leaf in range(2**depth):
             state, momentum = nuts.leapfrog(state, momentum, step)
             error = nuts.energy(state.potential, momentum) - self.start
-            self._count(error)
+            self.leapfrogs += self.active
+            self.accepted += torch.where(self.active, (-error).exp().clamp(max=1), 0)
+            diverges = self.active & ~(error <= DIVERGENCE)
+            self.divergent |= diverges
+            self.active = self.active & ~diverges
             log_weight = log_weight.logaddexp(-error)
             proposal = state.where(nuts.uniform(state).log() < -error - log_weight, proposal)
             total = total + momentum
@@ -197,14 +201,6 @@ class _Tree:
                 break
         self.ends[side, self.chain] = torch.stack([state.position, state.gradient, momentum], 1)
         return proposal, log_weight, total
-
-    def _count(self, error: Float[Tensor, " K"]) -> None:
-        """Note one leapfrog step of the chains that are active, and stop those that diverge."""
-        self.leapfrogs += self.active
-        self.accepted += torch.where(self.active, (-error).exp().clamp(max=1), 0)
-        diverges = self.active & ~(error <= DIVERGENCE)
-        self.divergent |= diverges
-        self.active = self.active & ~diverges
 
 
 def subtrees(leaf: int) -> tuple[int, int]:
