@@ -352,7 +352,7 @@ def test_the_seed_decides() -> None:
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Path] = []
     monkeypatch.setattr(full_batch, "PAUSE", 1e6)
-    monkeypatch.setattr(full_batch, "write_text", lambda path, text: written.append(path))
+    monkeypatch.setattr(full_batch, "write_log", lambda folder, rows: written.append(folder))
     run(HMC(network(), NOISE, warmup=20, max_depth=4), draws=5, folder=tmp_path)
     assert len(written) == 2  # after the first step and after the last
 
