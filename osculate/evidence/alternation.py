@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from osculate.evidence.problem import Problem, State
+from osculate.evidence.problem import Problem, State, effective_parameters
 from osculate.evidence.solvers import Search
 from osculate.posteriors import Gaussian
 from osculate.progress import track
@@ -39,10 +39,16 @@ class LinearProblem(Problem):
         "the network keeps its weights"
     )
 
-    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " G"], Mapping[str, Tensor]]:
-        """One step closer to θ_*, and what is there."""
+    def terms(self, x: Float[Tensor, " D"]) -> tuple[Float[Tensor, " G"], Float[Tensor, " G"], Mapping[str, Tensor]]:
+        """γ_g, and ‖θ_g‖² and the statistics one step closer to θ_*."""
+        q = self.posterior(x)
         self.search.improve(q)
-        return self.squares(self.search.theta), self.search.statistics(q)
+        squares, statistics = self.squares(self.search.theta), self.search.statistics(q)
+        return self.gamma(q), squares, statistics
+
+    def gamma(self, q: Gaussian) -> Float[Tensor, " G"]:
+        """γ of each group."""
+        return effective_parameters(q)
 
     def settle(self, x: Float[Tensor, " D"]) -> None:
         """Steps with this prior and noise until one more is enough."""
@@ -78,5 +84,5 @@ def alternate(problem: LinearProblem, tolerance: float, max_steps: int, progress
         factor = torch.where(large & (step * before < 0), 0.5 * factor, factor)
         factor = torch.where(large & (step * before > 0), 1.4 * factor, factor).clamp(max=LARGEST_FACTOR)
         before = step
-        x = problem.clamp(x + (factor * step).clamp(-LONGEST, LONGEST))
+        x = (x + (factor * step).clamp(-LONGEST, LONGEST)).clamp(*problem.bounds)
     return here

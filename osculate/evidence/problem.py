@@ -46,6 +46,7 @@ class State:
         x: log precisions, then the log factor on the noise precision.
         gain: the sides of the stationarity condition that pull x up: γ, and N C.
         cost: the sides that pull it down: δ‖θ‖², and β SSE + γ.
+        gradient: the gradient of the log evidence.
         pull: 1 and −1 for those without a maximum inside of the bounds, upwards and downwards.
         violation: the largest relative violation of gain = cost among the others.
     """
@@ -53,19 +54,9 @@ class State:
     x: Float[Tensor, " D"]
     gain: Float[Tensor, " D"]
     cost: Float[Tensor, " D"]
+    gradient: Float[Tensor, " D"]
     pull: Int[Tensor, " D"]
     violation: float
-
-    @cached_property
-    def gradient(self) -> Float[Tensor, " D"]:
-        """The gradient of the log evidence."""
-        return 0.5 * (self.gain - self.cost)
-
-    def first_step(self, gradient: Tensor) -> Tensor:
-        """A gradient divided by the logarithmic mean of both sides: for its own gradient, MacKay's damped step."""
-        ratio = self.gain / self.cost
-        mean = torch.where((ratio - 1).abs() < 1e-6, self.gain, (self.gain - self.cost) / ratio.log())
-        return gradient / mean
 
 
 @dataclass(frozen=True)
@@ -98,9 +89,30 @@ class Problem:
             return self.q.replace(prior=prior)
         return self.q.replace(prior=prior, likelihood=self.q.likelihood.times((-0.5 * x[-1]).exp().to(precision)))
 
-    def locate(self, q: Gaussian) -> tuple[Float[Tensor, " G"], Mapping[str, Tensor]]:
-        """‖θ_g‖² and the statistics of the likelihood at the θ for the prior and the noise of ``q``."""
-        return self.own_squares, self.q.fit.statistics
+    @cached_property
+    def owners(self) -> Int[Tensor, " T"] | None:
+        """The number of the group of each parameter tensor; None where precisions vary within tensors."""
+        q = self.q
+        if q.prior.per_tensor(q.network.space) is None:
+            return None
+        groups = q.prior.members(q.network.space).values()
+        number = {name: n for n, names in enumerate(groups) for name in names}
+        return torch.tensor([number[name] for name in q.network.space.names])
+
+    def terms(self, x: Float[Tensor, " D"]) -> tuple[Float[Tensor, " G"], Float[Tensor, " G"], Mapping[str, Tensor]]:
+        """γ_g, ‖θ_g‖² and the statistics of the likelihood: here θ is the network's own, and γ alone follows from x."""
+        q = self.q
+        if self.owners is None:
+            return effective_parameters(self.posterior(x)), self.own_squares, q.fit.statistics
+        likelihood = q.likelihood
+        if self.tunes_noise:
+            likelihood = likelihood.times((-0.5 * x[-1]).exp().to(q.prior.precision))
+        scale = likelihood.curvature_scale(q.fit.likelihood) / q.temperature
+        delta = x[self.owners].exp().to(q.prior.precision)
+        precision = q.fit.curvature.precision_by_tensor(scale, delta, q.prior.isotropic)
+        by_tensor = precision.effective_parameters_by_tensor().cpu()
+        gamma = torch.zeros_like(self.own_squares).index_add(0, self.owners, by_tensor)
+        return gamma, self.own_squares, q.fit.statistics
 
     @cached_property
     def own_squares(self) -> Float[Tensor, " G"]:
@@ -112,12 +124,9 @@ class Problem:
         theta = theta.double() * self.q.structure.covered.to(theta.device)
         return self.q.prior.totals(theta.square(), self.q.network.space).reshape(-1).cpu()
 
-    def clamp(self, x: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
-        """x within the bounds."""
-        return x.clamp(*self._bounds)
-
     @cached_property
-    def _bounds(self) -> tuple[Float[Tensor, " D"], Float[Tensor, " D"]]:
+    def bounds(self) -> tuple[Float[Tensor, " D"], Float[Tensor, " D"]]:
+        """The smallest and the largest x."""
         start = self.start()
         low, high = torch.full_like(start, log(SMALLEST)), torch.full_like(start, log(LARGEST))
         if self.tunes_noise:
@@ -126,18 +135,12 @@ class Problem:
 
     def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
         """1 and −1 for those that have no maximum inside of the bounds, upwards and downwards; 0 for the others."""
-        low, high = self._bounds
+        low, high = self.bounds
         return ((x >= high) & (gain > cost)).int() - (((x <= low) | (gain <= UNSEEN)) & (gain < cost)).int()
-
-    def gamma(self, q: Gaussian) -> Float[Tensor, " G"]:
-        """γ of each group."""
-        return effective_parameters(q)
 
     def at(self, x: Float[Tensor, " D"]) -> State:
         """Both sides of the stationarity condition."""
-        q = self.posterior(x)
-        squares, statistics = self.locate(q)
-        gain = self.gamma(q)
+        gain, squares, statistics = self.terms(x)
         gamma = gain.sum()
         cost = squares * x[: len(squares)].exp()
         if self.tunes_noise:
@@ -147,7 +150,8 @@ class Problem:
         pull = self.pull(x, gain, cost)
         cost = torch.where(pull != 0, gain, cost)  # what has no maximum stays where it is
         violation = ((gain - cost).abs() / gain.clamp(min=self.floor)).max()
-        return State(x, gain.clamp(min=TINY), cost.clamp(min=TINY), pull, float(violation))
+        gain, cost = gain.clamp(min=TINY), cost.clamp(min=TINY)
+        return State(x, gain, cost, 0.5 * (gain - cost), pull, float(violation))
 
 
 @torch.no_grad()
@@ -171,7 +175,13 @@ def ascend(problem: Problem, x: Float[Tensor, " D"], tolerance: float, max_steps
     pairs: list[tuple[Tensor, Tensor]] = []
     while here.violation > tolerance and budget > 0:
         direction = _direction(here, pairs)
-        there, used = _step(problem, here, direction, budget)
+        length, slope = 1.0, float(here.gradient @ direction)
+        for used in range(1, budget + 1):  # shortened by the secant rule until the slope along it is less than half
+            there = problem.at((here.x + length * direction).clamp(*problem.bounds))
+            new = float(there.gradient @ direction)
+            if new >= -0.5 * slope or used == 10:
+                break
+            length *= min(0.7, max(0.1, slope / (slope - new)))
         budget -= used
         move, change = there.x - here.x, here.gradient - there.gradient
         if float(move @ change) > 1e-12 * float(move.norm() * change.norm()):  # curvature, as concavity has it
@@ -181,31 +191,21 @@ def ascend(problem: Problem, x: Float[Tensor, " D"], tolerance: float, max_steps
 
 
 def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """The L-BFGS direction of ascent."""
+    """The L-BFGS direction of ascent; its first metric is the logarithmic mean of both sides, MacKay's damped step."""
+    ratio = here.gain / here.cost
+    mean = torch.where((ratio - 1).abs() < 1e-6, here.gain, (here.gain - here.cost) / ratio.log())
     direction, weights = here.gradient, []
     for move, change in reversed(pairs):
         weight = (move @ direction) / (move @ change)
         direction = direction - weight * change
         weights.append(weight)
-    direction = here.first_step(direction)
+    direction = direction / mean
     for (move, change), weight in zip(pairs, reversed(weights), strict=True):
         direction = direction + move * (weight - (change @ direction) / (move @ change))
     direction = direction.clamp(-LONGEST, LONGEST)  # each by itself: one without a maximum does not hold up the others
     if float(direction @ here.gradient) <= 0:
-        direction = here.first_step(here.gradient).clamp(-LONGEST, LONGEST)
+        direction = (here.gradient / mean).clamp(-LONGEST, LONGEST)
     return direction
-
-
-def _step(problem: Problem, here: State, direction: Tensor, budget: int) -> tuple[State, int]:
-    """Shorten the step by the secant rule until the slope along it has fallen to less than half its size."""
-    length, slope = 1.0, float(here.gradient @ direction)
-    for used in range(1, budget + 1):
-        there = problem.at(problem.clamp(here.x + length * direction))
-        new = float(there.gradient @ direction)
-        if new >= -0.5 * slope or used == 10:
-            break
-        length *= min(0.7, max(0.1, slope / (slope - new)))
-    return there, used
 
 
 def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Gaussian:

@@ -134,6 +134,11 @@ class Curvature:
     specs: tuple[BlockSpec, ...]
     space: ParameterSpace
 
+    @property
+    def precision_class(self) -> type["PosteriorPrecision"]:
+        """The class of its posterior precisions."""
+        return PosteriorPrecision
+
     def accumulate(self, forms: Mapping[int, AnyForm]) -> None:
         """Add one more batch, in place: for a state that is still being made and that nobody else holds."""
         for block, group in zip(self.blocks, self.groups, strict=True):
@@ -214,29 +219,38 @@ class Curvature:
 
     def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "PosteriorPrecision":
         """scale · G + diag(δ), factorised."""
-        per_tensor = prior.per_tensor(self.space)
-        value = None if per_tensor is None else dict(zip(self.space.names, per_tensor, strict=True))
-        deltas = [
-            self._delta(block, [self.specs[n] for n in group], prior, value)
-            for block, group in zip(self.blocks, self.groups, strict=True)
-        ]
-        parts = [block.precision(scale, delta) for block, delta in zip(self.blocks, deltas, strict=True)]
-        return PosteriorPrecision(tuple(parts), self)
+        by_tensor = prior.per_tensor(self.space)
+        if by_tensor is not None:
+            return self.precision_by_tensor(scale, by_tensor, prior.isotropic)
+        vector = prior.vector(self.space)
+        parts = [block.precision(scale, Delta(partial(vector.__getitem__, block.positions))) for block in self.blocks]
+        return self.precision_class(tuple(parts), self)
 
-    def _delta(self, block: Block, specs: list[BlockSpec], prior: Prior, value: Mapping[str, Tensor] | None) -> Delta:
-        """The prior precisions of one block, from one value a tensor where the prior has them."""
-        if value is None:
-            return Delta(lambda: prior.vector(self.space)[block.positions])
+    def precision_by_tensor(
+        self, scale: Float[Tensor, ""] | float, delta: Float[Tensor, " T"], isotropic: bool = False
+    ) -> "PosteriorPrecision":
+        """scale · G + diag(δ), factorised, with one δ for each parameter tensor.
 
-        def vector() -> Tensor:
-            if prior.isotropic:
-                return value[self.space.names[0]].expand(len(block.positions))
+        Args:
+            scale: factor of the curvature.
+            delta: the prior precisions, in the order of the space.
+            isotropic: True if they are one number by construction.
+        """
+        value = dict(zip(self.space.names, delta, strict=True))
+
+        def vector(block: Block, specs: list[BlockSpec]) -> Tensor:
+            if isotropic:
+                return delta[0].expand(len(block.positions))
             parts = [part.reshape(-1) for spec in specs for part in _expanded(spec, value, self.space)]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-        names = specs[0].names
-        bias = None if prior.isotropic or len(names) < 2 else value[names[-1]]
-        return Delta(vector, value[names[0]], bias)
+        parts = []
+        for block, group in zip(self.blocks, self.groups, strict=True):
+            specs = [self.specs[number] for number in group]
+            names = specs[0].names
+            bias = None if isotropic or len(names) < 2 else value[names[-1]]
+            parts.append(block.precision(scale, Delta(partial(vector, block, specs), value[names[0]], bias, delta)))
+        return self.precision_class(tuple(parts), self)
 
     def dense(self) -> Float[Tensor, "P P"]:
         """The matrix itself, for tests and small networks."""

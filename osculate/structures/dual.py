@@ -14,10 +14,9 @@ from osculate.inputs import take
 from osculate.linalg import eigh
 from osculate.memory import free, readable
 from osculate.parameters import ParameterSpace
-from osculate.priors import Prior
 from osculate.registry import choose
 from osculate.structures._base import Curvature, Structure
-from osculate.structures.blocks import Block, Delta, DualBlock, DualDelta, Joint, Rows
+from osculate.structures.blocks import DualBlock, Joint, Rows
 
 #: K × K matrices in double precision that a posterior needs at once.
 MATRICES = 4
@@ -178,10 +177,6 @@ class DualCurvature(Curvature):
     def _form(self, group: tuple[int, ...], forms: Mapping[int, AnyForm]) -> Joint:  # type: ignore[override]
         sizes = tuple(self.specs[n].size for n in group)
         return Joint(tuple(forms.get(n) for n in group), sizes)
-
-    def _delta(self, block: Block, specs: list[BlockSpec], prior: Prior, value: Mapping[str, Tensor] | None) -> Delta:
-        by_tensor = None if value is None else torch.stack([value[name] for name in self.space.names])
-        return DualDelta(super()._delta(block, specs, prior, value).spread, by_tensor=by_tensor)
 
     def keep(self, observation: Observation) -> Tensor:
         """Keep the rows of a batch, in place, and give its outputs."""

@@ -12,7 +12,6 @@ from osculate.curvature.engine import Observation
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import Inputs
 from osculate.parameters import ParameterSpace
-from osculate.priors import Prior
 from osculate.registry import choose
 from osculate.structures._base import Curvature, PosteriorPrecision, Structure
 from osculate.structures.blocks import (
@@ -133,9 +132,9 @@ class MatrixFreeCurvature(Curvature):
         assert isinstance(block, MatrixFreeBlock)
         return [batch.observation.batch for batch in block.batches]
 
-    def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "EstimatedPrecision":
-        found = super().precision(scale, prior)
-        return EstimatedPrecision(found.parts, self)
+    @property
+    def precision_class(self) -> type["EstimatedPrecision"]:
+        return EstimatedPrecision
 
     def __add__(self, other: Curvature) -> Curvature:
         (mine,), (theirs,) = self.blocks, other.blocks

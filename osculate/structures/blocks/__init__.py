@@ -4,7 +4,7 @@ from osculate.structures.blocks._base import Block as Block, Delta as Delta, Pre
 from osculate.structures.blocks.batch import Batch as Batch
 from osculate.structures.blocks.dense import DenseBlock as DenseBlock
 from osculate.structures.blocks.diagonal import DiagonalBlock as DiagonalBlock
-from osculate.structures.blocks.dual import DualBlock as DualBlock, DualDelta as DualDelta
+from osculate.structures.blocks.dual import DualBlock as DualBlock
 from osculate.structures.blocks.eigen import EigenBlock as EigenBlock
 from osculate.structures.blocks.joint import Joint as Joint
 from osculate.structures.blocks.kronecker import KroneckerBlock as KroneckerBlock

@@ -54,17 +54,19 @@ class Block(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Delta:
-    """The prior precisions of one block: one for each parameter, and for weight and bias where they are constant.
+    """The prior precisions of one block: one for each parameter, and by tensor where they are constant there.
 
     Attributes:
         spread: function that returns δ of each parameter, in the order of the block; called where a block needs it.
         weight: δ of the weight, None where it varies within it.
         bias: δ of the bias, None where there is none, or it equals the weight's by construction.
+        by_tensor: δ of each parameter tensor of the network, None where it varies within one.
     """
 
     spread: Callable[[], Float[Tensor, " p"]]
     weight: Float[Tensor, ""] | None = None
     bias: Float[Tensor, ""] | None = None
+    by_tensor: Float[Tensor, " T"] | None = None
 
     @cached_property
     def vector(self) -> Float[Tensor, " p"]:

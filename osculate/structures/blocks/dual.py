@@ -19,21 +19,10 @@ from osculate.structures.blocks.rows import ENTRIES, Pack, pick, size
 
 
 @dataclass(frozen=True, eq=False)
-class DualDelta(Delta):
-    """The prior precisions of all parameters.
-
-    Attributes:
-        by_tensor: δ of each parameter tensor (T,), None where it varies within one.
-    """
-
-    by_tensor: Float[Tensor, " T"] | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class DualBlock(JointRows):
     """G by its rows, or as a matrix where that is smaller."""
 
-    def gram(self, delta: DualDelta) -> Float[Tensor, "K K"]:
+    def gram(self, delta: Delta) -> Float[Tensor, "K K"]:
         """X diag(δ)⁻¹ Xᵀ."""
         v, n = self.count
         total = torch.zeros(v * n, v * n, dtype=torch.double, device=self.positions.device)
@@ -66,7 +55,6 @@ class DualBlock(JointRows):
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> Precision:
         if self._primal is not None:
             return self._primal.precision(scale, delta)
-        assert isinstance(delta, DualDelta)
         return DualPrecision(self, torch.as_tensor(scale, dtype=torch.double, device=self.positions.device), delta)
 
     def dense(self) -> Float[Tensor, "p p"]:
@@ -88,7 +76,7 @@ class DualPrecision(Precision):
 
     block: DualBlock
     scale: Float[Tensor, ""]
-    delta: DualDelta
+    delta: Delta
 
     @cached_property
     def _vector(self) -> Float[Tensor, " p"]:
