@@ -8,9 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution
 
-from osculate.autoencoders.code_posteriors import GaussianCodes, SigmoidCodes
+from osculate.autoencoders.code_posteriors import GaussianCodes, ImplicitCodes, SigmoidCodes
 from osculate.autoencoders.code_priors import CodePrior, SparseBeta, drawn_by
-from osculate.autoencoders.implicit_codes import ImplicitCodes
 from osculate.autoencoders.log_joint import LogJoint
 from osculate.checks import require_whole
 from osculate.likelihoods import drawn_on

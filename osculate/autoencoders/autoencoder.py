@@ -1,6 +1,6 @@
 """An encoder and a decoder as one network, of which either half can be called."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from osculate.autoencoders.code_posteriors import CodePosterior, GaussianCodes, SigmoidCodes
 from osculate.autoencoders.code_priors import CodePrior, SparseBeta, as_code_prior
+from osculate.networks import conv_coders, mlp_coders
+from osculate.registry import lookup
 
 
 class Autoencoder(nn.Module):
@@ -272,3 +274,34 @@ class VAE(Autoencoder):
     def drawn_code(self, z: Float[Tensor, "N R"], generator: torch.Generator | None = None) -> Float[Tensor, "N K"]:
         """z ~ q(z|x)."""
         return self.posterior.codes(z, generator)[0]
+
+
+#: What makes an encoder and a decoder from the shape of one input, by name.
+REGISTRY: Mapping[str, Callable[..., tuple[nn.Module, nn.Module]]] = {
+    "mlp_autoencoder": mlp_coders,
+    "conv_autoencoder": conv_coders,
+}
+
+
+def build(
+    name: str, input_shape: Sequence[int], *, variational: bool = False, prior: str = "normal", **options: object
+) -> Autoencoder:
+    """Build an autoencoder by its name.
+
+    Args:
+        name: a key of :data:`REGISTRY`.
+        input_shape: shape of one input, without the batch axis.
+        variational: whether it is a :class:`VAE`.
+        prior: of the codes of one, a key of ``CODE_PRIORS``.
+        **options: of ``osc.networks.mlp_coders`` or ``conv_coders``, for example ``latent=8``.
+
+    Raises:
+        ValueError: a name is unknown, or the networks cannot take inputs of that shape.
+
+    >>> build("mlp_autoencoder", (1, 4, 4), hidden=[8])(torch.zeros(3, 1, 4, 4)).shape
+    torch.Size([3, 1, 4, 4])
+    """
+    coders = lookup("autoencoder", name, REGISTRY)
+    if variational:
+        return VAE(*coders(tuple(input_shape), codes=2, **options), prior=prior)
+    return Autoencoder(*coders(tuple(input_shape), **options))

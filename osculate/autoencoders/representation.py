@@ -1,7 +1,7 @@
 """What any posterior over an autoencoder says about codes, reconstructions and new images."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any
 
@@ -13,14 +13,59 @@ from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
 from osculate.autoencoders.checks import require_inputs, require_one_posterior_of_codes, require_some
 from osculate.autoencoders.drawn import Encoding, Reconstruction
 from osculate.autoencoders.linearised import linear_encoding, linear_reconstruction, marginal_reconstruction
-from osculate.autoencoders.new_codes import NewCodes
-from osculate.posteriors import Gaussian, Sampled
+from osculate.posteriors import Gaussian, Posterior, Sampled
 from osculate.posteriors._base import as_posterior
 from osculate.predictive.sampled import warn_if_far_worse
 from osculate.registry import choose
 
-#: How codes and images can be had.
+#: Inputs that are encoded at a time for the moments of their codes.
+ROWS = 500
+#: The computations of codes and images: by drawn networks, or by the linearised one.
 WAYS = ("sampled", "linearised")
+
+
+class NewCodes:
+    """The prior of a VAE without data, else the Gaussian with the moments of the codes of some data at the mode.
+
+    Args:
+        posterior: over the network.
+        model: the network.
+        data: x, encoded when codes are drawn for the first time; None for none.
+    """
+
+    def __init__(self, posterior: Posterior, model: Autoencoder, data: Shaped[Tensor, "N *D"] | None) -> None:
+        self._posterior, self._model, self._data = posterior, model, data
+
+    def draw(self, n: int, generator: torch.Generator | None) -> Float[Tensor, "n K"]:
+        """Codes, on the device of the generator.
+
+        Raises:
+            ValueError: no data, and no VAE; a VAE that does not say how long its codes are.
+        """
+        on = torch.device("cpu") if generator is None else generator.device
+        if self._data is None:
+            if not isinstance(self._model, VAE):
+                raise ValueError(
+                    "an autoencoder does not say how its codes are distributed: make the representation with codes=x, "
+                    "data whose codes are like those wanted."
+                )
+            return self._model.prior.sample(n, self._model.code_size(), generator)
+        mean, root = self._moments
+        white = torch.randn(n, len(mean), generator=generator, dtype=mean.dtype, device=on).cpu()
+        return mean + white @ root.T
+
+    @cached_property
+    def _moments(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "K K"]]:
+        """The mean, and the Cholesky factor of the covariance."""
+        assert self._data is not None
+        require_inputs(self._data)
+        network = self._posterior.network
+        parts = self._data.split(ROWS)
+        raw = [network({"encode": part.to(network.device, network.dtype)}).detach() for part in parts]
+        z = self._model.centre(torch.cat(raw)).double().cpu()
+        centred = z - z.mean(0)
+        covariance = centred.T @ centred / max(1, len(z) - 1) + 1e-9 * torch.eye(z.shape[1], dtype=z.dtype)
+        return z.mean(0), torch.linalg.cholesky(covariance)
 
 
 class Representation:
@@ -344,3 +389,16 @@ class Representation:
         z = self._prior.draw(n, generator).to(network.device, network.dtype)
         images = [draw({"decode": z[k : k + 1]}) for k, draw in enumerate(self._always(n, generator))]
         return self.posterior.likelihood.distribution(torch.cat(images)).mean
+
+
+def require_representation(r: Any, what: str) -> None:
+    """Refuse what is none, a posterior above all.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(r, Representation):
+        raise TypeError(
+            f"{what} is a {type(r).__name__}, not an osc.autoencoders.Representation: make one as Representation(q), "
+            "with a posterior q over an osc.autoencoders.Autoencoder."
+        )

@@ -16,7 +16,7 @@ from osculate.inverse.image_distributions import (
     ImageDistribution as ImageDistribution,
     IndependentImage as IndependentImage,
 )
-from osculate.inverse.linear_mode import linear_mode as linear_mode
+from osculate.inverse.linearised import linear_mode as linear_mode
 from osculate.inverse.linearised import LinearisedImage as LinearisedImage
 from osculate.inverse.model import ErrorBars as ErrorBars, LinearisedModel as LinearisedModel
 from osculate.inverse.observed import Observed as Observed

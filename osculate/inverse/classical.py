@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.checks import require_positive, require_whole
-from osculate.inverse.checks import require_data
 from osculate.inverse.operators import LinearOperator, RayTransform, require_adjoint
+from osculate.inverse.operators._base import require_data
 from osculate.inverse.variation import differences
 
 #: Largest deviation of a step between angles from an even one that back-projection does not tell of.

@@ -51,7 +51,7 @@ def log_evidence(
     r"""log p(y) of the linearised model, with all constants; differentiable in the prior's values and the noise.
 
     Around given weights θ, with the prediction A h(θ) that goes with them (the network's own, or those that
-    :func:`~osculate.inverse.linear_mode.linear_mode` finds),
+    :func:`~osculate.inverse.linearised.linear_mode` finds),
 
     .. math:: -\tfrac12\Big(\tfrac{1}{\sigma^2}\lVert y - A h(\theta)\rVert^2 + \theta^\top\Sigma^{-1}\theta
               + \log\lvert A J\Sigma J^\top A^\top + \sigma^2 I\rvert + M\log 2\pi\Big)

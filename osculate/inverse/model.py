@@ -11,8 +11,7 @@ from osculate.inverse.dip import FittedImage
 from osculate.inverse.evidence import Tuned, log_evidence, tune_filters
 from osculate.inverse.filters import FilterPrior
 from osculate.inverse.image_distributions import ImageDistribution
-from osculate.inverse.linear_mode import linear_mode
-from osculate.inverse.linearised import LinearisedImage
+from osculate.inverse.linearised import LinearisedImage, linear_mode
 from osculate.inverse.observed import RANK, Observed
 from osculate.inverse.operators import LinearOperator
 from osculate.inverse.posterior import carried_back, drawn_posterior, exact_posterior, singular_values

@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.inverse.classes import class_diagonals, class_grams
-from osculate.inverse.filters import FilterPrior
+from osculate.inverse.filters import FilterPrior, class_diagonals, class_grams
 from osculate.inverse.linearised import LinearisedImage
 from osculate.inverse.operators import LinearOperator
 

@@ -4,8 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.inverse.classes import PART
-from osculate.inverse.filters import FilterPrior
+from osculate.inverse.filters import PART, FilterPrior
 from osculate.inverse.image_distributions import DrawnImage, GaussianImage
 from osculate.inverse.linearised import AT_ONCE, LinearisedImage
 from osculate.inverse.observed import Observed, prior_product

@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from osculate.inverse.classes import class_diagonals
-from osculate.inverse.filters import FilterPrior
+from osculate.inverse.filters import FilterPrior, class_diagonals
 from osculate.inverse.linearised import LinearisedImage
 from osculate.inverse.variation import differences
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from osculate.checks import require_object, require_positive
-from osculate.inverse.checks import require_data
 from osculate.inverse.dip import DeepImagePrior, FittedImage
 from osculate.inverse.evidence import Tuned
 from osculate.inverse.filters import FilterPrior
 from osculate.inverse.image_distributions import ImageDistribution
 from osculate.inverse.model import ErrorBars, LinearisedModel
 from osculate.inverse.operators import LinearOperator
+from osculate.inverse.operators._base import require_data
 
 #: Mean squared residual, in variances of the noise, above which a network counts as not fitted.
 UNFITTED = 2.0

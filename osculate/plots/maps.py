@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from osculate.autoencoders.plane import LatentMap
+from osculate.autoencoders.pictures import LatentMap
 from osculate.plots.style import (
     BLUE,
     INK,

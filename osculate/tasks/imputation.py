@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from osculate.autoencoders.checks import require_floats
+from osculate.autoencoders.representation import require_representation
 from osculate.likelihoods import drawn_on
 from osculate.posteriors import as_posterior
 from osculate.progress import track
 from osculate.registry import choose
 from osculate.tasks._predictions import predictions
-from osculate.tasks._representations import require_representation
 from osculate.tasks.calibration import CalibrationRecord, Record, scored_classes
 
 #: What hidden pixels may start from.

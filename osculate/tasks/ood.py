@@ -9,9 +9,7 @@ from torch import Tensor
 
 from osculate import metrics
 from osculate.autoencoders import Representation
-from osculate.tasks._predicted import Predictives
-from osculate.tasks._represented import Representations
-from osculate.tasks._scored import Views
+from osculate.tasks._scores import Predictives, Representations, Views
 
 #: Numbers by name of the set and of the score.
 Table = Mapping[str, Mapping[str, float]]

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from osculate.autoencoders import Representation
 from osculate.autoencoders.checks import require_inputs
+from osculate.autoencoders.representation import require_representation
 from osculate.progress import track
-from osculate.tasks._representations import require_representation
 
 #: Parts of a cross-validation, at most; as many as there are images of a class where these are fewer.
 FOLDS = 5

@@ -26,7 +26,7 @@ from osculate.inverse import (
     total_variation,
     tune_filters,
 )
-from osculate.inverse.classes import class_diagonals
+from osculate.inverse.filters import class_diagonals
 from osculate.inverse.observed import prior_product
 from osculate.inverse.predcp import _representatives
 from osculate.networks import SkipUNet
