@@ -1,4 +1,4 @@
-"""p(x|z) and q(z|x): networks with a bottleneck, their training, bounds on log p(x), and posteriors over the weights."""
+"""p(x|z) and q(z|x): autoencoders, their training, bounds on log p(x), and posteriors over the weights."""
 
 from osculate.autoencoders.autoencoder import (
     REGISTRY as REGISTRY,

@@ -1,4 +1,4 @@
-"""Which numbers of a code an encoder uses."""
+"""Active units: the code dimensions that an encoder uses."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +17,11 @@ from osculate.parameters import Network
 
 @dataclass(frozen=True, eq=False)
 class ActiveUnits:
-    """Numbers of a code whose mean varies over data.
+    """Code dimensions whose mean varies over data.
 
     Args:
-        variances: of E_q z_k over the data.
-        threshold: above which a number counts as active.
+        variances: the variance of E_q z_k over the data, for each dimension.
+        threshold: the variance above which a dimension counts as active.
     """
 
     variances: Float[Tensor, " K"]
@@ -29,12 +29,12 @@ class ActiveUnits:
 
     @property
     def active(self) -> Bool[Tensor, " K"]:
-        """Which."""
+        """True for each active dimension."""
         return self.variances > self.threshold
 
     @property
     def count(self) -> int:
-        """How many."""
+        """The number of active dimensions."""
         return int(self.active.sum())
 
     def __repr__(self) -> str:
@@ -45,24 +45,24 @@ class ActiveUnits:
 def active_units(
     q: Any, x: Shaped[Tensor, "N *D"], threshold: float = 0.01, batch_size: int | None = None
 ) -> ActiveUnits:
-    r"""How many numbers of the code an encoder uses. [burda2016, section 5.2]
+    r"""Count the code dimensions that an encoder uses. [burda2016, section 5.2]
 
     .. math:: \operatorname{Cov}_x\big(\operatorname{E}_{q(z|x)} z_k\big) > 0.01
 
-    A number that the encoder leaves at the prior has the same mean for all data.
+    A dimension that the encoder leaves at the prior has the same mean for all data.
 
     Args:
-        q: an :class:`Autoencoder` or :class:`VAE`, a posterior over one (its mean is taken), or what ``osc.train``
-            returned.
+        q: an :class:`Autoencoder` or :class:`VAE`, a posterior over one (its mean is taken), or the result of
+            ``osc.train``.
         x: data, at least two.
-        threshold: of the variance.
-        batch_size: data at a time; by default all at once.
+        threshold: smallest variance of an active dimension.
+        batch_size: rows at a time; by default all at once.
 
     Raises:
-        TypeError: no autoencoder, or data that are not floating.
-        ValueError: fewer than two data, NaN among them, or a threshold that is not positive.
+        TypeError: ``q`` is not over an autoencoder, or the data are not floating point.
+        ValueError: fewer than two rows, NaN in them, or a threshold that is not positive.
 
-    Cost: a pass of the encoder.
+    Cost: one pass of the encoder over the data.
 
     >>> from osculate.autoencoders import VAE, active_units
     >>> net = VAE(nn.Linear(6, 4), nn.Linear(2, 6))
@@ -75,7 +75,7 @@ def active_units(
     require_positive("the threshold", threshold)
     require_some(batch_size=batch_size)
     if len(x) < 2:
-        raise ValueError("a variance over data needs at least two of them: pass more rows.")
+        raise ValueError(f"a variance over data needs at least two rows, got {len(x)}: pass more.")
     if isinstance(q, Autoencoder):
         network = Network(q, ())
         network.module.eval()
@@ -84,5 +84,7 @@ def active_units(
     x = x.to(network.device, network.dtype)
     means = torch.cat([network({"centre": part}) for part in x.split(batch_size or len(x))])
     if not bool(means.isfinite().all()):
-        raise FloatingPointError("the encoder gives NaN or infinite codes: a weight is, or it has diverged.")
+        raise FloatingPointError(
+            "the encoder returns NaN or infinite codes: check its weights, or train with a smaller learning rate."
+        )
     return ActiveUnits(means.double().var(0), threshold)

@@ -1,4 +1,4 @@
-"""Annealed importance sampling of codes, forwards from an easy distribution and backwards from an exact draw."""
+"""Annealed importance sampling of codes, forward from a tractable distribution and backward from an exact draw."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,32 +15,32 @@ from osculate.checks import require_whole
 from osculate.likelihoods import drawn_on
 from osculate.registry import choose
 
-#: β at a fraction t of the way, before its ends are moved to 0 and 1.
+#: β as a function of t in [0, 1], before its ends are moved to 0 and 1.
 SPACINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": lambda t: torch.sigmoid(8 * t - 4),
     "linear": lambda t: t,
 }
 STARTS = ("prior", "posterior")
-#: Pilot chains of each datum, the size of their first step, and the transitions that look for the first and for all.
+#: Pilot chains of each datum, their initial step size, and the fewest transitions that tune it first and in all.
 PILOTS, FIRST_STEP, SEARCH, FEWEST = 4, 0.1, 50, 100
-#: By how much the logarithm of a step grows for each unit of acceptance above the one wanted.
+#: Growth of the log step size per unit of acceptance above the target.
 RATE = 0.2
 
 
 @dataclass(frozen=True)
 class Annealing:
-    """How codes are led from r(z) to p(z|x) by Hamiltonian Monte Carlo.
+    """Settings of the chains from r(z) to p(z|x) by Hamiltonian Monte Carlo.
 
     Args:
-        temperatures: T; the more, the tighter.
-        leapfrogs: steps of a transition.
-        start: r(z), the "prior" p(z) or the "posterior" q(z|x). That of a good encoder is close to p(z|x); that of one
-            which is too sure of its codes has tails that many temperatures have to fill.
+        temperatures: T; more of them give a tighter bound.
+        leapfrogs: leapfrog steps of a transition.
+        start: r(z), the "prior" p(z) or the "posterior" q(z|x). The posterior of a good encoder is close to p(z|x); an
+            overconfident one has light tails, which need many temperatures.
         spacing: "sigmoid", finer at both ends, or "linear".
-        acceptance: what the size of a step is tuned to, for each datum and temperature.
+        acceptance: target acceptance rate, to which the step size of each datum and temperature is tuned.
 
     Raises:
-        ValueError: an unknown name, no temperature or step, or an acceptance that is no probability.
+        ValueError: an unknown name, fewer than one temperature or step, or an acceptance outside (0, 1).
 
     >>> Annealing(temperatures=4, spacing="linear").path()
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000], dtype=torch.float64)
@@ -58,7 +58,7 @@ class Annealing:
         choose("start of the annealing", self.start, STARTS)
         choose("spacing of temperatures", self.spacing, SPACINGS)
         if not 0 < self.acceptance < 1:
-            raise ValueError(f"acceptance is a mean of probabilities, between 0 and 1, got {self.acceptance!r}.")
+            raise ValueError(f"acceptance is a target acceptance rate between 0 and 1, got {self.acceptance!r}.")
 
     def path(self) -> Float[Tensor, " T1"]:
         """β_0 = 0, …, β_T = 1."""
@@ -68,36 +68,36 @@ class Annealing:
 
 @dataclass(frozen=True)
 class State:
-    """Where the chains are.
+    """The positions of the chains, with densities and gradients.
 
     Attributes:
-        place: u of each chain of each datum.
+        position: u of each chain of each datum.
         start: log r(u).
         gain: log p(y, u) − log r(u).
-        slopes: the gradients of both.
+        gradients: the gradients of ``start`` and ``gain``.
     """
 
-    place: Float[Tensor, "C N K"]
+    position: Float[Tensor, "C N K"]
     start: Float[Tensor, "C N"]
     gain: Float[Tensor, "C N"]
-    slopes: Float[Tensor, "2 C N K"]
+    gradients: Float[Tensor, "2 C N K"]
 
     def log_density(self, beta: float) -> Float[Tensor, "C N"]:
         """log f_β(u)."""
         return self.start + beta * self.gain
 
-    def slope(self, beta: float) -> Float[Tensor, "C N K"]:
-        """Its gradient."""
-        return self.slopes[0] + beta * self.slopes[1]
+    def gradient(self, beta: float) -> Float[Tensor, "C N K"]:
+        """The gradient of log f_β(u)."""
+        return self.gradients[0] + beta * self.gradients[1]
 
     def where(self, chosen: Tensor, other: "State") -> "State":
-        """This state for the chains that are chosen, the other for the rest."""
+        """Return this state for the chosen chains and the other one for the rest."""
         wide = chosen.unsqueeze(-1)
         return State(
-            torch.where(wide, self.place, other.place),
+            torch.where(wide, self.position, other.position),
             torch.where(chosen, self.start, other.start),
             torch.where(chosen, self.gain, other.gain),
-            torch.where(wide, self.slopes, other.slopes),
+            torch.where(wide, self.gradients, other.gradients),
         )
 
 
@@ -107,22 +107,22 @@ class Annealed:
     .. math:: \log w = \sum_{t=1}^T (\beta_t - \beta_{t-1}) \log \frac{p(y, u_{t-1})}{r(u_{t-1})}, \qquad
               \operatorname{E} w = p(y)
 
-    where a transition that leaves f_{β_t} as it is leads from u_{t−1} to u_t. The sizes of its steps are tuned by
-    pilot chains, and fixed before the chains that count start: w stays unbiased. Codes between 0 and 1 move as their
-    logits.
+    where u_t follows from u_{t−1} by a transition that leaves f_{β_t} invariant. Its step sizes are tuned by pilot
+    chains and fixed before the chains that are returned start, so that w is unbiased. Codes between 0 and 1 are
+    sampled as logits.
 
     Args:
         joint: q(z|x), p(z) and p(y|z).
-        h: the numbers of q(z|x), (N, R).
-        y: what is to be explained.
+        h: outputs of the encoder, the parameters of q(z|x), (N, R).
+        y: targets.
         settings: temperatures and transitions.
-        generator: for all draws.
+        generator: source of random numbers.
 
     Raises:
-        ValueError: a start at codes whose density is not known, or that do not cover those of the prior.
+        ValueError: ``start="posterior"`` with codes of unknown density, or with another support than the prior.
 
-    Cost: of a chain, T times as many passes of the decoder as there are leapfrog steps, forward and backward; for the
-    pilot chains, that of :data:`PILOTS` more.
+    Cost: T L forward and backward passes of the decoder per chain, with L leapfrog steps; the pilot chains cost as much
+    as :data:`PILOTS` more.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class Annealed:
     def _require_density(self) -> None:
         q, p = self._joint.posterior, self._joint.prior
         if isinstance(q, ImplicitCodes):
-            raise ValueError(f"{type(q).__name__} have no density to start from: take start='prior'.")
+            raise ValueError(f"{type(q).__name__} have no density to start from: pass start='prior'.")
         if isinstance(q, SigmoidCodes) and not self._logits:
-            raise ValueError(f"the codes of {type(q).__name__} do not cover those of {p!r}: take start='prior'.")
+            raise ValueError(f"{type(q).__name__} do not cover the support of {p!r}: pass start='prior'.")
 
     def forward(self, chains: int) -> Float[Tensor, "C N"]:
         """log w of chains from r(u) to p(u|y)."""
@@ -163,7 +163,7 @@ class Annealed:
         r"""log w of chains from exact draws of p(z|y) to r(u), with E 1/w = 1/p(y). [grosse2015]
 
         Args:
-            codes: one for each datum, in the coordinate u, from which all its chains start.
+            codes: exact draws as u, one for each datum, from which all its chains start.
             chains: C.
         """
         state = self._at(codes.repeat(chains, 1, 1))
@@ -175,9 +175,9 @@ class Annealed:
         return total
 
     def _tuned(self) -> list[Float[Tensor, " N"]]:
-        """The size of a step for each temperature but the first and last, by pilot chains."""
+        """Tune the step size by pilot chains, for each temperature but the first and last."""
         state = self._at(self._drawn(PILOTS))
-        step = torch.full_like(state.place[0, :, 0], FIRST_STEP)
+        step = torch.full_like(state.position[0, :, 0], FIRST_STEP)
         rounds = -(-FEWEST // self._settings.temperatures)
         found = []
         for t, beta in enumerate(self._path[1:-1]):
@@ -188,14 +188,14 @@ class Annealed:
         return found
 
     def _transition(self, state: State, beta: float, step: Float[Tensor, " N"]) -> tuple[State, Float[Tensor, "C N"]]:
-        """One of Hamiltonian Monte Carlo that leaves f_β as it is, and the probability with which it was accepted."""
+        """Make a transition of Hamiltonian Monte Carlo with invariant f_β; return the state and the acceptance."""
         size = step.unsqueeze(-1)
-        momentum = start = self._noise(torch.randn, state.place.shape)
+        momentum = start = self._noise(torch.randn, state.position.shape)
         new = state
         for _ in range(self._settings.leapfrogs):
-            momentum = momentum + 0.5 * size * new.slope(beta)
-            new = self._at(new.place + size * momentum)
-            momentum = momentum + 0.5 * size * new.slope(beta)
+            momentum = momentum + 0.5 * size * new.gradient(beta)
+            new = self._at(new.position + size * momentum)
+            momentum = momentum + 0.5 * size * new.gradient(beta)
         kinetic = 0.5 * (start.square().sum(-1) - momentum.square().sum(-1))
         accepted = (new.log_density(beta) - state.log_density(beta) + kinetic).exp().clamp(max=1).nan_to_num(nan=0.0)
         return new.where(self._noise(torch.rand, accepted.shape) < accepted, state), accepted
@@ -204,18 +204,18 @@ class Annealed:
         on = drawn_on(self._h, self._generator)
         return draw(shape, generator=self._generator, dtype=self._h.dtype, device=on).to(self._h.device)
 
-    def _at(self, place: Float[Tensor, "C N K"]) -> State:
+    def _at(self, position: Float[Tensor, "C N K"]) -> State:
         state = State(
-            place,
-            place.new_empty(place.shape[:2], dtype=torch.double),
-            place.new_empty(place.shape[:2], dtype=torch.double),
-            place.new_empty(2, *place.shape),
+            position,
+            position.new_empty(position.shape[:2], dtype=torch.double),
+            position.new_empty(position.shape[:2], dtype=torch.double),
+            position.new_empty(2, *position.shape),
         )
-        for c, n in self._joint.parts(place, self._y):
+        for c, n in self._joint.parts(position, self._y):
             with torch.enable_grad():
-                u = place[c, n].detach().requires_grad_()
+                u = position[c, n].detach().requires_grad_()
                 start, gain = self._densities(u, n)
-                state.slopes[0, c, n], state.slopes[1, c, n] = (
+                state.gradients[0, c, n], state.gradients[1, c, n] = (
                     torch.autograd.grad(each.sum(), u, retain_graph=True)[0] for each in (start, gain)
                 )
             state.start[c, n], state.gain[c, n] = start.detach().double(), gain.detach().double()
@@ -236,7 +236,7 @@ class Annealed:
         return (GaussianCodes() if self._logits else self._joint.posterior).distribution(h)
 
     def _drawn(self, chains: int) -> Float[Tensor, "C N K"]:
-        """u ~ r(u)."""
+        """Draw u ~ r(u)."""
         if self._settings.start == "prior":
             like = self._h.new_empty(chains, len(self._h), self._latent)
             return prior_draws(self._joint.prior, like, self._generator)
@@ -247,16 +247,16 @@ class Annealed:
 def prior_draws(
     prior: CodePrior, like: Float[Tensor, "... K"], generator: torch.Generator | None
 ) -> Float[Tensor, "... K"]:
-    """u of codes that are drawn from p(z), of this shape, type and device."""
+    """Draw codes from p(z) as u, of the shape, type and device of ``like``."""
     with drawn_by(generator):
         if not isinstance(prior, SparseBeta):
             return prior.over(like).sample()
-        # the logarithm of a ratio of two gamma variables, finite where their share is rounded to 0 or 1
+        # the log ratio of two gamma variables is finite where the beta variable rounds to 0 or 1
         shape = torch.full((2, *like.shape), prior.shape, dtype=torch.double, device=like.device)
         logs = torch._standard_gamma(shape + 1).log() + torch.rand_like(shape).log() / shape
         return (logs[0] - logs[1]).to(like.dtype)
 
 
 def codes_at(prior: CodePrior, u: Float[Tensor, "... K"]) -> Float[Tensor, "... K"]:
-    """z(u): of a prior of codes between 0 and 1, u are their logits."""
+    """Return z(u); for a prior of codes between 0 and 1, u are logits."""
     return u.sigmoid() if isinstance(prior, SparseBeta) else u

@@ -1,4 +1,4 @@
-"""Bounds on log p(x) of a variational autoencoder, with the number of draws and the errors behind them."""
+"""Bounds on log p(x) of a variational autoencoder, with their Monte Carlo errors."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -25,13 +25,13 @@ from osculate.predictive.sampled import warn_if_far_worse
 from osculate.progress import track
 from osculate.registry import choose
 
-#: K by default. One of "ais" is a chain, of many passes.
+#: Default K. A sample of "ais" is a chain of many passes.
 SAMPLES: Mapping[str, int] = {"elbo": 5000, "iwae": 5000, "ais": 16}
 WEIGHTS = ("mean", "drawn")
 USUAL = Annealing()
-#: Codes that are drawn together: a fixed number, so that what is drawn does not depend on the memory.
+#: Codes that are drawn together: a fixed number, so that the draws do not depend on the memory.
 TOGETHER = 2**13
-#: Independent calls for the codes of a datum, of posteriors whose draws of one call depend on each other.
+#: Independent calls for the codes of a datum, for posteriors whose draws within a call are dependent.
 CALLS = 20
 
 
@@ -43,8 +43,8 @@ class Bound:
         kind: "elbo", "iwae" or "ais", lower bounds, or "reverse ais", an upper one.
         samples: K, draws for each datum (and each network).
         values: the estimate for each datum.
-        errors: its standard error by the draws; NaN where a single one does not show it.
-        shifts: of each drawn network, by how much it moves the mean over the data; None where no network is drawn.
+        errors: Monte Carlo standard error of each estimate; NaN for a single draw.
+        shifts: change of the mean over the data by each drawn network; None if no networks are drawn.
     """
 
     kind: str
@@ -55,15 +55,15 @@ class Bound:
 
     @property
     def mean(self) -> float:
-        """Over the data."""
+        """The mean over the data."""
         return float(self.values.mean())
 
     @property
     def standard_error(self) -> float:
-        """Of the mean: the standard deviation of the estimates over data, divided by √N.
+        """The standard error of the mean: the standard deviation of the estimates over data, divided by √N.
 
-        It covers how data differ and, as each datum has draws of its own, what is random in its estimate. Networks that
-        are drawn serve all data: their part is added. NaN for a single datum.
+        It includes the differences between data and, since each datum has separate draws, the Monte Carlo error.
+        Drawn networks are shared by all data; their contribution is added. NaN for a single datum.
         """
         if len(self.values) < 2:
             return math.nan
@@ -72,7 +72,7 @@ class Bound:
 
     @property
     def monte_carlo_error(self) -> float:
-        """Of the mean for these very data: the part of its standard error that more draws reduce."""
+        """The Monte Carlo error of the mean for fixed data: the part of its standard error that more draws reduce."""
         if self.shifts is not None:
             return float(self.shifts.std()) / math.sqrt(len(self.shifts))
         return float(self.errors.square().sum().sqrt()) / len(self.errors)
@@ -86,7 +86,7 @@ class Bound:
         )
 
 
-#: Of draws (S, N), what they estimate for each datum, and its standard error.
+#: A function of draws (S, N): the estimate for each datum, and its standard error.
 Summary = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -113,32 +113,33 @@ def bound(
 
     For "elbo" and "iwae" w_k = p(x, z_k)/q(z_k|x), of z_k ~ q(z|x) [burda2016, eq. 8]; for "ais" it is the weight of a
     chain that leads from p(z) or q(z|x) to p(z|x) [wu2017]. All are bounds in expectation: log p(x) ≥ E iwae ≥ E elbo,
-    and iwae rises with K. The errors of iwae and ais are those of the mean weight divided by it (the delta method);
-    where a few weights outweigh all others they, and the bound, are too small.
+    and iwae rises with K. The errors of iwae and ais are the relative errors of the mean weight (the delta method); if
+    a few weights dominate, both the errors and the bound are too small.
 
-    With ``weights="drawn"`` the data are explained by p(x) = E_{q(θ)} p(x|θ), and W networks θ_w are drawn, the members
-    of an ensemble each once: "elbo" is the mean over w of the bounds on log p(x|θ_w), which is at most E_{q(θ)} log
-    p(x|θ) ≤ log p(x); "iwae" and "ais" are the logarithm of the mean over w and k of the weights, a bound on log p(x).
+    With ``weights="drawn"``, p(x) = E_{q(θ)} p(x|θ), and W networks θ_w are drawn, each member of an ensemble once:
+    "elbo" is the mean over w of the bounds on log p(x|θ_w), at most E_{q(θ)} log p(x|θ) ≤ log p(x); "iwae" and "ais"
+    are the log of the mean weight over w and k, a bound on log p(x).
 
     Args:
-        q: a :class:`VAE`, a posterior over one, or what ``osc.train`` returned.
+        q: a :class:`VAE`, a posterior over one, or the result of ``osc.train``.
         x: data.
         kind: "elbo", "iwae" or "ais".
         samples: K, by default 5000, and 16 chains of "ais".
-        y: what is to be explained; x itself by default.
-        likelihood: p(x|z); by default that of the posterior, and needed for a VAE.
+        y: targets; ``x`` by default.
+        likelihood: p(x|z); by default that of the posterior, and required for a VAE.
         weights: "mean", the network at the mean of the posterior, or "drawn".
         networks: W.
         annealing: temperatures and transitions of "ais".
-        generator: for the draws.
+        generator: source of random numbers.
         progress: show a progress bar.
-        memory: what the images of a pass may take, in bytes or as "1GB". The draws do not depend on it.
+        memory: memory for the images of a pass, in bytes or as "1GB". The draws do not depend on it.
 
     Raises:
-        TypeError: no VAE, or data that are not floating.
-        ValueError: no data or NaN, no sample, an unknown name, a VAE without a likelihood, data that the likelihood
-            refuses, codes without a density but for "ais", or weights that have no mean or are not drawn.
-        FloatingPointError: a bound that is NaN.
+        TypeError: ``q`` is not over a VAE, or the data are not floating point.
+        ValueError: no data or NaN in them, no samples, an unknown name, a VAE without a likelihood, data that the
+            likelihood does not allow, codes without a density (except "ais"), "mean" for a posterior without a mean
+            network, or "drawn" for one that cannot be sampled.
+        FloatingPointError: a bound is NaN.
 
     Cost: a pass of the encoder, and K of the decoder for each datum. "ais": that of
     :class:`osculate.autoencoders.annealed.Annealed`. Times W with drawn weights.
@@ -157,8 +158,8 @@ def bound(
     posterior, model = as_vae(q, likelihood)
     if kind != "ais" and not model.posterior.has_density:
         raise ValueError(
-            f"the density of {type(model.posterior).__name__} is not known, and {kind!r} needs it: take kind='ais', "
-            "which starts from p(z)."
+            f"{kind!r} needs the density of {type(model.posterior).__name__}, which is unknown: pass kind='ais', which "
+            "starts from p(z)."
         )
     x, y = _ready(posterior, x, x if y is None else y)
     summary: Summary = mean if kind == "elbo" else log_mean
@@ -172,8 +173,8 @@ def bound(
     values, errors = (torch.cat(part).view(len(joints), len(x)) for part in zip(*each, strict=True))
     if bool(values.isnan().any()):
         raise FloatingPointError(
-            f"the bound of {int(values.isnan().any(0).sum())} of {len(x)} data is NaN: a weight of the network is, or "
-            "a variance that the encoder gives overflows."
+            f"the bound of {int(values.isnan().any(0).sum())} of {len(x)} data is NaN: a weight of the network is NaN, "
+            "or a variance of the encoder overflows."
         )
     if weights == "mean":
         return Bound(kind, samples, values[0], errors[0])
@@ -183,13 +184,13 @@ def bound(
 
 
 def mean(logs: Float[Tensor, "S N"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """The mean over draws, and its standard error; NaN for a single draw."""
+    """Return the mean over draws, and its standard error, NaN for a single draw."""
     spread = logs.std(0) if len(logs) > 1 else torch.full_like(logs[0], math.nan)
     return logs.mean(0), spread / math.sqrt(len(logs))
 
 
 def log_mean(logs: Float[Tensor, "S N"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """The logarithm of the mean of weights, and the relative standard error of that; NaN for a single weight.
+    """Return the log of the mean weight, and the relative standard error of that mean, NaN for a single weight.
 
     >>> log_mean(torch.tensor([[1.0], [3.0]]).log())
     (tensor([0.6931]), tensor([0.5000]))
@@ -198,48 +199,48 @@ def log_mean(logs: Float[Tensor, "S N"]) -> tuple[Float[Tensor, " N"], Float[Ten
 
 
 def as_vae(q: Any, likelihood: Likelihood | None) -> tuple[Posterior, VAE]:
-    """A posterior over a VAE, and the VAE.
+    """Return a posterior over a VAE, and the VAE.
 
     Raises:
-        TypeError: it is over another network, or no posterior.
+        TypeError: not a posterior, or one over another network.
         ValueError: a VAE without a likelihood.
     """
     if isinstance(q, VAE):
         if likelihood is None:
-            raise ValueError("a VAE alone does not say what p(x|z) is: pass likelihood=, as in training.")
+            raise ValueError("a VAE alone does not define p(x|z): pass likelihood=, the one of its training.")
         q = Point(q, likelihood)
         q.model.eval()
     posterior = as_posterior(q)
     if not isinstance(posterior.model, VAE):
         raise TypeError(
-            f"log p(x) is that of an osc.autoencoders.VAE, and this is a {type(posterior.model).__name__}, which has "
-            "no distribution of codes."
+            f"bounds on log p(x) need an osc.autoencoders.VAE, and this network is a {type(posterior.model).__name__}, "
+            "which has no distribution of codes."
         )
     return posterior, posterior.model
 
 
 def at_mean(posterior: Posterior) -> Network:
-    """The network at the mean of the weights.
+    """Return the network at the mean of the weights.
 
     Raises:
-        ValueError: the posterior is one of several networks.
+        ValueError: the posterior is a set of networks, without a mean network.
     """
     if isinstance(posterior, Ensemble | Chains | Mixture):
         raise ValueError(
-            f"no network of this {type(posterior).__name__} stands at its mean: take one of its networks, or "
+            f"a {type(posterior).__name__} has no network at its mean: take one of its networks, or "
             "bound(…, weights='drawn')."
         )
     return posterior.network
 
 
 def _ready(posterior: Posterior, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Data in the type and on the device of the network."""
+    """Check inputs and targets, and move them to the type and device of the network."""
     network = posterior.network
     require_inputs(x)
     if len(y) != len(x):
         raise ValueError(f"there are {len(x)} inputs and {len(y)} targets y: pass one for each.")
     if not bool(y.isfinite().all()):
-        raise ValueError("the targets y hold NaN or infinite values, which have no density: clean or impute them.")
+        raise ValueError("the targets y contain NaN or infinite values, which have no density: clean or impute them.")
     x, y = (t.clone() if t.is_inference() else t for t in (x, y))
     return x.to(network.device, network.dtype), y.to(network.device, network.dtype if y.is_floating_point() else None)
 
@@ -247,19 +248,17 @@ def _ready(posterior: Posterior, x: Any, y: Any) -> tuple[Tensor, Tensor]:
 def _networks(
     posterior: Posterior, weights: str, count: int, kind: str, generator: torch.Generator | None
 ) -> Iterator[Callable[[Any], Tensor]]:
-    """That at the mean, or those that are drawn.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """Yield the network at the mean, or drawn networks."""
     name = type(posterior).__name__
     if weights == "mean":
         yield at_mean(posterior)
         return
     if not isinstance(posterior, Sampled):
-        raise ValueError(f"the weights of a {name} are not random: take weights='mean'.")
+        raise ValueError(f"a {name} cannot be sampled: pass weights='mean'.")
     if kind == "ais" and isinstance(posterior, Dropout):
-        raise ValueError("a chain of 'ais' needs one network, and dropout draws another in each pass: take 'iwae'.")
+        raise ValueError(
+            "a chain of 'ais' needs one network, and dropout draws a new mask in each pass: pass kind='iwae'."
+        )
     require_whole("networks", count, least=2)
     warn_if_far_worse(posterior)
     yield from posterior.draws(count, generator)
@@ -268,9 +267,9 @@ def _networks(
 def _weighed(
     joint: LogJoint, x: Tensor, y: Tensor, samples: int, generator: torch.Generator | None, summary: Summary
 ) -> Iterator[Float[Tensor, "S n"]]:
-    """log w of draws from q(z|x), for some of the data after the other.
+    """Yield log w of draws from q(z|x), for one part of the data after another.
 
-    Where those of one call are not independent, each row sums up a call, of which there are a few.
+    If the draws of a call are dependent, each row is the summary of one call.
     """
     h = joint.encoded(x)
     together = TOGETHER if joint.posterior.independent else max(1, -(-samples // CALLS))
@@ -289,7 +288,7 @@ def _weighed(
 def _annealed(
     joint: LogJoint, x: Tensor, y: Tensor, samples: int, generator: torch.Generator | None, settings: Annealing
 ) -> Iterator[Float[Tensor, "C n"]]:
-    """log w of annealed chains, for some of the data after the other."""
+    """Yield log w of annealed chains, for one part of the data after another."""
     h = joint.encoded(x)
     joint.require_targets(y, h.new_zeros(1, joint.posterior.latent(h.shape[1])))
     for n in even_parts(len(h), max(1, TOGETHER // samples)):
@@ -301,8 +300,8 @@ class Sandwich:
     """A lower and an upper bound on log p(x) of the same data.
 
     Args:
-        lower: by annealed importance sampling.
-        upper: by the same backwards.
+        lower: lower bound by annealed importance sampling.
+        upper: upper bound by the same chains in reverse.
         x: the data, drawn from the model.
     """
 
@@ -312,7 +311,7 @@ class Sandwich:
 
     @property
     def gap(self) -> float:
-        """Upper minus lower mean, nats: by how much either may be wrong, but for its Monte Carlo error."""
+        """Upper minus lower mean in nats: the largest error of either bound, up to Monte Carlo error."""
         return self.upper.mean - self.lower.mean
 
     def __repr__(self) -> str:
@@ -332,31 +331,31 @@ def sandwich(
     progress: bool = False,
     memory: str | int | None = None,
 ) -> Sandwich:
-    r"""Bidirectional Monte Carlo: how far annealing is from log p(x), where that can be known. [grosse2015]
+    r"""Bidirectional Monte Carlo: bounds on both sides of log p(x), for data drawn from the model. [grosse2015]
 
     Data are drawn from the model, z ~ p(z) and x ~ p(x|z), so that z is an exact draw of p(z|x). Chains from p(z) or
-    q(z|x) to p(z|x) bound log p(x) from below, and the same chains backwards, from z, from above:
+    q(z|x) to p(z|x) bound log p(x) from below, and the reverse chains, which start from z, bound it from above:
 
     .. math:: \operatorname{E} \log \frac1K \sum_k w_k \;\le\; \log p(x) \;\le\;
               \operatorname{E}\Big[-\log \frac1K \sum_k \frac{1}{w'_k}\Big]
 
-    The gap is for data of the model; as far as real data are like them, it says how good ``bound(kind="ais")`` with
-    the same settings is for these. All K chains back start from the one z: ``errors`` of the upper bound leave out what
-    is random in z, its ``standard_error`` over data does not.
+    The gap is that of data from the model; for real data similar to these, it indicates the accuracy of
+    ``bound(kind="ais")`` with the same settings. All K reverse chains start from the same z: ``errors`` of the upper
+    bound do not include the randomness of z, its ``standard_error`` over data does.
 
     Args:
         q: a :class:`VAE`, a posterior over one (its mean is taken), or what ``osc.train`` returned.
-        n: N, how many data are drawn.
-        samples: K, chains of each in both directions.
-        likelihood: p(x|z); by default that of the posterior, and needed for a VAE.
+        n: N, the number of data drawn.
+        samples: K, chains for each datum in each direction.
+        likelihood: p(x|z); by default that of the posterior, and required for a VAE.
         annealing: temperatures and transitions.
-        generator: for all draws.
+        generator: source of random numbers.
         progress: show a progress bar.
-        memory: what the images of a pass may take.
+        memory: memory for the images of a pass, in bytes or as "1GB".
 
     Raises:
-        TypeError: no VAE.
-        ValueError: no data, no chain, a VAE without a likelihood or one whose length of codes is not known, or a start
+        TypeError: ``q`` is not over a VAE.
+        ValueError: fewer than one datum or chain, a VAE without a likelihood or with an unknown code size, or a start
             at codes without a density.
 
     Cost: twice that of ``bound(kind="ais")``.

@@ -1,4 +1,4 @@
-"""q(z|x): how a code is distributed, given the numbers that an encoder gives for an image."""
+"""q(z|h): distributions of codes given the outputs of an encoder, Gaussian, implicit, and by flows."""
 
 import math
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ from osculate.likelihoods import drawn_on
 from osculate.likelihoods._quadrature import normal_nodes
 from osculate.networks.activations import initialise
 
-#: Draws from which moments are taken where they have no closed form.
+#: Draws for moments without a closed form.
 DRAWS = 64
 
 
@@ -38,20 +38,20 @@ class CodePosterior(nn.Module, ABC):
     where the density is not known.
     """
 
-    #: Whether log q of a draw is known, or bounded so that the bound stays one.
+    #: True if log q of a draw is known, or bounded such that the ELBO remains a lower bound.
     has_density: ClassVar[bool] = True
-    #: Estimators with several draws inside the logarithm that have the right gradient: "iwae" needs that of log q by
-    #: its parameters, "dreg" the one through z alone, and a density of z that is computed from z.
+    #: Estimators with several draws inside the logarithm whose gradient is unbiased: "iwae" needs the gradient of log q
+    #: with respect to its parameters, "dreg" that through z alone, and a density computed from z.
     inside: ClassVar[tuple[str, ...]] = ("iwae", "dreg")
-    #: Whether the codes and densities that one call draws for a datum are independent.
+    #: True if the codes and densities drawn for a datum by one call are independent.
     independent: ClassVar[bool] = True
 
     @abstractmethod
     def latent(self, numbers: int) -> int:
-        """K, of an encoder that gives so many numbers.
+        """K for an encoder with this number of outputs.
 
         Raises:
-            ValueError: no code is made of so many.
+            ValueError: the number of outputs does not fit.
         """
 
     @abstractmethod
@@ -72,50 +72,50 @@ class CodePosterior(nn.Module, ABC):
         """Codes, and log q(z|h) − log p(z) of each.
 
         Args:
-            h: numbers of the encoder.
+            h: outputs of the encoder.
             prior: p(z).
             samples: S.
-            path_only: whether log q is differentiated through z alone, and not through its parameters as well: what is
-                left out has expectation zero. [roeder2017]
+            path_only: differentiate log q through z alone, without its parameters; the omitted part has expectation
+                zero. [roeder2017]
         """
         z = self.codes(h, samples=samples)
         if not path_only:
             return z, self.distribution(h).log_prob(z) - prior.over(z).log_prob(z)
-        with frozen(self):  # a flow looks at its parameters where the density is taken, not where q is made
+        with frozen(self):  # a flow reads its parameters in log_prob, not when q is made
             return z, self.distribution(h.detach()).log_prob(z) - prior.over(z).log_prob(z)
 
     def divergence(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, " N"] | None:
-        """KL(q‖p) in nats, where it has a closed form."""
+        """KL(q‖p) in nats, or None without a closed form."""
         return None
 
     def extra_loss(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, ""] | float:
-        """What parameters of its own descend beside the bound, where the density is not known; nothing."""
+        """An additional loss for the parameters of this posterior, if its density is unknown; zero by default."""
         return 0.0
 
     def mean(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
-        """E z; of a few draws, the same ones for all data and always, where it has no closed form."""
+        """E z; without a closed form, the mean of a few fixed draws."""
         return self._moments(h)[0]
 
     def variance(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
-        """var z, in the same way."""
+        """var z; without a closed form, the variance of a few fixed draws."""
         return self._moments(h)[1]
 
     def _moments(self, h: Float[Tensor, "N R"]) -> tuple[Tensor, Tensor]:
         half = np.random.default_rng(0).standard_normal((DRAWS // 2, 1, self.noise(h)))
-        half /= np.sqrt(np.square(half).mean(0))  # in pairs of this size: exact where g is linear in ε
+        half /= np.sqrt(np.square(half).mean(0))  # antithetic pairs: exact if g is linear in ε
         z = self.transform(h, torch.from_numpy(np.concatenate([half, -half])).to(h))
         return z.mean(0), z.var(0, correction=0)
 
     def codes(
         self, h: Float[Tensor, "N R"], generator: torch.Generator | None = None, samples: int = 1
     ) -> Float[Tensor, "S N K"]:
-        """Draws without their density."""
+        """Draws of z, without their density."""
         size, on = (samples, len(h), self.noise(h)), drawn_on(h, generator)
         return self.transform(h, torch.randn(size, generator=generator, dtype=h.dtype, device=on).to(h.device))
 
 
 class GaussianCodes(CodePosterior):
-    r"""N(μ, diag σ²), of μ and log σ² side by side. [kingma2014]
+    r"""N(μ, diag σ²), with μ and log σ² side by side. [kingma2014]
 
     >>> GaussianCodes().mean(torch.tensor([[3.0, 0.0]]))
     tensor([[3.]])
@@ -124,7 +124,8 @@ class GaussianCodes(CodePosterior):
     def latent(self, numbers: int) -> int:
         if numbers % 2:
             raise ValueError(
-                f"the encoder of a VAE gives a mean and a log variance for each code, not {numbers} numbers."
+                f"the encoder of a VAE has {numbers} outputs, but needs an even number: a mean and a log variance for "
+                "each code dimension."
             )
         return numbers // 2
 
@@ -140,7 +141,7 @@ class GaussianCodes(CodePosterior):
         return Independent(Normal(mean, (0.5 * log_variance).exp(), validate_args=False), 1, validate_args=False)
 
     def divergence(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, " N"] | None:
-        """KL(q‖p) of a prior for which torch knows it."""
+        """KL(q‖p) if torch has a closed form, else None."""
         try:
             return kl_divergence(self.distribution(h), prior.over(h[:, : h.shape[1] // 2]))
         except NotImplementedError:
@@ -168,7 +169,7 @@ class SigmoidCodes(GaussianCodes):
     def draw(
         self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
     ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
-        """Codes, and log q − log p of their logits, which is the same and finite where a code is rounded to 0 or 1."""
+        """Codes, and log q − log p by their logits, which is equal, and finite for codes that round to 0 or 1."""
         u = super().distribution(h).rsample((samples,))
         q = super().distribution(h.detach() if path_only else h)
         return u.sigmoid(), q.log_prob(u) - prior.logit_log_prob(u)
@@ -189,11 +190,11 @@ class SigmoidCodes(GaussianCodes):
 
 
 class ImplicitCodes(CodePosterior):
-    """z = g(h, ε), whose density is an integral.
+    """z = g(h, ε), without a density in closed form.
 
     Args:
         latent: K.
-        numbers: of the encoder for each datum.
+        numbers: outputs of the encoder for each datum.
         noise: length of ε.
 
     Raises:
@@ -214,11 +215,7 @@ class ImplicitCodes(CodePosterior):
         return self._noise
 
     def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
-        """Not known.
-
-        Raises:
-            ValueError: always.
-        """
+        """Raise ValueError: the density has no closed form."""
         raise ValueError(
             f"{type(self).__name__} have no density in closed form: draw codes with codes(h), and bound log p(x) with "
             "osc.autoencoders.bound."
@@ -226,9 +223,9 @@ class ImplicitCodes(CodePosterior):
 
 
 class SemiImplicitCodes(ImplicitCodes):
-    r"""z ~ N(μ(h, ε), diag σ²(h, ε)), ε ~ N(0, I): a mixture over all that a network makes of noise. [yin2018]
+    r"""z ~ N(μ(h, ε), diag σ²(h, ε)), ε ~ N(0, I): a continuous mixture of Gaussians by a network. [yin2018]
 
-    Its density is an integral. In its place stands the mean density of the component that z was drawn from and M
+    Its density is an integral. It is replaced by the mean density of the component that z was drawn from and M
     others,
 
     .. math:: \operatorname{E} \log \frac{p(x, z)}{\frac{1}{M+1} \sum_{m=0}^M q(z \mid h, \epsilon_m)}
@@ -238,7 +235,7 @@ class SemiImplicitCodes(ImplicitCodes):
 
     Args:
         latent: K.
-        numbers: of the encoder for each datum.
+        numbers: outputs of the encoder for each datum.
         hidden: units of the two hidden layers of the network.
         noise: length of ε.
         mixtures: M.
@@ -259,7 +256,7 @@ class SemiImplicitCodes(ImplicitCodes):
         self.net = _network(numbers + noise, hidden, 2 * latent)
 
     def noise(self, h: Float[Tensor, "N R"]) -> int:
-        """ε, and the noise of the component that it stands for."""
+        """The length of ε, which selects a component, and of the noise within the component."""
         return self._noise + self._latent
 
     def transform(self, h: Float[Tensor, "N R"], noise: Float[Tensor, "S #N E"]) -> Float[Tensor, "S N K"]:
@@ -268,7 +265,7 @@ class SemiImplicitCodes(ImplicitCodes):
         return mean + (0.5 * log_variance).exp() * within
 
     def _components(self, h: Float[Tensor, "N R"], count: int) -> Independent:
-        """So many of them for each datum, (count, N)."""
+        """Draw components for each datum, (count, N)."""
         noise = torch.randn(count, len(h), self._noise, dtype=h.dtype, device=h.device)
         mean, log_variance = self.net(_joined(h, noise)).chunk(2, -1)
         return Independent(Normal(mean, (0.5 * log_variance).exp(), validate_args=False), 1, validate_args=False)
@@ -284,16 +281,16 @@ class SemiImplicitCodes(ImplicitCodes):
 
 
 class AdversarialCodes(ImplicitCodes):
-    r"""z = g(h, ε) with any network g: a discriminator T(h, z) stands for log q(z|h) − log p(z). [mescheder2017]
+    r"""z = g(h, ε) with any network g; a discriminator T(h, z) estimates log q(z|h) − log p(z). [mescheder2017]
 
     .. math:: \max_T \; \operatorname{E}_{q(z|h)} \log s(T) + \operatorname{E}_{p(z)} \log s(-T)
 
-    T is trained beside the bound, which is one only as far as T has converged: what training reports is an estimate,
-    and may lie above log p(x).
+    T is trained together with the bound, which holds only if T has converged: training reports an estimate that may lie
+    above log p(x).
 
     Args:
         latent: K.
-        numbers: of the encoder for each datum.
+        numbers: outputs of the encoder for each datum.
         hidden: units of the two hidden layers of both networks.
         noise: length of ε.
 
@@ -324,7 +321,7 @@ class AdversarialCodes(ImplicitCodes):
         return self.discriminator(_joined(h, z)).squeeze(-1)
 
     def extra_loss(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, ""]:
-        """What the discriminator descends, at draws of its own."""
+        """The loss of the discriminator, at separate draws."""
         h = h.detach()
         with torch.no_grad():
             z = self.codes(h)
@@ -339,12 +336,12 @@ def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     for before, after in pairwise((inputs, hidden, hidden)):
         layers += [nn.Linear(before, after), nn.ReLU()]
     layers.append(nn.Linear(hidden, outputs))
-    initialise(layers, "orthogonal", "relu")  # noise that hardly counts at the start stays without effect
+    initialise(layers, "orthogonal", "relu")  # the network would learn to ignore noise with small initial weights
     return nn.Sequential(*layers)
 
 
 def _joined(h: Float[Tensor, "N R"], other: Float[Tensor, "S #N Q"]) -> Float[Tensor, "S N RQ"]:
-    """The numbers of the encoder beside others."""
+    """Concatenate encoder outputs with other vectors, for each of S draws."""
     size = (len(other), len(h))
     return torch.cat([h.expand(*size, -1), other.expand(*size, -1)], -1)
 
@@ -352,17 +349,17 @@ def _joined(h: Float[Tensor, "N R"], other: Float[Tensor, "S #N Q"]) -> Float[Te
 class FlowCodes(CodePosterior):
     r"""z = g_h(ε) with g_h invertible: log q(z|h) = log N(ε; 0, I) − log |det ∂g_h/∂ε|. [rezende2015]
 
-    Affine couplings of the package zuko, the extra ``flows``: density and draws in one pass.
+    Affine couplings from the package zuko (extra ``flows``): density and draws in one pass.
 
     Args:
         latent: K, at least 2.
-        numbers: of the encoder for each datum.
+        numbers: outputs of the encoder for each datum.
         transforms: couplings.
         hidden: units of the two hidden layers of each.
 
     Raises:
         ImportError: zuko is not installed.
-        ValueError: a size that is not positive, or a code of one number, which nothing can be coupled with.
+        ValueError: a size that is not positive, or a one-dimensional code, which has nothing to couple.
     """
 
     def __init__(self, latent: int, numbers: int, transforms: int = 4, hidden: int = 64) -> None:
@@ -370,7 +367,7 @@ class FlowCodes(CodePosterior):
         for name, value in {"numbers": numbers, "transforms": transforms, "hidden": hidden}.items():
             require_whole(name, value)
         if latent < 2:
-            raise ValueError(f"a flow couples the numbers of a code, and latent is {latent}: take at least 2.")
+            raise ValueError(f"a flow couples the dimensions of a code, and latent is {latent}: take at least 2.")
         self._latent, self._numbers = latent, numbers
         self.flow = _zuko().flows.MAF(
             latent, numbers, transforms=transforms, hidden_features=(hidden, hidden), passes=2
@@ -390,14 +387,14 @@ class FlowCodes(CodePosterior):
         return self.flow(h)
 
     def __repr__(self) -> str:
-        """Its sizes: a flow of zuko draws random numbers when it is printed."""
+        """Its sizes; printing the flow of zuko would draw random numbers."""
         sizes = [f"{tuple(p.shape)}" for p in self.parameters() if p.ndim == 2]
         return f"FlowCodes(latent={self._latent}, weights={', '.join(sizes)})"
 
     def draw(
         self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
     ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
-        """Codes, and log q − log p, in one pass unless ``path_only`` asks for another."""
+        """Codes, and log q − log p, in one pass; in two with ``path_only``."""
         if path_only:
             return super().draw(h, prior, samples, path_only)
         z, density = self.distribution(h).rsample_and_log_prob((samples,))
@@ -405,7 +402,7 @@ class FlowCodes(CodePosterior):
 
 
 def _zuko() -> Any:
-    """The package, whose import stops torch's distributions from checking what they are given: they go on doing so."""
+    """Import zuko, and restore the argument checks of torch's distributions, which its import disables."""
     checks = Distribution._validate_args
     try:
         import zuko  # type: ignore[import-untyped]
@@ -419,17 +416,17 @@ def _zuko() -> Any:
 
 
 def require_numbers(codes: CodePosterior, given: int, expected: int) -> None:
-    """Raise ValueError unless the encoder gives as many numbers as these codes were built for."""
+    """Raise ValueError unless the encoder has as many outputs as these codes were built for."""
     if given != expected:
         raise ValueError(
-            f"{type(codes).__name__} were built for {expected} numbers of the encoder, which gives {given}: pass "
+            f"{type(codes).__name__} were built for {expected} encoder outputs, and the encoder has {given}: pass "
             f"numbers={given}."
         )
 
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """Parameters without gradients, for what is computed in between."""
+    """Disable the gradients of a module's parameters within the context."""
     learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
     try:
         for parameter in learned:

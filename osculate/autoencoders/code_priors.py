@@ -1,4 +1,4 @@
-"""p(z): what codes are before an image is seen."""
+"""p(z): prior distributions of codes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -15,24 +15,24 @@ from osculate.checks import require_positive
 from osculate.randomness import seeded
 from osculate.registry import made
 
-#: Of an interval in the search for a quantile, down to the precision of a double.
+#: Bisection steps in the search for a quantile, to double precision.
 HALVINGS = 60
 
 
 class CodePrior(ABC):
-    """p(z) = Π_k p(z_k), the same for every number of the code."""
+    """p(z) = Π_k p(z_k), the same for every code dimension."""
 
     @property
     def nearly_binary(self) -> bool:
-        """Whether it is largest around 0 and 1."""
+        """True if the density has its peaks at 0 and 1."""
         return False
 
     @abstractmethod
     def each(self, like: Float[Tensor, "..."]) -> Distribution:
-        """p(z_k), of the shape, type and device of these numbers."""
+        """p(z_k), of the shape, type and device of ``like``."""
 
     def over(self, like: Float[Tensor, "... K"]) -> Independent:
-        """p(z) for codes of this shape, of which the last axis is one code.
+        """p(z) for codes of the shape of ``like``, with one code along the last axis.
 
         >>> StandardNormal().over(torch.zeros(5, 2)).log_prob(torch.zeros(5, 2)).shape
         torch.Size([5])
@@ -40,7 +40,7 @@ class CodePrior(ABC):
         return Independent(self.each(like), 1)
 
     def logit_log_prob(self, u: Float[Tensor, "... K"]) -> Float[Tensor, "..."]:
-        """log density of the logits u of a code z = s(u) between 0 and 1."""
+        """The log density of the logits u of a code z = s(u) between 0 and 1."""
         z = u.sigmoid()
         return (self.each(z).log_prob(z) + logsigmoid(u) + logsigmoid(-u)).sum(-1)
 
@@ -52,16 +52,16 @@ class CodePrior(ABC):
 
     @abstractmethod
     def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
-        """F⁻¹(u) of one number of the code, in double precision."""
+        """F⁻¹(u) of one code dimension, in double precision."""
 
     @abstractmethod
     def cells(self, bits: int) -> tuple[Float[Tensor, " edges"], Float[Tensor, " cells"]]:
-        """How one number of a code is cut to a few bits: the edges between 2^bits cells, and a value for each cell."""
+        """The quantisation of one code dimension: edges between 2^bits cells, and a value for each cell."""
 
 
 @contextmanager
 def drawn_by(generator: torch.Generator | None) -> Iterator[None]:
-    """Draw what takes no generator with a seed that this one gives; without one, go on from torch's own state."""
+    """Seed torch from a generator within the context, for functions that take none; None leaves torch's state."""
     if generator is None:
         yield
         return
@@ -71,7 +71,7 @@ def drawn_by(generator: torch.Generator | None) -> Iterator[None]:
 
 
 def quantiles(places: int) -> Float[Tensor, " places"]:
-    """The centres of equal cells of (0, 1): never an end, where the inverse of a distribution function is infinite.
+    """The centres of equal cells of (0, 1), which exclude the ends, where an inverse cdf is infinite.
 
     >>> quantiles(4)
     tensor([0.1250, 0.3750, 0.6250, 0.8750], dtype=torch.float64)
@@ -102,7 +102,7 @@ class SparseBeta(CodePrior):
     r"""p(z_k) = Beta(a, a), with a < 1 largest at 0 and 1: nearly binary codes.
 
     Args:
-        shape: a; the smaller, the nearer to binary.
+        shape: a; smaller values are closer to binary.
 
     Raises:
         ValueError: a shape that is not positive.
@@ -127,7 +127,7 @@ class SparseBeta(CodePrior):
         return torch.from_numpy(betaincinv(self.shape, self.shape, u.double().numpy()))
 
     def logit_log_prob(self, u: Float[Tensor, "... K"]) -> Float[Tensor, "..."]:
-        """a log s(u) + a log s(−u) − log B(a, a) of each: finite where z is rounded to 0 or 1."""
+        """Σ_k a log s(u_k) + a log s(−u_k) − log B(a, a), finite if z rounds to 0 or 1."""
         a = torch.tensor(self.shape, dtype=torch.double)
         each = self.shape * (logsigmoid(u) + logsigmoid(-u)) + float((2 * a).lgamma() - 2 * a.lgamma())
         return each.sum(-1)
@@ -155,7 +155,7 @@ class TwoNormals(CodePrior):
 
     @property
     def nearly_binary(self) -> bool:
-        return self.scale < 0.5  # wider ones have one peak together
+        return self.scale < 0.5  # wider components merge into one peak
 
     def each(self, like: Float[Tensor, "..."]) -> MixtureSameFamily:
         places = torch.stack([torch.zeros_like(like), torch.ones_like(like)], -1)
@@ -163,7 +163,7 @@ class TwoNormals(CodePrior):
         return MixtureSameFamily(halves, Normal(places, self.scale, validate_args=False), validate_args=False)
 
     def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
-        """By bisection below ½, and by symmetry above: between narrow peaks F is ½ to the last digit."""
+        """By bisection below ½, and by symmetry above, as F is ½ to the last digit between narrow peaks."""
         u = u.double()
         lower = torch.minimum(u, 1 - u)
         low, high = torch.full_like(u, -10 * self.scale), torch.full_like(u, 0.5)
@@ -194,10 +194,10 @@ CODE_PRIORS: Mapping[str, Callable[[], CodePrior]] = {
 
 
 def as_code_prior(prior: str | CodePrior) -> CodePrior:
-    """A prior, or the one of a name.
+    """Return a prior, given as itself or by name.
 
     Raises:
         ValueError: an unknown name.
-        TypeError: something else.
+        TypeError: neither a prior nor a name.
     """
     return made("prior of codes", prior, CODE_PRIORS, CodePrior)

@@ -1,4 +1,4 @@
-"""Codes and reconstructions as distributions: mixtures over drawn weights, and over codes where these are random."""
+"""Codes and reconstructions as distributions: mixtures over drawn weights and, for a VAE, over drawn codes."""
 
 import math
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from osculate.likelihoods import Likelihood, drawn_on
 from osculate.memory import budget
 from osculate.parameters import Network
 
-#: The images of all draws are held this often at once: as outputs, as means, and while their spread is taken.
+#: Copies of the images of all draws held at once: outputs, means, and temporaries of their variance.
 PEAK = 4
 
 
 class Encoding(Distribution):
     r"""q(z|x): an equally weighted mixture over S drawn weights, of points, of N(μ_s, σ²_s), or of q(z|h_s).
 
-    Of a VAE it is the mixture of what the encoders give (:meth:`drawn`), normal or not; of a linearised encoder it is a
-    single normal (:meth:`normal`), whose spread holds the variance by weights too.
+    For a VAE it is the mixture of q(z|h_s) over the encoders (:meth:`drawn`), normal or not; for a linearised encoder a
+    single normal (:meth:`normal`), whose variance includes that by the weights.
 
     .. math:: \operatorname{var} z = \underbrace{\operatorname{var}_s \mu_s}_{\text{weight}}
               + \underbrace{\operatorname{E}_s \sigma_s^2}_{\text{latent}}
@@ -30,7 +30,7 @@ class Encoding(Distribution):
     Attributes:
         samples: μ_s, (S, N, K).
         weight_variance: (N, K).
-        latent_variance: (N, K), zero where the encoder has none.
+        latent_variance: (N, K), zero for deterministic codes.
 
     Args:
         samples: μ_s.
@@ -48,7 +48,7 @@ class Encoding(Distribution):
 
     @classmethod
     def drawn(cls, each: Sequence[tuple[CodePosterior, Float[Tensor, "N R"]]]) -> "Encoding":
-        """Of a VAE: for each drawn network how its codes are distributed, and the numbers h_s that its encoder gives.
+        """The mixture for a VAE: for each drawn network, q(z|h) and the outputs h_s of its encoder.
 
         >>> from osculate.autoencoders import SigmoidCodes
         >>> one = Encoding.drawn([(SigmoidCodes(), torch.zeros(3, 4))])
@@ -68,7 +68,7 @@ class Encoding(Distribution):
         weight_variance: Float[Tensor, "N K"],
         latent_variance: Float[Tensor, "N K"],
     ) -> "Encoding":
-        """A single component, N(mean, weight_variance + latent_variance): that of a linearised encoder.
+        """A single component, N(mean, weight_variance + latent_variance), for a linearised encoder.
 
         >>> one = Encoding.normal(torch.zeros(3, 2), torch.ones(3, 2), torch.zeros(3, 2))
         >>> one.variance[0], one.samples.shape
@@ -85,12 +85,12 @@ class Encoding(Distribution):
 
     @property
     def variance(self) -> Float[Tensor, "N K"]:
-        """Of weights and latents together."""
+        """The variance by weights and latents together."""
         return self.weight_variance + self.latent_variance
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
-        """Codes of weights that are drawn anew for each."""
+        """Draw codes, each with separately drawn weights."""
         which = _components(self.samples, sample_shape)
         z = _taken(self.samples, which)
         if self._each:
@@ -103,27 +103,28 @@ class Encoding(Distribution):
         return z + _taken(self._spread, which).sqrt() * torch.randn_like(z)
 
     def log_prob(self, z: Float[Tensor, "... N K"]) -> Float[Tensor, "... N"]:
-        """log q(z|x), of the mixture over weights.
+        """log q(z|x) of the mixture over weights.
 
         Raises:
-            ValueError: the networks give points, which have no density, or codes whose density is not known; codes of
-                another shape.
+            ValueError: deterministic codes, an unknown density, or codes of another shape.
         """
         if z.shape[-2:] != self.samples.shape[1:]:
-            raise ValueError(f"codes {tuple(z.shape)} are not (…, N, K), with (N, K) = {tuple(self.mean.shape)}.")
+            raise ValueError(
+                f"codes have shape {tuple(z.shape)}: pass (…, N, K), with (N, K) = {tuple(self.mean.shape)}."
+            )
         if self._each:
             each = torch.stack([_density(posterior, h, z) for posterior, h in self._each])
             return each.logsumexp(0) - math.log(len(each))
         if self._spread is None or not bool((self._spread > 0).all()):
             raise ValueError(
-                "the codes of drawn networks are points, without a density: take encode(x, via='linearised'), or a VAE."
+                "the codes of drawn networks are points without a density: use encode(x, via='linearised'), or a VAE."
             )
         each = Normal(self.samples, self._spread.sqrt()).log_prob(z.unsqueeze(-3)).sum(-1)
         return each.logsumexp(-2) - math.log(len(self.samples))
 
     @torch.no_grad()
     def codes(self, samples: int, generator: torch.Generator | None = None) -> Float[Tensor, "S N K"]:
-        """One code of every datum from each of S networks, from the first again where there are fewer.
+        """Draw one code of every datum from each of S networks, cycling through them if there are fewer.
 
         Unlike :meth:`sample`, the codes of one draw share their network.
 
@@ -149,12 +150,12 @@ class Reconstruction(Distribution):
               + \underbrace{\operatorname{E}_w \operatorname{var}_z m}_{\text{latent}}
               + \underbrace{\operatorname{E} v}_{\text{noise}}
 
-    with mean m and variance v of p(x'|f). One draw of the weights serves all data and pixels together. Of finitely many
-    codes the means over z differ by themselves: that part, E_w var_z m / (Z − 1), is counted as latent, and all of it
-    where Z = 1 as weight.
+    with mean m and variance v of p(x'|f). One draw of the weights is shared by all data and pixels. The means over
+    finitely many codes vary by sampling: this part, E_w var_z m / (Z − 1), is counted as latent; with Z = 1 the latent
+    variance is counted as that by weights.
 
     Attributes:
-        outputs: f, (W, Z, N, \*D), with twice the channels where the variance of pixels is learned.
+        outputs: f, (W, Z, N, \*D), with twice the channels if the variance of pixels is learned.
         weight_variance: (N, \*D).
         latent_variance: (N, \*D).
         noise_variance: (N, \*D).
@@ -162,7 +163,7 @@ class Reconstruction(Distribution):
     Args:
         outputs: f.
         likelihood: p(x'|f).
-        shared: whether the same codes are drawn for all weights, so that means over them do not differ by themselves.
+        shared: set to True if all weights share the same codes, so that sampling of codes adds no variance by weights.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -192,16 +193,16 @@ class Reconstruction(Distribution):
 
     @property
     def mean_variance(self) -> Float[Tensor, "N *D"]:
-        """Of weights and latents together: how far the mean images of the draws differ, without noise."""
+        """The variance of the mean images of the draws, by weights and latents together, without noise."""
         return self.weight_variance + self.latent_variance
 
     @property
     def variance(self) -> Float[Tensor, "N *D"]:
-        """Of weights, latents and noise together."""
+        """The variance by weights, latents and noise together."""
         return self.mean_variance + self.noise_variance
 
     def log_probs(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, "S N"]:
-        """log density of each draw, all pixels of a datum together, in nats.
+        """The log density of each draw, summed over the pixels of a datum, in nats.
 
         Raises:
             ValueError: images of another shape, or values that are not finite.
@@ -210,23 +211,23 @@ class Reconstruction(Distribution):
         return torch.stack([self.likelihood.log_prob(f, value) for f in self.outputs.flatten(0, 1)])
 
     def require_images(self, value: Tensor) -> None:
-        """Refuse what is not one image for each of the data."""
+        """Raise ValueError unless ``value`` is one finite image for each datum."""
         wanted = (*self.batch_shape, *self.event_shape)
         if tuple(value.shape) != wanted:
             raise ValueError(
-                f"images of shape {tuple(value.shape)} have no density here: the reconstructions are {tuple(wanted)}, "
-                "so pass the data that were reconstructed, of the shape that the decoder gives."
+                f"the images have shape {tuple(value.shape)}, and the reconstructions {tuple(wanted)}: pass the data "
+                "that were reconstructed, in the shape of the decoder's output."
             )
         if not bool(value.isfinite().all()):
-            raise ValueError("the images hold NaN or infinite values, which have no density: clean or impute them.")
+            raise ValueError("the images contain NaN or infinite values, which have no density: clean or impute them.")
 
     def log_prob(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, " N"]:
-        """log of the mean density over draws."""
+        """The log of the mean density over draws."""
         each = self.log_probs(value)
         return each.logsumexp(0) - math.log(len(each))
 
     def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
-        """Images with noise, each of weights and code drawn anew."""
+        """Draw images with noise, each with separately drawn weights and code."""
         flat = self.outputs.flatten(0, 1)
         which = _components(flat, sample_shape)
         f = _taken(flat, which)
@@ -239,19 +240,19 @@ class Reconstruction(Distribution):
 
 
 def noisy(mean: Tensor, variance: Tensor, generator: torch.Generator | None) -> Tensor:
-    """A draw from N(mean, diag variance)."""
+    """Draw from N(mean, diag variance)."""
     noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=drawn_on(mean, generator))
     return mean + variance.sqrt() * noise.to(mean.device)
 
 
 def at_once(x: Shaped[Tensor, "N *D"], samples: int, network: Network) -> int:
-    """Data of which the images of all draws fit into the memory that a pass may take."""
+    """The number of data whose images, for all draws, fit into the memory of a pass."""
     each = PEAK * samples * x.shape[1:].numel() * torch.finfo(network.dtype).bits // 8
     return max(1, budget(None, network.device) // max(1, each))
 
 
 def _variance(draws: Tensor, dim: int) -> Tensor:
-    """Over one dimension. ``Tensor.var`` is many times slower along one in the middle."""
+    """The variance over one dimension; ``Tensor.var`` is many times slower along a dimension in the middle."""
     if draws.shape[dim] == 1:
         return torch.zeros_like(draws.select(dim, 0))
     return (draws - draws.mean(dim, keepdim=True)).square_().mean(dim)
@@ -263,7 +264,7 @@ def _density(posterior: CodePosterior, h: Float[Tensor, "N R"], z: Float[Tensor,
 
 
 def _components(draws: Tensor, sample_shape: Any) -> Tensor:
-    """The number of a draw for each sample and datum."""
+    """Draw the index of a component for each sample and datum."""
     return torch.randint(len(draws), (*sample_shape, draws.shape[1]), device=draws.device)
 
 

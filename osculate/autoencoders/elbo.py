@@ -1,4 +1,4 @@
-"""The evidence lower bound of a variational autoencoder as a method of training."""
+"""Training of a variational autoencoder on its evidence lower bound, with optional noise on the inputs."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -19,12 +19,12 @@ from osculate.methods import MAP, WarmUp
 from osculate.priors import Prior
 from osculate.registry import choose, lookup
 
-#: What noise of some level makes of images, by name.
+#: Functions that add noise of some level to images, by name.
 NOISES: Mapping[str, Callable[[Tensor, float], Tensor]] = {
     "gaussian": lambda x, level: x + level * torch.randn_like(x),
     "mask": lambda x, level: x * (torch.rand_like(x) >= level),
 }
-#: The level as a share of the first one, where the fraction t of the training is done.
+#: The level relative to the first one, after a fraction t of the training.
 SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "constant": lambda t: 1.0,
     "linear": lambda t: 1 - t,
@@ -35,18 +35,19 @@ SCHEDULES: Mapping[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Corruption:
-    r"""x̃ ~ p(x̃|x), encoded in place of x while a VAE trains. [im2017, geras2015]
+    r"""Noise x̃ ~ p(x̃|x) on the inputs of the encoder while a VAE trains. [im2017, geras2015]
 
     .. math:: \operatorname{E}_{p(\tilde x|x)} \operatorname{E}_{q(z|\tilde x)} \log \frac{p(x, z)}{q(z|\tilde x)}
               \le \log p(x)
 
-    The bound of the clean image, with its code by a corrupted one. Training reports it of its own
-    images, and of held-out ones the bound with x̃ = x.
+    This bounds log p(x) of the clean image, encoded from a corrupted one. Training reports it for the training
+    images, and for held-out images the bound with x̃ = x.
 
     Args:
-        noise: "gaussian" (standard deviation ``level``, in units of the pixels) or "mask" (a share of pixels is zero).
-        level: at the start.
-        schedule: "constant", or "linear", "cosine" or "step" down to none at the end of the training.
+        noise: "gaussian" (standard deviation ``level``, in units of the pixels) or "mask" (a share ``level`` of the
+            pixels is set to zero).
+        level: initial level.
+        schedule: "constant", or "linear", "cosine" or "step", which decrease to zero at the end of the training.
 
     Raises:
         ValueError: an unknown name, a level that is not positive, or a share above 1.
@@ -64,29 +65,29 @@ class Corruption:
         lookup("schedule of the noise", self.schedule, SCHEDULES)
         require_positive("the level of the noise", self.level)
         if self.noise == "mask" and self.level > 1:
-            raise ValueError(f"the share of masked pixels is {self.level}: it is at most 1.")
+            raise ValueError(f"the share of masked pixels is {self.level}: pass a level of at most 1.")
 
     def level_at(self, done: float) -> float:
-        """The level where a fraction of the training is done."""
+        """The level after a fraction of the training."""
         return self.level * SCHEDULES[self.schedule](done)
 
     def __call__(self, x: Float[Tensor, "N *D"], done: float = 0.0) -> Float[Tensor, "N *D"]:
-        """x̃ at this fraction of the training."""
+        """Draw x̃ after a fraction of the training."""
         return NOISES[self.noise](x, self.level_at(done))
 
 
 @dataclass(frozen=True)
 class BoundSettings:
-    """What surrounds the bound while a VAE trains.
+    """Settings of the training of a VAE besides its bound.
 
     Args:
-        warmup: epochs over which the weight of the divergence grows to 1; 0 for none.
-        corruption: noise on what is encoded; None for none.
-        binarise: whether images are drawn anew in each step, each pixel 1 with the probability that it holds.
-        learn_noise: whether the noise scale of the likelihood is learned, one number for all pixels.
+        warmup: epochs over which the weight of the divergence grows to 1; 0 for no warm-up.
+        corruption: noise on the inputs of the encoder; None for clean inputs.
+        binarise: resample binary images in each step, with the pixel values as probabilities.
+        learn_noise: learn the noise scale of the likelihood, one number for all pixels.
 
     Raises:
-        TypeError: a corruption that is none.
+        TypeError: ``corruption`` is not a :class:`Corruption`.
         ValueError: a negative number of epochs.
     """
 
@@ -110,20 +111,20 @@ class ELBO(MAP):
     .. math:: \mathcal L(x) = \operatorname{E}_{q(z|x)} \log p(x \mid z) - \operatorname{KL}(q(z|x) \,\|\, p(z))
 
     The loss is -(1/B) Σ_b L(x_b) - (1/N) log p(θ), in nats, by the estimators of
-    :func:`osculate.autoencoders.estimates`. Held-out data are judged by the bound of clean images at one draw.
+    :func:`osculate.autoencoders.estimates`. Held-out data are scored by the bound of clean images.
 
     Args:
         model: the network; training changes it in place.
         likelihood: p(x|z).
         prior: p(θ).
-        estimator: "B", with the divergence in closed form; "A", "stl", "iwae" or "dreg"; by default "B" where it has
-            a closed form, and "stl" where not.
+        estimator: "B", with the divergence in closed form, "A", "stl", "iwae" or "dreg"; by default "B" if there is a
+            closed form, else "stl".
         samples: L, codes drawn for each datum.
         settings: warm-up of the divergence, noise on the inputs, binarised images, learned noise scale.
 
     Raises:
-        TypeError: ``model`` is no :class:`VAE`.
-        ValueError: an unknown estimator, no sample, or a likelihood without noise scale where that is to be learned.
+        TypeError: ``model`` is not a :class:`VAE`.
+        ValueError: an unknown estimator, no samples, or ``learn_noise`` with a likelihood without a noise scale.
 
     >>> from osculate.autoencoders import ELBO, VAE
     >>> x = torch.rand(20, 6)
@@ -154,20 +155,20 @@ class ELBO(MAP):
         usual = "B" if model.closed_form else "stl"
         self.estimator = choose("estimator", usual if estimator is None else estimator, ESTIMATORS)
         self.samples, self.settings = samples, settings
-        self._total, self._count = 0.0, 0  # bounds of the epoch so far
+        self._total, self._count = 0.0, 0  # sum and number of bounds in this epoch
         self.register_buffer("done", torch.zeros((), dtype=torch.double))
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
         if settings.learn_noise:
-            likelihood.times(1.0)  # refuses one without a noise scale
+            likelihood.times(1.0)  # raises for one without a noise scale
             self.log_noise = nn.Parameter(torch.zeros(()))
 
     def choices(self) -> Mapping[str, Any]:
-        """And what is descended, and how."""
+        """The choices of :class:`MAP`, with the objective and its estimator."""
         how = {"estimator": self.estimator, "samples": self.samples, "settings": self.settings}
         return {**super().choices(), "objective": "evidence lower bound", **how}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """-(1/B) Σ_b L(x_b) - (1/N) log p(θ); y is what is reconstructed, x itself as a rule."""
+        """-(1/B) Σ_b L(x_b) - (1/N) log p(θ), where y is the target, usually x."""
         model = self.model
         assert isinstance(model, VAE)
         assert isinstance(x, Tensor)
@@ -189,29 +190,29 @@ class ELBO(MAP):
         return estimates(model, likelihood, x, y, self.estimator, self.samples, weight)
 
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
-        """The bound on log p(x) of clean images, by the draws of training."""
+        """The bound on log p(x) of clean images, by the estimator of training."""
         assert isinstance(x, Tensor)
         return self._estimates(*self._binarised(x, y))
 
     def _binarised(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Both as they are, or one drawn image for both."""
+        """Return x and y, or one binary image for both."""
         if not self.settings.binarise:
             return x, y
         if y is not x and not torch.equal(x, y):
             raise ValueError(
-                "with binarise=True the target is the drawn image: pass the images as their own targets, (x, x)."
+                "with binarise=True the target is the binary image: pass the images as both inputs and targets, (x, x)."
             )
         require_unit_interval("binarise=True", x)
         drawn = torch.bernoulli(x)
         return drawn, drawn
 
     def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """Warm-up and noise from their start, also where it was trained before."""
+        """Restart warm-up and noise, also after an earlier training."""
         self.epochs.zero_()
         self.done.zero_()
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """The mean bound of the epoch, nats an image, as it was descended; where noise and warm-up stand."""
+        """Return the mean training bound of the epoch in nats per image, and advance warm-up and noise."""
         self.epochs.fill_(epoch)
         self.done.fill_(epoch / max(1, epochs - 1))
         found = {"bound": self._total / max(1, self._count)}
@@ -221,7 +222,7 @@ class ELBO(MAP):
         return found
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """Take over the noise scale that was learned."""
+        """Set the likelihood to the learned noise scale."""
         if self.settings.learn_noise:
             self.likelihood = self.likelihood.times(float(self.log_noise.detach().exp()))
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Estimators of the evidence lower bound of one datum, by drawn codes."""
+"""Estimators of the evidence lower bound of each datum, by drawn codes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from osculate.likelihoods import Likelihood
 from osculate.progress import track
 from osculate.registry import choose
 
-#: Of a model, a likelihood, inputs, targets, L, and the weight w of log q − log p: what is averaged over draws,
+#: A function of model, likelihood, inputs, targets, L, and the weight w of log q − log p, to the terms of the average,
 #: log p(y|z_l) − w (log q(z_l|x) − log p(z_l)), (L, N).
 Draws = Callable[[VAE, Likelihood, Tensor, Tensor, int, float], Tensor]
 
@@ -44,7 +44,7 @@ def _analytic(
     if divergence is None:
         raise ValueError(
             f"estimator 'B' needs the divergence of {type(model.posterior).__name__} from {model.prior!r}, which has "
-            "no closed form: take estimator 'A' or 'stl'."
+            "no closed form: pass estimator 'A' or 'stl'."
         )
     return _densities(model, likelihood, model.posterior.codes(h, samples=samples), y) - weight * divergence
 
@@ -52,7 +52,7 @@ def _analytic(
 def _doubly(
     model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int, weight: float
 ) -> Float[Tensor, "S N"]:
-    """With gradients through z that are weighted once more, at w = 1 by the share of each draw in the bound."""
+    """The terms with reweighted gradients through z; at w = 1 the factor is the normalised weight of each draw."""
     z, ratio = model.posterior.draw(model.code(x), model.prior, samples, path_only=True)
     each = _densities(model, likelihood, z, y) - weight * ratio
     if z.requires_grad:
@@ -61,7 +61,7 @@ def _doubly(
     return each
 
 
-#: Estimators by name: how they draw, and whether they are of the bound with several draws inside the logarithm.
+#: Estimators by name: their terms, and True if the average over draws is inside the logarithm.
 ESTIMATORS: Mapping[str, tuple[Draws, bool]] = {
     "A": (_drawn, False),
     "B": (_analytic, False),
@@ -80,28 +80,28 @@ def estimates(
     samples: int = 1,
     weight: float = 1.0,
 ) -> Float[Tensor, " N"]:
-    r"""The bound on log p(x) of each datum, by L codes; differentiable.
+    r"""Estimate the bound on log p(x) of each datum by L codes, differentiably.
 
     .. math:: \text{A}: \; \frac1L \sum_l \log \frac{p(x, z_l)}{q(z_l | x)} \qquad
               \text{B}: \; \frac1L \sum_l \log p(x | z_l) - \operatorname{KL}(q \,\|\, p) \qquad
               \text{iwae}: \; \log \frac1L \sum_l \frac{p(x, z_l)}{q(z_l | x)}
 
     "stl" has the value of A and differentiates log q through z alone [roeder2017]; "dreg" has the value of iwae and its
-    doubly reparameterised gradient [tucker2019]. A and B have one mean, iwae and dreg are bounds that rise with L.
-    Of a data set with N data, N/M times the sum over a batch of M estimates the bound. [kingma2014, eqs 6, 7]
+    doubly reparameterised gradient [tucker2019]. A and B have the same mean; iwae and dreg are bounds that rise with L.
+    For N data, N/M times the sum over a batch of M estimates the total bound. [kingma2014, eqs 6, 7]
 
     Args:
-        model: encoder, decoder, and what codes are like.
+        model: encoder, decoder, and distributions of codes.
         likelihood: p(x|z).
-        x: what is encoded.
-        y: what is to be explained; x itself by default.
-        estimator: one of :data:`ESTIMATORS`.
+        x: inputs of the encoder.
+        y: targets; ``x`` by default.
+        estimator: a key of :data:`ESTIMATORS`.
         samples: L.
-        weight: of log q − log p; below 1 it is no bound.
+        weight: factor of log q − log p; below 1 the result is not a bound.
 
     Raises:
-        ValueError: an unknown estimator, no sample, "B" without closed form, "iwae" or "dreg" with codes of which it
-            has a wrong gradient, or data that the likelihood refuses.
+        ValueError: an unknown estimator, no samples, "B" without a closed form, "iwae" or "dreg" with codes for which
+            its gradient is biased, or data that the likelihood does not allow.
 
     Cost: a pass of the encoder, and L of the decoder.
 
@@ -114,8 +114,8 @@ def estimates(
     require_whole("samples", samples)
     if inside and estimator not in model.posterior.inside:
         raise ValueError(
-            f"the gradient of {estimator!r} is biased with {type(model.posterior).__name__}, of which not all of log q "
-            f"can be differentiated alone: take {model.posterior.inside[0]!r}."
+            f"the gradient of {estimator!r} is biased with {type(model.posterior).__name__}, whose log q cannot be "
+            f"differentiated with respect to its parameters and codes separately: pass {model.posterior.inside[0]!r}."
         )
     each = make(model, likelihood, x, x if y is None else y, samples, weight)
     return each.logsumexp(0) - math.log(samples) if inside else each.mean(0)
@@ -123,16 +123,16 @@ def estimates(
 
 @dataclass(frozen=True)
 class EstimatorReport:
-    """How an estimator of the bound varies from draw to draw, for one fixed network.
+    """Variances of an estimator of the bound and of its gradients, for a fixed network.
 
     Args:
-        estimator: its name.
+        estimator: name of the estimator.
         samples: L.
-        mean: of the estimates, nats a datum.
-        standard_error: of the mean, by the repetitions.
-        value_variance: of the estimate of a datum, the mean over data, in nats².
-        encoder_variance: of the gradient with respect to everything before the code, summed over its parameters.
-        decoder_variance: the same of the decoder.
+        mean: mean of the estimates in nats per datum.
+        standard_error: standard error of the mean, by the repetitions.
+        value_variance: variance of the estimate of a datum in nats², averaged over data.
+        encoder_variance: variance of the gradient with respect to encoder and codes, summed over their parameters.
+        decoder_variance: variance of the gradient with respect to the decoder, summed over its parameters.
     """
 
     estimator: str
@@ -153,15 +153,15 @@ def compare_estimators(
     repeats: int = 100,
     progress: bool = False,
 ) -> dict[str, EstimatorReport]:
-    """Mean and variance of estimators and of their gradients, at the weights as they are.
+    """Compare the means and variances of estimators and of their gradients, at the current weights.
 
     Args:
-        model: the network, which is not changed.
+        model: the network; it is not changed.
         likelihood: p(x|z).
         x: a batch.
-        estimators: names; by default "A", "stl", and "B" where the divergence has a closed form.
+        estimators: names; by default "A", "stl", and "B" if the divergence has a closed form.
         samples: L.
-        repeats: draws of each.
+        repeats: repetitions of each estimator.
         progress: show a progress bar.
 
     Raises:

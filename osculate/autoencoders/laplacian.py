@@ -1,4 +1,4 @@
-"""Autoencoders with a Laplace posterior over their weights: fitted afterwards, or trained with it."""
+"""Autoencoders with a Laplace posterior over their weights, fitted post hoc or online."""
 
 import warnings
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ from osculate.priors import Prior
 from osculate.progress import track
 from osculate.structures import Structure
 
-#: Temperatures from which held-out data choose one: three to a decade.
+#: Candidate temperatures: three per decade.
 TEMPERATURES = tuple(10 ** (-k / 3) for k in range(15, -4, -1))
 
 
 class LaplacianAutoencoder(Representation):
-    """A :class:`Representation` by a Gaussian over the weights, at the temperature of held-out data. [miani2022]
+    """A :class:`Representation` by a Gaussian over the weights, at a temperature tuned on held-out data. [miani2022]
 
-    :meth:`post_hoc` makes one of a trained network. To train online, train ``osc.methods.OnlineLaplace.published`` with
-    y = x first, and then :meth:`post_hoc` its network; :meth:`tuned` takes what such a training gives as it is, where
-    the likelihood has the noise of the data.
+    :meth:`post_hoc` fits a trained network. For online training, train ``osc.methods.OnlineLaplace.published`` with y = x
+    first, and then call :meth:`post_hoc` on its network, or :meth:`tuned` on the result of the training if the
+    likelihood has the noise scale of the data.
 
     Args:
-        q: the posterior, or what ``osc.train`` returned.
-        codes: as of :class:`Representation`.
+        q: the posterior, or the result of ``osc.train``.
+        codes: data that define the distribution of new codes, as in :class:`Representation`.
 
     >>> from osculate.autoencoders import Autoencoder, LaplacianAutoencoder
     >>> x = torch.randn(60, 6)
@@ -56,31 +56,33 @@ class LaplacianAutoencoder(Representation):
         progress: bool = False,
         **options: Any,
     ) -> "LaplacianAutoencoder":
-        """The Laplace approximation of a trained autoencoder, its noise by the residuals.
+        """The Laplace approximation of a trained autoencoder, with the noise scale of its residuals.
 
         Args:
-            model: the network, in evaluation mode where that makes a difference.
-            likelihood: p(x'|f); where it has a noise scale, that becomes the root mean squared residual.
-            x: what it was trained on.
-            validation: held-out data that choose the temperature; None leaves it at 1, where drawn networks are mostly
-                far apart.
-            structure: of the curvature.
-            prior: what it was trained with, or "evidence", which then finds the noise scale too. One precision by the
-                evidence is often hundreds, and hides what the data say about single weights.
+            model: the network, in evaluation mode if it has layers that depend on the mode.
+            likelihood: p(x'|f); a noise scale is set to the root mean squared residual.
+            x: training inputs.
+            validation: held-out data that choose the temperature; None leaves it at 1, at which drawn networks usually
+                differ widely.
+            structure: structure of the curvature.
+            prior: prior of the training, or "evidence", which also tunes the noise scale. A single prior precision
+                tuned by the evidence is often in the hundreds, and dominates the curvature of single weights.
             progress: show progress bars.
-            **options: of :meth:`tuned`.
+            **options: options of :meth:`tuned`.
 
         Raises:
-            TypeError: inputs that are no tensor, or options without ``validation``.
-            ValueError: a VAE. Its log variances are no part of f_θ(x) = d(μ(x)), and have no curvature.
+            TypeError: inputs that are not a tensor, or options without ``validation``.
+            ValueError: a VAE, as f_θ(x) = d(μ(x)) has no curvature in its log variances.
 
-        Cost: one curvature fit, and :meth:`tuned`.
+        Cost: one curvature fit, and that of :meth:`tuned`.
         """
         model.require_curvature(name for name, _ in model.named_parameters())
         if not isinstance(x, Tensor):
-            raise TypeError(f"the inputs are a {type(x).__name__}: pass x alone, which is its own target.")
+            raise TypeError(f"the inputs are a {type(x).__name__}: pass x alone, which is also the target.")
         if validation is None and options:
-            raise TypeError(f"{', '.join(options)}: options of the choice by held-out data, and validation is None.")
+            raise TypeError(
+                f"{', '.join(options)}: these options tune the temperature, and validation is None: pass held-out data."
+            )
         q = laplace(model, likelihood, (x, x), structure=structure, prior=prior, progress=progress)
         if likelihood.has_noise and prior != "evidence":
             count, error = likelihood.noise_balance(q.fit.statistics)
@@ -101,33 +103,32 @@ class LaplacianAutoencoder(Representation):
         caution: float = 1.0,
         progress: bool = False,
     ) -> "LaplacianAutoencoder":
-        r"""The posterior at the temperature that held-out data choose.
+        r"""The posterior at the temperature chosen by held-out data.
 
-        The score is the mean over data of :meth:`log_prob`, with the same random numbers at each temperature. Of all
-        temperatures whose score is within ``caution`` standard errors of the best (of the paired difference) the
-        highest is taken, as ``osc.tune`` does: held-out data of the same kind do not tell how unsure to be elsewhere.
+        The score is the mean of :meth:`log_prob` over the data, with the same random numbers at each temperature. The
+        highest temperature whose score is within ``caution`` standard errors of the best (of the paired difference) is
+        chosen, as in ``osc.tune``, because held-out data say nothing about inputs out of distribution. A warning is
+        issued if it is the lowest or highest candidate.
 
         Args:
-            q: a Gaussian posterior over an autoencoder, or what ``osc.train`` returned.
+            q: a Gaussian posterior over an autoencoder, or the result of ``osc.train``.
             validation: held-out data.
-            codes: as of :class:`Representation`.
-            temperatures: the candidates.
-            samples: networks drawn for each.
-            caution: standard errors that may be given away for more uncertainty.
+            codes: data that define the distribution of new codes, as in :class:`Representation`.
+            temperatures: candidates.
+            samples: networks drawn for each temperature.
+            caution: standard errors of the score that may be lost for a higher temperature.
             progress: show a progress bar.
 
         Raises:
-            TypeError: no Gaussian posterior, or held-out data that are no tensor.
-            ValueError: no candidate, or none with a finite score; no held-out data, or some that are not finite.
-
-        A warning says that the lowest or the highest temperature was taken.
+            TypeError: the posterior is not Gaussian, or the held-out data are not a tensor.
+            ValueError: no candidates, no candidate with a finite score, or no finite held-out data.
 
         Cost: ``samples`` passes over the held-out data for each temperature.
         """
         q = as_gaussian(q, "the temperature of an autoencoder")
         require_inputs(validation)
         if not temperatures:
-            raise ValueError("there is no temperature to choose from: pass at least one, or leave temperatures out.")
+            raise ValueError("there are no candidate temperatures: pass at least one, or leave out temperatures=.")
         scores = {
             value: _score(q.replace(temperature=value), validation, samples)
             for value in track(sorted(temperatures), "temperature", len(temperatures), progress)
@@ -135,7 +136,7 @@ class LaplacianAutoencoder(Representation):
         finite = {value: score for value, score in scores.items() if bool(score.isfinite().all())}
         if not finite:
             raise ValueError(
-                "no temperature gave a finite log density on the held-out data: check them, and the noise."
+                "no temperature gave a finite log density of the held-out data: check them, and the noise scale."
             )
         best = max(finite, key=lambda value: float(finite[value].mean()))
 
@@ -153,19 +154,16 @@ def _warn_of_ends(chosen: float, tried: Sequence[float]) -> None:
         return
     if chosen == tried[0]:
         which, end = "least", "lowest"
-        why = (
-            "Directions that the data say nothing of keep the variance of the prior: a larger prior precision narrows "
-            "them."
-        )
+        why = "Directions without curvature keep the prior variance: increase the prior precision."
     else:
         which, end = "most", "highest"
         why = (
-            "Mostly the network reconstructs them worse than the noise scale of its likelihood says: give it the noise "
-            "of the residuals, as post_hoc does."
+            "Usually the residuals are larger than the noise scale of the likelihood: set it to that of the residuals, "
+            "as post_hoc does."
         )
     warnings.warn(
-        f"on these held-out data the {which} uncertainty is best: the temperature is {chosen:.1g}, the {end} of those "
-        f"that were tried. {why}",
+        f"the {which} uncertainty scores best on the held-out data: the temperature is {chosen:.1g}, the {end} "
+        f"candidate. {why}",
         stacklevel=3,
     )
 

@@ -1,4 +1,4 @@
-"""Codes and images of the linearised network: variances without drawn networks, and draws of the linear function."""
+"""Codes and images of the linearised network: exact variances, and draws of the linear function."""
 
 from functools import partial
 from typing import Any
@@ -17,19 +17,19 @@ from osculate.posteriors import Gaussian, Posterior
 from osculate.predictive.linearised import interacting_outputs, linear_functions, moments, single_outputs
 from osculate.predictive.predict import choose_link
 
-#: Codes of a VAE for each datum, where nobody says how many.
+#: Default number of codes of a VAE for each datum.
 CODES = 20
 
 
 class MarginalReconstruction(Reconstruction):
-    r"""p(x'|x) pixel by pixel, N(mean, variance), with the parts of the variance; how pixels vary together is left out.
+    r"""p(x'|x) of each pixel, N(mean, variance), with the parts of the variance and without correlations.
 
     Args:
         outputs: f at the mode.
         likelihood: p(x'|f), of real-valued pixels.
-        marginals: the distribution of each pixel by weights and noise.
-        weight_variance: that by weights alone.
-        latent_variance: that by the code, which comes on top.
+        marginals: distribution of each pixel by weights and noise.
+        weight_variance: variance by weights alone.
+        latent_variance: additional variance by the code.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class MarginalReconstruction(Reconstruction):
         return Normal(self.mean, self.variance.sqrt())
 
     def log_probs(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, "1 N"]:
-        """The sum of the log densities of a datum's pixels, in nats."""
+        """The sum of the log densities of a datum's pixels in nats."""
         self.require_images(value)
         return self._normal.log_prob(value).flatten(1).sum(1).unsqueeze(0)
 
     def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
-        """Images whose pixels are drawn each by itself."""
+        """Draw images with independent pixels."""
         return self._normal.sample(sample_shape)
 
 
 def linear_encoding(q: Posterior, x: Float[Tensor, "N *D"], batch_size: int | None = None) -> Encoding:
-    r"""The normal distribution of the code of the linearised encoder, one entry of the code by itself.
+    r"""The normal distribution of the code of the linearised encoder, without correlations.
 
     .. math:: \operatorname{var} z = \operatorname{diag}(J_e \Sigma J_e^\top) + \sigma^2(x)
 
-    with the mean of the code linear in the weights, and the variance σ² that a VAE's encoder gives, at the mode; codes
-    that are not normal enter with their mean and variance alone.
+    with the mean of the code linear in the weights, and the variance σ² of a VAE's encoder at the mode; codes that are
+    not normal are replaced by normal ones with the same mean and variance.
 
     Cost: one forward and K backward passes of the encoder, without weight gradients.
     """
@@ -93,13 +93,13 @@ def _acts_on_codes(q: Gaussian) -> bool:
 def linear_reconstruction(
     q: Posterior, x: Float[Tensor, "N *D"], samples: int, codes: int | None, generator: torch.Generator | None
 ) -> Reconstruction:
-    r"""Draws of the linear function, f + J(θ_s − θ*) + J_d (z − μ), z the codes of a VAE.
+    r"""Draw from the linear function, f + J(θ_s − θ*) + J_d (z − μ), with z the codes of a VAE.
 
-    J is the Jacobian of the whole network by its weights and J_d that of the decoder by the code, both at the mode. All
-    draws of the weights have the same codes, in pairs z and 2μ − z: neither the mean image nor its variance by weights
-    then depends on them.
+    J is the Jacobian of the network with respect to its weights and J_d that of the decoder with respect to the code,
+    both at the mode. All draws of the weights share the same codes, in antithetic pairs z and 2μ − z, so that neither
+    the mean image nor its variance by weights depends on them.
 
-    Cost: one Jacobian-vector product a draw; for a VAE one more for each number of the code.
+    Cost: one Jacobian-vector product per draw; for a VAE one more for each code dimension.
     """
     gaussian, model = require_gaussian(q), q.model
     assert isinstance(model, Autoencoder)
@@ -129,8 +129,8 @@ def marginal_reconstruction(q: Posterior, x: Float[Tensor, "N *D"]) -> MarginalR
     assert isinstance(model, Autoencoder)
     if not likelihood.real_valued:
         raise ValueError(
-            f"exact=True gives the variances of real-valued pixels, and those of {type(likelihood).__name__} are bent "
-            "by its link: leave exact out (draws go through the link), or take osc.functional_variance for the logits."
+            f"exact=True is for real-valued pixels, and {type(likelihood).__name__} has a nonlinear link: leave it out "
+            "(draws pass through the link), or use osc.functional_variance for the logits."
         )
     link = choose_link(likelihood, None)
     units = partial(interacting_outputs, likelihood) if likelihood.needs_covariance(link) else single_outputs
@@ -160,14 +160,10 @@ def _slopes(q: Gaussian, model: Autoencoder, x: Tensor) -> Float[Tensor, "K N *C
 
 
 def require_gaussian(q: Posterior) -> Gaussian:
-    """The posterior itself.
-
-    Raises:
-        TypeError: it is not Gaussian.
-    """
+    """Return the posterior, or raise TypeError if it is not Gaussian."""
     if not isinstance(q, Gaussian):
         raise TypeError(
-            f"via='linearised' needs a Gaussian posterior over the weights, and this is a {type(q).__name__}: take "
+            f"via='linearised' needs a Gaussian posterior over the weights, and this is a {type(q).__name__}: pass "
             "via='sampled', or fit one with osc.laplace or osc.autoencoders.LaplacianAutoencoder.post_hoc."
         )
     return q

@@ -1,4 +1,4 @@
-"""Images that show what a decoder has learned: manifolds, interpolations."""
+"""Arrays for figures of autoencoders: manifolds, interpolations, and maps of two-dimensional codes."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from osculate.autoencoders.code_priors import quantiles
 from osculate.autoencoders.representation import Representation
 from osculate.posteriors import Posterior
 
-#: Networks drawn for a picture, where the weights are random.
+#: Networks drawn for a figure, if the weights are random.
 SAMPLES = 20
 
 
@@ -24,20 +24,19 @@ def manifold(
 ) -> Float[Tensor, "places places *D"]:
     r"""Mean images of a grid of two-dimensional codes, z = F⁻¹(u) with u at the centres of equal cells of (0, 1)².
 
-    The prior gives each cell the same probability, so that the picture shows what the model generates, as often as it
-    does. At the ends of (0, 1) the code would be infinite.
+    The cells have equal probability under the prior, so that the grid shows images in proportion to their probability.
 
     Args:
-        r: a representation with codes of two numbers that have a prior, or a posterior over a :class:`VAE`.
-        places: along each side.
-        samples: networks drawn, where the weights are random.
-        generator: for them.
+        r: a representation by a :class:`VAE` with two-dimensional codes, or a posterior over one.
+        places: images along each side.
+        samples: networks drawn, if the weights are random.
+        generator: source of random numbers.
 
     Returns:
         The images: rows along the second code, columns along the first, both rising.
 
     Raises:
-        ValueError: a network without prior, codes of another length, or no place.
+        ValueError: a network without a prior of codes, codes of another size, or ``places`` below 1.
 
     Cost: ``places``² passes of the decoder for each network.
 
@@ -49,10 +48,10 @@ def manifold(
     r = r if isinstance(r, Representation) else Representation(r)
     require_some(places=places)
     if not isinstance(r.model, VAE):
-        raise ValueError("a manifold follows the prior of the codes, and a plain autoencoder has none: train a VAE.")
+        raise ValueError("a manifold needs a prior of the codes, which a plain autoencoder does not have: train a VAE.")
     if r.model.code_size() != 2:
         raise ValueError(
-            f"a manifold needs codes of two numbers, and these have {r.model.latent}: train with latent=2."
+            f"a manifold needs two-dimensional codes, and these have {r.model.latent} dimensions: train with latent=2."
         )
     each = r.model.prior.inverse_cdf(quantiles(places))
     grid = torch.cartesian_prod(each, each).flip(1).float()
@@ -72,13 +71,13 @@ def interpolations(
     Args:
         r: a representation, or a posterior over an autoencoder.
         x: images.
-        pairs: numbers of the first and the last one.
-        steps: images on the way, the first and the last included.
-        samples: networks drawn, where the weights are random.
-        generator: for them.
+        pairs: indices of the first and the last image.
+        steps: images on each line, ends included.
+        samples: networks drawn, if the weights are random.
+        generator: source of random numbers.
 
     Raises:
-        ValueError: fewer than two steps, or no pair.
+        ValueError: fewer than two steps, no pairs, or an index out of range.
 
     Cost: ``steps`` passes of the decoder for each pair and network.
 
@@ -90,9 +89,9 @@ def interpolations(
     """
     r = r if isinstance(r, Representation) else Representation(r)
     if steps < 2 or not pairs:
-        raise ValueError(f"an interpolation needs a pair of images and two steps, got {len(pairs)} and {steps}.")
+        raise ValueError(f"an interpolation needs at least one pair and two steps, got {len(pairs)} and {steps}.")
     if wrong := [end for pair in pairs for end in pair if not -len(x) <= end < len(x)]:
-        raise ValueError(f"there is no image {wrong[0]} among {len(x)}: a pair holds the numbers of two of them.")
+        raise ValueError(f"index {wrong[0]} of a pair is out of range for {len(x)} images.")
     z = r.encode(x, samples, generator).mean
     first, last = (z[[pair[end] for pair in pairs]].unsqueeze(1) for end in (0, 1))
     way = first + torch.linspace(0, 1, steps).to(z)[:, None] * (last - first)
@@ -101,12 +100,13 @@ def interpolations(
 
 @dataclass(frozen=True, eq=False)
 class LatentMap:
-    """Codes of data, and how unsure the decoder is around them; what ``osculate.plots.latent_map`` draws.
+    """Codes of data and the uncertainty of the decoder around them, drawn by ``osculate.plots.latent_map``.
 
     Args:
-        codes: of the data (N, 2).
-        axes: the grid's values of the first latent coordinate (G1,) and of the second (G2,).
-        deviation: of the images that the grid's codes are decoded to, (G2, G1); rows run along the second coordinate.
+        codes: codes of the data (N, 2).
+        axes: grid values of the first latent coordinate (G1,) and of the second (G2,).
+        deviation: standard deviation of the images of the grid's codes, (G2, G1), a row for each value of the second
+            coordinate.
     """
 
     codes: np.ndarray
@@ -123,20 +123,20 @@ class LatentMap:
         margin: float = 0.3,
         batch_size: int = 500,
     ) -> "LatentMap":
-        """That of some data, with the same random numbers each time.
+        """Compute the map of some data, with fixed random numbers.
 
-        The deviation is that by the weights, the mean over the pixels of an image, in their units.
+        The deviation is the standard deviation by the weights, averaged over the pixels of an image, in their units.
 
         Args:
-            r: a representation with codes of two numbers, or a posterior that makes one.
+            r: a representation with two-dimensional codes, or a posterior over such an autoencoder.
             x: data.
             samples: networks drawn.
-            places: along each axis.
-            margin: by how much the plane is larger than the range of the codes, on each side.
-            batch_size: data, and places, at a time.
+            places: grid points along each axis.
+            margin: extension of the grid beyond the range of the codes on each side, relative to this range.
+            batch_size: inputs, and grid points, at a time.
 
         Raises:
-            ValueError: codes of another length, or no data.
+            ValueError: codes of another size, no data, or ``places`` below 2.
 
         Cost: ``samples`` passes of the encoder over the data, and of the decoder over ``places``² codes.
 
@@ -150,15 +150,15 @@ class LatentMap:
         if not len(x):
             raise ValueError("a map of codes needs data: pass at least one row.")
         if places < 2:
-            raise ValueError(f"a map needs at least two places along each axis, got places={places}.")
+            raise ValueError(f"a map needs at least two grid points along each axis, got places={places}.")
         r = r if isinstance(r, Representation) else Representation(r)
         codes = r.encode(x, samples, _fixed(), batch_size=batch_size).mean
         if codes.shape[1:] != (2,):
             raise ValueError(
-                f"a map needs codes of two numbers, and these have {codes[0].numel()}: train with latent=2."
+                f"a map needs two-dimensional codes, and these have {codes[0].numel()} dimensions: train with latent=2."
             )
         range_ = codes.amax(0) - codes.amin(0)
-        room = torch.where(range_ > 0, margin * range_, 1.0)  # equal codes still have surroundings
+        room = torch.where(range_ > 0, margin * range_, 1.0)  # equal codes still get a margin
         ends = zip((codes.amin(0) - room).tolist(), (codes.amax(0) + room).tolist(), strict=True)
         first, second = (torch.linspace(low, high, places) for low, high in ends)
         grid = torch.cartesian_prod(second, first).flip(1).to(codes)
@@ -166,9 +166,9 @@ class LatentMap:
         return cls(_array(codes), (_array(first), _array(second)), _array(deviation.reshape(places, places)))
 
     def contrast(self) -> float:
-        """The mean deviation at places whose cell holds no code, over that at those that hold one.
+        """The ratio of the mean deviation in cells without codes to that in cells with codes.
 
-        It is 1 where no place is random, or none is free of codes.
+        It is 1 if no deviation is positive, or every cell contains a code.
         """
         cells = [np.rint((c - a[0]) / (a[1] - a[0])).astype(int) for c, a in zip(self.codes.T, self.axes, strict=True)]
         taken = np.zeros(self.deviation.shape, bool)

@@ -1,4 +1,4 @@
-"""What any posterior over an autoencoder says about codes, reconstructions and new images."""
+"""Codes, reconstructions and new images by any posterior over an autoencoder."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
@@ -28,26 +28,26 @@ class NewCodes:
     """The prior of a VAE without data, else the Gaussian with the moments of the codes of some data at the mode.
 
     Args:
-        posterior: over the network.
+        posterior: posterior over the network.
         model: the network.
-        data: x, encoded when codes are drawn for the first time; None for none.
+        data: x, encoded when codes are first drawn; None for the prior of a VAE.
     """
 
     def __init__(self, posterior: Posterior, model: Autoencoder, data: Shaped[Tensor, "N *D"] | None) -> None:
         self._posterior, self._model, self._data = posterior, model, data
 
     def draw(self, n: int, generator: torch.Generator | None) -> Float[Tensor, "n K"]:
-        """Codes, on the device of the generator.
+        """Draw codes, on the device of the generator.
 
         Raises:
-            ValueError: no data, and no VAE; a VAE that does not say how long its codes are.
+            ValueError: no data for a plain autoencoder, or a VAE with an unknown code size.
         """
         on = torch.device("cpu") if generator is None else generator.device
         if self._data is None:
             if not isinstance(self._model, VAE):
                 raise ValueError(
-                    "an autoencoder does not say how its codes are distributed: make the representation with codes=x, "
-                    "data whose codes are like those wanted."
+                    "a plain autoencoder has no prior of codes: make the representation with codes=x, data whose codes "
+                    "define their distribution."
                 )
             return self._model.prior.sample(n, self._model.code_size(), generator)
         mean, root = self._moments
@@ -56,7 +56,7 @@ class NewCodes:
 
     @cached_property
     def _moments(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "K K"]]:
-        """The mean, and the Cholesky factor of the covariance."""
+        """The mean of the codes, and the Cholesky factor of their covariance."""
         assert self._data is not None
         require_inputs(self._data)
         network = self._posterior.network
@@ -69,18 +69,18 @@ class NewCodes:
 
 
 class Representation:
-    r"""A stochastic representation: codes and images of networks that are drawn from a posterior.
+    r"""A stochastic representation: codes and images of networks drawn from a posterior.
 
-    The same for a plain autoencoder (one network), a VAE, dropout, an ensemble, and any Laplace posterior, post-hoc or
-    online: they differ in where the draws come from.
+    It serves a plain autoencoder (one network), a VAE, dropout, an ensemble, and any Laplace posterior, post hoc or
+    online.
 
     Args:
-        q: a posterior over an :class:`Autoencoder` or :class:`VAE`, or what ``osc.train`` returned.
-        codes: data whose codes say where those of new images are to be drawn (:meth:`generate`); a VAE needs none.
+        q: a posterior over an :class:`Autoencoder` or :class:`VAE`, or the result of ``osc.train``.
+        codes: data whose codes define the distribution of new codes (:meth:`generate`); not needed for a VAE.
 
     Raises:
-        TypeError: no posterior, or one over another network.
-        ValueError: a Gaussian one over the encoder of a VAE, or one whose draws differ in how codes are distributed.
+        TypeError: not a posterior, or one over another network.
+        ValueError: a Gaussian posterior over the encoder of a VAE, or one whose draws change parameters of q(z|h).
 
     >>> from osculate.autoencoders import Autoencoder, Representation
     >>> x = torch.randn(30, 6)
@@ -109,7 +109,7 @@ class Representation:
         return f"{type(self).__name__}({self.posterior!r})"
 
     def _draws(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
-        """Networks; the one at the mode where nothing is random."""
+        """Yield drawn networks, or the one network of a posterior that cannot be sampled."""
         require_some(samples=samples)
         if not isinstance(self.posterior, Sampled):
             yield self.posterior.network
@@ -117,13 +117,13 @@ class Representation:
         yield from self.posterior.draws(samples, generator)
 
     def _always(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
-        """As many networks as are asked for, from the first again where there are fewer."""
+        """Yield exactly this many networks, cycling through them if there are fewer."""
         require_some(samples=samples)
         rounds = iter(lambda: self._draws(samples, generator), None)
         yield from islice(chain.from_iterable(rounds), samples)
 
     def _ready(self, x: Shaped[Tensor, "*N"]) -> Float[Tensor, "N *D"]:
-        """Inputs on the device and in the type of the network, refused where they are not finite or none."""
+        """Check inputs, and move them to the device and type of the network."""
         require_inputs(x)
         network = self.posterior.network
         return x.to(network.device, network.dtype)
@@ -138,28 +138,28 @@ class Representation:
         *,
         via: str = "sampled",
     ) -> Encoding:
-        r"""The codes of some data.
+        r"""Encode data as a distribution of codes.
 
-        With ``via="linearised"`` no network is drawn: the mean of the code is linear in the weights,
+        With ``via="linearised"`` no network is drawn; the mean of the code is linear in the weights, and
 
         .. math:: \operatorname{var} z = \operatorname{diag}(J_e \Sigma J_e^\top) + \sigma^2(x)
 
-        exactly, with any structure of the posterior Σ. The variance σ² that a VAE's encoder gives is that at the mode.
-        Codes that are not normal, such as those between 0 and 1, are then replaced by normal ones of the same moments.
+        exactly, with any structure of the posterior covariance Σ. The variance σ² of a VAE's encoder is that at the mode.
+        Codes that are not normal, such as those between 0 and 1, are replaced by normal ones with the same moments.
 
         Args:
             x: inputs.
-            samples: S, networks drawn; one draw serves all inputs.
-            generator: for the draws.
+            samples: S, networks drawn; all inputs share them.
+            generator: source of random numbers.
             batch_size: inputs at a time; by default all at once.
-            via: "sampled", or "linearised" for a Gaussian posterior, where ``samples`` and ``generator`` do nothing.
+            via: "sampled", or "linearised" for a Gaussian posterior, which ignores ``samples`` and ``generator``.
 
         Returns:
-            The distribution of the codes (N, K), with its variance by weights and by the encoder; "linearised", a
-            normal one.
+            The distribution of the codes (N, K), with its variance by weights and by the encoder; a normal distribution
+            with "linearised".
 
         Raises:
-            TypeError: inputs that are not floating, or "linearised" with a posterior that is not Gaussian.
+            TypeError: inputs that are not floating point, or "linearised" with a posterior that is not Gaussian.
             ValueError: no inputs, inputs that are not finite, an unknown ``via``.
 
         Cost: S forward passes of the encoder. "linearised": one, and K backward passes without weight gradients.
@@ -192,33 +192,33 @@ class Representation:
         via: str = "sampled",
         exact: bool = False,
     ) -> Reconstruction:
-        r"""The images that the networks make of some data.
+        r"""Reconstruct data as a distribution of images.
 
-        With ``via="linearised"`` the network is linear in its weights, and its decoder in a VAE's code:
+        With ``via="linearised"`` the network is linear in its weights, and its decoder in the code of a VAE,
 
         .. math:: f_s = f + J(\theta_s - \theta^*) + J_d (z_s - \mu), \qquad z_s \sim \mathcal N(\mu, \sigma^2(x))
 
-        with the same codes for all draws of the weights, so that the two variances do not mix.
+        with the same codes for all draws of the weights, so that the two parts of the variance are separate.
 
         Args:
             x: inputs.
-            samples: W, networks drawn; one draw serves all inputs.
-            codes: Z, codes drawn for each of them where the encoder's are random; by default 2, ``samples`` where the
-                weights are not random, and 20 with "linearised".
-            generator: for the draws.
+            samples: W, networks drawn; all inputs share them.
+            codes: Z, codes of a VAE drawn for each network; by default 2, ``samples`` if the weights are not random,
+                and 20 with "linearised".
+            generator: source of random numbers.
             via: "sampled", or "linearised" for a Gaussian posterior.
-            exact: with "linearised", the exact variance of each real-valued pixel in place of draws, without how pixels
-                vary together; ``samples``, ``codes`` and ``generator`` then do nothing.
+            exact: return the exact variance of each real-valued pixel in place of draws, without correlations between
+                pixels; only with "linearised". ``samples``, ``codes`` and ``generator`` are ignored.
 
         Returns:
             The distribution of the reconstructions, with its variance by weights, by codes and by noise.
 
         Raises:
-            TypeError: inputs that are not floating, or "linearised" with a posterior that is not Gaussian.
-            ValueError: no inputs, inputs that are not finite, no sample, an unknown ``via``, or ``exact`` for networks
-                that are not linearised or pixels that are not real-valued.
+            TypeError: inputs that are not floating point, or "linearised" with a posterior that is not Gaussian.
+            ValueError: no inputs, inputs that are not finite, no samples, an unknown ``via``, or ``exact`` without
+                "linearised" or with pixels that are not real-valued.
 
-        Cost: W passes of the encoder, and W Z of the decoder; the images of all draws are held. "linearised": W
+        Cost: W passes of the encoder, and W Z of the decoder; the images of all draws are in memory. "linearised": W
         Jacobian-vector products, about three passes each, and K more for a VAE; with ``exact`` a backward pass for each
         output instead.
 
@@ -249,16 +249,16 @@ class Representation:
         codes: int | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Encoding, Reconstruction]:
-        """Codes and images of the same networks, in one pass: :meth:`encode` and :meth:`reconstruct` together.
+        """Return codes and images of the same networks in one pass, as :meth:`encode` and :meth:`reconstruct`.
 
-        With one generator, inputs that come in several calls meet the same weights in each, whatever their number
-        (masks of dropout excepted, which each datum has for itself).
+        From the same state of the generator, every call draws the same weights, for any number of inputs (except for
+        the masks of dropout, which are drawn for each datum).
 
         Args:
             x: inputs.
-            samples: as of :meth:`reconstruct`.
-            codes: as of :meth:`reconstruct`.
-            generator: for the draws.
+            samples: W, networks drawn.
+            codes: Z, codes of a VAE drawn for each network.
+            generator: source of random numbers.
 
         Raises:
             ValueError: no inputs, or inputs that are not finite.
@@ -277,20 +277,20 @@ class Representation:
     def decode(
         self, z: Shaped[Tensor, "N *K"], samples: int = 100, generator: torch.Generator | None = None
     ) -> Reconstruction:
-        """The images that the networks make of given codes.
+        """Decode given codes as a distribution of images.
 
         Args:
             z: codes.
-            samples: S, networks drawn; one draw serves all codes.
-            generator: for the draws.
+            samples: S, networks drawn; all codes share them.
+            generator: source of random numbers.
 
         Returns:
             The distribution of the images, with its variance by weights and by noise; the codes are not random.
 
         Raises:
-            ValueError: no codes, codes that are not finite or no (N, K).
+            ValueError: no codes, or codes that are not finite or not (N, K).
 
-        Cost: S passes of the decoder; the images of all draws are held.
+        Cost: S passes of the decoder; the images of all draws are in memory.
         """
         z = self._ready(z)
         latent = self.model.latent
@@ -303,18 +303,18 @@ class Representation:
         return Reconstruction(torch.stack(images), self.posterior.likelihood)
 
     def _of(self, draw: Callable[[Any], Tensor]) -> Autoencoder:
-        """The module of a drawn network: its own in an ensemble, whose members differ in how codes are distributed."""
+        """The module of a drawn network; members of an ensemble have different modules and distributions of codes."""
         return getattr(getattr(draw, "func", draw), "module", self.model)
 
     def _encoding(self, each: list[tuple[Autoencoder, Tensor]]) -> Encoding:
-        """Of what the encoder of each network gives."""
+        """The distribution of codes from the encoder outputs of each network."""
         random = [(model.posterior, h) for model, h in each if isinstance(model, VAE)]
         return Encoding.drawn(random) if random else Encoding(torch.stack([model.centre(h) for model, h in each]))
 
     def _pass(
         self, draw: Callable[[Any], Tensor], x: Tensor, codes: int, noise: torch.Generator | None
     ) -> tuple[tuple[Autoencoder, Tensor], Float[Tensor, "Z N *D"]]:
-        """What the encoder of one network gives, and the images of as many codes; of one where these are not random."""
+        """Return the encoder output of one network, and the images of Z codes, of one if they are not random."""
         model, raw = self._of(draw), draw({"encode": x})
         every = [model.drawn_code(raw, noise) for _ in range(codes if isinstance(model, VAE) else 1)]
         images = torch.stack([draw({"decode": z}) for z in every])
@@ -322,7 +322,7 @@ class Representation:
         return (model, raw), images
 
     def _code_noise(self, generator: torch.Generator | None) -> torch.Generator | None:
-        """A generator for codes alone: how many of them are drawn must not change the weights that follow."""
+        """A separate generator for codes, so that their number does not change the weights drawn after them."""
         if not isinstance(self.model, VAE):
             return None
         on = torch.device("cpu") if generator is None else generator.device
@@ -331,14 +331,14 @@ class Representation:
     def networks(
         self, samples: int, generator: torch.Generator | None = None
     ) -> Iterator[Callable[[Float[Tensor, "N *D"]], Float[Tensor, "N *D"]]]:
-        """Functions from images to their reconstructions, without noise, each a network of its own.
+        """Yield functions from images to their reconstructions without noise, one for each drawn network.
 
-        Always as many as are asked for: the members of an ensemble in turn, the one network there is again and again.
-        Where codes are random, each call draws new ones.
+        Exactly this many are returned; networks repeat if the posterior has fewer. If codes are random, each call
+        draws new ones.
 
         Args:
-            samples: S.
-            generator: for the draws.
+            samples: S, number of functions.
+            generator: source of random numbers.
         """
 
         def reconstruct(draw: Callable[[Any], Tensor], x: Tensor) -> Tensor:
@@ -351,16 +351,16 @@ class Representation:
     def log_prob(
         self, x: Shaped[Tensor, "N *D"], samples: int = 100, generator: torch.Generator | None = None
     ) -> Float[Tensor, " N"]:
-        r"""How well the networks reconstruct x, in nats.
+        r"""The log density of x under its reconstructions, in nats.
 
         .. math:: \log \operatorname{E}_{\theta, z \sim q(z \mid x)} p(x \mid f_\theta(z))
 
-        For a VAE too, whose marginal density over its prior of codes this is not.
+        For a VAE this is not the marginal density log p(x), see :func:`bound`.
 
         Args:
             x: inputs.
-            samples: as of :meth:`reconstruct`.
-            generator: for the draws.
+            samples: W, networks drawn.
+            generator: source of random numbers.
 
         Raises:
             ValueError: no inputs, inputs that are not finite, or reconstructions of another shape.
@@ -371,18 +371,18 @@ class Representation:
 
     @torch.no_grad()
     def generate(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n *D"]:
-        """New images, each of a code and a network drawn anew, without noise.
+        """Generate images without noise, each from a separately drawn code and network.
 
-        The codes are drawn from the prior of a VAE, else from the Gaussian with the moments of the codes of ``codes``.
+        The codes are drawn from the prior of a VAE, or else from the Gaussian with the moments of the encoded ``codes``.
 
         Args:
-            n: how many.
-            generator: for the draws.
+            n: number of images.
+            generator: source of random numbers.
 
         Raises:
-            ValueError: fewer than one; no such data, and no VAE; a VAE whose number of codes cannot be told.
+            ValueError: ``n`` below 1, a plain autoencoder without ``codes``, or a VAE with an unknown code size.
 
-        Cost: n passes of the decoder, each of one code; the first time a pass of the encoder over ``codes``.
+        Cost: n passes of the decoder for one code each, and once a pass of the encoder over ``codes``.
         """
         require_some(n=n)
         network = self.posterior.network
@@ -392,11 +392,7 @@ class Representation:
 
 
 def require_representation(r: Any, what: str) -> None:
-    """Refuse what is none, a posterior above all.
-
-    Raises:
-        TypeError: it is none.
-    """
+    """Raise TypeError unless ``r`` is a :class:`Representation`, above all for a posterior."""
     if not isinstance(r, Representation):
         raise TypeError(
             f"{what} is a {type(r).__name__}, not an osc.autoencoders.Representation: make one as Representation(q), "

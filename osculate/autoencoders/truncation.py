@@ -1,4 +1,4 @@
-"""Codes that are cut to a few bits, and what their images lose by it."""
+"""Quantised codes and the distortion of their images."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,22 +16,22 @@ from osculate.autoencoders.representation import Representation
 from osculate.checks import require_whole
 from osculate.posteriors import Posterior
 
-#: Bits for each number of a code, at most.
+#: Largest number of bits per code dimension.
 MOST = 16
 #: A code this near to 0 or 1 counts as binary.
 NEAR = 0.1
 
 
 def truncated(z: Float[Tensor, "*N K"], bits: int, prior: CodePrior) -> Float[Tensor, "*N K"]:
-    """Codes of which each number is one of 2^bits values: that of its cell of the prior.
+    """Quantise each code dimension to one of 2^bits values, by the cells of the prior.
 
     Args:
         z: codes.
-        bits: for each number.
-        prior: p(z), whose cells are taken.
+        bits: bits per code dimension.
+        prior: p(z), which defines the cells.
 
     Raises:
-        ValueError: bits that are no whole number from 1 to 16.
+        ValueError: ``bits`` is not an integer from 1 to 16.
 
     >>> from osculate.autoencoders import SparseBeta, truncated
     >>> truncated(torch.tensor([[0.1, 0.45, 0.9]]), 1, SparseBeta())
@@ -41,10 +41,12 @@ def truncated(z: Float[Tensor, "*N K"], bits: int, prior: CodePrior) -> Float[Te
 
 
 def _cut(z: Tensor, bits: int, prior: CodePrior) -> tuple[Tensor, Int[Tensor, "*N K"]]:
-    """And the numbers of the cells."""
+    """Return quantised codes, and the indices of their cells."""
     require_whole("bits", bits)
     if bits > MOST:
-        raise ValueError(f"codes are cut to at most {MOST} bits a number, got bits={bits}: leave them as they are.")
+        raise ValueError(
+            f"codes are quantised to at most {MOST} bits per dimension, got bits={bits}: use them without quantisation."
+        )
     edges, values = (each.to(z.device) for each in prior.cells(bits))
     symbols = torch.bucketize(z.double().contiguous(), edges)
     return values[symbols].to(z), symbols
@@ -52,16 +54,16 @@ def _cut(z: Tensor, bits: int, prior: CodePrior) -> tuple[Tensor, Int[Tensor, "*
 
 @dataclass(frozen=True)
 class Distortion:
-    """What images lose whose codes have some size: means over images.
+    """Mean distortion of images at one rate of their codes.
 
     Args:
-        bits: for each number of a code; infinite for codes that are not cut.
-        rate: bits for an image, K times as many.
-        entropy_bits: the sum over the numbers of a code of the entropy of their cells over the images, in bits for an
-            image; more than a code of the symbols needs, as the numbers are no more than independent.
+        bits: bits per code dimension; infinite for codes that are not quantised.
+        rate: bits per image, K times ``bits``.
+        entropy_bits: entropy of the cells over the images, summed over code dimensions, in bits per image; an upper
+            bound on the joint entropy.
         distortion: squared error of the mean image, summed over its pixels.
-        standard_error: of the distortion, by the images.
-        nll: −log p(x|z) in nats for an image.
+        standard_error: standard error of the distortion, over images.
+        nll: −log p(x|z) in nats per image.
     """
 
     bits: float
@@ -74,13 +76,13 @@ class Distortion:
 
 @dataclass(frozen=True)
 class RateDistortion:
-    """What :func:`rate_distortion` finds.
+    """Result of :func:`rate_distortion`.
 
     Args:
-        levels: one for each number of bits.
-        continuous: of codes that are not cut.
-        binary_share: of the numbers of all mean codes, those within 0.1 of 0 or 1; None where the prior is not for
-            codes that are nearly binary.
+        levels: distortion for each number of bits.
+        continuous: distortion of codes that are not quantised.
+        binary_share: share of the entries of all mean codes within 0.1 of 0 or 1; None unless the prior is nearly
+            binary.
     """
 
     levels: tuple[Distortion, ...]
@@ -89,12 +91,12 @@ class RateDistortion:
 
     @property
     def rates(self) -> Float[Tensor, " B"]:
-        """Bits for an image."""
+        """Bits per image, for each level."""
         return torch.tensor([level.rate for level in self.levels], dtype=torch.double)
 
     @property
     def distortions(self) -> Float[Tensor, " B"]:
-        """Squared error of an image."""
+        """Squared error per image, for each level."""
         return torch.tensor([level.distortion for level in self.levels], dtype=torch.double)
 
 
@@ -105,23 +107,23 @@ def rate_distortion(
     bits: Sequence[int] = (1, 2, 3, 4, 6, 8),
     batch_size: int = 500,
 ) -> RateDistortion:
-    r"""How much of an image is kept by the mean of its code, cut to so many bits a number.
+    r"""Measure the distortion of images by quantisation of their mean codes.
 
     .. math:: D(b) = \frac1N \sum_n \| x_n - \operatorname{E}[x \mid c_b(\operatorname{E} z_n)] \|^2
 
-    with c_b the cells of the prior, which no image has a part in. The network is that at the mode, the first one of an
-    ensemble.
+    with c_b the quantisation by the cells of the prior, which do not depend on the images. The network is the one
+    at the mode, or the first of an ensemble.
 
     Args:
-        q: a representation, or what makes one: a posterior over a :class:`VAE`, or what ``osc.train`` returned; of a
-            network alone ``osc.posteriors.Point(net, likelihood)``.
+        q: a representation, a posterior over a :class:`VAE`, or the result of ``osc.train``; for a network
+            ``osc.posteriors.Point(net, likelihood)``.
         x: images.
-        bits: for each number of a code, once for each level.
+        bits: bits per code dimension of each level.
         batch_size: images at a time.
 
     Raises:
-        TypeError: a network that is no VAE, whose codes have no prior.
-        ValueError: no images, or bits out of their range.
+        TypeError: the network is not a VAE.
+        ValueError: no images, or ``bits`` out of range.
 
     Cost: a pass of the encoder, and one of the decoder for each level.
 
@@ -135,7 +137,7 @@ def rate_distortion(
     model, network = r.model, r.posterior.network
     if not isinstance(model, VAE):
         raise TypeError(
-            f"codes are cut to the cells of their prior, and those of this {type(model).__name__} have none: train an "
+            f"codes are quantised by the cells of their prior, and a {type(model).__name__} has no prior: train an "
             "osc.autoencoders.VAE."
         )
     require_inputs(x)
@@ -156,7 +158,7 @@ def rate_distortion(
 
 
 def _losses(q: Posterior, z: Tensor, x: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Squared error and −log p(x|z) of each image, a batch at a time."""
+    """Yield the squared error and −log p(x|z) of each image, in batches."""
     for codes, images in zip(z.split(batch_size), x.split(batch_size), strict=True):
         f = q.network({"decode": codes})
         require_fit(f, images)
@@ -166,6 +168,6 @@ def _losses(q: Posterior, z: Tensor, x: Tensor, batch_size: int) -> Iterator[tup
 
 
 def _entropy(symbols: Int[Tensor, "N K"]) -> float:
-    """Σ_k of the entropy of a column, in bits."""
+    """The entropy of each column in bits, summed over columns."""
     shares = [column.unique(return_counts=True)[1].double() / len(column) for column in symbols.T]
     return sum(float(torch.special.entr(share).sum()) / math.log(2) for share in shares)

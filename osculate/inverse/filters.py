@@ -16,6 +16,8 @@ from osculate.parameters import ParameterSpace
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 #: Where the variance of a block and its length-scale (in pixels of a filter) begin.
 VARIANCE, LENGTHSCALE = 1.0, 0.1
+#: Numbers in double precision that a part of a block's filters may take.
+PART = 2**24
 
 
 @dataclass(frozen=True)
@@ -176,15 +178,18 @@ class FilterPrior:
         return self.merge([some @ matrix.detach().to(theta).T for some, matrix in filters])
 
 
-#: Numbers in double precision that a part of a block's filters may take.
-PART = 2**24
-
-
 def class_grams(prior: FilterPrior, rows: Float[Tensor, "V P"]) -> Float[Tensor, "E V V"]:
-    """M for every block and distance, one after the other, in double precision.
+    r"""M for every block and class of distance δ, in double precision.
+
+    The prior of a block mixes a few constant matrices D_δ (see :class:`FilterPrior`), and therefore
+
+    .. math:: R J \Sigma J^\top R^\top = \sum_b \sum_\delta v_b e^{-\delta/\ell_b} M_{b\delta}, \qquad
+              M_{b\delta} = \sum_{f \in b} (R J_f) D_\delta (R J_f)^\top
+
+    for any rows R in image space. M is computed once; after it no Jacobian is needed.
 
     Args:
-        prior: says which weights form filters, and which of their entries are how far apart.
+        prior: prior that defines filters and distances.
         rows: R J.
 
     Cost: 2·V²·P operations for each class of distance of a filter's block.

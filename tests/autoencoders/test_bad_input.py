@@ -210,7 +210,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
     whole = (255 * x).byte()
     impute, ood = osc.tasks.imputation, osc.tasks.ood
     post_hoc, tuned = LaplacianAutoencoder.post_hoc, LaplacianAutoencoder.tuned
-    finite = "hold NaN or infinite values.*osc.tasks.imputation"
+    finite = "contain NaN or infinite values.*osc.tasks.imputation"
     floating = r"of torch.uint8, and networks take floating values.*x.float\(\), divided by 255"
     cleaned = "holds nan at index.*Clean the data"
     nothing, batches = "no inputs: pass a tensor with at least one row", "hold no batch.*Pass at least one"
@@ -234,7 +234,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "bound that is NaN": (lambda: bound(diverged(), x, samples=2, likelihood=LIKELIHOOD), FloatingPointError, "12"),
         "units that are NaN": (lambda: active_units(diverged(), x), FloatingPointError, "diverged"),
         "binarised, out of range": (lambda: binarised(3 * x, 3 * x), ValueError, "binarise=True needs numbers"),
-        "binarised, other targets": (lambda: binarised(x, 1 - x), ValueError, r"as their own targets, \(x, x\)"),
+        "binarised, other targets": (lambda: binarised(x, 1 - x), ValueError, r"as both inputs and targets, \(x, x\)"),
         "laplace over an encoder": (
             lambda: osc.laplace(diverged(), LIKELIHOOD, (x, x), subset=["encoder"]),
             ValueError,
@@ -272,7 +272,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "empty, generate": (lambda: Representation(r.posterior, codes=none).generate(2), ValueError, nothing),
         "empty, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, none, validation=None), ValueError, batches),
         "empty, validation": (lambda: tuned(r.posterior, none, samples=2), ValueError, nothing),
-        "empty, temperatures": (lambda: tuned(r.posterior, x, temperatures=()), ValueError, "no temperature to.*pass"),
+        "empty, temperatures": (lambda: tuned(r.posterior, x, temperatures=()), ValueError, "no candidate temperatures.*pass"),
         "empty, training": (lambda: trained(none), ValueError, batches),
         "empty, batch": (lambda: online().loss(none, none, 12), ValueError, "batch of 0 of 12 data has no loss.*pass"),
         "empty, data": (lambda: online().loss(x, x, 0), ValueError, "batch of 12 of 0 data has no loss.*pass"),

@@ -225,7 +225,7 @@ def test_only_gaussian_codes_before_a_normal_prior_have_a_divergence_in_closed_f
         (lambda: GaussianCodes().latent(3), "a mean and a log variance for each code, not 3 numbers"),
         (
             lambda: VAE(nn.Linear(3, 4), nn.Linear(2, 3), GaussianCodes(), "beta"),
-            "codes of any size: take SigmoidCodes",
+            "unbounded: pass posterior=SigmoidCodes",
         ),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_gradient_that_cannot_be_had_is_refused() -> None:
         assert estimates(net, LIKELIHOOD, images(), estimator=good, samples=2).shape == (6,)
         with pytest.raises(ValueError, match=f"gradient of '{bad}' is biased with .*take '{good}'"):
             estimates(net, LIKELIHOOD, images(), estimator=bad, samples=2)
-    with pytest.raises(ValueError, match="no closed form: take estimator 'A' or 'stl'"):
+    with pytest.raises(ValueError, match="no closed form: pass estimator 'A' or 'stl'"):
         estimates(semi, LIKELIHOOD, images(), estimator="B")
     with pytest.raises(ValueError, match="unknown estimator 'iwea'.*'iwae'"):
         estimates(semi, LIKELIHOOD, images(), estimator="iwea")

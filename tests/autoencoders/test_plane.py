@@ -60,7 +60,7 @@ def test_equal_codes_have_surroundings_too() -> None:
 
 def test_what_has_no_map_is_refused() -> None:
     r, x = representation(3)
-    with pytest.raises(ValueError, match="two numbers"):
+    with pytest.raises(ValueError, match="two-dimensional"):
         LatentMap.of(r, x)
     with pytest.raises(ValueError, match="at least one row"):
         LatentMap.of(representation()[0], x[:0])

@@ -188,7 +188,7 @@ def calls() -> list[tuple[Callable[[], object], type[Exception], str]]:
     return [
         (lambda: net(x, encode=x), ValueError, "one of them, not 2"),
         (lambda: Autoencoder(nn.Identity(), nn.Identity())(x), ValueError, "code is a vector"),
-        (lambda: Autoencoder(net.encoder, nn.Linear(2, 3).double())(x), ValueError, "of one shape"),
+        (lambda: Autoencoder(net.encoder, nn.Linear(2, 3).double())(x), ValueError, "the shape of the inputs"),
         (lambda: VAE(nn.Linear(4, 3), nn.Linear(1, 4))(torch.zeros(2, 4)), ValueError, "not 3 numbers"),
         (lambda: Representation(osc.posteriors.Point(nn.Linear(2, 2), LIKELIHOOD)), TypeError, "Autoencoder"),
         (lambda: Representation(net), TypeError, "expected a posterior"),
