@@ -137,17 +137,14 @@ class Annealed:
         self._settings, self._generator = settings, generator
         self._logits = isinstance(joint.prior, SparseBeta)
         if settings.start == "posterior":
-            self._require_density()
+            q, p = joint.posterior, joint.prior
+            if isinstance(q, ImplicitCodes):
+                raise ValueError(f"{type(q).__name__} have no density to start from: pass start='prior'.")
+            if isinstance(q, SigmoidCodes) and not self._logits:
+                raise ValueError(f"{type(q).__name__} do not cover the support of {p!r}: pass start='prior'.")
         self._latent = joint.posterior.latent(h.shape[1])
         self._path = settings.path().tolist()
         self._steps = self._tuned()
-
-    def _require_density(self) -> None:
-        q, p = self._joint.posterior, self._joint.prior
-        if isinstance(q, ImplicitCodes):
-            raise ValueError(f"{type(q).__name__} have no density to start from: pass start='prior'.")
-        if isinstance(q, SigmoidCodes) and not self._logits:
-            raise ValueError(f"{type(q).__name__} do not cover the support of {p!r}: pass start='prior'.")
 
     def forward(self, chains: int) -> Float[Tensor, "C N"]:
         """log w of chains from r(u) to p(u|y)."""

@@ -53,7 +53,7 @@ class Autoencoder(nn.Module):
 
         Raises:
             RuntimeError: the encoder or decoder fails; the message names the shape and type of its input.
-            ValueError: not exactly one argument is given, a code is not (N, K), or the reconstruction has another shape.
+            ValueError: not exactly one argument is given, a code is not (N, K), or a reconstruction has another shape.
         """
         given = [value for value in (x, encode, decode, centre) if value is not None]
         if len(given) != 1:

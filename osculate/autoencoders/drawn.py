@@ -113,8 +113,11 @@ class Encoding(Distribution):
                 f"codes have shape {tuple(z.shape)}: pass (…, N, K), with (N, K) = {tuple(self.mean.shape)}."
             )
         if self._each:
-            each = torch.stack([_density(posterior, h, z) for posterior, h in self._each])
-            return each.logsumexp(0) - math.log(len(each))
+            densities = []
+            for posterior, h in self._each:
+                with frozen(posterior):
+                    densities.append(posterior.distribution(h).log_prob(z))
+            return torch.stack(densities).logsumexp(0) - math.log(len(densities))
         if self._spread is None or not bool((self._spread > 0).all()):
             raise ValueError(
                 "the codes of drawn networks are points without a density: use encode(x, via='linearised'), or a VAE."
@@ -256,11 +259,6 @@ def _variance(draws: Tensor, dim: int) -> Tensor:
     if draws.shape[dim] == 1:
         return torch.zeros_like(draws.select(dim, 0))
     return (draws - draws.mean(dim, keepdim=True)).square_().mean(dim)
-
-
-def _density(posterior: CodePosterior, h: Float[Tensor, "N R"], z: Float[Tensor, "... N K"]) -> Float[Tensor, "... N"]:
-    with frozen(posterior):
-        return posterior.distribution(h).log_prob(z)
 
 
 def _components(draws: Tensor, sample_shape: Any) -> Tensor:

@@ -27,9 +27,9 @@ TEMPERATURES = tuple(10 ** (-k / 3) for k in range(15, -4, -1))
 class LaplacianAutoencoder(Representation):
     """A :class:`Representation` by a Gaussian over the weights, at a temperature tuned on held-out data. [miani2022]
 
-    :meth:`post_hoc` fits a trained network. For online training, train ``osc.methods.OnlineLaplace.published`` with y = x
-    first, and then call :meth:`post_hoc` on its network, or :meth:`tuned` on the result of the training if the
-    likelihood has the noise scale of the data.
+    Fit a trained network with :meth:`post_hoc`. For online training, train
+    ``osc.methods.OnlineLaplace.published`` with y = x first, and then call :meth:`post_hoc` on its network, or
+    :meth:`tuned` on the result of the training if the likelihood has the noise scale of the data.
 
     Args:
         q: the posterior, or the result of ``osc.train``.

@@ -70,24 +70,17 @@ def linear_encoding(q: Posterior, x: Float[Tensor, "N *D"], batch_size: int | No
     """
     gaussian, model = require_gaussian(q), q.model
     assert isinstance(model, Autoencoder)
-    parts = [_code_moments(gaussian, model, part) for part in x.split(batch_size or len(x))]
-    mean, weight, latent = (torch.cat(each) for each in zip(*parts, strict=True))
-    return Encoding.normal(mean, weight, latent)
-
-
-def _code_moments(q: Gaussian, model: Autoencoder, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean of the code, its variance by weights, and that which the encoder gives."""
-    raw = q.network({"encode": x})
-    mean, spread = model.centre(raw), model.spread(raw)
-    weight = torch.zeros_like(mean)
-    if _acts_on_codes(q):
-        weight = moments(q, {"centre": x}, single_outputs, outputs=mean.shape[1])[1].reshape(mean.shape).to(mean)
-    return mean, weight, torch.zeros_like(mean) if spread is None else spread
-
-
-def _acts_on_codes(q: Gaussian) -> bool:
-    """Whether the posterior is over any parameter of the encoder."""
-    return any(name.startswith("encoder.") for block in q.fit.plan.blocks for name in block.names)
+    random_encoder = any(name.startswith("encoder.") for block in gaussian.fit.plan.blocks for name in block.names)
+    parts = []
+    for part in x.split(batch_size or len(x)):
+        raw = q.network({"encode": part})
+        mean, latent = model.centre(raw), model.spread(raw)
+        weight = torch.zeros_like(mean)
+        if random_encoder:
+            variance = moments(gaussian, {"centre": part}, single_outputs, outputs=mean.shape[1])[1]
+            weight = variance.reshape(mean.shape).to(mean)
+        parts.append((mean, weight, torch.zeros_like(mean) if latent is None else latent))
+    return Encoding.normal(*(torch.cat(each) for each in zip(*parts, strict=True)))
 
 
 def linear_reconstruction(

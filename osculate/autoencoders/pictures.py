@@ -162,7 +162,8 @@ class LatentMap:
         ends = zip((codes.amin(0) - room).tolist(), (codes.amax(0) + room).tolist(), strict=True)
         first, second = (torch.linspace(low, high, places) for low, high in ends)
         grid = torch.cartesian_prod(second, first).flip(1).to(codes)
-        deviation = torch.cat([_spread(r, part, samples) for part in grid.split(batch_size)])
+        images = (r.decode(part, samples, _fixed()) for part in grid.split(batch_size))
+        deviation = torch.cat([each.weight_variance.sqrt().flatten(1).mean(1) for each in images])
         return cls(_array(codes), (_array(first), _array(second)), _array(deviation.reshape(places, places)))
 
     def contrast(self) -> float:
@@ -177,10 +178,6 @@ class LatentMap:
             return 1.0
         away, at_codes = float(self.deviation[~taken].mean()), float(self.deviation[taken].mean())
         return away / at_codes if at_codes else math.inf
-
-
-def _spread(r: Representation, codes: Float[Tensor, "G 2"], samples: int) -> Float[Tensor, " G"]:
-    return r.decode(codes, samples, _fixed()).weight_variance.sqrt().flatten(1).mean(1)
 
 
 def _fixed() -> torch.Generator:

@@ -144,8 +144,9 @@ class Representation:
 
         .. math:: \operatorname{var} z = \operatorname{diag}(J_e \Sigma J_e^\top) + \sigma^2(x)
 
-        exactly, with any structure of the posterior covariance Σ. The variance σ² of a VAE's encoder is that at the mode.
-        Codes that are not normal, such as those between 0 and 1, are replaced by normal ones with the same moments.
+        exactly, with any structure of the posterior covariance Σ. The variance σ² of a VAE's encoder is that at
+        the mode. Codes that are not normal, such as those between 0 and 1, are replaced by normal ones with equal
+        moments.
 
         Args:
             x: inputs.
@@ -268,7 +269,10 @@ class Representation:
             warn_if_far_worse(self.posterior)
         require_some(samples=samples, codes=codes)
         codes = codes or (2 if isinstance(self.posterior, Sampled) else samples)
-        noise = self._code_noise(generator)
+        noise = None
+        if isinstance(self.model, VAE):  # a separate generator: the number of codes does not change the weights drawn
+            on = torch.device("cpu") if generator is None else generator.device
+            noise = torch.Generator(on).manual_seed(int(torch.randint(2**62, (), generator=generator, device=on)))
         passes = [self._pass(draw, x, codes, noise) for draw in self._draws(samples, generator)]
         each, images = (list(part) for part in zip(*passes, strict=True))
         return self._encoding(each), Reconstruction(torch.stack(images), self.posterior.likelihood)
@@ -321,13 +325,6 @@ class Representation:
         require_fit(images[0], x)
         return (model, raw), images
 
-    def _code_noise(self, generator: torch.Generator | None) -> torch.Generator | None:
-        """A separate generator for codes, so that their number does not change the weights drawn after them."""
-        if not isinstance(self.model, VAE):
-            return None
-        on = torch.device("cpu") if generator is None else generator.device
-        return torch.Generator(on).manual_seed(int(torch.randint(2**62, (), generator=generator, device=on)))
-
     def networks(
         self, samples: int, generator: torch.Generator | None = None
     ) -> Iterator[Callable[[Float[Tensor, "N *D"]], Float[Tensor, "N *D"]]]:
@@ -373,7 +370,7 @@ class Representation:
     def generate(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n *D"]:
         """Generate images without noise, each from a separately drawn code and network.
 
-        The codes are drawn from the prior of a VAE, or else from the Gaussian with the moments of the encoded ``codes``.
+        The codes are drawn from the prior of a VAE, or else from a Gaussian with the moments of the encoded ``codes``.
 
         Args:
             n: number of images.

@@ -1,7 +1,7 @@
 """Quantised codes and the distortion of their images."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,7 +134,7 @@ def rate_distortion(
     [2.0, 4.0, 6.0, 8.0, 12.0, 16.0]
     """
     r = q if isinstance(q, Representation) else Representation(q)
-    model, network = r.model, r.posterior.network
+    model, network, likelihood = r.model, r.posterior.network, r.posterior.likelihood
     if not isinstance(model, VAE):
         raise TypeError(
             f"codes are quantised by the cells of their prior, and a {type(model).__name__} has no prior: train an "
@@ -146,28 +146,22 @@ def rate_distortion(
     z = torch.cat([network({"centre": part}) for part in x.split(batch_size)])
 
     def level(number: float, codes: Tensor, entropy: float) -> Distortion:
-        parts = zip(*_losses(r.posterior, codes, x, batch_size), strict=True)
-        errors, nll = (torch.cat(each).double() for each in parts)
+        parts = []
+        for z_part, images in zip(codes.split(batch_size), x.split(batch_size), strict=True):
+            f = network({"decode": z_part})
+            require_fit(f, images)
+            likelihood.check(f, images)
+            error = (likelihood.distribution(f).mean - images).square().flatten(1).sum(1)
+            parts.append((error, -likelihood.log_prob(f, images)))
+        errors, nll = (torch.cat(each).double() for each in zip(*parts, strict=True))
         deviation = float(errors.std(correction=0)) / max(1, len(x) - 1) ** 0.5
         return Distortion(number, number * z.shape[1], entropy, float(errors.mean()), deviation, float(nll.mean()))
 
-    cut = [(number, *_cut(z, number, model.prior)) for number in bits]
-    levels = tuple(level(float(number), codes, _entropy(symbols)) for number, codes, symbols in cut)
+    levels = []
+    for number in bits:
+        codes, symbols = _cut(z, number, model.prior)
+        shares = [column.unique(return_counts=True)[1].double() / len(column) for column in symbols.T]
+        entropy = sum(float(torch.special.entr(share).sum()) / math.log(2) for share in shares)
+        levels.append(level(float(number), codes, entropy))
     share = float((z - z.clamp(0, 1).round()).abs().le(NEAR).double().mean()) if model.prior.nearly_binary else None
-    return RateDistortion(levels, level(math.inf, z, math.inf), share)
-
-
-def _losses(q: Posterior, z: Tensor, x: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the squared error and −log p(x|z) of each image, in batches."""
-    for codes, images in zip(z.split(batch_size), x.split(batch_size), strict=True):
-        f = q.network({"decode": codes})
-        require_fit(f, images)
-        q.likelihood.check(f, images)
-        error = (q.likelihood.distribution(f).mean - images).square().flatten(1).sum(1)
-        yield error, -q.likelihood.log_prob(f, images)
-
-
-def _entropy(symbols: Int[Tensor, "N K"]) -> float:
-    """The entropy of each column in bits, summed over columns."""
-    shares = [column.unique(return_counts=True)[1].double() / len(column) for column in symbols.T]
-    return sum(float(torch.special.entr(share).sum()) / math.log(2) for share in shares)
+    return RateDistortion(tuple(levels), level(math.inf, z, math.inf), share)

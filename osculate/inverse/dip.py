@@ -149,7 +149,8 @@ class DeepImagePrior:
                 image = _image(network, z)
                 misfit = ((operator(image) - data) / unit).square().mean()
                 varied = total_variation(image)
-                loss = misfit + self._weight(misfit, level, operator) * varied
+                variance = misfit.detach().clamp(min=1e-12) if level is None else level**2
+                loss = misfit + 2 * variance * self.variation / operator.measurements * varied
                 misfits.append(unit**2 * float(misfit.detach()))
                 variations.append(float(varied.detach()))
                 if not bool(loss.isfinite()):
@@ -176,11 +177,6 @@ class DeepImagePrior:
             image = _image(network, z)
         step = chosen or len(misfits)
         return FittedImage(network, z, image, tuple(misfits), tuple(variations), step, self.variation)
-
-    def _weight(self, misfit: Tensor, noise: float | None, operator: LinearOperator) -> Tensor | float:
-        """Of the total variation beside a mean squared residual."""
-        variance = misfit.detach().clamp(min=1e-12) if noise is None else noise**2
-        return 2 * variance * self.variation / operator.measurements
 
     def _new(self, operator: LinearOperator, z: Tensor, seed: int) -> nn.Module:
         with seeded(seed):

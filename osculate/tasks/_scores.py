@@ -296,18 +296,8 @@ class Representations(Views):
                 "the score 'typicality' compares with the training data, and there are none: pass train=x, some"
                 " thousand of the inputs that the network was trained on, or leave the score out"
             )
-        if wanted is not None:
-            self._require_spread(wanted, inside)
-        if "typicality" in found:
-            assert self.train is not None
-            self._usual_nll = float(self.scored(self.train, {"nll": nll}, "scoring training data")["nll"].mean())
-        return found
-
-    def _require_spread(self, wanted: Sequence[str], inside: Tensor) -> None:
-        needing = [name for name in wanted if name not in ("nll", "typicality", "mean_pixel")]
-        if not needing:
-            return
-        fits = self.fitting(inside)
+        needing = [name for name in wanted or () if name not in ("nll", "typicality", "mean_pixel")]
+        fits = self.fitting(inside) if needing else {}
         for name in needing:
             if not fits[name]:
                 raise ValueError(
@@ -315,6 +305,10 @@ class Representations(Views):
                     " all inputs would score alike. Take 'nll', or a posterior over the weights, such as"
                     " osc.autoencoders.LaplacianAutoencoder"
                 )
+        if "typicality" in found:
+            assert self.train is not None
+            self._usual_nll = float(self.scored(self.train, {"nll": nll}, "scoring training data")["nll"].mean())
+        return found
 
 
 def _spread(variance: Tensor, mean: Tensor) -> bool:

@@ -133,13 +133,24 @@ def imputation(
         raise ValueError(f"there are {len(targets)} targets and {why}: give one target an image, and a classifier.")
     on = "cpu" if generator is None else generator.device
     noise = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator, device=on)))
+    seen = x[observed].double()
+    mean, spread = (float(seen.mean()), float(seen.std(correction=0))) if len(seen) else (0.0, 1.0)
     images = torch.empty(draws, *x.shape, dtype=x.dtype, device=x.device)
     for image, network in zip(images, track(r.networks(draws, generator), "imputing", draws, progress), strict=True):
-        begun = _begun(x, observed, start, noise)
+        begun = torch.where(observed, x, mean)
+        if start == "noise":
+            drawn = torch.randn(x.shape, generator=noise, dtype=x.dtype, device=drawn_on(x, noise)).to(x.device)
+            begun = torch.where(observed, x, mean + spread * drawn)
         for rows in torch.arange(len(x)).split(batch_size):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
             image[part] = _filled(network, begun[part], observed[part], rounds)
-    scores = _errors(images, x, observed)
+    scores = {}
+    known = ~observed & ~x.isnan()
+    if bool(known.any()):
+        truth = x[known].double()
+        each = torch.stack([(image[known].double() - truth).square().mean() for image in images])
+        error = (images.mean(0, dtype=torch.double)[known] - truth).square().mean()
+        scores = {"mse": float(error), "mse_draw": float(each.mean())}
     if classifier is None:
         return ImputationRecord(images, observed, scores=scores)
     return _classified(images, observed, classifier, targets, batch_size, scores)
@@ -173,16 +184,6 @@ def _checked(r: Any, x: Tensor, observed: Tensor) -> Tensor:
     return observed
 
 
-def _begun(x: Tensor, observed: Tensor, start: str, noise: torch.Generator) -> Tensor:
-    """The images before the first round."""
-    seen = x[observed].double()
-    mean, spread = (float(seen.mean()), float(seen.std(correction=0))) if len(seen) else (0.0, 1.0)
-    if start == "mean":
-        return torch.where(observed, x, mean)
-    drawn = torch.randn(x.shape, generator=noise, dtype=x.dtype, device=drawn_on(x, noise)).to(x.device)
-    return torch.where(observed, x, mean + spread * drawn)
-
-
 def _filled(network: Any, x: Tensor, observed: Tensor, rounds: int) -> Tensor:
     """The images after the last round."""
     filled = x
@@ -200,17 +201,6 @@ def _filled(network: Any, x: Tensor, observed: Tensor, rounds: int) -> Tensor:
             )
         filled = torch.where(observed, x, found)
     return filled
-
-
-def _errors(images: Tensor, x: Tensor, observed: Tensor) -> dict[str, float]:
-    """Squared errors of hidden pixels whose truth is known; none where there is no such pixel."""
-    known = ~observed & ~x.isnan()
-    if not bool(known.any()):
-        return {}
-    truth = x[known].double()
-    each = torch.stack([(image[known].double() - truth).square().mean() for image in images])
-    mean = images.mean(0, dtype=torch.double)[known]
-    return {"mse": float((mean - truth).square().mean()), "mse_draw": float(each.mean())}
 
 
 def _classified(

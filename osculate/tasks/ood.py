@@ -128,18 +128,13 @@ def ood(
     chosen = views.scores(scores, inside)
     within = views.scored(inside, chosen, "scoring inside")
     found = {name: views.scored(x, chosen, f"scoring {name}") for name, x in others.items()}
-    return _compared(within, found)
 
-
-def _compared(inside: dict[str, Tensor], outside: dict[str, dict[str, Tensor]]) -> OODRecord:
     def table(measure: Callable[[Tensor, Tensor], float]) -> Table:
-        return {
-            name: {s: measure(inside[s], values) for s, values in scores.items()} for name, scores in outside.items()
-        }
+        return {name: {s: measure(within[s], values) for s, values in each.items()} for name, each in found.items()}
 
     return OODRecord(
-        inside,
-        outside,
+        within,
+        found,
         auroc=table(metrics.auroc),
         auprc=table(metrics.auprc),
         auroc_error=table(metrics.auroc_error),

@@ -127,11 +127,21 @@ def semi_supervised(
     """
     named = dict(methods) if isinstance(methods, Mapping) else {"representation": methods}
     labels, neighbours = tuple(labels), tuple(sorted(set(neighbours)))
-    _require_methods(named)
+    if not named:
+        raise ValueError("there is no method: pass representations by name.")
+    for name, r in named.items():
+        require_representation(r, f"the method {name!r}")
     _require_numbers(labels, neighbours, repeats, samples)
     classes, y, y_test = _numbered(x, y, test)
     _require_images(classes, y, labels, neighbours)
-    splits = _splits(y, len(classes), max(labels), repeats, seed)
+    generator = torch.Generator().manual_seed(seed)
+    members = [(y == kind).nonzero().squeeze(1) for kind in range(len(classes))]
+    splits = torch.stack(  # rows of the images that each repeat labels, (R, C, L)
+        [
+            torch.stack([rows[torch.randperm(len(rows), generator=generator)[: max(labels)]] for rows in members])
+            for _ in range(repeats)
+        ]
+    )
     used, places = splits.unique(return_inverse=True)
     images, truth = torch.cat([x[used.to(x.device)], test[0].to(x)]), y_test.numpy()
     shape = (len(labels), repeats)
@@ -210,18 +220,6 @@ def _codes(r: Representation, x: Tensor, samples: int, pooled: bool, seed: int) 
     return z.unsqueeze(0 if pooled else 1).float().cpu().numpy()
 
 
-def _splits(y: Tensor, classes: int, most: int, repeats: int, seed: int) -> Int[Tensor, "R C L"]:
-    """Numbers of the images that each repeat labels, in the order in which they are."""
-    generator = torch.Generator().manual_seed(seed)
-    members = [(y == kind).nonzero().squeeze(1) for kind in range(classes)]
-    return torch.stack(
-        [
-            torch.stack([rows[torch.randperm(len(rows), generator=generator)[:most]] for rows in members])
-            for _ in range(repeats)
-        ]
-    )
-
-
 def _best(labelled: np.ndarray, classes: int, neighbours: Sequence[int]) -> int:
     """The k of a cross-validation over images (classes × L of them, class by class)."""
     number = labelled.shape[2] // classes
@@ -292,13 +290,6 @@ def _numbered(x: Tensor, y: Tensor, test: tuple[Tensor, Tensor]) -> tuple[Tensor
             "images of every class of the pool, and of no other."
         )
     return classes, numbers, torch.searchsorted(classes, test[1].cpu().contiguous())
-
-
-def _require_methods(methods: Mapping[str, Representation]) -> None:
-    if not methods:
-        raise ValueError("there is no method: pass representations by name.")
-    for name, r in methods.items():
-        require_representation(r, f"the method {name!r}")
 
 
 def _require_numbers(labels: Sequence[int], neighbours: Sequence[int], repeats: int, samples: int) -> None:
