@@ -140,7 +140,7 @@ def _with_input(error: RuntimeError, part: str, what: str, given: Tensor, way_ou
     if type(error) is not RuntimeError:
         return error
     if not given.is_floating_point():
-        way_out = "pass x.float(), divided by 255 where it was built for values up to 1"
+        way_out = "pass x.float(), divided by 255 if the network expects values up to 1"
     elif "dtype" in str(error) and part == "encoder":
         way_out = "convert network and data to one type, with x.float() or x.double()"
     shape = tuple(given.shape[1:])

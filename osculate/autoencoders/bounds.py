@@ -227,7 +227,7 @@ def at_mean(posterior: Posterior) -> Network:
     """
     if isinstance(posterior, Ensemble | Chains | Mixture):
         raise ValueError(
-            f"a {type(posterior).__name__} has no network at its mean: take one of its networks, or "
+            f"this {type(posterior).__name__} has no network at its mean: take one of its networks, or "
             "bound(…, weights='drawn')."
         )
     return posterior.network
@@ -254,7 +254,7 @@ def _networks(
         yield at_mean(posterior)
         return
     if not isinstance(posterior, Sampled):
-        raise ValueError(f"a {name} cannot be sampled: pass weights='mean'.")
+        raise ValueError(f"this {name} cannot be sampled: pass weights='mean'.")
     if kind == "ais" and isinstance(posterior, Dropout):
         raise ValueError(
             "a chain of 'ais' needs one network, and dropout draws a new mask in each pass: pass kind='iwae'."

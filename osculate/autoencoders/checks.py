@@ -40,7 +40,7 @@ def require_floats(x: Any) -> None:
     if not x.is_floating_point():
         raise TypeError(
             f"the inputs are of {x.dtype}, and networks take floating-point values: pass x.float(), divided by 255 if "
-            "the network was trained on values up to 1."
+            "the network expects values up to 1."
         )
 
 

@@ -137,7 +137,7 @@ def rate_distortion(
     model, network, likelihood = r.model, r.posterior.network, r.posterior.likelihood
     if not isinstance(model, VAE):
         raise TypeError(
-            f"codes are quantised by the cells of their prior, and a {type(model).__name__} has no prior: train an "
+            f"codes are quantised by the cells of their prior, and this {type(model).__name__} has no prior: train an "
             "osc.autoencoders.VAE."
         )
     require_inputs(x)

@@ -134,14 +134,7 @@ def semi_supervised(
     _require_numbers(labels, neighbours, repeats, samples)
     classes, y, y_test = _numbered(x, y, test)
     _require_images(classes, y, labels, neighbours)
-    generator = torch.Generator().manual_seed(seed)
-    members = [(y == kind).nonzero().squeeze(1) for kind in range(len(classes))]
-    splits = torch.stack(  # rows of the images that each repeat labels, (R, C, L)
-        [
-            torch.stack([rows[torch.randperm(len(rows), generator=generator)[: max(labels)]] for rows in members])
-            for _ in range(repeats)
-        ]
-    )
+    splits = _splits(y, len(classes), max(labels), repeats, seed)
     used, places = splits.unique(return_inverse=True)
     images, truth = torch.cat([x[used.to(x.device)], test[0].to(x)]), y_test.numpy()
     shape = (len(labels), repeats)
@@ -218,6 +211,18 @@ def _codes(r: Representation, x: Tensor, samples: int, pooled: bool, seed: int) 
     found = r.encode(x, samples, generator, batch_size=ROWS)
     z = found.codes(samples, generator) if bool(found.latent_variance.any()) else found.samples
     return z.unsqueeze(0 if pooled else 1).float().cpu().numpy()
+
+
+def _splits(y: Tensor, classes: int, most: int, repeats: int, seed: int) -> Int[Tensor, "R C L"]:
+    """The rows of the images that each repeat labels, nested in the number of labels."""
+    generator = torch.Generator().manual_seed(seed)
+    members = [(y == kind).nonzero().squeeze(1) for kind in range(classes)]
+    return torch.stack(
+        [
+            torch.stack([rows[torch.randperm(len(rows), generator=generator)[:most]] for rows in members])
+            for _ in range(repeats)
+        ]
+    )
 
 
 def _best(labelled: np.ndarray, classes: int, neighbours: Sequence[int]) -> int:

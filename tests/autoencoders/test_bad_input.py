@@ -211,15 +211,15 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
     impute, ood = osc.tasks.imputation, osc.tasks.ood
     post_hoc, tuned = LaplacianAutoencoder.post_hoc, LaplacianAutoencoder.tuned
     finite = "contain NaN or infinite values.*osc.tasks.imputation"
-    floating = r"of torch.uint8, and networks take floating values.*x.float\(\), divided by 255"
+    floating = r"of torch.uint8, and networks take floating-point values.*x.float\(\), divided by 255"
     cleaned = "holds nan at index.*Clean the data"
     nothing, batches = "no inputs: pass a tensor with at least one row", "hold no batch.*Pass at least one"
-    encoder = r"the encoder failed at inputs of shape \(1, 5, 5\).*resize them"
-    decoder = r"the decoder failed at codes of shape \(2,\).*one size of code"
-    size = r"the decoder gives \(1, 3, 3\) for inputs \(1, 4, 4\): both must be of one shape"
+    encoder = r"the encoder failed for inputs of shape \(1, 5, 5\).*resize them"
+    decoder = r"the decoder failed for codes of shape \(2,\).*the same code size"
+    size = r"the decoder returns \(1, 3, 3\) for inputs \(1, 4, 4\): it must return the shape of the inputs"
     unfit = ELBO(VAE(mismatched().encoder, nn.Linear(5, 16)), LIKELIHOOD)
     other = mismatched(3), mismatched(2, 3)
-    density = r"have no density here: the reconstructions are \(12, 1, 4, 4\), so pass"
+    density = r"and the reconstructions \(12, 1, 4, 4\): pass"
     cases: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         # codes and bounds
         "encoder of two tensors": (lambda: VAE(Pair(), nn.Linear(2, 16)).code(x), TypeError, "tuple.*torch.cat"),
@@ -240,7 +240,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
             ValueError,
             r"no evidence.*subset=\['decoder'\]",
         ),
-        "no such image": (lambda: interpolations(r, x, [(0, 99)]), ValueError, "no image 99 among 12"),
+        "no such image": (lambda: interpolations(r, x, [(0, 99)]), ValueError, "index 99 of a pair is out of range"),
         "no place": (lambda: manifold(r, places=0), ValueError, "at least one image along each side.*places=0"),
         # NaN
         "nan, encode": (lambda: r.encode(bad), ValueError, finite),
@@ -261,7 +261,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "options of no choice": (
             lambda: post_hoc(network(), LIKELIHOOD, x, validation=None, samples=3),
             TypeError,
-            "samples: options of the choice",
+            "samples: these options tune the temperature",
         ),
         "mask of numbers": (lambda: impute(r, x, HALF.float()), TypeError, r"torch.float32.*as_tensor\(observed"),
         "mask of another shape": (lambda: impute(r, x, HALF[:, :2]), ValueError, r"\(1, 2, 4\) does not fit.*needs"),
@@ -287,8 +287,8 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
             RuntimeError,
             r"inputs of shape \(3, 4, 4\).*resize them",
         ),
-        "shape, flat": (lambda: r.reconstruct(x.flatten(1)), ValueError, r"gives \(1, 4, 4\) for inputs \(16,\): both"),
-        "shape, one image": (lambda: r.reconstruct(x[0]), ValueError, r"gives \(1, 4, 4\) for inputs \(4, 4\): both"),
+        "shape, flat": (lambda: r.reconstruct(x.flatten(1)), ValueError, r"returns \(1, 4, 4\) for inputs \(16,\)"),
+        "shape, one image": (lambda: r.reconstruct(x[0]), ValueError, r"returns \(1, 4, 4\) for inputs \(4, 4\)"),
         "shape, one number": (lambda: r.encode(x[0, 0, 0]), ValueError, r"shape \(4,\): the first axis.*unsqueeze"),
         "shape, density": (lambda: r.reconstruct(x, 2).log_prob(wrong), ValueError, density),
         "shape, density of fewer": (lambda: r.reconstruct(x, 2).log_prob(x[:5]), ValueError, density),
@@ -315,9 +315,9 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "uint8, post_hoc": (
             lambda: post_hoc(network(), LIKELIHOOD, whole, validation=None),
             RuntimeError,
-            r"failed at.*torch.uint8.*x.float\(\), divided by 255",
+            r"failed for.*torch.uint8.*x.float\(\), divided by 255",
         ),
-        "uint8, training": (lambda: trained(whole), RuntimeError, r"failed at.*torch.uint8.*x.float\(\)"),
+        "uint8, training": (lambda: trained(whole), RuntimeError, r"failed for.*torch.uint8.*x.float\(\)"),
         "uint8, targets": (lambda: trained(x, whole), TypeError, r"floating-point targets, got torch.uint8.*y.float"),
         "uint8, ood": (lambda: ood(r, whole, whole), TypeError, floating),
         "uint8, imputation": (lambda: impute(r, whole, HALF), TypeError, r"torch.uint8.*pass x.float\(\)"),
@@ -338,7 +338,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "mismatch, types": (
             lambda: Autoencoder(network().encoder, network().decoder.double())(x),
             RuntimeError,
-            "torch.float32.*one floating type",
+            "torch.float32.*same code size and floating type",
         ),
         "size, call": (lambda: other[1](x), ValueError, size),
         "size, training": (lambda: trained(x, method=online(other[1])), ValueError, size),

@@ -269,7 +269,7 @@ def test_a_chain_that_diverges_is_refused_also_under_two_normals() -> None:
 
 @pytest.mark.parametrize("judge", [lambda q, x: sandwich(q, 3, 2, annealing=FEW), active_units])
 def test_what_is_of_one_network_is_refused_of_several(judge: Callable[[Any, Tensor], object]) -> None:
-    with pytest.raises(ValueError, match="no network of this Ensemble stands at its mean"):
+    with pytest.raises(ValueError, match="this Ensemble has no network at its mean"):
         judge(osc.posteriors.Ensemble([LINEAR.model(), LINEAR.model(1.0)], LIKELIHOOD), LINEAR.data(4))
 
 

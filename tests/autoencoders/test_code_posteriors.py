@@ -222,7 +222,7 @@ def test_only_gaussian_codes_before_a_normal_prior_have_a_divergence_in_closed_f
         (lambda: SemiImplicitCodes(2, 2, mixtures=0), "mixtures must be a whole number"),
         (lambda: AdversarialCodes(2, 2, noise=0), "noise must be a whole number"),
         (lambda: AdversarialCodes(2, 2, hidden=0), "hidden must be a whole number"),
-        (lambda: GaussianCodes().latent(3), "a mean and a log variance for each code, not 3 numbers"),
+        (lambda: GaussianCodes().latent(3), "has 3 outputs, but needs an even number"),
         (
             lambda: VAE(nn.Linear(3, 4), nn.Linear(2, 3), GaussianCodes(), "beta"),
             "unbounded: pass posterior=SigmoidCodes",

@@ -174,7 +174,7 @@ def test_a_gradient_that_cannot_be_had_is_refused() -> None:
     semi, adversarial = other(lambda: SemiImplicitCodes(2, 4)), other(lambda: AdversarialCodes(2, 4))
     for net, good, bad in ((semi, "iwae", "dreg"), (adversarial, "dreg", "iwae")):
         assert estimates(net, LIKELIHOOD, images(), estimator=good, samples=2).shape == (6,)
-        with pytest.raises(ValueError, match=f"gradient of '{bad}' is biased with .*take '{good}'"):
+        with pytest.raises(ValueError, match=f"gradient of '{bad}' is biased with .*pass '{good}'"):
             estimates(net, LIKELIHOOD, images(), estimator=bad, samples=2)
     with pytest.raises(ValueError, match="no closed form: pass estimator 'A' or 'stl'"):
         estimates(semi, LIKELIHOOD, images(), estimator="B")

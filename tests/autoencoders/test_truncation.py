@@ -126,14 +126,18 @@ def test_a_posterior_a_training_and_a_representation_give_the_same() -> None:
     ("call", "kind", "words"),
     [
         (lambda: truncated(torch.rand(2, 2), 0, SparseBeta()), ValueError, "bits must be a whole number of at least 1"),
-        (lambda: truncated(torch.rand(2, 2), 17, SparseBeta()), ValueError, "at most 16 bits a number, got bits=17"),
-        (lambda: found(StandardNormal(), (2, 20)), ValueError, "at most 16 bits a number"),
+        (
+            lambda: truncated(torch.rand(2, 2), 17, SparseBeta()),
+            ValueError,
+            "at most 16 bits per dimension, got bits=17",
+        ),
+        (lambda: found(StandardNormal(), (2, 20)), ValueError, "at most 16 bits per dimension"),
         (
             lambda: rate_distortion(
                 osc.posteriors.Point(Autoencoder(nn.Linear(6, 2), nn.Linear(2, 6)), LIKELIHOOD), torch.rand(3, 6)
             ),
             TypeError,
-            "this Autoencoder have none: train an osc.autoencoders.VAE",
+            "this Autoencoder has no prior: train an osc.autoencoders.VAE",
         ),
         (
             lambda: rate_distortion(osc.posteriors.Point(network(SparseBeta()), LIKELIHOOD), images(0)),
