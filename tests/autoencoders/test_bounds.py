@@ -263,7 +263,7 @@ def test_a_chain_that_diverges_is_refused_also_under_two_normals() -> None:
     torch.manual_seed(0)
     stiff = VAE(nn.Linear(3, 4), nn.Linear(2, 3), prior="two_normals").double()
     x = torch.randn(4, 3).double()
-    found = bound(stiff, x, "ais", 2, likelihood=osc.likelihoods.Gaussian(1e-4), annealing=Annealing(10, leapfrogs=40))
+    found = bound(stiff, x, "ais", 2, likelihood=osc.likelihoods.Gaussian(1e-8), annealing=Annealing(10, leapfrogs=14))
     assert bool(found.values.isfinite().all())
 
 

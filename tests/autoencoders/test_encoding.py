@@ -101,12 +101,12 @@ def test_images_are_decoded_from_codes_of_the_same_network(name: str) -> None:
     for number, net in enumerate(nets):
         net.decoder = Number(number)
     r, x = Representation(osc.posteriors.Ensemble(nets, LIKELIHOOD)), images()
-    found = r.reconstruct(x, codes=600).outputs
+    found = r.reconstruct(x, codes=300).outputs
     for number, net in enumerate(nets):
         with torch.no_grad():
             own = net.posterior.codes(net.code(x), samples=4000)
         z = found[number, ..., :2] - 1000 * number
-        error = 5 * own.std(0) / 600**0.5
+        error = 5 * own.std(0) / 300**0.5
         assert bool(((z.mean(0) - own.mean(0)).abs() < error).all())
         torch.testing.assert_close(z.std(0), own.std(0), rtol=0.4, atol=0)
 

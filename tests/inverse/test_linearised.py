@@ -317,9 +317,9 @@ def test_the_exact_posterior_is_that_of_the_weights(
 
 @pytest.mark.parametrize("observed", [True, False])
 def test_draws_by_conjugate_gradients_have_the_exact_covariance(observed: bool) -> None:
-    """On 28 × 28 pixels, in single precision, with and without a preconditioner."""
-    linearised, prior = small((28, 28), width=3, dtype=torch.float32)
-    operator = RayTransform((28, 28), 4)
+    """On 16 × 16 pixels, in single precision, with and without a preconditioner."""
+    linearised, prior = small((16, 16), width=3, dtype=torch.float32)
+    operator = RayTransform((16, 16), 4)
     data = operator(linearised.image)
     exact = exact_posterior(linearised, operator, prior, SIGMA)
     seen = Observed.of(linearised, operator, data, prior, SIGMA) if observed else None
@@ -329,7 +329,7 @@ def test_draws_by_conjugate_gradients_have_the_exact_covariance(observed: bool) 
     ratio = (drawn.variance / exact.variance).log()
     assert abs(float(ratio.mean())) < 0.05
     assert float(ratio.std()) < 0.15  # √(2/400) = .07 by chance
-    probe = torch.randn(20, 784, generator=generator, dtype=torch.double)
+    probe = torch.randn(20, 256, generator=generator, dtype=torch.double)
     wanted = ((probe @ exact.covariance_matrix) * probe).sum(1)
     deviations = (drawn.draws - drawn.mean).flatten(1) @ probe.T
     torch.testing.assert_close(deviations.square().mean(0), wanted, rtol=0.3, atol=0)

@@ -235,6 +235,7 @@ def test_a_rule_compares_in_the_units_of_the_training(scan: tuple[RayTransform, 
         assert found.misfits[-1] <= 5 * SIGMA**2 < found.misfits[-2]
 
 
+@pytest.mark.slow
 def test_the_variance_rule_ends_a_training_that_fits_noise(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
     operator, _, truth = scan
     data = measured(operator, truth, 1.5)
