@@ -7,7 +7,7 @@ A :class:`ParameterSpace` says in which order the tensors of a network stand in 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any
@@ -26,6 +26,12 @@ from osculate.registry import choose
 class ParameterSpace:
     """The names and shapes of the parameters that a posterior is over, in the order of ``named_parameters()``.
 
+    Attributes:
+        names: The names of the tensors.
+        shapes: The shapes of the tensors.
+        sizes: Number of entries of each tensor.
+        size: P, the number of parameters.
+
     >>> space = ParameterSpace.of({"weight": torch.zeros(3, 2), "bias": torch.zeros(3)})
     >>> space.size, space.sizes
     (9, (6, 3))
@@ -35,21 +41,17 @@ class ParameterSpace:
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(torch.Size(shape).numel() for shape in self.shapes))
+        object.__setattr__(self, "size", sum(self.sizes))
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> "ParameterSpace":
         """The space of these named tensors."""
         return cls(tuple(tensors), tuple(tuple(tensor.shape) for tensor in tensors.values()))
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of entries of each tensor."""
-        return tuple(torch.Size(shape).numel() for shape in self.shapes)
-
-    @property
-    def size(self) -> int:
-        """P, the number of parameters."""
-        return sum(self.sizes)
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, " P"]:
         """Named tensors to the flat vector θ."""
@@ -95,8 +97,14 @@ class _Workplace:
 
     @classmethod
     def of(cls, module: nn.Module) -> "_Workplace":
-        """A copy with layers and attributes of its own; the tensors are shared."""
-        copied = copy.deepcopy(module, {id(tensor): tensor for tensor in _tensors(module)})
+        """A copy with layers and attributes of its own; the tensors, also those in attributes, are shared."""
+        attributes = (value for layer in module.modules() for value in vars(layer).values())
+        shared = [
+            *module.parameters(),
+            *module.buffers(),
+            *(value for value in attributes if isinstance(value, Tensor)),
+        ]
+        copied = copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
         return cls(copied, list(zip(copied.modules(), module.modules(), strict=True)))
 
     def follow(self) -> None:
@@ -115,14 +123,6 @@ class _Workplace:
                     setattr(original, name, value)
 
 
-def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Parameters, buffers, and the tensors in other attributes."""
-    yield from module.parameters()
-    yield from module.buffers()
-    for layer in module.modules():
-        yield from (value for value in vars(layer).values() if isinstance(value, Tensor))
-
-
 class Network:
     """A private, frozen copy of a module, as a function of a chosen set of its parameters.
 
@@ -134,18 +134,34 @@ class Network:
     Args:
         model: The trained module. It is copied and left as it is.
         names: The parameters that count as θ; the others are constants.
+        device: The device of the copy, by default that of the module.
+        dtype: The floating type of the copy, by default that of the module.
 
     Attributes:
         module: The copy. Its tensors may be changed in place, and its modes; hooks belong on that of a :meth:`view`.
         space: The tracked parameters.
+        device: Device of the parameters.
+        dtype: Floating type of the parameters.
+        state_dtype: Floating type of sums over data: that of the parameters, single precision for half ones.
     """
 
-    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Iterable[str],
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         with torch.inference_mode(False):  # or the copies could never have a gradient
             self.module = frozen_copy(model)
+            if device is not None or dtype is not None:
+                self.module.to(device=device, dtype=dtype)
         chosen = set(names)
-        tracked = {name: p for name, p in self.module.named_parameters() if name in chosen}
-        self.space = ParameterSpace.of(tracked)
+        self.space = ParameterSpace.of({name: p for name, p in self.module.named_parameters() if name in chosen})
+        numbers = chain(self.module.parameters(), filter(torch.is_floating_point, self.module.buffers()))
+        first = next(numbers, torch.empty(0))  # a module that computes without numbers of its own
+        self.device, self.dtype = first.device, first.dtype
+        self.state_dtype = torch.float32 if first.dtype in (torch.float16, torch.bfloat16) else first.dtype
         self._idle: list[_Workplace] = []
         self._changes_inputs: bool | None = None  # its first operation is in place: the first call shows it
         self._changes_buffers: bool | None = None
@@ -170,11 +186,6 @@ class Network:
         return self.space.flatten(self.parameters).to(self.state_dtype)
 
     @cached_property
-    def _first(self) -> Tensor:
-        of = chain(self.module.parameters(), filter(torch.is_floating_point, self.module.buffers()))
-        return next(of, torch.empty(0))  # a module that computes without numbers of its own
-
-    @cached_property
     def _dtypes(self) -> dict[str, torch.dtype]:
         """Of each tracked parameter: normalisation layers stay in single precision in many half-precision networks."""
         return {name: self.module.get_parameter(name).dtype for name in self.space.names}
@@ -184,21 +195,6 @@ class Network:
         """Whether a parameter goes by several names; looking them up at every call costs as much as a small layer."""
         every = self.module.named_parameters(remove_duplicate=False)
         return sum(1 for _ in every) > sum(1 for _ in self.module.named_parameters())
-
-    @cached_property
-    def device(self) -> torch.device:
-        """Where the parameters live."""
-        return self._first.device
-
-    @cached_property
-    def dtype(self) -> torch.dtype:
-        """The floating type of the parameters."""
-        return self._first.dtype
-
-    @cached_property
-    def state_dtype(self) -> torch.dtype:
-        """The floating type of sums over data: that of the parameters, single precision for half ones."""
-        return torch.float32 if self.dtype in (torch.float16, torch.bfloat16) else self.dtype
 
     def __call__(
         self,
@@ -217,6 +213,12 @@ class Network:
             ValueError: the output is not a tensor with one row for each input.
             TypeError: inputs and parameters are of different floating types.
         """
+        try:
+            workplace = self._idle.pop()
+        except IndexError:
+            with torch.inference_mode(False):
+                workplace = _Workplace.of(self.module)
+        workplace.follow()
         require_type(x, self.dtype)
         values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
         x = moved(x, self.device)
@@ -227,7 +229,10 @@ class Network:
             if self._changes_buffers is not False:
                 buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
                 values |= buffers
-            f = self._output(x, values)
+            f = functional_call(workplace.module, values, *arguments(x), tie_weights=self._tied)
+        if self._changes_buffers is None:
+            workplace.report()
+        self._idle.append(workplace)  # not after an exception, which may leave a layer half changed
         if self._changes_buffers is None and not torch.is_inference_mode_enabled():  # where tensors have no version
             self._changes_inputs = any(tensor._version for tensor in tensors(x).values())
             self._changes_buffers = any(buffer._version for buffer in buffers.values())
@@ -236,28 +241,13 @@ class Network:
             raise ValueError(returned(f, x))
         return f
 
-    def _output(self, x: Inputs, values: dict[str, Tensor]) -> Any:
-        try:
-            workplace = self._idle.pop()
-        except IndexError:
-            with torch.inference_mode(False):
-                workplace = _Workplace.of(self.module)
-        workplace.follow()
-        f = functional_call(workplace.module, values, *arguments(x), tie_weights=self._tied)
-        if self._changes_buffers is None:
-            workplace.report()
-        self._idle.append(workplace)  # not after an exception, which may leave a layer half changed
-        return f
-
     def in_state_precision(self) -> "Network":
         """The same network, or a copy in single precision of one in half."""
         return self if self.dtype == self.state_dtype else self.to(dtype=self.state_dtype)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Network":
         """A copy on another device or in another floating type."""
-        moved = Network(self.module, self.space.names)
-        moved.module.to(device=device, dtype=dtype)
-        return moved
+        return Network(self.module, self.space.names, device, dtype)
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:

@@ -169,14 +169,14 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
 
 def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], model: nn.Module) -> Network:
     """The network with its stored numbers, in evaluation mode as it was fitted."""
-    network = Network(model, header["names"]).to("cpu")
+    dtype = next(value.dtype for value in stored.values() if value.is_floating_point())
+    network = Network(model, header["names"], "cpu", dtype)
     if repr(network.module) != header["architecture"]:
         warnings.warn(
             f"the network given to load prints differently from the one in {str(path)!r} (same parameters, perhaps "
             "another activation or setting): make sure that both compute the same function.",
             stacklevel=5,
         )
-    network.module.to(dtype=next(value.dtype for value in stored.values() if value.is_floating_point()))
     fill(network.module.eval(), stored, path)
     return network
 

@@ -6,14 +6,20 @@ tracked parameter, the edge of its output in the autograd graph is kept, so that
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
 
-from osculate.curvature.rules import RULES, Call, Sources, Use
+from osculate.curvature.rules import RULES, Call, Use
+from osculate.curvature.rules.sources import VIEWS, Function, Source, View
 from osculate.inputs import Inputs, apply, tensors
+from osculate.operations import in_place, tensors_in
 from osculate.parameters import Network
 
 
@@ -51,14 +57,31 @@ class Tape:
 
 
 class Recorder(TorchFunctionMode):
-    """Watches the operations of a forward pass and applies the layer rules to those that touch a parameter."""
+    """Watches the operations of a forward pass and applies the layer rules to those that touch a parameter.
+
+    Tensors that are made of parameters alone are followed: an operation that uses one uses its parameters.
+
+    Args:
+        theta: The tracked parameters by name.
+        constants: Tensors that are the same for every datum: buffers and frozen parameters.
+
+    Attributes:
+        uses: The uses of parameters, with the edges and the sizes of the outputs.
+        uncovered: Parameters used by an operation without a rule.
+        last: Parameters of the last operation that used any.
+    """
 
     def __init__(self, theta: Mapping[str, Tensor], constants: Iterable[Tensor] = ()) -> None:
         super().__init__()
-        self._sources = Sources(theta, constants)
         self.uses: list[tuple[Use, GradientEdge, int]] = []
         self.uncovered: set[str] = set()
         self.last: set[str] = set()
+        self._theta = dict(theta)
+        self._known: dict[int, Source] = {
+            id(t): View((name,), t.shape, lambda entries: entries, True) for name, t in theta.items()
+        }
+        self._kept = list(constants)  # an id stays taken for as long as its tensor lives
+        self._constants = {id(tensor) for tensor in self._kept}
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the operation, then note which parameters it used, and in which way."""
@@ -72,18 +95,84 @@ class Recorder(TorchFunctionMode):
         output = func(*args, **kwargs)
         if isinstance(output, int | torch.Size | torch.dtype | torch.device):  # an attribute: nothing to follow
             return output
-        touched = self._sources.follow(func, args, kwargs, output)
+        touched = self._follow(func, args, kwargs, output)
         if not touched:
             return output
         self.last, use = touched, None
         if rule is not None and rule.rows is not None and isinstance(output, Tensor):
             with torch.no_grad():
-                use = rule.rows(Call(func, output, self._sources.known), *args, **kwargs)
+                use = rule.rows(Call(func, output, self._known), *args, **kwargs)
         if use is not None and isinstance(output, Tensor):
             self.uses.append((use, get_gradient_edge(output), output.numel()))
             touched = touched - set(use.names)
         self.uncovered |= touched
         return output
+
+    def _follow(self, func: Callable, args: tuple, kwargs: dict, output: object) -> set[str]:
+        """Note what an operation made of parameters alone, and name the parameters that met data in it."""
+        made, writes = tensors_in((output,)), in_place(func)
+        if not made and not writes:  # a shape, a number: nothing to follow
+            return set()
+        leaves = tensors_in((*args, *kwargs.values()))
+        mine = [self._known[id(leaf)] for leaf in leaves if id(leaf) in self._known]
+        if leaves and writes:
+            self._constants.discard(id(leaves[0]))
+            self._known.pop(id(leaves[0]), None)
+            if not leaves[0].requires_grad:
+                return set()
+        elif not mine:
+            # functions of constants, and positions such as torch.arange(T), are constants; other new tensors are taken
+            # as data: the zeros that a recurrent network starts from, for example, have a batch axis
+            if all(id(leaf) in self._constants for leaf in leaves):
+                constants = [t for t in made if leaves or t.dtype in (torch.int64, torch.int32)]
+                self._kept += constants
+                self._constants.update(map(id, constants))
+        else:
+            made = [tensor for tensor in made if tensor.requires_grad]
+            if all(id(t) in self._known for t in made):  # nothing that can be differentiated, or nothing new
+                return set()
+            if all(id(leaf) in self._known or id(leaf) in self._constants for leaf in leaves):
+                self._follow_parameters(func, args, kwargs, mine, made)
+                return set()
+        return {name for source in mine for name in source.names}
+
+    def _follow_parameters(
+        self, func: Callable, args: tuple, kwargs: dict, mine: list[Source], made: list[Tensor]
+    ) -> None:
+        first = mine[0]
+        as_view = len(mine) == 1 and isinstance(first, View) and _picks(func, *args, **kwargs)
+        names = dict.fromkeys(name for source in mine for name in source.names)
+        for number, tensor in enumerate(made):
+            if as_view and isinstance(first, View):
+                take = partial(_taken, self._known, func, args, kwargs, number)  # without the uses: no cycle
+                whole = first.whole and tensor.numel() == first.shape.numel()
+                source: Source = View(first.names, first.shape, take, whole)
+            else:
+                source = Function(tensor, {name: self._theta[name] for name in names})
+            self._kept.append(tensor)
+            self._known[id(tensor)] = source
+
+
+def _taken(
+    known: Mapping[int, Source], func: Callable, args: tuple, kwargs: dict, number: int, entries: Tensor
+) -> Tensor:
+    """The view of entries that an operation made of a parameter."""
+
+    def replaced(leaf: Any) -> Any:
+        source = known.get(id(leaf))
+        if isinstance(source, View):
+            return source.take(entries)
+        return leaf.to(entries.device) if isinstance(leaf, Tensor) else leaf
+
+    args, kwargs = tree_map(replaced, (args, kwargs))
+    return tree_leaves(func(*args, **kwargs))[number]
+
+
+def _picks(func: Callable, *args: Any, padding_idx: int | None = None, max_norm: float | None = None, **_: Any) -> bool:
+    """True if an operation only picks or reorders entries; a lookup does, without a padding row and a norm."""
+    if func is not F.embedding:
+        return func in VIEWS
+    return padding_idx is None and max_norm is None and args[2:4] in ((), (None,), (None, None))
 
 
 def record(network: Network, x: Inputs) -> Tape:

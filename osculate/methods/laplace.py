@@ -171,7 +171,8 @@ def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inpu
     if isinstance(subset, str):
         hint = ", or a list of parameter and module names" if subset not in SUBSETS else ""
         choose(f"subset{hint}", subset, SUBSETS)
-    names = tuple(name for name in trainable(model) if name not in point_estimated(model))
+    left_out = point_estimated(model)
+    names = tuple(name for name in trainable(model) if name not in left_out)
     if isinstance(subset, Subnetwork):
         return Network(model, names)
     network = Network(model, names)

@@ -225,8 +225,8 @@ class Until(Network):
     """
 
     def __init__(self, network: Network, module: str) -> None:
-        self.module, self.space, self._name = network.module, network.space, module
-        self._whole = network
+        vars(self).update(vars(network))
+        self._whole, self._name = network, module
 
     def __call__(
         self,

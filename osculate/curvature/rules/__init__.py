@@ -30,9 +30,8 @@ from osculate.curvature.rules._base import (
     rows_of as rows_of,
     squares_of as squares_of,
 )
-from osculate.curvature.rules.sources import Sources as Sources
 
 __all__ = [
-    "RULES", "Call", "Local", "Pulled", "Rule", "Sources", "Use", "affine", "dense", "entrywise", "parts_of", "rows_of",
+    "RULES", "Call", "Local", "Pulled", "Rule", "Use", "affine", "dense", "entrywise", "parts_of", "rows_of",
     "squares_of", "attention", "conv", "elementwise", "embedding", "linear", "norm", "pooling", "recurrent",
 ]  # fmt: skip
