@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
-from threadpoolctl import threadpool_limits
 
 from benchmarks import peers, rows  # noqa: F401  (rows registers them)
 from benchmarks.markdown import markdown
@@ -33,7 +32,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(markdown(json.loads(options.markdown.read_text())))
         return 0
     torch.set_num_threads(THREADS)
-    threadpool_limits(THREADS)
     kept = not options.system_allocator and keep_freed_memory()
     warnings.filterwarnings("ignore", module="laplace|torch|curvlinops|backpack")
     effort = Effort(repeats=5, budget=2.0) if options.quick else Effort()

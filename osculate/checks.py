@@ -1,18 +1,54 @@
-"""Numbers and objects that a user gives, refused in one wording where they are of another kind."""
+"""Checks of numbers, objects and installed libraries, with one wording of their errors."""
 
 import math
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
+#: The extra of pyproject.toml that installs each optional library, by the name under which it is imported.
+EXTRAS = {
+    "PIL": "data",
+    "astra": "astra",
+    "jsonargparse": "cli",
+    "lightning": "train",
+    "matplotlib": "plots",
+    "pooch": "data",
+    "pyproximal": "inverse",
+    "rich": "cli",
+    "sklearn": "data",
+    "torchmetrics": "metrics",
+    "yaml": "cli",
+    "zuko": "flows",
+}
 
-def require_whole(name: str, value: Any, least: int = 1) -> None:
-    """Refuse what is no whole number, or too small a one.
+
+def require_library(name: str, purpose: str) -> None:
+    """Import an optional library, or name the extra that installs it.
+
+    Args:
+        name: Name under which it is imported.
+        purpose: Plural noun that begins the error: its uses.
 
     Raises:
-        ValueError: either.
+        ImportError: it is not installed.
+
+    >>> require_library("matplotlib", "figures")
+    """
+    try:
+        import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:  # it is installed, and broken
+            raise
+        raise ImportError(
+            f"{purpose} need {name}, which is not installed: pip install 'osculate[{EXTRAS[name]}]'"
+        ) from error
+
+
+def require_whole(name: str, value: Any, least: int = 1) -> None:
+    """Raise ValueError unless ``value`` is a whole number of at least ``least``.
 
     >>> require_whole("samples", 2.5)
     Traceback (most recent call last):
@@ -24,10 +60,7 @@ def require_whole(name: str, value: Any, least: int = 1) -> None:
 
 
 def require_positive(name: str, value: Any) -> None:
-    """Refuse what is no number above zero.
-
-    Raises:
-        ValueError: it is none.
+    """Raise ValueError unless ``value`` is a positive, finite number.
 
     >>> require_positive("the temperature", "1")
     Traceback (most recent call last):
@@ -40,21 +73,13 @@ def require_positive(name: str, value: Any) -> None:
 
 
 def require_object(name: str, value: Any, kind: type) -> None:
-    """Refuse what is no object of a class that can be made without arguments.
-
-    Raises:
-        TypeError: it is none.
-    """
+    """Raise TypeError unless ``value`` is an instance of a class that has a constructor without arguments."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be an object such as {kind()!r}, got {value!r}.")
 
 
 def require_generator(generator: Any) -> None:
-    """Refuse what is neither a generator nor None.
-
-    Raises:
-        TypeError: it is another object.
-    """
+    """Raise TypeError unless ``generator`` is a torch.Generator or None."""
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(
             f"generator must be a torch.Generator, got {generator!r}: for a seed, pass "

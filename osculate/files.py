@@ -25,10 +25,13 @@ def versions(optional: Sequence[str] = ()) -> dict[str, str]:
     """The versions that a result depends on, by package, and the platform.
 
     Args:
-        optional: further packages, named by their distribution; "not installed" where they are missing.
+        optional: Names of further distributions.
+
+    Returns:
+        The version of each, or "not installed".
     """
-    found = {name: version(name) for name in _PACKAGES}
-    for name in optional:
+    found = {}
+    for name in (*_PACKAGES, *optional):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

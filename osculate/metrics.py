@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from osculate.checks import require_library
+
 #: The usual number of bins of equal width (Guo et al. 2017).
 BINS = 15
 
@@ -93,6 +95,7 @@ def auroc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
     >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
     0.875
     """
+    require_library("torchmetrics", "calibration errors and ROC curves")
     from torchmetrics.functional.classification import binary_auroc
 
     return min(1.0, float(binary_auroc(*_ranked(inside, outside))))  # single precision rounds up
@@ -131,6 +134,7 @@ def auprc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
     >>> round(auprc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0])), 4)
     0.8333
     """
+    require_library("torchmetrics", "calibration errors and ROC curves")
     from torchmetrics.functional.classification import binary_average_precision
 
     return float(binary_average_precision(*_ranked(inside, outside)))
@@ -183,6 +187,7 @@ def roc_curve(
     >>> false_positives.tolist(), true_positives.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
+    require_library("torchmetrics", "calibration errors and ROC curves")
     from torchmetrics.functional.classification import binary_roc
 
     false_positives, true_positives, _ = binary_roc(*_ranked(inside, outside))
@@ -257,6 +262,7 @@ def coverage(cdf: Float[Tensor, "N *C"], level: float) -> float:
 
 
 def _calibration_error(probs: Tensor, targets: Tensor, bins: int, norm: Literal["l1", "l2", "max"]) -> float:
+    require_library("torchmetrics", "calibration errors and ROC curves")
     from torchmetrics.functional.classification import multiclass_calibration_error
 
     _check(probs, targets)

@@ -1,13 +1,18 @@
-"""Progress bars on everything that takes more than a few seconds."""
+"""Progress bars for whatever takes more than a few seconds."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
+
+from osculate.checks import require_library
 
 T = TypeVar("T")
 
 
 def track(items: Iterable[T], title: str, total: int | None, show: bool) -> Iterator[T]:
-    """Yield the items, with a bar that shows count, rate and time left where ``show``.
+    """Yield the items; with ``show``, beside a progress bar with count, rate and remaining time.
+
+    Raises:
+        ImportError: ``show`` without rich.
 
     >>> list(track(range(3), "counting", 3, show=False))
     [0, 1, 2]
@@ -15,6 +20,7 @@ def track(items: Iterable[T], title: str, total: int | None, show: bool) -> Iter
     if not show:
         yield from items
         return
+    require_library("rich", "progress bars")
     from rich import progress
     from rich.text import Text
 

@@ -22,7 +22,7 @@ from torch.distributions import (
 from torch.nn.functional import softplus
 
 from osculate.autoencoders.code_priors import CodePrior
-from osculate.checks import require_whole
+from osculate.checks import require_library, require_whole
 from osculate.likelihoods import drawn_on
 from osculate.likelihoods._quadrature import normal_nodes
 from osculate.networks.activations import initialise
@@ -405,11 +405,8 @@ def _zuko() -> Any:
     """Import zuko, and restore the argument checks of torch's distributions, which its import disables."""
     checks = Distribution._validate_args
     try:
+        require_library("zuko", "flows of codes")
         import zuko  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ImportError(
-            "FlowCodes needs the package zuko: pip install 'osculate[flows]', or take SemiImplicitCodes."
-        ) from error
     finally:
         Distribution.set_default_validate_args(checks)
     return zuko

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from osculate.checks import require_positive, require_whole
+from osculate.checks import require_library, require_positive, require_whole
 from osculate.cli.options import naming
 from osculate.data import rectangles, shepp_logan
 from osculate.inverse import Blur, LinearOperator, Matrix, RayTransform, Subsampling, brightness
@@ -206,6 +205,9 @@ def _picture(what: MeasurementOptions) -> Float[Tensor, "H W"]:
             f"there is no file {name!r}, seen from {str(Path.cwd())!r}: name a picture, measured data (.npy, .npz), or "
             f"{' or '.join(PICTURES)}."
         )
+    require_library("PIL", "image files")
+    from PIL import Image, UnidentifiedImageError
+
     try:
         with Image.open(name) as file:
             depth = 65535.0 if file.mode.startswith("I") else 1.0 if file.mode == "F" else 255.0

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from torch import Tensor
 
+from osculate.checks import require_library
 from osculate.cli.folder import staged, write_config, write_json
 from osculate.cli.measurement import Measured, MeasurementOptions, OperatorOptions, measured
 from osculate.cli.options import RunOptions, pick_device
@@ -192,6 +192,9 @@ def _write(folder: Path, given: Measured, result: ImageReconstruction, parts: tu
 
 def _grey(path: Path, image: Tensor) -> None:
     """An image with values in [0, 1] as a picture."""
+    require_library("PIL", "image files")
+    from PIL import Image
+
     Image.fromarray((255 * image.clamp(0, 1)).round().byte().cpu().numpy()).save(path)
 
 

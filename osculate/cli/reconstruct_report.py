@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate import plots
 from osculate.cli.measurement import Measured
 from osculate.cli.page import Explanation, facts, figure, page, table
 from osculate.cli.tables import Score
@@ -145,6 +144,8 @@ def figures(
     folder: Path, given: Measured, result: ImageReconstruction, draws: Float[Tensor, "S H W"]
 ) -> dict[str, Path]:
     """Draw the figures."""
+    from osculate import plots
+
     mean, deviation = result.mean.cpu(), result.stddev.cpu()
     truth = None if given.truth is None else given.truth.double()
     made = {

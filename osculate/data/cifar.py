@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from osculate.checks import require_library
 from osculate.data.dataset import Part, Source
 from osculate.data.files import Download, find, read_npz
 from osculate.data.request import Request
@@ -89,6 +90,7 @@ def read_jpegs(path: Path) -> Part:
     Raises:
         ValueError: the archive or an image is damaged, or a name does not end in ``_<class>.jpg``.
     """
+    require_library("PIL", "JPEG images")
     from PIL import UnidentifiedImageError
 
     images, labels = [], []
@@ -131,6 +133,7 @@ def _batch(archive: tarfile.TarFile, path: Path, name: str, row: int) -> np.ndar
 
 
 def _encoded(image: Tensor, quality: int) -> bytes:
+    require_library("PIL", "JPEG images")
     from PIL import Image
 
     output = io.BytesIO()
@@ -140,6 +143,7 @@ def _encoded(image: Tensor, quality: int) -> bytes:
 
 def _decoded(content: bytes) -> Tensor:
     """Channels first, also of a grey image."""
+    require_library("PIL", "JPEG images")
     from PIL import Image
 
     pixels = np.array(Image.open(io.BytesIO(content)))

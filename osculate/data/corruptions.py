@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from osculate.checks import require_library
 from osculate.data.cifar import as_jpeg
 from osculate.registry import lookup
 
@@ -210,6 +211,7 @@ def _pixelate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     small = (int(width * share), int(height * share))
 
     def pixelated(image: np.ndarray) -> np.ndarray:
+        require_library("PIL", "corrupted images")
         from PIL import Image
 
         box = Image.Resampling.BOX

@@ -2,6 +2,7 @@
 
 import torch
 
+from osculate.checks import require_library
 from osculate.data.dataset import Source, random_test_part
 from osculate.data.request import Request
 
@@ -14,6 +15,7 @@ def digits(request: Request) -> Source:
 
     Source: scikit-learn; the test part of Alpaydin and Kaynak's optical recognition set (UCI).
     """
+    require_library("sklearn", "the digits")
     from sklearn import datasets as sklearn_datasets
 
     bunch = sklearn_datasets.load_digits()
@@ -27,6 +29,7 @@ def diabetes(request: Request) -> Source:
 
     Source: scikit-learn; Efron, Hastie, Johnstone and Tibshirani (2004).
     """
+    require_library("sklearn", "the diabetes data")
     from sklearn import datasets as sklearn_datasets
 
     x, y = sklearn_datasets.load_diabetes(return_X_y=True)

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from osculate.checks import require_library
+
 #: Names the folder that holds the data sets.
 VARIABLE = "OSCULATE_DATA"
 
@@ -34,6 +36,7 @@ class Download:
 
 def user_cache() -> Path:
     """The folder that downloads are kept in."""
+    require_library("pooch", "files of data sets")
     import pooch
 
     return Path(pooch.os_cache("osculate"))
@@ -82,6 +85,7 @@ def _candidates(relative: str, folder: str | Path | None) -> list[Path]:
 
 def _fetch(relative: str, download: Download) -> Path:
     """Download into the cache; pooch checks the sum, writes to a temporary file and renames."""
+    require_library("pooch", "files of data sets")
     import pooch
 
     target = user_cache() / relative

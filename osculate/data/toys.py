@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from osculate.checks import require_library
 from osculate.data.dataset import Part, Source, random_test_part
 from osculate.data.files import find, read_npz
 from osculate.data.request import Request
@@ -25,6 +26,7 @@ CUBIC_SIZE, CUBIC_TEST = 20, 1_000
 
 def two_moons(request: Request) -> Source:
     """Two interleaved half circles with noise 0.2: 500 points to train on, 500 to test."""
+    require_library("sklearn", "the two moons")
     from sklearn.datasets import make_moons
 
     x, y = make_moons(1_000, noise=0.2, random_state=request.seed)

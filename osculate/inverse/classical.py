@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.checks import require_positive, require_whole
+from osculate.checks import require_library, require_positive, require_whole
 from osculate.inverse.operators import LinearOperator, RayTransform, require_adjoint
 from osculate.inverse.operators._base import require_data
 from osculate.inverse.variation import differences
@@ -95,6 +95,7 @@ def tv_reconstruction(
         ValueError: the data do not fit the operator, weight or iterations are not positive, or the bounds are not two
             ascending numbers.
     """
+    require_library("pyproximal", "reconstructions by total variation")
     import pylops  # late: they take a second to import
     import pyproximal
     from pyproximal.optimization.primaldual import PrimalDual

@@ -6,6 +6,10 @@ reliability diagrams and ROC curves are whole figures. The only folder that impo
 never shown or kept globally.
 """
 
+from osculate.checks import require_library
+
+require_library("matplotlib", "figures")
+
 from osculate.plots.bands import (
     Band as Band,
     Draws as Draws,

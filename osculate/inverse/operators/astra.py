@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from osculate.checks import require_library
 from osculate.inverse.operators.matrix import Matrix
 
 
@@ -21,10 +22,9 @@ def from_astra(projection: Mapping[str, Any], volume: Mapping[str, Any], project
         ImportError: ASTRA is not installed: ``pip install 'osculate[astra]'``.
         ValueError: ASTRA knows no such projector for this geometry.
     """
-    try:
-        import astra
-    except ImportError as error:
-        raise ImportError(f"geometries of ASTRA need its package ({error}): pip install 'osculate[astra]'") from error
+    require_library("astra", "geometries of ASTRA")
+    import astra
+
     try:
         number = astra.create_projector(projector, dict(projection), dict(volume))
     except Exception as error:  # ASTRA's own type, which is not public
