@@ -1,0 +1,92 @@
+"""Docstrings, comments and messages read as English: no fragments, no questions, the words of the glossary."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(path for folder in ("osculate", "experiments") for path in (ROOT / folder).rglob("*.py"))
+#: An entry of Args that only completes the name of the argument, such as "seed: of the draws."
+FRAGMENT = re.compile(
+    r"\s+[\w*, ]+: (of|for|in|that|those|to|where|as|by|with|at|from|whose|its|what|how|one|whether|which)\b",
+    re.IGNORECASE,
+)
+QUESTION = re.compile(r"(What|How|Where|Which|Whether|When|Why)\b")
+#: A row of the glossary.
+ROW = re.compile(r"^\| ([^|]+) \| [^|]* \| ([^|]*) ?\|$", re.MULTILINE)
+
+
+def docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """The docstrings of a source, each with its line."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and (doc := ast.get_docstring(node)):
+            yield node.body[0].lineno, doc
+
+
+def fragments(doc: str) -> list[str]:
+    """Entries of Args and Attributes that are no phrases by themselves."""
+    found, inside = [], False
+    for line in doc.splitlines():
+        if line and not line.startswith(" "):
+            inside = line in ("Args:", "Attributes:")
+        elif inside and FRAGMENT.match(line):
+            found.append(line.strip())
+    return found
+
+
+def words(text: str) -> Iterator[tuple[int, str]]:
+    """Comments and strings of a source, each with its line."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING) or token.type == getattr(tokenize, "FSTRING_MIDDLE", -1):
+            yield token.start[0], token.string
+
+
+def discouraged() -> dict[str, str]:
+    """The words that the glossary replaces, with the term to use."""
+    glossary = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Words")[2]
+    rows = [(term, others) for term, others in ROW.findall(glossary) if term not in ("term", "---")]
+    return {word.strip(): term for term, others in rows for word in others.split(",") if word.strip()}
+
+
+def complaints(text: str) -> list[str]:
+    """What reads badly in a source, with its line."""
+    found = []
+    for line, doc in docstrings(text):
+        found += [f"{line}: fragment {entry!r}" for entry in fragments(doc)]
+        if QUESTION.match(doc):
+            found.append(f"{line}: the summary {doc.splitlines()[0]!r} begins with a question word")
+    terms = discouraged()
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, sorted(terms, key=len, reverse=True)))})\b")
+    for line, said in words(text):
+        found += [f"{line}: {word[0]!r}, write {terms[word[0]]!r}" for word in pattern.finditer(said)]
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_source_reads_as_english(path: Path) -> None:
+    assert not complaints(path.read_text(encoding="utf-8"))
+
+
+def test_the_glossary_is_found() -> None:
+    assert discouraged()["foreign"] == "out of distribution"
+    assert len(discouraged()) >= 8
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""How it works."""',
+        'def f(seed):\n    """Draw.\n\n    Args:\n        seed: of the draws.\n    """',
+        'class C:\n    """A thing.\n\n    Attributes:\n        size: whether it is large.\n    """',
+        "# foreign images",
+        'def f():\n    raise ValueError("the user is told")',
+        'def f(x):\n    raise ValueError(f"{x} is too modest")',
+    ],
+)
+def test_what_reads_badly_is_found(source: str) -> None:
+    assert complaints(source)
