@@ -221,7 +221,7 @@ class SettingOptions:
 
         Args:
             how: the method.
-            seed: of the training.
+            seed: seed of the training.
             noise: scale of a Gaussian likelihood, whose gradients are as many times larger as its square is below 1.
             num_data: N, by which a training of few data takes smaller batches and more epochs.
 

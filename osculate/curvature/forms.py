@@ -1,4 +1,4 @@
-"""What a layer hands on to a structure: the small type in which layers and structures meet.
+"""Forms, which a layer hands on to a structure: the small type in which layers and structures meet.
 
 For a block of parameters, the rows s_vᵀ J_n (V columns s_v of a root of the output Hessian, N data) come in one of
 two forms. ``Outer`` keeps the two factors of an affine operation apart, ``Dense`` holds the rows themselves.
@@ -99,7 +99,7 @@ class Lookup(Outer):
     and add at indices.
 
     Attributes:
-        numbers: which row each position picks, −1 where it picks none (padding).
+        numbers: row that each position picks, −1 for padding, which picks no row.
         size: I.
     """
 
@@ -146,7 +146,7 @@ class Lookup(Outer):
         return numbers.clamp(min=0), total.unflatten(1, (-1, width))
 
     def counts(self) -> Float[Tensor, " I"]:
-        """How often each row was picked, at the positions that are used."""
+        """The number of times that each row was picked, at the positions that are used."""
         numbers = self.numbers if self.used is None else self.numbers.where(self.used, -1)
         picked = torch.bincount(numbers.reshape(-1) + 1, minlength=self.size + 1)[1:]
         return picked.to(self.g.dtype)
@@ -169,7 +169,7 @@ class Dense:
     """The rows themselves.
 
     Attributes:
-        j: one row of length p for each column and datum.
+        j: rows of length p, one for each column and datum.
     """
 
     j: Float[Tensor, "V N p"]

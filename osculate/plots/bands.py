@@ -50,7 +50,7 @@ class Draws:
 
     Args:
         x: Inputs (G,), ascending.
-        draws: One function a row, (S, G).
+        draws: Sampled functions, one a row, (S, G).
         mean: Mean of these and perhaps more draws (G,).
         mode: The network at its mode (G,).
         note: A few words in the title of the panel.
