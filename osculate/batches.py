@@ -40,7 +40,7 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Input
 
 
 def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:
-    """How many batches :func:`as_batches` will yield, or None where only iterating would tell."""
+    """The number of batches that :func:`as_batches` will yield; None if it is unknown before the pass."""
     if is_pair(data):
         return -(-count(data[0]) // batch_size)
     if isinstance(data, IterableDataset):
@@ -56,9 +56,9 @@ def shuffled(data: Data, batch_size: int, generator: torch.Generator | None = No
     """One pass in random order for :func:`as_batches`; a loader and an iterable keep their own order.
 
     Args:
-        data: as for :func:`as_batches`.
+        data: Data in any form that :func:`as_batches` takes.
         batch_size: rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
-        generator: of the order; torch's own by default.
+        generator: Generator of the order; torch's own by default.
     """
     if is_pair(data):
         inputs, targets = data
@@ -75,9 +75,9 @@ class Fixed:
     """Data in their own order: the same checked batches every time, as far as a loader gives the same.
 
     Attributes:
-        data: as they were given.
+        data: The data in their original form.
         num_data: N.
-        num_batches: in a pass.
+        num_batches: Number of batches in a pass.
     """
 
     def __init__(self, data: Data, batch_size: int) -> None:
@@ -107,7 +107,7 @@ def _size(data: Data, batch_size: int) -> tuple[int, int]:
 
 
 def is_pair(data: object) -> TypeGuard[tuple[Inputs, Tensor]]:
-    """Whether ``data`` is ``(X, Y)`` rather than an iterable of batches."""
+    """True if ``data`` is ``(X, Y)`` rather than an iterable of batches."""
     return isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], Tensor) and bool(tensors(data[0]))
 
 

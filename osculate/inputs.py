@@ -121,7 +121,7 @@ def drawn_outputs(
 
 
 def returned(f: Any, x: Any) -> str:
-    """What to say of an output that is not one tensor of as many rows as there are inputs."""
+    """The error message for an output that is not one tensor with a row for each input."""
     shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
     return (
         f"the network returned {shape} for {count(x)} inputs; it must return one tensor whose first axis is the batch "

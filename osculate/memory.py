@@ -1,4 +1,4 @@
-"""How much memory a pass may take at once."""
+"""Memory that a pass may take at once."""
 
 import re
 import time
@@ -22,7 +22,7 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
     Args:
         memory: bytes, a text such as "2GB" or "500 MiB", or None for 256 MiB (more where more is wanted), or a
             quarter of what is free, whichever is smaller.
-        device: where the pass runs.
+        device: Device of the pass.
         wanted: bytes below which the pass would be slow; up to 1 GiB of them are granted by default.
 
     Raises:
@@ -61,7 +61,7 @@ def _lately_free(device: torch.device, second: int) -> int:
 
 
 def even_parts(size: int, largest: int) -> list[slice]:
-    """Some of ``size`` things at a time, at most ``largest``, in parts as even as possible: a last one alone is slow.
+    """Slices of ``range(size)`` with at most ``largest`` entries, as even as possible: a last one alone is slow.
 
     >>> even_parts(9, 8)
     [slice(0, 5, None), slice(5, 9, None)]
@@ -71,7 +71,7 @@ def even_parts(size: int, largest: int) -> list[slice]:
 
 
 def readable(size: float) -> str:
-    """A number of bytes as people write it.
+    """A number of bytes as text with a unit.
 
     >>> readable(3.2e9)
     '3.2 GB'

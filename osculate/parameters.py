@@ -79,7 +79,7 @@ class ParameterSpace:
         return torch.stack([part.sum() for part in vector.split(self.sizes)])
 
     def offsets(self) -> tuple[int, ...]:
-        """Where each tensor begins in θ."""
+        """Position of the first entry of each tensor in θ."""
         return tuple(accumulate(self.sizes, initial=0))[:-1]
 
 
@@ -306,12 +306,12 @@ def require_deterministic_layers(model: nn.Module) -> None:
 
 
 def is_active_dropout(layer: nn.Module) -> bool:
-    """Whether it is a dropout layer that drops."""
+    """True for a dropout layer in training mode with a positive rate."""
     return layer.training and isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
 
 
 def has_deterministic_layers(model: nn.Module) -> bool:
-    """Whether :func:`require_deterministic_layers` lets the module pass."""
+    """True if :func:`require_deterministic_layers` accepts the module."""
     try:
         require_deterministic_layers(model)
     except ValueError:

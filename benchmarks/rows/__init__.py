@@ -8,6 +8,7 @@ from benchmarks.rows import (
     online as online,
     predictives as predictives,
     squared as squared,
+    threads as threads,
     tuning as tuning,
     variational as variational,
 )
