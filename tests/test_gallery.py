@@ -1,4 +1,4 @@
-"""The gallery: every page runs as a plain script, is short, says what a page has to, and is found in the menu."""
+"""The gallery: every page runs as a plain script, is short, states its goal and limitations, and is in the menu."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ MENU = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
 LONGEST = 10.0
 
 
-#: Runs a page as a reader does, without the type checks of the tests, and says how long it took.
+#: Runs a page as a reader does, without the type checks of the tests, and prints the seconds it took.
 DRIVER = """
 import runpy, sys, time
 import osculate, osculate.plots, osculate.training.loop
@@ -40,11 +40,11 @@ def test_the_page_runs(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_page_says_what_one_learns_and_what_does_not_hold(page: Path) -> None:
+def test_the_page_states_its_goal_and_its_limitations(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.startswith("# %% [markdown]\n# # ")
-    assert "**What one learns.**" in text
-    assert "# ## What holds, and what does not" in text
+    assert "**What you learn.**" in text
+    assert "# ## Findings and limitations" in text
     prose = [part for part in text.split("# %%") if part.startswith(" [markdown]")]
     # a result is printed by the run, so that it cannot grow old in the text
     assert not [found for part in prose for found in re.findall(r"\b\d\.\d{3,}", part)]

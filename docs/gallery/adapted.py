@@ -1,15 +1,15 @@
 # %% [markdown]
 # # The evidence of normalised networks
 #
-# Prior precisions by the evidence rest on two assumptions: that the weights are at a mode, and
-# that their size means something. A network with batch normalisation breaks both. Rescaling a
-# layer in front of a normalisation changes its weights and not the function; and a network that
-# was stopped early, or trained with another weight decay, is at no mode.
+# Tuning prior precisions by the evidence assumes that the weights are at a mode, and that
+# their norm is meaningful. Batch normalisation violates the second assumption: rescaling a
+# layer before a normalisation changes its weights but not the function. Early stopping, or
+# training with another weight decay, violates the first.
 #
-# **What one learns.** The model that predictions are made with is the *linearised* network, and
-# that has a mode of its own, which is found without touching the network. At that mode
-# (`mode="linear"`), with one precision for each group of normalised layers
-# (`Grouped.normalised`), error bars are right, and do not depend on scales that mean nothing.
+# **What you learn.** Predictions use the *linearised* network, which has its own mode; it
+# can be found without changing the network. At that mode (`mode="linear"`), with one
+# precision per group of normalised layers (`Grouped.normalised`), error bars are correct and
+# independent of meaningless scales.
 #
 # ## A network with batch normalisation on three clusters
 
@@ -38,7 +38,7 @@ def noisy(x):
 
 
 def cluster(low, high):
-    """A hundred inputs."""
+    """A hundred inputs between low and high."""
     return low + (high - low) * torch.rand(100, 1, generator=generator).double()
 
 
@@ -56,7 +56,7 @@ hidden = (
 )
 net = nn.Sequential(*hidden, nn.Linear(40, 1)).double()
 optimiser = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9, weight_decay=1e-4)
-for _ in range(150):  # the usual recipe, which ends near no mode of any posterior
+for _ in range(150):  # the usual recipe, which does not end at a mode
     for rows in torch.randperm(len(x), generator=generator).split(60):
         optimiser.zero_grad()
         nn.functional.mse_loss(net(x[rows]), y[rows]).backward()
@@ -64,7 +64,7 @@ for _ in range(150):  # the usual recipe, which ends near no mode of any posteri
 net = net.eval()
 
 # %% [markdown]
-# ## Where the evidence is taken
+# ## Evidence at the network's weights and at the linear mode
 #
 # The same posterior, with prior precision and noise scale tuned at the network's own weights
 # θ̃, and at the mode θ* of the linear model around them:
@@ -74,7 +74,7 @@ likelihood = osc.likelihoods.Gaussian(0.25)
 
 
 def posterior(model, prior):
-    """All correlations of the weights; "dual" keeps them through the data, which are fewer."""
+    """The full posterior; "dual" works in function space, since data are fewer than weights."""
     return osc.laplace(model, likelihood, (x, y), structure="dual", prior=prior)
 
 
@@ -102,21 +102,21 @@ plots.regression_bands(
 )
 
 # %% [markdown]
-# At its own weights the network looks as if it needed a wide prior and had much noise: its
-# weights are large only because nothing has pulled at them, and its error is that of an
-# unfinished training. At the mode of the linear model the noise comes closer to the true one,
-# and the error bars shrink by more than half.
+# Tuned at its own weights, the network appears to need a wide prior and much noise: the
+# weights are large only because nothing has regularised them, and the error is that of
+# unfinished training. At the mode of the linear model the noise scale is closer to the true
+# one, and the error bars shrink by more than half.
 #
-# ## Scales that mean nothing
+# ## Invariance to rescaling
 #
-# Multiply a normalised layer, and the statistics of its normalisation, by k. The function stays
-# the same. Do the error bars?
+# Multiply a normalised layer, and the statistics of its normalisation, by k. The function
+# stays the same. Do the error bars?
 
 # %%
 
 
 def rescaled(model, k):
-    """The same function; weights of the normalised layers k times as large."""
+    """Return the same function with weights of the normalised layers scaled by k."""
     other = copy.deepcopy(model)
     with torch.no_grad():
         for layer, norm in ((other[0], other[1]), (other[3], other[4])):
@@ -142,24 +142,23 @@ for k in (0.25, 1.0, 4.0):
 print("groups:", osc.priors.Grouped.normalised(net, x).groups)
 
 # %% [markdown]
-# The warning belongs to the table's right column: with precisions of their own, the weights of
-# one layer turn out not to be needed by the linear model for explaining these data, and keep
-# their values without error bars.
-# The groups are found by watching one forward pass: a layer whose output goes into a
-# normalisation makes one together with its bias, and everything whose scale the output sees is
-# in the last one.
+# The warning belongs to the right column. With their own precisions, the weights of one
+# layer are not needed by the linear model to explain these data; they keep their values
+# without error bars.
 #
-# ## What holds, and what does not
+# The groups are found from one forward pass: a layer whose output is normalised forms a
+# group with its bias, and all parameters whose scale affects the output form the last group.
 #
-# * With one precision the error bars depend on k, which changes nothing about the function:
-#   they are arbitrary. With one precision for each normalised group they are the same to the
-#   digits shown.
-# * The mean of the predictions stays that of the network. The linear model's mode is used to
-#   choose precisions and noise only.
-# * It costs a search for that mode: one factorisation where the data are few
-#   (`structure="dual"`), else a few passes over the data each round.
-# * Wider error bars can score better where the network itself is wrong. The log-likelihood on
-#   this grid, much of which lies between and beyond the data, also depends on how the network
-#   happens to continue there.
-# * Convolutional and residual networks and a transformer on images: `python -m experiments
-#   linlap-adapted`.
+# ## Findings and limitations
+#
+# * With one precision the error bars depend on k, which does not change the function: they
+#   are arbitrary. With one precision per normalised group they agree to the digits shown.
+# * The mean of the predictions is still the network. The mode of the linear model is only
+#   used to choose precisions and noise.
+# * The cost is the search for that mode: one factorisation for few data
+#   (`structure="dual"`), otherwise a few passes over the data per iteration.
+# * Wider error bars can score better if the network itself is wrong. Much of this grid lies
+#   between and beyond the data, so the log-likelihood also depends on how the network
+#   happens to extrapolate.
+# * `python -m experiments linlap-adapted` has convolutional and residual networks and a
+#   transformer on images.

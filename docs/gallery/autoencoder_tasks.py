@@ -1,12 +1,11 @@
 # %% [markdown]
-# # What a Laplacian autoencoder is good for
+# # Tasks for autoencoders
 #
-# Three things that people with images and few or no labels want: notice an image that does
-# not belong, fill in what was not seen, and classify from a handful of labels.
+# Three common tasks with images and few or no labels: detect out-of-distribution images,
+# impute missing pixels, and classify from a handful of labels.
 #
-# **What one learns.** The three tasks and their scores, on embedded digits, for a plain
-# autoencoder, a variational one, and a Laplacian one; and how to read a table in which not
-# everything goes in favour of the method of the page.
+# **What you learn.** The three tasks and their scores on embedded digits, for a plain, a
+# variational and a Laplacian autoencoder, none of which is best at everything.
 #
 # ## Three representations, one interface
 
@@ -40,32 +39,32 @@ methods = {
 }
 
 # %% [markdown]
-# ## Notice what does not belong
+# ## Out-of-distribution detection
 #
-# Scores of every image, and how often a foreign image has the higher one (AUROC). A score
-# that looks at the mean pixel alone stands beside them: it needs no network.
+# AUROC is the probability that an out-of-distribution image has a higher score than a test
+# image. The mean pixel is a baseline that needs no network.
 
 # %%
-others = osc.data.out_of_distribution(digits)
-rates, areas = {name: {} for name in others}, {name: {} for name in others}
+shifted = osc.data.out_of_distribution(digits)
+rates, areas = {name: {} for name in shifted}, {name: {} for name in shifted}
 for method, r in methods.items():
-    record = osc.tasks.ood(r, test, others, samples=30)
+    record = osc.tasks.ood(r, test, shifted, samples=30)
     for score in ("nll", "output_deviation", *(["mean_pixel"] if method == "VAE" else [])):
         if score not in record.inside:
             continue
         label = score if score == "mean_pixel" else f"{method}: {score}"
-        for name in others:
+        for name in shifted:
             inside, outside = record.inside[score], record.outside[name][score]
             rates[name][label] = tuple(v.numpy() for v in metrics.roc_curve(inside, outside))
             areas[name][label] = record.auroc[name][score], record.auroc_error[name][score]
 plots.roc_curves(rates, areas)
 
 # %% [markdown]
-# ## Fill in what was not seen
+# ## Imputation
 #
-# The upper half of each digit is hidden. A drawn network reconstructs, the lower half is put
-# back, and so again. Errors are those of the hidden pixels against the truth, and a
-# classifier that was trained on whole digits says what it sees.
+# The upper half of each digit is hidden. A sampled network reconstructs the image, the
+# observed half is restored, and the steps are repeated. Errors are over the hidden pixels. A
+# classifier trained on whole digits labels the imputed images.
 
 # %%
 classifier = osc.networks.build("cnn", (1, 8, 8), 10)
@@ -74,28 +73,28 @@ sees = osc.train(
     osc.methods.MAP(classifier, categorical), (x, labels), **options | {"epochs": 8}
 ).posterior
 mask = osc.tasks.lower_half((1, 8, 8))
-print("                mse   accuracy    ECE   classes seen")
+print("                mse   accuracy    ECE   effective classes")
 for name, r in methods.items():
     record = osc.tasks.imputation(r, test, mask, draws=20, classifier=sees, targets=truth)
     scores = record.metrics()
     row = (scores[key] for key in ("mse", "accuracy", "ece", "modes"))
     print(f"{name:12}", "".join(f"{value:9.3f}" for value in row))
 
-some = slice(0, 8)
+first = slice(0, 8)
 plots.imputations(
-    test[some, 0].numpy(),
+    test[first, 0].numpy(),
     mask[0].numpy(),
-    record.images[:, some, 0].numpy(),
+    record.images[:, first, 0].numpy(),
     "Upper halves filled in by a Laplacian autoencoder",
-    predicted=record.predicted[:, some].numpy(),
+    predicted=record.predicted[:, first].numpy(),
     draws=3,
 )
 
 # %% [markdown]
-# ## Classes from few labels
+# ## Classification from few labels
 #
-# Nearest neighbours among the codes, the same labelled images for all methods. The classes of
-# images of your own come from `osc.tasks.neighbour_probabilities`.
+# Nearest neighbours among the codes, with the same labelled images for all methods. To
+# classify your own images, use `osc.tasks.neighbour_probabilities`.
 
 # %%
 few = osc.tasks.semi_supervised(
@@ -105,13 +104,12 @@ curves = {name: (few.mean[name].numpy(), few.standard_error[name].numpy()) for n
 plots.accuracy_against_labels(few.labels, curves, "Digits from few labels", chance=0.1)
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
-# * Every score is that of one seed on tiny images; `python -m experiments lae-figure9`, `lae-
-#   table3` and `lae-figure12` have three seeds on MNIST, with all baselines and standard
+# * Every score is for one seed on tiny images. `python -m experiments lae-figure9`,
+#   `lae-table3` and `lae-figure12` have three seeds on MNIST, all baselines and standard
 #   errors.
-# * Look at the mean pixel before believing in a detector: where foreign images are simply
+# * Check the mean pixel before trusting a detector: if out-of-distribution images are simply
 #   darker or brighter, it does as well as any network.
-# * Imputations of a plain autoencoder differ only by the noise they start from. Several
-#   classes among the draws of a digit are a statement about the digit: half of it can be more
-#   than one.
+# * Imputations of a plain autoencoder differ only through their initial noise. Several
+#   classes among the draws can be correct: half a digit may belong to more than one class.

@@ -1,14 +1,14 @@
 # %% [markdown]
-# # Autoencoders that know what they do not know
+# # Laplacian autoencoders: uncertainty of codes and images
 #
-# An autoencoder turns an image into a few numbers, its code, and back. A Laplace posterior
-# over its weights makes both random: networks drawn from it agree on what the data determine,
-# and differ on the rest.
+# An autoencoder encodes an image as a short code and decodes it again. A Laplace posterior
+# over its weights makes code and image random: sampled networks agree where the data
+# determine the weights, and differ elsewhere.
 #
-# **What one learns.** How to train a Laplacian autoencoder online, what its codes and images
-# say of their own uncertainty, and why the temperature has to be chosen on held-out images.
+# **What you learn.** How to train a Laplacian autoencoder online, how to read the
+# uncertainty of its codes and images, and why to choose the temperature on held-out images.
 #
-# ## A plain autoencoder, and one trained with noise
+# ## Plain and online training
 
 # %%
 import torch
@@ -35,11 +35,11 @@ online = osc.methods.OnlineLaplace.published(network(), likelihood)
 osc.train(online, (x, x), **options)
 
 # %% [markdown]
-# `OnlineLaplace` draws new weights in every step, from a Gaussian whose precision follows the
-# curvature along the way. Afterwards the curvature is taken anew at the final weights, the
-# noise is that of the residuals, and held-out images choose the temperature. The same three
-# steps work for a network that was trained without noise. Where the coldest temperature of
-# all is best, a warning says so:
+# `OnlineLaplace` samples new weights in every step, from a Gaussian whose precision follows
+# a running average of the curvature. After training, three steps follow: recompute the
+# curvature at the final weights, set the noise scale from the residuals, and choose the
+# temperature on held-out images. The same steps work for a network trained without noise. A
+# warning appears if the lowest temperature is best:
 
 # %%
 post_hoc = LaplacianAutoencoder.post_hoc(plain, likelihood, x, validation=held_out)
@@ -55,7 +55,7 @@ for name, r in {"post-hoc": post_hoc, "online": trained}.items():
 # %% [markdown]
 # ## Codes and images are distributions
 #
-# `encode` and `reconstruct` draw networks, and say how the variance is made up.
+# `encode` and `reconstruct` sample networks, and return the components of the variance.
 
 # %%
 code, image = trained.encode(test, samples=50), trained.reconstruct(test, samples=50)
@@ -71,16 +71,16 @@ for name, r in {"post-hoc": post_hoc, "online": trained}.items():
 plots.reconstructions(
     shown.numpy(),
     found,
-    ["digit"] * 4 + ["turned"] * 4,
-    "What the networks make of digits, and of digits that lie on their side",
+    ["digit"] * 4 + ["rotated"] * 4,
+    "Reconstructions of digits, and of digits rotated by 90°",
 )
 
 # %% [markdown]
-# ## The plane of codes
+# ## The latent space
 #
-# With two numbers as code, one can look at all of them. The grey is how far drawn networks
-# differ about the image that a place stands for: little where codes of digits are, more
-# elsewhere.
+# A two-dimensional latent space can be shown in full. The grey level is the standard
+# deviation of sampled networks for the image at each code: small near the codes of digits,
+# larger elsewhere.
 
 # %%
 maps = {
@@ -90,22 +90,22 @@ maps = {
 plots.latent_map(maps, digits.test[1].numpy(), digits.classes, shared=False)
 
 # %% [markdown]
-# ## New images
+# ## Generated images
 #
-# `generate` draws a code from the Gaussian that the codes of the data suggest, and a network.
+# `generate` samples a code from a Gaussian fitted to the codes of the data, and a network.
 
 # %%
 rows = {"data": test[:8].numpy(), "drawn": trained.generate(8).numpy()}
-plots.image_grid(rows, "Digits, and images of drawn codes and networks")
+plots.image_grid(rows, "Digits, and images generated from sampled codes and networks")
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
-# * The temperature matters more than how the posterior was reached. On MNIST, at noise 1 and
-#   T = 1, drawn networks reconstruct with twice the squared error of their mean; at 1/500 with
-#   the same. `RESULTS.md` (lae-table2) has the curves.
-# * At equal temperature, networks trained with noise and networks that were not reconstruct
-#   alike, warm or cold, and online training costs twice as much. The spread of their codes
-#   tells digits from clothes, which that of the others does not (lae-figure9).
-# * The variance of weights is small beside that of the noise: the networks are sure of most
-#   pixels, and a likelihood of one noise for all pixels cannot say where they are wrong.
+# * The temperature matters more than the training method. On MNIST, at noise 1 and T = 1,
+#   sampled networks reconstruct with twice the squared error of their mean; at T = 1/500
+#   with the same error. `RESULTS.md` (lae-table2) has the curves.
+# * At equal temperature, networks trained online and post hoc reconstruct equally well, and
+#   online training costs twice as much. The spread of online codes distinguishes digits from
+#   clothes, which that of post-hoc codes does not (lae-figure9).
+# * The variance due to weights is small compared with the noise: the networks are certain of
+#   most pixels, and a likelihood with one noise scale cannot show where they are wrong.

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Small classification sets: one network, three predictives
 #
-# The other half of the comparisons in the literature: a few hundred rows, some classes, a small
-# network, and a prior precision that has to come from somewhere.
+# The other common comparison uses a few hundred rows, several classes, a small network, and
+# a prior precision that has to be chosen.
 #
-# **What one learns.** How a precision is chosen on held-out data and by the evidence; what the
-# same posterior is worth linearised and sampled; and that a small test set hardly tells good
-# choices apart.
+# **What you learn.** How to choose a prior precision on held-out data and by the evidence;
+# how the linearised and sampled predictives of one posterior compare; and that a small test
+# set hardly distinguishes good choices.
 #
 # ## Two choices of the precision
 
@@ -54,21 +54,21 @@ def row(name, q, **options):
 
 row("network alone", osc.posteriors.Point(net, likelihood))
 with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", "networks sampled")  # it is what the second rows show
+    warnings.filterwarnings("ignore", "networks sampled")  # the second rows show this
     for name, q in (("evidence", by_evidence), ("tuned", tuned)):
         row(f"{name}, linearised", q)
         draws = torch.Generator().manual_seed(0)
         row(f"{name}, sampled networks", q, via="sampled", generator=draws)
 
 # %% [markdown]
-# On forty held-out rows no uncertainty is best, which the warning says, and the tuned posterior
-# is the network alone: such a choice says nothing about rows of another kind.
+# On forty held-out rows no uncertainty scores best, as the warning says, and the tuned
+# posterior equals the network alone. Such a choice says nothing about uncertainty out of
+# distribution.
 #
 # ## The nine sets of the literature
 #
-# What the committed record of `python -m experiments linlap-uci-classification` says: ten fixed
-# splits exist for each set, and `osc.data.load("vehicle", split=3)` gives one of them with its
-# own held-out part.
+# The committed record of `python -m experiments linlap-uci-classification`. Each set has ten
+# fixed splits; `osc.data.load("vehicle", split=3)` loads one with its own held-out part.
 
 # %%
 results = Path(osc.__file__).parent.parent / "experiments" / "results"
@@ -83,10 +83,11 @@ for claim in record.findings.claims:
     print(textwrap.indent(textwrap.fill(claim.evidence, 80), "    "), end="\n\n")
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
-# * Of one posterior, the linearised predictive is the better one, as on every page here.
-# * The network alone is hard to beat where it is trained with a good precision: what the
-#   posterior adds on such data is small, and a few dozen test rows cannot show it.
-# * The evidence needs no held-out rows, which are dear on sets of this size; it is not as good
-#   a choice as validation on all sets.
+# * For the same posterior, the linearised predictive is better than the sampled one, as on
+#   every page here.
+# * With a good precision the network alone is hard to beat: on such data the posterior adds
+#   little, and a few dozen test rows cannot show it.
+# * The evidence needs no held-out rows, which are valuable in sets of this size, but on some
+#   sets it is a worse choice than validation.

@@ -1,15 +1,16 @@
 # %% [markdown]
 # # Precisions from samples
 #
-# The evidence needs γ, the number of parameters that the data determine, and γ needs posterior
-# variances. Where no matrix can be written down, samples will do: each is the solution of a
-# least-squares problem with random targets, found by products with the data alone.
+# Maximising the evidence requires γ, the effective number of parameters, and γ requires
+# posterior variances. If the matrices do not fit into memory, posterior samples are enough:
+# each is the solution of a least-squares problem with random targets, which needs only
+# matrix-vector products with the data.
 #
-# **What one learns.** That a few dozen samples give the precision of the exact computation to a
-# few percent; how the number of samples and the rank of the sketch enter; and two solvers for
-# the systems behind each sample.
+# **What you learn.** A few dozen samples give the exact precision to a few percent. The page
+# shows the effect of the number of samples and the rank of the sketch, and names two solvers
+# for the linear systems.
 #
-# ## Exact, and from samples
+# ## Exact and sampled precisions
 
 # %%
 import time
@@ -64,29 +65,30 @@ axes.set_title("Three draws each, sketch of rank 20", fontsize=10)
 figure.tight_layout()
 
 # %% [markdown]
-# The random numbers are drawn once, so that the rounds end at one fixed point; what is left is
-# the error of the samples. `osc.maximise_evidence(q, mode="em")` takes 64 of them.
+# The random numbers are drawn once, so the iteration converges to a fixed point whose error
+# is that of the samples. `osc.maximise_evidence(q, mode="em")` uses 64 samples.
 #
-# ## What the posterior then predicts
+# ## Predictive variances
 
 # %%
 new = 2 * torch.randn(5, 6)
 ours = osc.functional_variance(q, new, diagonal=True)
 truth = osc.functional_variance(exact, new, diagonal=True)
-print("variances of the outputs, from products alone over exact:")
+print("variances of the outputs, matrix-free relative to exact:")
 print((ours / truth).round(decimals=3))
 
 # %% [markdown]
-# They are off together, by what the precision is.
+# They share a common error, that of the precision.
 #
-# ## What holds, and what does not
+# ## Findings and limitations
 #
-# * Precisions come out within some percent of the exact ones. With several groups of parameters
-#   each has its own error, and groups of few determined parameters the largest.
-# * The sketch that preconditions the solves also corrects γ: with a rank near γ it does most of
-#   the work, and few samples are enough.
-# * On a network as small as this one `structure="full"` is faster. Products with the data pay
-#   where matrices of all parameters or of all outputs do not fit.
+# * Precisions are within a few percent of the exact ones. With several groups of parameters
+#   each has its own error, which is largest for groups with a small effective number of
+#   parameters.
+# * The sketch that preconditions the solves also corrects γ: with a rank near γ it does most
+#   of the work, and few samples suffice.
+# * On a network this small `structure="full"` is faster. Matrix-free products pay off if
+#   matrices over all parameters or all outputs do not fit into memory.
 # * `osc.structures.MatrixFree(solver="sdd")` replaces conjugate gradients by stochastic dual
-#   descent, which looks at some data at a time. It takes many passes on badly conditioned
-#   problems, and says so where it has not converged.
+#   descent, which uses a subset of the data at a time. It takes many passes on
+#   ill-conditioned problems, and warns if it has not converged.

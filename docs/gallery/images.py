@@ -1,12 +1,12 @@
 # %% [markdown]
-# # Images: calibrated classes, and noticing what is foreign
+# # Images: calibration and out-of-distribution detection
 #
 # The default pipeline on real images: 997 handwritten digits of 8 × 8 pixels, a small network,
 # a Kronecker posterior.
 #
-# **What one learns.** A Laplace posterior leaves the decisions of the network as they are. What
-# it changes is how sure they are: much less on images of another kind. How much less on
-# ordinary images is a matter of tuning.
+# **What you learn.** A Laplace posterior keeps the decisions of the network and changes
+# their confidence: much lower for out-of-distribution images. How much lower in distribution
+# depends on tuning.
 
 # %%
 import torch
@@ -27,8 +27,8 @@ print(data)
 # %% [markdown]
 # ## Three predictives
 #
-# The network alone; the posterior with prior precisions by the evidence, the default; and the
-# same posterior tuned on 200 held-out images, which reuses the pass that fitted it.
+# The network alone; the posterior with prior precisions by the evidence, the default; and
+# the same posterior tuned on 200 held-out images, which reuses the curvature of the fit.
 
 # %%
 q = osc.laplace(model, likelihood, data.train)
@@ -50,11 +50,11 @@ for name, record in records.items():
 plots.reliability_diagram(records)
 
 # %% [markdown]
-# ## What is out of distribution
+# ## Out-of-distribution detection
 #
-# Digits on their side (90°), digits turned by 45°, and digits with their pixels shuffled. The
-# score is the entropy of the prediction; AUROC is the probability that a foreign image gets a
-# higher one than a test image.
+# Out-of-distribution data are digits rotated by 90° and by 45°, and digits with shuffled
+# pixels. The score is the predictive entropy. AUROC is the probability that an
+# out-of-distribution image has a higher score than a test image.
 
 # %%
 outside = {
@@ -82,7 +82,7 @@ plots.entropy_histograms(
 )
 
 # %% [markdown]
-# ## The images it is least sure of
+# ## The least certain images
 
 # %%
 plots.least_sure(
@@ -96,19 +96,19 @@ plots.least_sure(
 # %% [markdown]
 # ## The link
 #
-# Probabilities are an average of the softmax over Gaussian logits. The default integrates over
-# all covariances of the logits; the closed forms are cheaper and drop some of them. Each is
-# tuned for itself; a warning of `osc.tune` says where held-out digits would rather have no
-# uncertainty at all.
+# Probabilities are an average of the softmax over Gaussian logits. The default uses all
+# covariances of the logits; the closed forms are cheaper and drop some of them. Each link is
+# tuned separately. `osc.tune` warns if the held-out digits would prefer no uncertainty at
+# all.
 
 # %%
-foreign = outside["turned by 45°"]
+rotated = outside["turned by 45°"]
 print("link          accuracy    NLL     ECE    AUROC, turned by 45°")
 for link in ("mc", "probit", "bridge"):
     posterior = osc.tune(q, data.validation, link=link)  # each link has its own best setting
     row = osc.tasks.calibration(posterior, data.test, link=link).metrics()
     scores = osc.tasks.ood(
-        posterior, data.test[0], foreign, scores=["entropy"], link=link
+        posterior, data.test[0], rotated, scores=["entropy"], link=link
     ).metrics()
     score = scores["auroc/outside/entropy"]
     print(
@@ -116,17 +116,17 @@ for link in ("mc", "probit", "bridge"):
     )
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
-# * The accuracy is that of the network, to a few images. If a posterior changes the decisions
-#   much, something is wrong.
-# * With the evidence alone the probabilities are too modest on small and clean sets such as
-#   this one: NLL and ECE are above those of the network. The posterior knows that foreign
-#   images are foreign and is too careful at home.
-# * Tuned on held-out images it is about as calibrated as the network, and still tells foreign
-#   images apart better.
-# * Digits with shuffled pixels are the easiest to tell. A digit on its side can be another
-#   digit (0, 1 and 8 stay what they are), and yet its picture is not quite one of the training
-#   set.
-# * These are 8 × 8 pixels. Fashion-MNIST and CIFAR-10 with a convolutional network: `python
-#   -m experiments linlap-images`.
+# * The accuracy is that of the network, up to a few images. A posterior that changes many
+#   decisions is a sign of a mistake.
+# * With the evidence alone the predictive is underconfident on small, clean data sets such
+#   as this one: NLL and ECE are above those of the network. It detects out-of-distribution
+#   images, but is too cautious in distribution.
+# * Tuned on held-out images it is about as well calibrated as the network, and still detects
+#   out-of-distribution images better.
+# * Digits with shuffled pixels are the easiest to detect. A digit rotated by 90° may look
+#   like another digit (0, 1 and 8 hardly change), yet differs slightly from the training
+#   images.
+# * These are 8 × 8 pixels. `python -m experiments linlap-images` uses Fashion-MNIST and
+#   CIFAR-10 with a convolutional network.

@@ -1,15 +1,16 @@
 # %% [markdown]
-# # Logistic regression: the mode, Laplace, and the exact answer
+# # Logistic regression: mode, Laplace approximation and exact posterior
 #
-# The smallest model in which a Laplace approximation does something: two weights, two classes,
-# no network. The posterior is two-dimensional, so that the exact answer can be had on a grid
-# and the approximation be held against it.
+# Logistic regression is the smallest interesting example of a Laplace approximation: two
+# weights, two classes, no network. The posterior is two-dimensional, so the exact posterior
+# can be computed on a grid and compared with the approximation.
 #
-# **What one learns.** The classifier at the best weights is certain everywhere away from its
-# boundary, however far from the data. Averaging over all weights that explain the data is not.
-# A Gaussian at the mode and one formula, the probit approximation, give nearly that average.
+# **What you learn.** With the best weights alone, the classifier is certain everywhere away
+# from its boundary, however far from the data. The average over all weights that explain the
+# data is not. A Gaussian at the mode and one formula, the probit approximation, come close
+# to that average.
 #
-# The model is p(y = 1 | x, w) = σ(wᵀx) with the prior w ~ N(0, I/α).
+# The model is p(y = 1 | x, w) = σ(wᵀx) with prior w ~ N(0, I/α).
 
 # %%
 import matplotlib.pyplot as plt
@@ -28,9 +29,9 @@ targets = y[:, None].float()  # one output for each input: (N, 1)
 # %% [markdown]
 # ## The mode
 #
-# The loss of `osc.methods.MAP` is −log p(D, w)/N with every constant in it, so that the mode
-# belongs to the same prior as the posterior below. Here a second-order optimiser minimises it;
-# `osc.train` would do as well.
+# The loss of `osc.methods.MAP` is −log p(D, w)/N including all constants, so the mode
+# belongs to the same prior as the posterior below. This page uses a second-order optimiser;
+# `osc.train` works as well.
 
 # %%
 likelihood = osc.likelihoods.Bernoulli()
@@ -59,10 +60,11 @@ model = mode(alpha)
 print("weights at the mode:", model.weight.data.squeeze())
 
 # %% [markdown]
-# ## The posterior: a Gaussian at the mode, and the truth on a grid
+# ## The posterior: Laplace approximation and exact grid
 #
-# The precision of the Gaussian is Σₙ pₙ(1 − pₙ) xₙxₙᵀ + αI. The exact posterior is the joint
-# density on a fine grid of weights, divided by its sum; that sum is the evidence p(D).
+# The Gaussian has precision Σₙ pₙ(1 − pₙ) xₙxₙᵀ + αI. The exact posterior is the joint
+# density on a fine grid of weights, divided by its sum; the sum times the area of a cell is
+# the evidence p(D).
 
 # %%
 q = osc.laplace(model, likelihood, (x, targets), structure="full", prior=alpha)
@@ -112,15 +114,15 @@ figure.suptitle(
 plt.show()
 
 # %% [markdown]
-# The truth leans towards larger weights: the two classes hardly overlap, and weights that are
-# too large are punished by the prior only. The Gaussian is symmetric by construction, and its
-# centre is the mode instead of the mean.
+# The exact posterior is skewed towards larger weights: the two classes hardly overlap, and
+# only the prior penalises large weights. The Gaussian is symmetric by construction, and is
+# centred at the mode instead of the mean.
 #
 # ## Predictions
 #
-# A prediction is an integral over the weights. Three ways to it: the mode alone,
-# `link="probit"` (σ(m / √(1 + πv/8)) with m and v the mean and variance of wᵀx), and the sum
-# over the grid.
+# A prediction is an integral over the weights. Here are three approximations: the mode
+# alone, `link="probit"` (σ(m / √(1 + πv/8)), with m and v the mean and variance of wᵀx), and
+# the sum over the grid.
 
 # %%
 line = torch.linspace(-8, 8, 65)
@@ -130,7 +132,7 @@ plane = torch.stack(torch.meshgrid(line, line, indexing="xy"), -1).reshape(-1, 2
 def quadrature(log_joint):
     """The exact probability of the second class at each point of the plane."""
     exact = log_joint.softmax(0)
-    heavy = exact > 1e-5 * exact.max()  # cells without weight change nothing
+    heavy = exact > 1e-5 * exact.max()  # cells with negligible probability
     return torch.sigmoid(plane @ w[heavy].T) @ exact[heavy]
 
 
@@ -152,14 +154,14 @@ far = plane.norm(dim=1) > 7.5
 for name, p in maps.items():
     error, sure = (p - truth).abs(), torch.maximum(p, 1 - p)[far] > 0.99
     print(f"{name:22} error: largest {error.max():.3f}, mean {error.mean():.3f}", end="")
-    print(f"   surer than 0.99 far away: {100 * sure.double().mean():.0f} %")
+    print(f"   confidence above 0.99 far away: {100 * sure.double().mean():.0f} %")
 
 # %% [markdown]
-# ## Where the approximation ends
+# ## Limits of the approximation
 #
-# The weaker the prior, the less symmetric the posterior: nothing but the prior keeps the
-# weights of two separable classes from growing. The same two errors against the exact answer,
-# over the plane above, for other α:
+# The weaker the prior, the less symmetric the posterior: only the prior bounds the weights
+# of two separable classes. The same two errors against the exact predictive, over the plane
+# above, for other α:
 
 # %%
 print("     α   mode: largest, mean   Laplace: largest, mean   error of the log evidence")
@@ -176,16 +178,15 @@ for other in (0.01, 0.1, 0.3, 1.0, 3.0):
     print(f"{other:6}   {errors}            {gap:+.3f} nats")
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
 # * Far from the data the mode alone is certain in almost every direction, although twenty
-#   points cannot tell which way the boundary runs. Laplace and the exact answer open up like a
-#   fan.
-# * The evidence of the Gaussian is within a few hundredths of a nat of the exact one where the
-#   posterior is about symmetric. That makes it good enough to choose α with
-#   (`prior="evidence"`).
-# * With a weak prior the Gaussian is less sure than the truth, whose weights are larger than
-#   those at the mode. Its largest error stays far below that of the mode; the advantage in the
-#   mean error shrinks, and may vanish.
-# * In two dimensions a grid is cheap. Its cost grows as Gᴾ with the number P of weights, that
-#   of the Laplace approximation as P³ with `structure="full"`, and about as P with `"diag"`.
+#   data points do not determine the direction of the boundary. The boundaries of the Laplace
+#   and the exact predictive fan out.
+# * Where the posterior is nearly symmetric, the Laplace evidence is within a few hundredths
+#   of a nat of the exact one: good enough to choose α with (`prior="evidence"`).
+# * With a weak prior the Gaussian is underconfident, since the exact posterior has larger
+#   weights than the mode. Its largest error stays far below that of the mode; the advantage
+#   in the mean error shrinks, and may vanish.
+# * In two dimensions a grid is cheap. Its cost grows as Gᴾ with the number P of weights. The
+#   Laplace approximation costs P³ with `structure="full"`, and about P with `"diag"`.

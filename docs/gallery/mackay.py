@@ -1,18 +1,18 @@
 # %% [markdown]
 # # MacKay's evidence: regularisation without validation data
 #
-# How strongly should weights be pulled towards zero? The evidence p(D | α, β), the probability
-# of the data with the weights integrated out, answers from the training data alone: prior
-# precisions α and noise precision β that make it largest satisfy α = γ/‖w‖² and β = (N −
-# γ)/SSE, with γ the number of weights that the data determine.
+# How strongly should weights be regularised? The evidence p(D | α, β), the probability of
+# the data with the weights integrated out, answers this from the training data alone. The
+# prior precisions α and noise precision β that maximise it satisfy α = γ/‖w‖² and β = (N −
+# γ)/SSE, where γ is the effective number of parameters.
 #
-# **What one learns.** The same small network overfits without a prior and does not with the
-# evidence, which finds the noise as well. And γ says whether a network is large enough: it
-# stops growing where more units are of no use.
+# **What you learn.** A small network overfits without a prior, and does not with the
+# evidence, which also finds the noise scale. γ shows whether a network is large enough: it
+# stops growing when more units add nothing.
 #
-# ## A 1-6-1 network, with and without
+# ## A 1-6-1 network with and without regularisation
 #
-# Thirty points of sin(4x + 1) with noise of scale 0.2, six tanh units.
+# Thirty data points from sin(4x + 1) with noise of scale 0.2, six tanh units.
 
 # %%
 import matplotlib.pyplot as plt
@@ -36,7 +36,7 @@ def network(width, seed=0):
 
 
 def with_evidence(width, seed=0, scale=0.1):
-    """Weights, prior precisions (one for each tensor) and noise scale together."""
+    """Fit weights, prior precisions (one per tensor) and noise scale jointly."""
     method = osc.methods.LevenbergMarquardt(
         network(width, seed), osc.likelihoods.Gaussian(scale)
     )
@@ -44,7 +44,7 @@ def with_evidence(width, seed=0, scale=0.1):
 
 
 def without():
-    """The same optimiser with next to no prior, and with the true noise given."""
+    """Fit with nearly no prior and the true noise scale."""
     likelihood = osc.likelihoods.Gaussian(0.2)
     method = osc.methods.LevenbergMarquardt(network(6), likelihood, prior=1e-6, evidence=False)
     return osc.train(method, (x, y), epochs=60, progress=False).posterior
@@ -64,9 +64,9 @@ for name, q in posteriors.items():
 plots.regression_bands(bands, x.squeeze().numpy(), y.squeeze().numpy())
 
 # %% [markdown]
-# Without a prior the six units follow the noise, and what the data leave open is not even
-# drawn: the bands reach far beyond the picture. The evidence finds precisions for each tensor
-# of weights, and a noise scale near the true 0.2:
+# Without a prior the six units follow the noise, and the bands reach far beyond the figure
+# where there are no data. The evidence finds precisions for each tensor of weights, and a
+# noise scale near the true 0.2:
 
 # %%
 q = posteriors["with the evidence"]
@@ -84,7 +84,7 @@ print(f"noise by β = (N − γ)/SSE: scale {((len(x) - total) / sse) ** -0.5:.3
 # %% [markdown]
 # ## How large should the network be?
 #
-# γ and the log evidence for networks of growing width, trained in the same way:
+# γ and the log evidence for networks of increasing width, trained in the same way:
 
 # %%
 widths, found = (1, 2, 3, 6, 12, 25), {}
@@ -108,11 +108,12 @@ axes[0].set_ylim(0, 16)
 plt.show()
 
 # %% [markdown]
-# ## Where to start
+# ## Initial noise scale
 #
-# The joint maximum over weights, precisions and noise is a local one, and one local maximum is
-# always near: all weights small, and everything noise. A start with little noise makes the
-# network fit first and find out afterwards how much of the data was noise. Three starts each:
+# The joint maximum over weights, precisions and noise is local, and one local maximum always
+# exists: small weights, with all data explained as noise. If training starts with little
+# noise, the network first fits the data, then learns how much of them was noise. Three runs
+# from each start:
 
 # %%
 for scale in (0.1, 1.0):
@@ -121,15 +122,15 @@ for scale in (0.1, 1.0):
     print(f"noise scale {scale} at the start: log evidence at the end {evidences}")
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
 # * The smallest networks need all their weights (γ close to the dashed line) and explain the
-#   data worse. From a few units on γ stays where it is, whatever the width: "if a larger
-#   network has the same final γ, the smaller one was enough".
-# * The evidence does not punish width much: it is nearly flat, since precisions switch off what
-#   is not needed. It says which network is too small, more than which one is too large.
-# * Which maximum is reached depends on the start, as shown. The evidence itself tells the good
-#   end from the bad one: take the best of a few.
-# * The updates treat the weights as fixed while α moves, and the curvature as the Gauss–Newton
-#   matrix. Several seeds, the full Hessian and derivatives checked against finite differences:
-#   `python -m experiments linlap-mackay`.
+#   data worse. Beyond a few units γ is constant, whatever the width: "if a larger network
+#   has the same final γ, the smaller one was enough".
+# * The evidence hardly penalises width, since large precisions prune unnecessary weights. It
+#   identifies networks that are too small better than networks that are too large.
+# * The maximum depends on the start, as shown. The evidence itself tells good maxima from
+#   bad ones: take the best of a few runs.
+# * The updates hold the weights fixed while α changes, and use the Gauss–Newton matrix as
+#   the curvature. `python -m experiments linlap-mackay` has several seeds, the full Hessian,
+#   and derivatives checked against finite differences.

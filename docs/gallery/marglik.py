@@ -1,18 +1,18 @@
 # %% [markdown]
 # # The evidence during training
 #
-# A Laplace approximation at the end of training tunes the prior of a network whose weights were
-# found under another one. `MarginalLikelihood` does both together: it trains as usual, and
-# after epochs moves the prior precisions (one for each tensor of weights) to where the evidence
-# is largest.
+# A Laplace approximation after training tunes the prior of a network whose weights were
+# found under another prior. `MarginalLikelihood` learns both jointly: it trains as usual
+# and, after every few epochs, moves the prior precisions (one per tensor of weights) to the
+# maximum of the evidence.
 #
-# **What one learns.** The learned precisions do not depend on where they start, as long as the
-# first update comes before the first epoch (with a burn-in, a start that is far too large makes
-# the network a constant, and a warning says so). No data are held out. What comes out is a
-# reasonable prior, one for each tensor, from one training. It is not always the one with the
-# best test score.
+# **What you learn.** The learned precisions do not depend on their initial values if the
+# first update comes before the first epoch. (With a burn-in, a start that is far too large
+# makes the network constant, and a warning says so.) No data are held out. One training
+# gives a reasonable prior for each tensor, though not always the one with the best test
+# score.
 #
-# ## Three starts that differ by eight orders of magnitude
+# ## Three initial values across eight orders of magnitude
 
 # %%
 import matplotlib.pyplot as plt
@@ -26,13 +26,13 @@ likelihood = osc.likelihoods.Categorical()
 
 
 def network():
-    """64-30-10 with tanh, always with the same initial weights."""
+    """A 64-30-10 network with tanh and fixed initial weights."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), osc.networks.MLP(64, (30,), 10))
 
 
 def nll(posterior):
-    """Of the network itself, on the test images."""
+    """The test NLL of the network at the mean."""
     network = osc.posteriors.Point(posterior.model, likelihood)
     return osc.metrics.nll(osc.predict(network, data.test[0]).logits, data.test[1])
 
@@ -73,11 +73,11 @@ axes[1].legend()
 plt.show()
 
 # %% [markdown]
-# The first update comes before the first epoch, so that a prior that starts far too tight
-# cannot shrink the network to nothing. Bounds keep precisions from running off early: a tensor
-# that is not needed stops at ten times N.
+# The first update comes before the first epoch, so a prior that starts far too tight cannot
+# shrink the network to zero. Bounds keep precisions from diverging early: a tensor that is
+# not needed stops at ten times N.
 #
-# ## Against a grid on held-out data
+# ## Comparison with a grid search on held-out data
 
 # %%
 print("precision    NLL, validation    NLL, test")
@@ -97,20 +97,21 @@ print(f"\nchosen on held-out images: precision {best:g}, test NLL {grid[best][1]
 for start, run in runs.items():
     print(f"by the evidence, from {start:<8g} test NLL {nll(run.posterior):.3f}")
 whole = osc.metrics.nll(osc.predict(runs[1.0], data.test[0]).logits, data.test[1])
-print(f"the last one's linearised predictive: {whole:.3f}")
+print(f"linearised predictive, from 1        test NLL {whole:.3f}")
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
 # * Three starts, eight orders of magnitude apart, end at the same precisions.
-# * The grid needs one training for each value, and held-out images; one precision for each
-#   tensor would need a grid in four dimensions. The evidence needs neither.
-# * On this small and clean set it is *not* as good as the grid. Its precisions are tighter than
-#   the ones that held-out images choose, and the test NLL is higher. It asks how well the
-#   linearised Gaussian model explains the training data; the grid asks for the score itself. On
-#   MNIST the two agree more closely, see the record of `python -m experiments linlap-marglik`.
-# * The precision of a tensor that is hardly needed grows and grows (the last bias). While
-#   training it is held below ten times N, so that the tensor can come back.
-# * Layers before a batch normalisation have no scale of their own, and their precisions drift:
-#   use networks without (`osc.networks.FixupResNet`), or tune afterwards at the [linear model's
-#   mode](adapted.html).
+# * The grid needs held-out images and one training per value; one precision per tensor would
+#   need a four-dimensional grid. The evidence needs neither.
+# * On this small, clean data set the evidence is *not* as good as the grid. Its precisions
+#   are larger than those chosen on held-out images, and the test NLL is higher. The evidence
+#   measures how well the linearised Gaussian model explains the training data; the grid
+#   optimises the score itself. On MNIST the two agree more closely (`python -m experiments
+#   linlap-marglik`).
+# * The precision of a tensor that is hardly needed keeps growing (the last bias). During
+#   training it is capped at ten times N, so that the tensor can recover.
+# * Layers before a batch normalisation have no scale of their own, so their precisions
+#   drift. Use networks without it (`osc.networks.FixupResNet`), or tune afterwards at the
+#   [mode of the linear model](adapted.html).

@@ -1,13 +1,13 @@
 # %% [markdown]
-# # A head from twenty X-rays, and where the picture is wrong
+# # A head from twenty X-rays: reconstruction with error bars
 #
-# A scanner sends parallel X-rays through a slice of a head at twenty angles. The measurements
-# are noisy, and a good picture would need more of them. We reconstruct the slice with a network
-# that was never trained on any image, and ask the linearised network how far each pixel can be
-# trusted.
+# A scanner sends parallel X-rays through a slice of a head at twenty angles. The
+# measurements are noisy, and too few for a good reconstruction. This page reconstructs the
+# slice with an untrained network, and uses the linearised network to estimate the error of
+# each pixel.
 #
-# **What one learns.** How to reconstruct an image from any linear measurement, and how to see
-# which parts of it the data leave open.
+# **What you learn.** How to reconstruct an image from any linear measurement, and how to see
+# which parts of it the data leave undetermined.
 
 # %%
 import torch
@@ -26,11 +26,11 @@ data = clean + sigma * torch.randn(clean.shape)
 print(rays, "noise", round(sigma, 3))
 
 # %% [markdown]
-# ## The picture and its error bars
+# ## The reconstruction and its error bars
 #
 # The network is smaller and trained for fewer steps than by default, so that this page takes
-# seconds. The first row is filtered back-projection with one error bar for all pixels, its own
-# mean error; the second the linearised network.
+# seconds. The first row is filtered back-projection with one error bar for all pixels, its
+# root mean squared error; the second row is the linearised network.
 
 # %%
 prior = DeepImagePrior(SkipUNet(width=12), steps=500, learning_rate=3e-3)
@@ -44,8 +44,8 @@ rows = {
 plots.error_maps(image, rows, "A head from twenty X-rays")
 
 # %% [markdown]
-# The error bars are widest along the skull, where a shift by a part of a pixel fits the data as
-# well. That is also where the errors are; how far error and error bar agree, the numbers say.
+# The error bars are widest along the skull, where a shift by a fraction of a pixel fits the
+# data equally well. The errors are largest there, too. The numbers show how well they agree:
 
 # %%
 error, stddev = (found.mean - image).abs(), found.stddev
@@ -57,10 +57,10 @@ for name, chosen in {"half": stddev <= half, "tenth": stddev > most}.items():
 print("within 95 % intervals:", round(float((error < 1.96 * stddev).double().mean()), 2))
 
 # %% [markdown]
-# ## Other heads that fit the data
+# ## Other images that fit the data
 #
-# The posterior is over whole images. What its draws agree on, the data tell; what changes from
-# draw to draw, they leave open.
+# The posterior is over whole images. The data determine the features that all samples share;
+# the features that vary between samples are undetermined.
 
 # %%
 draws = torch.cat([found.mean[None], found.posterior.sample((5,))])
@@ -70,9 +70,9 @@ plots.image_grid(
 )
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
-# Error bars find the artefacts of this reconstruction: they are large where it is wrong. They
-# are those of a linear model around one fitted network. A bias that all of its plausible
-# filters share is in none of them, and a network that is trained too briefly has such a bias: a
-# warning tells.
+# Error bars reveal the artefacts of this reconstruction: they are large where it is wrong.
+# They are those of a linear model around one fitted network. They do not include a bias that
+# all of its plausible filters share. A network trained too briefly has such a bias, and a
+# warning reports it.

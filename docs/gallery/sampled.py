@@ -1,19 +1,18 @@
 # %% [markdown]
 # # Linearised or sampled: two ways to predict with one posterior
 #
-# A Laplace approximation is a Gaussian over the weights. There are two ways to turn it into
-# predictions: put sampled weights into the network, or put them into the network's linear
-# expansion at the mode, f(x; θ*) + J(x)(θ − θ*). They look alike and could hardly be further
-# apart.
+# A Laplace approximation is a Gaussian over the weights. Predictions can be made in two
+# ways: by putting weight samples into the network, or into its linearisation at the mode,
+# f(x; θ*) + J(x)(θ − θ*). The two look alike, but their predictions differ widely.
 #
-# **What one learns.** The linearised predictive is the default for a reason: the Gaussian was
-# built from the Jacobians of exactly that linear model. Sampled networks leave the data they
-# were fitted to. osculate says so when they do.
+# **What you learn.** The linearised predictive is the default because the Gaussian was built
+# from the Jacobians of exactly that linear model. Sampled networks often do not fit the
+# training data. osculate warns when this happens.
 #
 # ## A curve
 #
-# Forty noisy points on a wave. `LevenbergMarquardt` finds the mode, the prior precisions and
-# the noise scale together, in a few dozen steps over all data.
+# Forty noisy observations of a wave. `LevenbergMarquardt` finds the mode, the prior
+# precisions and the noise scale jointly, in a few dozen full-batch steps.
 
 # %%
 import warnings
@@ -34,13 +33,13 @@ method = osc.methods.LevenbergMarquardt(net, osc.likelihoods.Gaussian(0.1))
 q = osc.train(method, (x, y), epochs=60, progress=False).posterior
 gamma = sum(osc.evidence.effective_parameters(q).values())
 print(f"noise scale {q.likelihood.scale:.3f} (true: 0.1)")
-print(f"the data determine {gamma:.1f} of {len(q.mean)} weights")
+print(f"effective number of parameters {gamma:.1f} of {len(q.mean)}")
 
 # %% [markdown]
 # ## The warning
 #
-# A sampled predictive that is far worse than the mode on the very data it was fitted to is
-# answered with a warning and advice:
+# If a sampled predictive is far worse than the mode on the training data, osculate warns and
+# suggests alternatives:
 
 # %%
 with warnings.catch_warnings(record=True) as caught:
@@ -52,13 +51,13 @@ linearised = osc.predict(q, x)
 print()
 print(
     f"log-likelihood of the training data: linearised {linearised.log_prob(y).mean():.2f}, "
-    f"sampled {sampled.log_prob(y).mean():.2f} nats a point"
+    f"sampled {sampled.log_prob(y).mean():.2f} nats per datum"
 )
 
 # %% [markdown]
 # ## Why
 #
-# Functions drawn from the same posterior in both ways:
+# Functions drawn from the same posterior both ways:
 
 # %%
 grid = torch.linspace(-4, 4, 161)[:, None]
@@ -77,20 +76,20 @@ plots.function_draws(
     draws,
     x.squeeze().numpy(),
     y.squeeze().numpy(),
-    "200 functions of one posterior (30 are shown)",
+    "200 functions from one posterior (30 shown)",
 )
 
 # %% [markdown]
-# On the left every draw passes through the data. On the right most of the draws do not even
-# stay in the picture, where there are data: the Gaussian is wide along directions in which the
-# *linear* model does not move the outputs, and along which the network does.
+# On the left every draw passes through the data. On the right most draws leave the figure
+# even where there are data: the Gaussian is wide along directions that do not change the
+# outputs of the *linear* model, but do change those of the network.
 
 # %% [markdown]
 # ## Images
 #
-# The same on 600 digits (8 × 8 pixels), with a network of two hidden layers for each of three
-# prior precisions. Out of distribution are the test digits turned by 60°; AUROC says how well
-# the entropy of the prediction tells them apart (0.5: not at all).
+# The same on 600 digits (8 × 8 pixels), with a network of two hidden layers, for each of
+# three prior precisions. The out-of-distribution data are test digits rotated by 60°. AUROC
+# measures how well the predictive entropy detects them (0.5 is chance).
 
 # %%
 data = osc.data.load("digits", train_size=600)
@@ -106,7 +105,7 @@ def classifier(precision):
     return model.eval()
 
 
-print("precision   predictive    accuracy    NLL    AUROC   NLL of turned digits")
+print("precision   predictive    accuracy    NLL    AUROC   NLL of rotated digits")
 for precision in (0.1, 1.0, 10.0):
     model = classifier(precision)
     q = osc.laplace(model, osc.likelihoods.Categorical(), data.train, prior=precision)
@@ -127,19 +126,19 @@ for precision in (0.1, 1.0, 10.0):
         print(f"{precision:9}   {name:12}  {row}")
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
-# * The linearised predictive keeps the accuracy of the mode whatever the precision. Sampled
-#   networks with a vague prior are close to guessing; a tight prior mends them, by keeping the
-#   draws near the mode.
-# * By its entropy the linearised predictive tells turned digits apart better than the mode
-#   does, and it is far less wrong on them (the last column).
-# * It is *not* better everywhere: with a vague prior its NLL on the test digits is above that
-#   of the mode, since it is less sure than it could be. That is what tuning is for
-#   (`prior="evidence"`, or `osc.tune` on held-out data).
-# * Sampling is not always wrong. Networks trained apart from each other (an ensemble), or
-#   collected along a training run (SWAG), are each a good network; it is the Gaussian at one
-#   mode whose draws are not.
+# * The linearised predictive keeps the accuracy of the mode at every precision. Sampled
+#   networks with a vague prior are close to guessing; a tight prior helps by keeping the
+#   samples near the mode.
+# * The entropy of the linearised predictive detects rotated digits better than that of the
+#   mode, and its errors on them are far less confident (last column).
+# * It is *not* better everywhere: with a vague prior it is underconfident, and its NLL on
+#   the test digits is above that of the mode. Tuning addresses this (`prior="evidence"`, or
+#   `osc.tune` on held-out data).
+# * Sampling is not always wrong. Independently trained networks (an ensemble) and networks
+#   collected during training (SWAG) are each good networks; samples from a Gaussian at one
+#   mode are not.
 #
-# Three seeds of both demonstrations, with verdicts on the tutorial's claims: `python
-# -m experiments linlap-sampling`.
+# `python -m experiments linlap-sampling` repeats both demonstrations over three seeds, with
+# verdicts on the claims of the tutorial.

@@ -1,19 +1,18 @@
 # %% [markdown]
-# # Full, Kronecker or diagonal: what a structure keeps
+# # Full, Kronecker or diagonal: the choice of structure
 #
-# A posterior over P weights has P² correlations. `structure` says which of them are kept: all
+# A posterior over P weights has P² correlations. `structure` decides which are kept: all
 # (`"full"`), those within a layer as a Kronecker product (`"kron"`, the default), or none
 # (`"diag"`).
 #
-# **What one learns.** The correlations are what makes error bars small where there are data.
-# Without them the same curvature gives bands that are too wide there, and too narrow in
-# between.
+# **What you learn.** Correlations make error bars small where there are data. Without them,
+# the same curvature gives bands that are too wide there and too narrow in gaps.
 #
 # ## One network, three posteriors
 #
 # A curve with a gap in its data. Mode, prior precisions and noise come from one
-# Levenberg–Marquardt training; the three structures share all of them, so that they differ in
-# what they keep and in nothing else.
+# Levenberg–Marquardt training and are shared by the three structures, which differ only in
+# the correlations they keep.
 
 # %%
 import torch
@@ -66,7 +65,7 @@ def bands(posteriors):
 plots.regression_bands(bands(same_prior), x.squeeze().numpy(), y.squeeze().numpy(), gap)
 
 # %% [markdown]
-# And with prior precisions tuned by the evidence, for each structure its own:
+# With prior precisions tuned by the evidence of each structure:
 
 # %%
 plots.regression_bands(bands(tuned), x.squeeze().numpy(), y.squeeze().numpy(), gap)
@@ -75,7 +74,7 @@ plots.regression_bands(bands(tuned), x.squeeze().numpy(), y.squeeze().numpy(), g
 # ## The numbers
 #
 # Standard deviation of the function (without noise), averaged over the gap and over the
-# stretches with data, and the log-likelihood of test points, which lie everywhere.
+# regions with data, and the log-likelihood of test data, which cover both.
 
 # %%
 inside = ((grid > gap[0][0]) & (grid < gap[0][1])).squeeze()
@@ -89,10 +88,9 @@ for prior, posteriors in (("of the full", same_prior), ("its own", tuned)):
         print(f"{prior:12} {name:9}   {row}   {osc.log_evidence(q):12.1f}")
 
 # %% [markdown]
-# ## What is kept
+# ## The covariances
 #
-# The covariance of the weights themselves, as pictures: rows and columns are the weights, layer
-# by layer.
+# The correlations of the weights; rows and columns are ordered by layer.
 
 # %%
 correlations = {}
@@ -106,16 +104,15 @@ blocks = {name: parameter.numel() for name, parameter in net.named_parameters()}
 plots.matrices(correlations, blocks, "Correlations of the weights under the posterior")
 
 # %% [markdown]
-# ## What holds, and what does not
+# ## Findings and limitations
 #
-# * With all correlations the band is narrow at the data and wide in the gap. The diagonal keeps
-#   the curvature of each weight and loses that weights make up for each other: at the same
-#   prior its band is far too wide at the data, and too narrow in the gap.
-# * Tuning the prior by the evidence of each structure does not repair that. The Kronecker
-#   structure is close to the full one at the data; in the gap it, too, keeps less than the full
-#   width.
-# * The evidence is computed with the structure, too. It is comparable between structures only
-#   as far as they describe the same posterior: prefer the full one where it is affordable (a
-#   few thousand weights, or a few thousand data times outputs with `"dual"`).
-# * One curve, one network. Over seeds, with the toy of the tutorial: `python -m experiments
-#   linlap-structures`.
+# * With all correlations the band is narrow at the data and wide in the gap. The diagonal
+#   keeps the curvature of each weight but not how weights compensate for each other: at the
+#   same prior its band is far too wide at the data, and too narrow in the gap.
+# * Tuning the prior by the evidence of each structure does not fix this. The Kronecker
+#   structure is close to the full one at the data, but also too narrow in the gap.
+# * The evidence depends on the structure as well. It is comparable between structures only
+#   if they describe the same posterior: prefer the full one if it is affordable (a few
+#   thousand weights, or a few thousand data × outputs with `"dual"`).
+# * This is one curve and one network. `python -m experiments linlap-structures` repeats it
+#   over seeds, with the toy data of the tutorial.

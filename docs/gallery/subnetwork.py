@@ -1,18 +1,19 @@
 # %% [markdown]
-# # Subnetworks: all correlations of few weights
+# # Subnetworks: a full covariance of few weights
 #
-# A full covariance over all P weights costs P² numbers and P³ operations. A Kronecker or
-# diagonal one is affordable and drops correlations. The third way: keep *all* correlations of
-# *some* weights, and leave the others at the mode.
+# A full covariance over all P weights costs P² memory and P³ operations. A Kronecker or
+# diagonal one is cheaper but drops correlations. A subnetwork keeps *all* correlations of
+# *some* weights, and fixes the others at the mode.
 #
-# **What one learns.** A tenth of the weights can keep most of the uncertainty, if they are
-# chosen well, and almost none if they are not. The obvious choice, the weights a diagonal
-# Laplace posterior is least sure of, is the worst one.
+# **What you learn.** A tenth of the weights can keep most of the uncertainty if they are
+# selected well, and almost none if not. The obvious choice, the weights with the largest
+# variance under a diagonal Laplace posterior, is the worst.
 #
 # ## Three clusters on a line
 #
-# The toy of the tutorial: y = x − 0.1 x² + cos(πx/2) with noise of scale 1/4, inputs in three
-# clusters. Between the clusters there are no data, and a good error bar should say so.
+# The toy data of the tutorial: y = x − 0.1 x² + cos(πx/2) with noise of scale 1/4, and
+# inputs in three clusters. Good error bars grow between the clusters, where there are no
+# data.
 
 # %%
 import math
@@ -51,10 +52,10 @@ print(f"{len(full.mean)} weights, prior precision {full.prior.precision:.2f}")
 print(f"noise scale {full.likelihood.scale:.3f} (standardised; true: {0.25 / scale:.3f})")
 
 # %% [markdown]
-# ## Choosing a tenth of the weights
+# ## Selecting a tenth of the weights
 #
-# Every subnetwork has the same prior precision and noise scale as the full posterior, so that
-# they differ in the choice alone.
+# Every subnetwork uses the prior precision and noise scale of the full posterior, so only
+# the selection differs.
 
 # %%
 line = torch.linspace(-2.5, 7, 240)[:, None]
@@ -65,7 +66,7 @@ at_data = sum(((line > low) & (line < high)).squeeze() for low, high in clusters
 
 
 def deviation(q):
-    """Standard deviation of the function along the line, without noise, in the units of y."""
+    """Standard deviation of the function along the line, without noise, in units of y."""
     return osc.functional_variance(q, grid, diagonal=True).sqrt().squeeze() * scale
 
 
@@ -107,19 +108,19 @@ for name in ("full", "function_space", "random", "diagonal"):
 plots.regression_bands(bands, x.squeeze().numpy(), y.squeeze().numpy(), gaps)
 
 # %% [markdown]
-# The bands show the function alone, without observation noise.
+# The bands show the function, without observation noise.
 #
-# ## What holds, and what does not
+# ## Findings and limitations
 #
-# * A tenth of the weights chosen by the function-space score (the default: no extra training)
-#   or by how far they move along stochastic gradient descent (`"swag"`) keeps much of the width
-#   between the clusters. A tenth at random keeps little.
-# * `"diag_variance"` keeps nothing. With ReLU there are weights that no output depends on;
-#   their posterior is their prior, the widest of all, and they fill the subnetwork. osculate
-#   says so, as printed above.
-# * The diagonal over *all* weights looks right between the clusters and is far too wide at the
-#   data.
-# * A subnetwork's error bars are smaller than those of the whole network by construction: what
-#   is left at the mode is treated as known.
-# * Rotated MNIST and corrupted CIFAR-10, where a subnetwork stands for a network of many more
-#   weights: `python -m experiments linlap-subnetwork`.
+# * A tenth of the weights, selected by the function-space score (the default, without extra
+#   training) or by their variance along stochastic gradient descent (`"swag"`), keeps much
+#   of the width between the clusters. A random tenth keeps little.
+# * `"diag_variance"` keeps nothing. A ReLU network has weights that no output depends on.
+#   Their posterior is the prior, with the largest variance, so they fill the subnetwork.
+#   osculate warns about this, as printed above.
+# * The diagonal over *all* weights looks right between the clusters, but is far too wide at
+#   the data.
+# * A subnetwork's error bars are smaller than those of the whole network by construction:
+#   the other weights are treated as known.
+# * `python -m experiments linlap-subnetwork` has rotated MNIST and corrupted CIFAR-10, with
+#   subnetworks of much larger networks.
