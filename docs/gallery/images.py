@@ -58,7 +58,7 @@ plots.reliability_diagram(records)
 
 # %%
 outside = {
-    "turned by 45°": osc.data.rotated(data.test[0], 45),
+    "rotated by 45°": osc.data.rotated(data.test[0], 45),
     **osc.data.out_of_distribution(data),
 }
 found = {
@@ -102,8 +102,8 @@ plots.least_sure(
 # all.
 
 # %%
-rotated = outside["turned by 45°"]
-print("link          accuracy    NLL     ECE    AUROC, turned by 45°")
+rotated = outside["rotated by 45°"]
+print("link          accuracy    NLL     ECE    AUROC, rotated by 45°")
 for link in ("mc", "probit", "bridge"):
     posterior = osc.tune(q, data.validation, link=link)  # each link has its own best setting
     row = osc.tasks.calibration(posterior, data.test, link=link).metrics()
