@@ -192,7 +192,7 @@ class Network:
 
     @cached_property
     def _tied(self) -> bool:
-        """Whether a parameter goes by several names; looking them up at every call costs as much as a small layer."""
+        """True if a parameter goes by several names; a look-up at every call costs as much as a small layer."""
         every = self.module.named_parameters(remove_duplicate=False)
         return sum(1 for _ in every) > sum(1 for _ in self.module.named_parameters())
 

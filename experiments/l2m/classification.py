@@ -187,8 +187,8 @@ def claims(table: Table) -> tuple[Claim, ...]:
 
     return (
         Claim.judged(
-            "L2M can be used for classification: with the corrected scale it tells foreign images apart better than "
-            f"MAP, at an NLL that is not more than {CLOSE:g} nats higher",
+            "L2M can be used for classification: with the corrected scale it detects out-of-distribution images "
+            f"better than MAP, at an NLL that is not more than {CLOSE:g} nats higher",
             all(
                 of(title, CORRECTED, AUROC) > of(title, MODE, AUROC)
                 and of(title, CORRECTED, NLL) <= of(title, MODE, NLL) + CLOSE
@@ -209,8 +209,8 @@ def claims(table: Table) -> tuple[Claim, ...]:
             f"accuracy: {words(ACCURACY, MODE, PAPER)}. Its precisions are nearly 1/λ + ε for all weights.",
         ),
         Claim.judged(
-            "L2M improves on each member of an ensemble: the mixture has a lower NLL than the ensemble, or tells "
-            "foreign images apart better",
+            "L2M improves on each member of an ensemble: the mixture has a lower NLL than the ensemble, or detects "
+            "out-of-distribution images better",
             all(
                 of(title, MIXED, NLL) < of(title, MEMBERS, NLL) or of(title, MIXED, AUROC) > of(title, MEMBERS, AUROC)
                 for title in titles

@@ -173,7 +173,7 @@ class LevenbergMarquardt(FullBatch):
     with precisions kept within [1e-4, 1e6]. [foresee1997; mackay1992]
 
     Where the noise scale starts decides which maximum of the evidence is found: from one that is larger than what the
-    targets vary by, the evidence may take all data for noise, which is a maximum too, and a warning says so.
+    targets vary by, the evidence may take all data for noise, which is a maximum too; the code warns of it.
 
     In ``osc.train(method, data, epochs=60)`` one epoch is one step; training ends before where steps have become tiny
     and the evidence is stationary. It is computed in double precision, whatever the type of the network, and without

@@ -67,7 +67,7 @@ class LowRank(Structure):
     def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
         """Multiply one batch with the test vectors."""
         batch = Batch.of(observation)
-        if isinstance(observation.kind, Hessian):  # which has no columns, and says so
+        if isinstance(observation.kind, Hessian):  # it has no columns, and raises
             observation.kind.columns(observation.likelihood, batch.f, observation.y)
         (block,) = curvature.blocks
         assert isinstance(block, LowRankBlock)
