@@ -25,12 +25,14 @@ from experiments.record import (
     Record,
     all_pass,
     clearly,
+    differences,
+    estimate,
     listed,
     read_record,
     together,
     word,
 )
-from experiments.runner import Resumable, Runner, Table
+from experiments.runner import Resumable, Runner, Table, train
 from osculate.progress import track
 from osculate.randomness import seeded
 

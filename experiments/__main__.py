@@ -72,7 +72,11 @@ def run(options: RunOptions, records: RecordOptions) -> None:
     if options.experiment:
         _measure(options, records, options.experiment)
     if records.results:
-        _sum_up(records.results)
+        if not records.results.is_dir():
+            raise FileNotFoundError(f"there is no folder {str(records.results)!r} with records.")
+        page = records.results.parent / "RESULTS.md"
+        write_text(page, markdown(records.results))
+        print(f"Saved {page}")
 
 
 def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
@@ -88,14 +92,6 @@ def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
     figure = plots.save(chosen.draw(record), path.with_suffix(".png"))
     _print(record)
     print(f"Saved {path} and {figure}")
-
-
-def _sum_up(folder: Path) -> None:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(folder)!r} with records.")
-    page = folder.parent / "RESULTS.md"
-    write_text(page, markdown(folder))
-    print(f"Saved {page}")
 
 
 def _print_list() -> None:

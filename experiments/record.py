@@ -138,18 +138,41 @@ def all_pass(values: Iterable[float | None], test: Callable[[float], bool]) -> b
     return all(map(test, known)) if len(known) == len(found) else None
 
 
+def differences(first: Iterable[float], second: Iterable[float]) -> list[float]:
+    """Return the differences of two sequences of the same length, value by value."""
+    return [a - b for a, b in zip(first, second, strict=True)]
+
+
+def estimate(values: Iterable[float]) -> Number:
+    """Return a mean with its standard error over seeds, for the evidence of a claim.
+
+    >>> str(estimate([1.0, 2.0]))
+    '1.5 ± 0.5'
+    """
+    return Number("", "", tuple(values))
+
+
 def word(value: Any, form: str = ".3g", missing: str = "not measured") -> str:
     """Return a value in words, for the evidence of a claim."""
     return missing if value is None else f"{value:{form}}"
 
 
-def listed(values: Mapping[Any, Any], form: str = ".3g", end: str = ", ") -> str:
-    """Return names and values in words, for the evidence of a claim.
+def listed(values: Mapping[Any, Any] | Iterable[Any], form: str = ".3g", end: str = ", ") -> str:
+    """Return values in words, with their names if they have some, for the evidence of a claim.
 
+    >>> listed([0.5, 0.25], ".2f")
+    '0.50, 0.25'
     >>> listed({"MAP": 0.5, "Laplace": None}, ".2f")
     'MAP 0.50, Laplace not measured'
+    >>> listed({"digits": {"MAP": 0.5, "Laplace": 0.25}, "faces": [1.0]}, ".2f", "; ")
+    'digits: MAP 0.50, Laplace 0.25; faces: 1.00'
     """
-    return end.join(f"{name} {word(value, form)}" for name, value in values.items())
+    if not isinstance(values, Mapping):
+        return end.join(word(value, form) for value in values)
+    return end.join(
+        f"{name}: {listed(value, form)}" if isinstance(value, Mapping | list | tuple) else f"{name} {word(value, form)}"
+        for name, value in values.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -217,7 +240,8 @@ class Record:
         for entry, number in zip(content["findings"]["numbers"], self.findings.numbers, strict=True):
             entry |= {"mean": number.mean, "standard_error": number.standard_error}
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str)
-        write_text(path, _compact(text) + "\n")
+        # each list of numbers on one line
+        write_text(path, re.sub(r"\[[\s\d.,eE+-]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n")
 
 
 def read_record(path: Path) -> Record:
@@ -233,22 +257,18 @@ def read_record(path: Path) -> Record:
     if content is None:
         raise ValueError(f"{str(path)!r} is not a record of an experiment ({SCHEMA}).")
     try:
-        return _record(content)
+        found, setup = content["findings"], content["setup"]
+        numbers = (Number(n["row"], n["column"], tuple(n["values"]), n["printed"]) for n in found["numbers"])
+        claims = (Claim(c["text"], c["verdict"], c["evidence"]) for c in found["claims"])
+        return Record(
+            content["id"],
+            content["title"],
+            content["document"],
+            Setup(setup["scale"], setup["settings"], tuple(setup["seeds"]), setup["seconds"], setup["versions"]),
+            Findings(tuple(numbers), tuple(claims), found["data"]),
+        )
     except (KeyError, TypeError) as error:
         raise ValueError(f"the record {str(path)!r} lacks or misnames {error}: measure it again.") from error
-
-
-def _record(content: Mapping[str, Any]) -> Record:
-    found, setup = content["findings"], content["setup"]
-    numbers = (Number(n["row"], n["column"], tuple(n["values"]), n["printed"]) for n in found["numbers"])
-    claims = (Claim(c["text"], c["verdict"], c["evidence"]) for c in found["claims"])
-    return Record(
-        content["id"],
-        content["title"],
-        content["document"],
-        Setup(setup["scale"], setup["settings"], tuple(setup["seeds"]), setup["seconds"], setup["versions"]),
-        Findings(tuple(numbers), tuple(claims), found["data"]),
-    )
 
 
 def records_in(folder: Path) -> dict[Path, Record]:
@@ -273,8 +293,3 @@ def _content(path: Path) -> dict[str, Any] | None:
         )
         return None
     return content if isinstance(content, dict) and content.get("schema") == SCHEMA else None
-
-
-def _compact(text: str) -> str:
-    """Put each list of numbers on one line."""
-    return re.sub(r"\[[\s\d.,eE+-]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)

@@ -12,7 +12,9 @@ from typing import Any
 
 from torch import nn
 
-from experiments.record import Number
+import osculate as osc
+from experiments.record import Number, differences
+from osculate.batches import Data
 from osculate.files import write_text
 from osculate.progress import track
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
@@ -181,7 +183,7 @@ class Table(dict[tuple[str, str], list[float]]):
 
     def differences(self, row: str, other: str, column: str) -> list[float]:
         """Return the values of a row less those of another one, seed by seed."""
-        return [a - b for a, b in zip(self[row, column], self[other, column], strict=True)]
+        return differences(self[row, column], self[other, column])
 
     def numbers(
         self, columns: Iterable[str] | None = None, printed: Mapping[tuple[str, str], str] | None = None
@@ -195,3 +197,9 @@ class Table(dict[tuple[str, str], list[float]]):
         rows = dict.fromkeys(row for row, _ in self)
         keys = list(self) if columns is None else [(row, c) for row in rows for c in list(columns) if (row, c) in self]
         return tuple(Number(*key, tuple(self[key]), (printed or {}).get(key, "")) for key in keys)
+
+
+def train(method: osc.methods.Method, data: Data, **options: Any) -> osc.training.Training:
+    """Train a method on the CPU without a progress bar, by :func:`osculate.train`."""
+    how: dict[str, Any] = {"device": "cpu", "progress": False}
+    return osc.train(method, data, **how | options)

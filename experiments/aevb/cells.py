@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Resumable, Runner, Table, clearly, seeded
+from experiments import Resumable, Runner, Table, clearly, differences, seeded, train
 from osculate.autoencoders import ELBO, VAE, BoundSettings
 from osculate.data import Dataset
 from osculate.likelihoods import Bernoulli, HeteroscedasticGaussian, Likelihood
@@ -175,11 +175,11 @@ class Line:
         net = self.coders.vae(self.task, dataset.input_shape, seed, **self.parts)
         about = [asdict(self.task), asdict(self.coders), asdict(self.fit), repr(self.bound), repr(self.parts)]
 
-        def train() -> Mapping[str, Any]:
+        def fitted() -> Mapping[str, Any]:
             method = ELBO(net, self.task.likelihood, 1.0, self.fit.estimator, self.fit.samples, self.bound)
             return curve(descend(method, self.fit, x, other, seed), len(x))
 
-        values = runner.network("vae", (self.task.data, self.coders.latent, seed), about, net, train)
+        values = runner.network("vae", (self.task.data, self.coders.latent, seed), about, net, fitted)
         net.latent = self.coders.latent
         return net.eval(), values
 
@@ -188,19 +188,9 @@ def descend(
     method: Any, fit: Fit, x: Tensor, other: Tensor, seed: int, patience: int | None = None
 ) -> Sequence[Mapping[str, Any]]:
     """Train an autoencoder on images and watch others; return the history of its epochs."""
-    return osc.train(
-        method,
-        (x, x),
-        validation=(other, other),
-        epochs=epochs_of(fit, x),
-        batch_size=fit.batch,
-        lr=fit.lr,
-        optimizer=fit.optimizer,
-        schedule="constant",
-        patience=patience,
-        seed=seed,
-        device="cpu",
-        progress=False,
+    how = {"epochs": epochs_of(fit, x), "batch_size": fit.batch, "lr": fit.lr, "optimizer": fit.optimizer}
+    return train(
+        method, (x, x), validation=(other, other), **how, schedule="constant", patience=patience, seed=seed
     ).history
 
 
@@ -246,8 +236,7 @@ class Trained:
 
     def above(self, first: Any, second: Any) -> bool | None:
         """Return True if the final validation bound of one line is clearly above that of another, seed by seed."""
-        pairs = zip(self.runs[first], self.runs[second], strict=True)
-        return clearly([a["validation"][-1] - b["validation"][-1] for a, b in pairs])
+        return clearly(differences(*([run["validation"][-1] for run in self.runs[key]] for key in (first, second))))
 
     def table(self) -> Table:
         """Return the final bounds and the highest validation bound of each line."""

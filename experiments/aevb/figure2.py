@@ -7,20 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments import Claim, Findings, Record, Resumable, Runner, experiment
-from experiments.aevb.cells import (
-    DIGITS,
-    DOCUMENT,
-    FREY,
-    FREY_CODERS,
-    PUBLISHED,
-    TITLES,
-    Coders,
-    Fit,
-    Line,
-    Task,
-    train_lines,
-)
+from experiments import Claim, Findings, Record, Resumable, Runner, experiment, listed
+from experiments.aevb import cells
+from experiments.aevb.cells import DIGITS, DOCUMENT, FREY, FREY_CODERS, PUBLISHED, TITLES, Coders, Fit, Line, Task
 from osculate.autoencoders import VAE, manifold
 from osculate.autoencoders.code_priors import quantiles
 from osculate.posteriors import Point
@@ -69,7 +58,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         found: dict[str, Any] = {"images": (100 * images).round().clamp(0, 100).int().tolist()}
         return found | ({TURN: turn(net, lines[data].task.load(seed).test[0])} if data == FREY.data else {})
 
-    found = train_lines(lines, seeds, Runner(settings.cells, progress), score)
+    found = cells.train_lines(lines, seeds, Runner(settings.cells, progress), score)
     table, turns = found.table(), [run[TURN] for run in found.runs.get(FREY.data, ())]
     if turns:
         table[lines[FREY.data].row, TURN] = turns
@@ -95,7 +84,7 @@ def claims(turns: Sequence[float]) -> tuple[Claim, ...]:
             "One half of the manifold of faces shows the left profile, the other the right",
             min(turns) > ORDERED if turns else None,
             "R² of the difference of the halves of frames held out by a line in their two codes: "
-            + (", ".join(f"{turn:.2f}" for turn in turns) or "not measured")
+            + (listed(turns, ".2f") or "not measured")
             + ", one a seed. The codes have no order of their own: another seed turns or mirrors the plane.",
         ),
     )

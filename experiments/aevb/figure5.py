@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, experiment, seeded, together
+from experiments import Claim, Findings, Record, Resumable, Runner, experiment, listed, seeded, together
 from experiments.aevb import cells
 from experiments.aevb.cells import DOCUMENT, FREY, FREY_CODERS, PUBLISHED, Coders, Fit, Line, Task, Trained
 from osculate.autoencoders import VAE, compare_estimators
@@ -134,7 +134,7 @@ def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
         Claim.judged(
             "The bound rises with the size of the code up to 10",
             all(a < b for a, b in pairwise(rising)) if len(rising) > 1 else None,
-            f"validation bound {images}: {', '.join(f'{value:.1f}' for value in rising)}.",
+            f"validation bound {images}: {listed(rising, '.1f')}.",
         ),
         Claim.judged(
             f"The bound is within {NEAR:g} nats of the document's after 1e8 images, or better",

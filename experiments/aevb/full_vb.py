@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, seeded
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded, train
 from experiments.aevb.cells import DOCUMENT, FREY, FREY_CODERS, Coders
+from experiments.record import clearly, differences, listed
 from osculate.autoencoders import ELBO, VAE, bound
-from osculate.methods import IVON, L2M, MeanFieldVI, VariationalLaplace, WarmUp
-from osculate.methods._base import Method
+from osculate.methods import IVON, L2M, MeanFieldVI, Method, VariationalLaplace, WarmUp
 from osculate.posteriors import Point
 from osculate.priors import Layerwise, ScaleMixture, fan_in
 
@@ -113,19 +113,8 @@ def bounds(settings: Settings, name: str, seed: int) -> dict[str, dict[str, floa
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for epochs in settings.epochs:
-            q = osc.train(
-                method,
-                (x, x),
-                epochs=epochs,
-                batch_size=settings.batch,
-                lr=RATE,
-                schedule="constant",
-                seed=seed,
-                folder=folder,
-                resume=epochs != settings.epochs[0],
-                device="cpu",
-                progress=False,
-            ).posterior
+            how = {"epochs": epochs, "batch_size": settings.batch, "lr": RATE, "schedule": "constant", "seed": seed}
+            q = train(method, (x, x), **how, folder=folder, resume=epochs != settings.epochs[0]).posterior
             if name == LAPLACED:
                 prior = _decoder_prior(net)
                 q = osc.laplace(net, LIKELIHOOD, (x, x), structure="diag", prior=prior, subset=["decoder"])
@@ -148,16 +137,11 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
         return [run[last][column] for run in found.get(method, ()) if column in run[last]]
 
     def words(values: Sequence[float]) -> str:
-        return ", ".join(f"{value:.0f}" for value in values) or "–"
+        return listed(values, ".0f") or "–"
 
-    drawn, naive, point, means = (
-        at(CURED, TEST_DRAWN),
-        at(NAIVE, TEST_DRAWN),
-        at(POINT, TEST_MEAN),
-        at(CURED, TEST_MEAN),
-    )
-    gaps = [a - b for a, b in zip(at(CURED, TRAIN_DRAWN), drawn, strict=True)]
-    point_gaps = [a - b for a, b in zip(at(POINT, TRAIN_MEAN), point, strict=True)]
+    drawn, naive = (at(method, TEST_DRAWN) for method in (CURED, NAIVE))
+    means, point = (at(method, TEST_MEAN) for method in (CURED, POINT))
+    gaps, point_gaps = differences(at(CURED, TRAIN_DRAWN), drawn), differences(at(POINT, TRAIN_MEAN), point)
     when = f"after {last} epochs on {settings.images} frames"
     both = "; ".join(
         f"{m}: {mean(at(m, TEST_MEAN)):.0f} at the mean, {mean(at(m, TEST_DRAWN)):.0f} drawn"
@@ -184,7 +168,7 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
         ),
         Claim.judged(
             "It generalises better than a point decoder",
-            clearly([a - b for a, b in zip(means, point, strict=True)]) if means and point else None,
+            clearly(differences(means, point)) if means and point else None,
             f"test bound at the mean weights {words(means)}, of drawn weights {words(drawn)}, of the point decoder "
             f"{words(point)} nats, {when}. {both}. Laplace has the 1/fan-in prior around weights trained under "
             "N(0, 1).",

@@ -11,29 +11,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded
+from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded, train
 from experiments.aevb.cells import DOCUMENT
-from osculate.autoencoders import (
-    ELBO,
-    VAE,
-    AdversarialCodes,
-    CodePosterior,
-    FlowCodes,
-    GaussianCodes,
-    SemiImplicitCodes,
-    estimates,
-)
+from osculate import autoencoders
+from osculate.autoencoders import ELBO, VAE
 from osculate.likelihoods import Gaussian
 
 #: Size of the encoder's output for posteriors that are not Gaussian.
 NUMBERS = 8
 #: Posteriors of a two-dimensional code by name, with the size of the encoder's output.
-POSTERIORS: Mapping[str, tuple[int, Callable[[], CodePosterior]]] = {
-    "Gaussian": (4, GaussianCodes),
-    "semi-implicit": (NUMBERS, lambda: SemiImplicitCodes(2, NUMBERS)),
-    "adversarial": (NUMBERS, lambda: AdversarialCodes(2, NUMBERS)),
-    "normalising flow": (NUMBERS, lambda: FlowCodes(2, NUMBERS)),
+POSTERIORS: Mapping[str, tuple[int, Callable[[], autoencoders.CodePosterior]]] = {
+    "Gaussian": (4, autoencoders.GaussianCodes),
+    "semi-implicit": (NUMBERS, lambda: autoencoders.SemiImplicitCodes(2, NUMBERS)),
+    "adversarial": (NUMBERS, lambda: autoencoders.AdversarialCodes(2, NUMBERS)),
+    "normalising flow": (NUMBERS, lambda: autoencoders.FlowCodes(2, NUMBERS)),
 }
 GAUSSIAN, IMPLICIT = "Gaussian", "semi-implicit"
 BOUND, GAP, KL = "bound on log p(x), nats", "log p(x) less the bound, nats", "KL(histogram of draws ‖ posterior), nats"
@@ -138,34 +129,23 @@ def fitted(settings: Settings, model: str, name: str, seed: int) -> tuple[dict[s
         encoder = nn.Sequential(nn.Linear(x.shape[1], 32), nn.Tanh(), nn.Linear(32, numbers))
         net = VAE(encoder, decoder(), make())
     copies = x.repeat(settings.copies, 1)
-    osc.train(
-        ELBO(net, likelihood, 1e-6),
-        (copies, copies),
-        epochs=settings.epochs,
-        batch_size=len(copies),
-        lr=settings.lr,
-        schedule="cosine",
-        seed=seed,
-        device="cpu",
-        progress=False,
-    )
+    how = {"epochs": settings.epochs, "batch_size": len(copies), "lr": settings.lr, "schedule": "cosine"}
+    train(ELBO(net, likelihood, 1e-6), (copies, copies), **how, seed=seed)
     evidence, posterior = exact(model, settings.noise)
     values: dict[str, float] = {}
     with torch.no_grad(), seeded(seed):
         z = net.posterior.codes(net.code(x), samples=settings.draws)
-        drawn = [_histogram(z[:, n]) for n in range(len(x))]
+        cells, ends = [COARSE, COARSE], [-REACH, REACH, -REACH, REACH]
+        drawn = [torch.histogramdd(z[:, n].double(), cells, ends).hist / len(z) for n in range(len(x))]
         true = [_coarse(each.exp()) for each in posterior]
         values[KL] = sum(_divergence(a, b) for a, b in zip(drawn, true, strict=True)) / len(x)
         if net.posterior.has_density:
-            parts = [estimates(net, likelihood, x, None, "A", 500) for _ in range(max(1, settings.draws // 500))]
+            parts = [
+                autoencoders.estimates(net, likelihood, x, None, "A", 500) for _ in range(max(1, settings.draws // 500))
+            ]
             values[BOUND] = float(torch.stack(parts).mean())
             values[GAP] = float(evidence.mean()) - values[BOUND]
     return values, (drawn[0] / drawn[0].sum()).tolist()
-
-
-def _histogram(z: Float[Tensor, "S 2"]) -> Float[Tensor, "c c"]:
-    found = torch.histogramdd(z.double(), [COARSE, COARSE], [-REACH, REACH, -REACH, REACH]).hist
-    return found / len(z)
 
 
 def _divergence(drawn: Tensor, true: Tensor) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments import Claim, Findings, Record, Runner, Table, clearly, experiment
+from experiments import Claim, Findings, Record, Runner, Table, clearly, experiment, listed
 from experiments.aevb import cells
 from experiments.aevb.cells import DIGITS, DOCUMENT, HELD_OUT, Coders, Fit, Line, Task
 from osculate.autoencoders import VAE, CodePrior, SparseBeta, StandardNormal, TwoNormals, rate_distortion
@@ -88,17 +88,15 @@ def claims(table: Table, settings: Settings) -> tuple[Claim, ...]:
         return f"{name} {kept[0]}" if kept else f"{name} more than {last}"
 
     near = {name: min(table[name, SHARE]) for name in names if table[name, SHARE]}
-    growths = "; ".join(f"{name}: " + ", ".join(f"{value:+.0%}" for value in growth(name)) for name in names)
-    errors = "; ".join(f"{name} " + ", ".join(f"{error:.1f}" for error in table[name, first]) for name in names)
-    bounds = ", ".join(f"{name} {table.mean(name, HELD_OUT):.1f}" for name in names)
+    growths = listed({name: growth(name) for name in names}, "+.0%", "; ")
+    errors = "; ".join(f"{name} {listed(table[name, first], '.1f')}" for name in names)
+    bounds = listed({name: table.mean(name, HELD_OUT) for name in names}, ".1f")
     rate = f"{settings.coders.latent} bits an image"
     return (
         Claim.judged(
             "A sparse prior makes each number of the code approximately 0 or 1",
             all(value > BINARY for value in near.values()) if tested else None,
-            f"{SHARE}, of mean codes of test images: "
-            + ", ".join(f"{name} {value:.0%}" for name, value in near.items())
-            + ".",
+            f"{SHARE}, of mean codes of test images: {listed(near, '.0%')}.",
         ),
         Claim.judged(
             f"Cut to one bit a number, {rate}, nearly binary codes keep the image within {KEEPS:.0%} of its error",

@@ -5,16 +5,17 @@ Both are trained as the report did, and on equal terms.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, seeded, together
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded
 from experiments.aevb import cells
 from experiments.aevb.cells import DIGITS, DOCUMENT, FREY, FREY_CODERS, TITLES, Coders, Fit, Task
+from experiments.record import clearly, differences, estimate, together
 from osculate.autoencoders import ELBO, VAE, Autoencoder
 from osculate.likelihoods import Gaussian, Likelihood
 from osculate.methods import MAP
@@ -167,10 +168,10 @@ def claims(found: Errors, settings: Settings) -> Iterator[Claim]:
             for latent in settings.latents:
                 pair = [[run[MEAN] for run in found.get((data, latent, name), ())] for name in (plain, variational)]
                 if all(pair):
-                    each = [a - b for a, b in zip(*pair, strict=True)]
-                    error = stdev(each) / len(each) ** 0.5 if len(each) > 1 else 0.0
-                    margins.append(clearly(each))
-                    words.append(f"{mean(each):+.2f}{f' ± {error:.2f}' if error else ''} ({latent} codes)")
+                    gain = estimate(differences(*pair))
+                    margins.append(clearly(gain.values))
+                    error = f" ± {gain.standard_error:.2f}" if gain.standard_error else ""
+                    words.append(f"{gain.mean:+.2f}{error} ({latent} codes)")
             yield Claim.judged(
                 f"{terms}, on {TITLES[data]}, the variational autoencoder has the lower error at every size of the "
                 "code",
@@ -225,10 +226,10 @@ def measure_digits(settings: Settings, seeds: Sequence[int], progress: bool) -> 
     networks = [name for name in settings.networks if name in SHOWN]
     jobs = [(task.data, latent, name, seeds[0]) for latent in settings.latents for name in networks]
 
-    @torch.no_grad()
     def reconstructed(*job: Any) -> Tensor:
         net, likelihood, _ = trained(settings, runner, *job)
-        return likelihood.distribution(net(digits)).mean
+        with torch.no_grad():
+            return likelihood.distribution(net(digits)).mean
 
     images, errors, table = {"digits": _in_percent(digits)}, {}, Table()
     for (_, latent, name), (image,) in runner.over("networks", jobs, reconstructed).items():

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, listed, together, track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, track
 from experiments.dip import cells
 from experiments.dip.cells import CHOSEN_DROPOUT, DROPOUT, UNIT, Scan
+from experiments.record import clearly, differences, listed, together
 from osculate.inverse import IndependentImage
 from osculate.inverse.scores import LEVELS, covered, grouped
 
@@ -103,7 +104,7 @@ def claims(
     def closer(text: str, curves: Curves) -> Claim:
         found = {method: distances(each) for method, each in curves.items()}
         verdict = together(
-            clearly([b - a for a, b in zip(found[ours], found[other], strict=True)])
+            clearly(differences(found[other], found[ours]))
             for ours in (EVIDENCE, WITH_TV)
             for other in (DROPOUT, CHOSEN_DROPOUT)
         )

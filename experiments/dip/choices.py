@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, together, track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, track
 from experiments.dip import cells
 from experiments.dip.cells import CHOSEN_DROPOUT, DENSITY, PSNR, Scan
+from experiments.record import clearly, differences, together
 from osculate.inverse import DeepImagePrior
 from osculate.inverse.baselines import mc_dropout
 from osculate.inverse.scores import psnr
@@ -88,7 +89,7 @@ def claims(found: Found) -> tuple[Claim, ...]:
     of = {value: [each[DENSITY] for each in scores] for (_, kind, value), scores in found.items() if kind == "dropout"}
     rates = {value: mean(densities) for value, densities in of.items()}
     best = max(rates, key=rates.__getitem__)
-    others = [clearly([a - b for a, b in zip(of[best], of[rate], strict=True)]) for rate in rates if rate != best]
+    others = [clearly(differences(of[best], of[rate])) for rate in rates if rate != best]
     return (
         Claim.judged(
             f"One penalty, {chosen} nats for a unit of total variation, is within {ALIKE} dB of the best of those "

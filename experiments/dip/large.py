@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, differences, experiment, track
 from experiments.dip import cells
 from experiments.dip.cells import COVERED, DENSITY, PSNR, RANKED, UNIT
 from osculate import inverse
@@ -156,7 +156,7 @@ def claims(found: Found) -> tuple[Claim, ...]:
 
     def denser(text: str, found: Found, method: str, other: str) -> Claim:
         ours, theirs = values(found, method, DENSITY), values(found, other, DENSITY)
-        gains = {title: [a - b for a, b in zip(ours[title], theirs[title], strict=True)] for title in found}
+        gains = {title: differences(ours[title], theirs[title]) for title in found}
         return everywhere(text, gains, lambda gain: gain > 0, "+.2f", " nats a pixel")
 
     seconds, memory = (

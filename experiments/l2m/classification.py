@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Adam, Optimizer
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed, seeded
 from experiments.evaluation import logs
 from osculate import metrics
 from osculate.data import Dataset
@@ -109,7 +109,7 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, dict[str, floa
     outside = {k: x[:outside_size] for k, x in osc.data.out_of_distribution(data).items() if k in task.outside}
     x, y = data.test[0][:test_size], data.test[1][:test_size]
     found = {}
-    for way, (q, how, seconds) in _posteriors(settings, task, data, seed).items():
+    for way, (q, how, seconds) in posteriors(settings, task, data, seed).items():
         probs = torch.cat([osc.predict(q, part, **how).probs for part in x.split(500)])  # type: ignore[attr-defined]
         detected = osc.tasks.ood(q, x[:outside_size], outside, scores=["entropy"], batch_size=250, **how)
         found[way] = {
@@ -139,7 +139,7 @@ def trained(settings: Settings, task: Task, data: Dataset, seed: int) -> tuple[n
     return model.eval(), optimizer
 
 
-def _posteriors(
+def posteriors(
     settings: Settings, task: Task, data: Dataset, seed: int
 ) -> dict[str, tuple[Posterior, dict[str, Any], float]]:
     """Return by way: the posterior, its options of prediction, and its seconds after training."""
@@ -181,9 +181,7 @@ def claims(table: Table) -> tuple[Claim, ...]:
         return mean(table.mean(row, each) for each in dict.fromkeys(c for r, c in table if r == row and column in c))
 
     def words(column: str, *ways: str) -> str:
-        return "; ".join(
-            f"{title}: " + ", ".join(f"{way} {of(title, way, column):.3f}" for way in ways) for title in titles
-        )
+        return listed({title: {way: of(title, way, column) for way in ways} for title in titles}, ".3f", "; ")
 
     return (
         Claim.judged(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment, seeded
+from experiments import Claim, Findings, Record, Runner, Table, experiment, seeded, train
 from osculate.data.toys import CUBIC_NOISE
 from osculate.likelihoods import Gaussian
 from osculate.priors import Layerwise
@@ -295,29 +295,29 @@ def posteriors(toy: Toy) -> Iterator[tuple[str, Any, str | None, float]]:
         mixture = osc.posteriors.Mixture([first, *(toy.tuned(*other) for other in others)])
     yield SEVERAL, mixture, None, trained() + more() + took()
 
-    train = partial(osc.train, data=data, seed=toy.seed, device="cpu", progress=False)
-    full: dict[str, Any] = {"epochs": own.full, "lr": own.lr, "batch_size": len(data[0])}
+    run = partial(train, data=data, seed=toy.seed)
+    full = partial(run, epochs=own.full, lr=own.lr, batch_size=len(data[0]))
     with timed() as took:
         networks = [toy.network(number) for number in range(own.members)]
         functions = [toy.from_prior(number) for number in range(own.members)]
         priors = osc.methods.RandomizedPriors(networks, toy.likelihood, PRIOR, prior_networks=functions)
-        randomised = train(priors, **full).posterior
+        randomised = full(priors).posterior
     yield PRIORS, randomised, None, took()
     with timed() as took:
         dropout = osc.methods.MCDropout(toy.network(dropout=own.dropout), toy.likelihood, PRIOR)
-        dropped = train(dropout, **full).posterior
+        dropped = full(dropout).posterior
     yield DROPOUT, dropped, None, took()
     with timed() as took:
         network, path = toy.network(), settings.path
-        train(osc.methods.MAP(network, toy.likelihood, PRIOR), **full)
+        full(osc.methods.MAP(network, toy.likelihood, PRIOR))
         swag = osc.methods.SWAG(network, toy.likelihood, PRIOR, rank=0)
-        how: dict[str, Any] = {"batch_size": settings.batch, "optimizer": "sgd", "schedule": "constant"}
-        snapshots = train(swag, epochs=path.epochs, lr=path.lr, **how).posterior
+        descend = partial(run, batch_size=settings.batch, optimizer="sgd", schedule="constant")
+        snapshots = descend(swag, epochs=path.epochs, lr=path.lr).posterior
     yield DIAGONAL_SWAG, snapshots, None, took()
     with timed() as took:
-        how = {"chains": settings.drawn.chains, "warmup": settings.drawn.warmup, "max_depth": settings.drawn.max_depth}
-        hmc = osc.methods.HMC(toy.network(), toy.likelihood, PRIOR, **how)
-        chains = train(hmc, epochs=settings.drawn.warmup + settings.drawn.draws).posterior
+        how = settings.drawn
+        hmc = osc.methods.HMC(toy.network(), toy.likelihood, PRIOR, how.chains, how.warmup, max_depth=how.max_depth)
+        chains = run(hmc, epochs=how.warmup + how.draws).posterior
     yield REFERENCE, chains, None, took()
 
 

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import cos, pi, sqrt
-from statistics import mean, stdev
+from math import cos, pi
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, differences, estimate, experiment, seeded
 from experiments.evaluation import Difference
 from osculate.data.dataset import Part
 from osculate.data.uci import NAMES
@@ -262,8 +261,8 @@ def claims(table: Table) -> tuple[Claim, ...]:
     def gaps(way: str, other: str) -> dict[str, Difference]:
         found = {}
         for row in [row for row, each in table if each == way]:
-            each = [a - b for a, b in zip(table[row, way], table[row, other], strict=True)]
-            found[row] = Difference(mean(each), stdev(each) / sqrt(len(each)) if len(each) > 1 else 0.0)
+            gap = estimate(differences(table[row, way], table[row, other]))
+            found[row] = Difference(gap.mean or 0.0, gap.standard_error or 0.0)
         return found
 
     def named(values: Mapping[str, Any], digits: int = 3) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed, track
+from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
 from experiments.lae import models as lae_models
 from experiments.lae.figure9 import ALL, named
 from experiments.lae.models import DROPOUT, ENSEMBLE, LEARNED, LONG, ONLINE, POST_HOC, VARIATIONAL, Models
@@ -66,7 +66,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         if shown:
             names = [pair.split(" → ")[0]] * settings.images + [outside] * settings.images
             data[pair] = {"images": thousandths(some), "names": names, "found": shown}
-    return Findings(table.numbers(), _claims(table), data)
+    return Findings(table.numbers(), claims(table), data)
 
 
 def drawn(r: Representation, x: Tensor, samples: int) -> Reconstruction:
@@ -84,11 +84,12 @@ def thousandths(images: Tensor) -> list[Any]:
     return (images * 1000).round().int().tolist()
 
 
-def _claims(table: Table) -> tuple[Claim, ...]:
+def claims(table: Table) -> tuple[Claim, ...]:
+    """Return the verdicts on the spread of test images and of others."""
     ratios = {}
     for row, _ in table:
         pairs = zip(table[row, OUTSIDE], table[row, INSIDE], strict=True)
-        ratios[tuple(row.split(": "))] = Number("", "", tuple(outside / inside for outside, inside in pairs))
+        ratios[tuple(row.split(": "))] = estimate(outside / inside for outside, inside in pairs)
     found = listed({f"{pair}, {method}": ratio for (pair, method), ratio in ratios.items()}, "", "; ")
     text = f"σ of the output of other images over that of test images: {found}. Two standard errors asked."
     unsure = [

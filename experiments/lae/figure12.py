@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Number, Record, Table, experiment, track
+from experiments import Claim, Findings, Record, Table, estimate, experiment, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, LONG, METHODS, ONLINE, VARIATIONAL, Models
 from osculate.tasks import semi_supervised
@@ -61,20 +61,21 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             for labels, value in zip(settings.labels, values.tolist(), strict=True):
                 table.append({(method, _column(labels)): value})
     data = {"labels": list(settings.labels), "accuracy": found}
-    return Findings(table.numbers(), _claims(table, settings), data)
+    return Findings(table.numbers(), claims(table, settings), data)
 
 
 def _column(labels: int) -> str:
     return f"accuracy with {labels} labels a class"
 
 
-def _claims(table: Table, settings: Settings) -> tuple[Claim, ...]:
+def claims(table: Table, settings: Settings) -> tuple[Claim, ...]:
+    """Return the verdict on few labels."""
     few = [labels for labels in settings.labels if labels <= FEW]
     gains: dict[str, list[tuple[float, float]]] = {}
     for rival in (AE, VARIATIONAL, DROPOUT):
-        gaps = [Number("", "", tuple(table.differences(ONLINE, rival, _column(labels)))) for labels in few]
+        gaps = [estimate(table.differences(ONLINE, rival, _column(labels))) for labels in few]
         gains[rival] = [(gap.mean or 0.0, gap.standard_error or 0.0) for gap in gaps]
-    listed = "; ".join(
+    words = "; ".join(
         f"{rival}: " + ", ".join(f"{gain:+.3f} ± {error:.3f}" for gain, error in rows) for rival, rows in gains.items()
     )
     return (
@@ -82,7 +83,7 @@ def _claims(table: Table, settings: Settings) -> tuple[Claim, ...]:
             f"With 1 to {FEW} labels a class the Laplacian autoencoder is more accurate than AE, VAE and MC-dropout",
             all(gain > 2 * error and gain > 0 for rows in gains.values() for gain, error in rows),
             f"accuracy of the online one less that of the other, with standard errors over seeds, for "
-            f"{', '.join(map(str, few))} labels: {listed}. Two standard errors asked.",
+            f"{', '.join(map(str, few))} labels: {words}. Two standard errors asked.",
         ),
     )
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, seeded, track
+from experiments import Claim, Findings, Record, Table, differences, estimate, experiment, seeded, track, train
 from osculate.curvature import reference
 
 
@@ -80,8 +80,7 @@ def trained(settings: Settings, seed: int) -> tuple[nn.Module, Float[Tensor, "N 
     with seeded(seed):
         model = osc.networks.ConvAutoencoder((1, 8, 8), 1, latent=settings.latent, width=settings.width, depth=1)
     method = osc.methods.MAP(model, osc.likelihoods.Gaussian(settings.noise), prior=1.0)
-    options: dict[str, Any] = {"epochs": settings.epochs, "lr": settings.lr, "batch_size": 64}
-    osc.train(method, (x, x), seed=seed, device="cpu", progress=False, **options)
+    train(method, (x, x), epochs=settings.epochs, lr=settings.lr, batch_size=64, seed=seed)
     return model.double().eval(), x[: settings.images].double()
 
 
@@ -104,7 +103,7 @@ def compare(q: osc.posteriors.Gaussian, truth: Float[Tensor, "P P"]) -> dict[str
 def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ...]:
     """Verdicts from the values over seeds, by row and column."""
     approx, mixed = found["approx_diag", DIAGONAL], found["mixed_diag", DIAGONAL]
-    gains = Number("approx_diag", "gain", tuple(a - m for a, m in zip(approx, mixed, strict=True)))
+    gains = estimate(differences(approx, mixed))
     error = gains.standard_error
     block = mean(found["block", ERROR])
     return (

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed, track
+from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import LONG, METHODS, ONLINE, POST_HOC, Models
 
@@ -67,6 +66,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         models = Models(replace(settings, data=inside, train_size=size), seed)
         for method in METHODS:
             record = scored(models, method, outside, settings)
+            far = record.outside[outside]
             for score, area in record.auroc[outside].items():
                 row, column = (method, SCORES[score]) if score in SCORES else (PIXEL, PIXEL)
                 if row == PIXEL and method != METHODS[0]:
@@ -75,10 +75,12 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                 for kind, value in (("AUROC", area), ("AUPRC", record.auprc[outside][score])):
                     tables[kind].append({(f"{pair}: {row}", f"{kind} by {column}"): value})
                 if seed == seeds[0]:
-                    rates = osc.metrics.roc_curve(record.inside[score], record.outside[outside][score])
-                    curves.setdefault(pair, {}).setdefault(row, {})[column] = _thinned(*rates)
+                    grid = np.linspace(0, 1, POINTS)
+                    rates = grid, np.interp(grid, *osc.metrics.roc_curve(record.inside[score], far[score]))
+                    thinned = [[round(float(rate), 4) for rate in values] for values in rates]
+                    curves.setdefault(pair, {}).setdefault(row, {})[column] = thinned
     numbers = [number for table in tables.values() for number in table.numbers()]
-    return Findings(tuple(numbers), _claims(areas), {"areas": areas, "curves": curves})
+    return Findings(tuple(numbers), claims(areas), {"areas": areas, "curves": curves})
 
 
 def named(inside: str, outside: str) -> str:
@@ -98,20 +100,15 @@ def scored(models: Models, method: str, outside: str, settings: Settings) -> osc
     )
 
 
-def _thinned(false: Tensor, true: Tensor) -> list[list[float]]:
-    """Return true positive rates at evenly spaced false ones."""
-    grid = np.linspace(0, 1, POINTS)
-    return [[round(float(v), 4) for v in values] for values in (grid, np.interp(grid, false, true))]
-
-
 def _best(rows: Mapping[str, Sequence[float]]) -> tuple[str, float]:
     """The score with the largest area."""
     name = max(rows, key=lambda score: mean(rows[score]))
     return name, mean(rows[name])
 
 
-def _claims(areas: Areas) -> tuple[Claim, ...]:
-    claims = []
+def claims(areas: Areas) -> tuple[Claim, ...]:
+    """Return the verdicts on each pair."""
+    verdicts = []
     for pair, rows in areas.items():
         found = {
             (method, score): mean(rows[method][score])
@@ -119,7 +116,7 @@ def _claims(areas: Areas) -> tuple[Claim, ...]:
             for score in (SCORES["latent_deviation"], SCORES["output_deviation"])
         }
         if pair == named("mnist", "KMNIST"):
-            claims.append(
+            verdicts.append(
                 Claim.judged(
                     f"{pair}: σ of code and output of a Laplacian autoencoder, trained online, reach {WANTED:g}",
                     all(value >= WANTED for (method, _), value in found.items() if method == ONLINE),
@@ -129,11 +126,9 @@ def _claims(areas: Areas) -> tuple[Claim, ...]:
                 )
             )
         best = {method: _best(columns) for method, columns in rows.items()}
-        told = "; ".join(
-            f"{method} {Number('', '', tuple(rows[method][score]))} ({score})" for method, (score, _) in best.items()
-        )
+        told = "; ".join(f"{method} {estimate(rows[method][score])} ({score})" for method, (score, _) in best.items())
         others = [method for method in best if method not in (ONLINE, POST_HOC)]
-        claims.append(
+        verdicts.append(
             Claim.judged(
                 f"{pair}: the best score of the online Laplacian autoencoder beats those of all baselines",
                 all(best[ONLINE][1] > best[method][1] for method in others),
@@ -142,15 +137,15 @@ def _claims(areas: Areas) -> tuple[Claim, ...]:
             )
         )
         deviation = SCORES["output_deviation"]
-        with_spread = {m: Number("", "", tuple(cs[deviation])) for m, cs in rows.items() if deviation in cs}
-        claims.append(
+        with_spread = {method: estimate(found[deviation]) for method, found in rows.items() if deviation in found}
+        verdicts.append(
             Claim.judged(
                 f"{pair}: of all σ of the output, those of Laplacian autoencoders detect best",
                 max(with_spread, key=lambda m: with_spread[m].mean or 0.0) in (ONLINE, POST_HOC),
                 f"{listed(with_spread, '')}.",
             )
         )
-    return tuple(claims)
+    return tuple(verdicts)
 
 
 @measure.figure
@@ -167,6 +162,6 @@ def draw(record: Record) -> Any:
             label = method if score == method else f"{method}: {score}"
             false, true = curves[pair][method][score]
             rates.setdefault(pair, {})[label] = np.asarray(false), np.asarray(true)
-            error = Number("", "", tuple(columns[score])).standard_error
+            error = estimate(columns[score]).standard_error
             shown.setdefault(pair, {})[label] = value, float("nan") if error is None else error
     return roc_curves(rates, shown, "Images of another kind, by the best score of each method")

@@ -86,18 +86,18 @@ def _measure(
         table.append({(name, AWAY): one.contrast() for name, one in maps.items()})
         if seed == seeds[0]:
             labels = models.dataset.test[1][: settings.test_size][:CODES].tolist()
-            data = {"maps": {name: _rounded(one) for name, one in maps.items()}, "labels": labels}
+            shown = {
+                name: {
+                    "codes": np.round(one.codes[:CODES], 3).tolist(),
+                    "axes": [np.round(axis, 4).tolist() for axis in one.axes],
+                    "deviation": np.round(one.deviation, 5).tolist(),
+                }
+                for name, one in maps.items()
+            }
+            data = {"maps": shown, "labels": labels}
     means = {name: mean(values) for (name, _), values in table.items()}
     evidence = f"mean σ at places without codes over that at places with some: {listed(means, '.2f')}."
     return Findings(table.numbers(), (Claim.judged(claim, all(means[name] > 1 for name in claimed), evidence),), data)
-
-
-def _rounded(one: LatentMap) -> dict[str, Any]:
-    return {
-        "codes": np.round(one.codes[:CODES], 3).tolist(),
-        "axes": [np.round(axis, 4).tolist() for axis in one.axes],
-        "deviation": np.round(one.deviation, 5).tolist(),
-    }
 
 
 @figure1.figure

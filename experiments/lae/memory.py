@@ -183,7 +183,7 @@ def conclude(
         losses: Mean losses of the epochs of training on faces, by seed.
         settings: Settings of the measurement.
     """
-    numbers = [number for name in curves for number in _row(name, curves, states)]
+    numbers = [number for name in curves for number in costs(name, curves, states)]
     trained = [each for each in losses.values() if each]
     for column, at in (("loss of the first epoch, nats", 0), ("loss of the last epoch, nats", -1)):
         numbers.append(Number("faces, 64²", column, tuple(each[at] for each in trained)))
@@ -196,7 +196,8 @@ def conclude(
     return Findings(tuple(numbers), claims(found, trained, settings), data)
 
 
-def _row(name: str, curves: Mapping[str, Curve], states: Mapping[str, int]) -> list[Number]:
+def costs(name: str, curves: Mapping[str, Curve], states: Mapping[str, int]) -> list[Number]:
+    """Return a row of the table, with the costs of online training in plain steps."""
     curve = curves[name]
     way, kind = name.split(", ")
     numbers = [
@@ -210,9 +211,11 @@ def _row(name: str, curves: Mapping[str, Curve], states: Mapping[str, int]) -> l
     if way == PLAIN or plain is None or plain.sizes != curve.sizes or not curve.sizes:
         return numbers
     ratios, drifts = [], []
-    costs = [(curve.seconds, plain.seconds, TIME_RATIO, TIME_DRIFT)]
     mine, theirs = ([[float(size)] for size in each.peak_bytes] for each in (curve, plain))
-    for ours, others, ratio, drift in [*costs, (mine, theirs, MEMORY_RATIO, MEMORY_DRIFT)]:
+    for ours, others, ratio, drift in (
+        (curve.seconds, plain.seconds, TIME_RATIO, TIME_DRIFT),
+        (mine, theirs, MEMORY_RATIO, MEMORY_DRIFT),
+    ):
         first, last = ([a / b for a, b in zip(ours[at], others[at], strict=True)] for at in (0, -1))
         ratios.append(Number(name, ratio, tuple(last)))
         drifts.append(Number(name, drift, tuple(b / a for a, b in zip(first, last, strict=True))))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Resumable, Runner, seeded
+from experiments import Resumable, Runner, seeded, train
 from osculate.autoencoders import ELBO, VAE, Autoencoder, LaplacianAutoencoder, Representation
 from osculate.likelihoods import Gaussian, HeteroscedasticGaussian
 from osculate.methods.online_laplace import PUBLISHED_MEMORY, PUBLISHED_TEMPERATURE
@@ -133,7 +133,11 @@ class Models:
             members = [self.autoencoder(number) for number in range(self.training.fit.members)]
             return Representation(osc.posteriors.Ensemble(members, self._noise), codes=self.train)
         if name == DROPOUT:
-            rates = [self._with_dropout(rate) for rate in self.training.fit.dropout]
+            rates = []
+            for rate in self.training.fit.dropout:
+                network = partial(self._network, dropout=rate)
+                net = self._trained(f"{name} {rate}", network, lambda net: osc.methods.MAP(net, Gaussian(1.0)))
+                rates.append(Representation(osc.posteriors.Dropout(net, self._residual(net)), codes=self.train))
             draws = (torch.Generator().manual_seed(0) for _ in rates)
             scores = [float(r.log_prob(self.validation, 20, g).mean()) for r, g in zip(rates, draws, strict=True)]
             return rates[scores.index(max(scores))]
@@ -191,11 +195,6 @@ class Models:
         network = self.training.network
         return mlp_coders(self.dataset.input_shape, network.latent, network.hidden, **changes)
 
-    def _with_dropout(self, rate: float) -> Representation:
-        network = partial(self._network, dropout=rate)
-        net = self._trained(f"{DROPOUT} {rate}", network, lambda net: osc.methods.MAP(net, Gaussian(1.0)))
-        return Representation(osc.posteriors.Dropout(net, self._residual(net)), codes=self.train)
-
     @cached_property
     def _noise(self) -> Gaussian:
         """The likelihood with the residual scale of the plain autoencoder."""
@@ -236,4 +235,4 @@ class Models:
 
     def _fit(self, method: osc.methods.MAP | osc.methods.OnlineLaplace, member: int) -> None:
         data = (self.train, self.train)
-        osc.train(method, data, seed=1000 * self.seed + member, device="cpu", progress=False, **self._options)
+        train(method, data, seed=1000 * self.seed + member, **self._options)

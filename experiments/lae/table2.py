@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed, track
+from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import EXACT, GRADIENT, LONG, ONLINE, Models
 from osculate.autoencoders import Representation
@@ -98,7 +98,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                 curves[name][-1].append(point)
     found = {"temperatures": list(settings.temperatures), "outside": settings.outside, "curves": curves}
     numbers = (*table.numbers(printed=PRINTED), *at_temperatures.numbers())
-    return Findings(numbers, (*_claims_of_the_table(table), *_claims_of_the_curves(curves, settings, table)), found)
+    return Findings(numbers, (*claims_of_the_table(table), *claims_of_the_curves(curves, settings, table)), found)
 
 
 def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, osc.posteriors.Gaussian]:
@@ -153,7 +153,8 @@ def _scores(q: osc.posteriors.Gaussian, inside: Tensor, outside: Tensor, samples
     return {NLL: float(found["inside"][0].mean()), MSE: mse, **areas}
 
 
-def _claims_of_the_table(table: Table) -> tuple[Claim, ...]:
+def claims_of_the_table(table: Table) -> tuple[Claim, ...]:
+    """Return the verdicts on online and post-hoc training, and on the exact diagonal."""
     means = {name: {column: table.mean(name, column) for column in (NLL, MSE)} for name, _ in table}
     gaps = {name: row[NLL] / row[MSE] for name, row in means.items()}
     apart = {
@@ -185,9 +186,11 @@ def _claims_of_the_table(table: Table) -> tuple[Claim, ...]:
     )
 
 
-def _claims_of_the_curves(
+def claims_of_the_curves(
     curves: Mapping[str, Sequence[Sequence[Row]]], settings: Settings, table: Table
 ) -> tuple[Claim, ...]:
+    """Return the verdicts at equal temperature."""
+
     def at(name: str, temperature: float, column: str = NLL) -> list[float]:
         where = settings.temperatures.index(temperature)
         return [points[where][column] for points in curves[name]]
@@ -195,7 +198,7 @@ def _claims_of_the_curves(
     factor = table.mean(APPROX, NLL) / table.mean(ONLINE_APPROX, NLL)
     post_hoc, running, recomputed = CURVES
     ratios = {
-        value: Number("", "", tuple(a / b for a, b in zip(at(post_hoc, value), at(recomputed, value), strict=True)))
+        value: estimate(a / b for a, b in zip(at(post_hoc, value), at(recomputed, value), strict=True))
         for value in (COLD, WARM)
     }
     cold, warm = (ratios[value].mean or 0.0 for value in (COLD, WARM))
@@ -215,9 +218,7 @@ def _claims_of_the_curves(
         Claim.judged(
             "Taking the curvature of all data anew at the end detects better than the running average",
             all(areas[recomputed][score] >= areas[running][score] for score in SCORES[1:]),
-            f"AUROC against {settings.outside} at T = 1/500: "
-            + "; ".join(f"{name}: {listed(row)}" for name, row in areas.items())
-            + ".",
+            f"AUROC against {settings.outside} at T = 1/500: {listed(areas, end='; ')}.",
         ),
     )
 

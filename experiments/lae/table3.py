@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed, seeded, track
+from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, seeded, track, train
 from experiments.lae import models as lae_models
 from experiments.lae.figure10 import thousandths
 from experiments.lae.models import AE, DROPOUT, ENSEMBLE, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
@@ -65,11 +65,16 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     for seed in track(seeds, "seeds", len(seeds), progress):
         models = Models(settings, seed)
         x, y = models.test, models.dataset.test[1][: settings.test_size]
-        classifier = _classifier(models, settings, seed)
+        with seeded(seed):
+            net = osc.networks.SmallCNN.for_inputs(models.dataset.input_shape, models.dataset.outputs)
+        method = osc.methods.MAP(net, osc.likelihoods.Categorical())
+        labelled = (models.train, models.dataset.train[1])
+        train(method, labelled, epochs=settings.classifier_epochs, batch_size=64, lr=1e-3, seed=seed)
+        classifier = osc.posteriors.Point(net.eval(), method.likelihood)
         table.add(CLASSIFIER, _named(osc.tasks.calibration(classifier, (x, y)).metrics()))
-        for method in METHODS:
+        for name in METHODS:
             record = osc.tasks.imputation(
-                models.representation(method),
+                models.representation(name),
                 x,
                 osc.tasks.lower_half(x.shape[1:]),
                 draws=settings.draws,
@@ -78,8 +83,8 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                 targets=y,
                 generator=torch.Generator().manual_seed(seed),
             )
-            table.add(method, _named(record.metrics()))
-            if method == ONLINE and seed == seeds[0]:
+            table.add(name, _named(record.metrics()))
+            if name == ONLINE and seed == seeds[0]:
                 assert record.predicted is not None
                 some = slice(settings.images)
                 data = {
@@ -87,28 +92,21 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                     "images": thousandths(record.images[:, some, 0]),
                     "predicted": record.predicted[:, some].tolist(),
                 }
-    return Findings(table.numbers(HEADINGS.values(), PRINTED), _claims(table), data)
+    return Findings(table.numbers(HEADINGS.values(), PRINTED), claims(table), data)
 
 
 def _named(metrics: Mapping[str, float]) -> dict[str, float]:
     return {heading: metrics[name] for name, heading in HEADINGS.items() if name in metrics}
 
 
-def _classifier(models: Models, settings: Settings, seed: int) -> osc.posteriors.Point:
-    with seeded(seed):
-        net = osc.networks.SmallCNN.for_inputs(models.dataset.input_shape, models.dataset.outputs)
-    options: dict[str, Any] = {"epochs": settings.classifier_epochs, "batch_size": 64, "lr": 1e-3, "seed": seed}
-    method = osc.methods.MAP(net, osc.likelihoods.Categorical())
-    osc.train(method, (models.train, models.dataset.train[1]), device="cpu", progress=False, **options)
-    return osc.posteriors.Point(net.eval(), osc.likelihoods.Categorical())
+def claims(table: Table) -> tuple[Claim, ...]:
+    """Return the verdicts on imputations, with means over seeds."""
 
-
-def _claims(table: Table) -> tuple[Claim, ...]:
     def means(column: str) -> dict[str, float]:
         return {method: table.mean(method, column) for method in METHODS}
 
-    def told(column: str) -> str:
-        return listed({method: Number("", "", tuple(table[method, column])) for method in METHODS}, "")
+    def words(column: str) -> str:
+        return listed({method: estimate(table[method, column]) for method in METHODS}, "")
 
     rivals = (VARIATIONAL, DROPOUT)
     return (
@@ -117,19 +115,19 @@ def _claims(table: Table) -> tuple[Claim, ...]:
             "MC-dropout, and accuracy is not lower",
             all(means(column)[ONLINE] < means(column)[rival] for column in (ECE, MCE) for rival in rivals)
             and all(means(ACCURACY)[ONLINE] >= means(ACCURACY)[rival] for rival in rivals),
-            f"ECE: {told(ECE)}; MCE: {told(MCE)}; accuracy: {told(ACCURACY)}. Means are compared; "
+            f"ECE: {words(ECE)}; MCE: {words(MCE)}; accuracy: {words(ACCURACY)}. Means are compared; "
             "where they are closer than their standard errors the order is chance.",
         ),
         Claim.judged(
             "Its imputations show several modes: more classes than those of a plain autoencoder",
             means(MODES)[ONLINE] > means(MODES)[AE],
-            f"effective number of classes among the draws of a digit: {told(MODES)}. Draws of the plain "
+            f"effective number of classes among the draws of a digit: {words(MODES)}. Draws of the plain "
             "autoencoder differ by the noise that they start from.",
         ),
         Claim.judged(
             "The online Laplacian autoencoder fills in the hidden pixels best",
             min(METHODS, key=means(ERROR).__getitem__) == ONLINE,
-            f"squared error of the mean per hidden pixel: {told(ERROR)}.",
+            f"squared error of the mean per hidden pixel: {words(ERROR)}.",
         ),
     )
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, listed, track
+from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, ONLINE, VARIATIONAL, Fit, Models
 from osculate.data.celeba import Faces, celeba
@@ -147,7 +147,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         each = zip(*(table[method, column] for column in columns), strict=True)
         table[method, ACCURACY + OVERALL] = [mean(values) for values in each]
     numbers = table.numbers([*columns, ACCURACY + OVERALL], PRINTED)
-    return Findings(numbers, (_claim(table),), {"attributes": [*wanted.attributes, OVERALL]})
+    return Findings(numbers, (claim(table),), {"attributes": [*wanted.attributes, OVERALL]})
 
 
 def _has(faces: Faces, attribute: str) -> Tensor:
@@ -164,11 +164,11 @@ def _balanced(faces: Faces, attribute: str, seed: int) -> tuple[Tensor, Tensor]:
     return faces.images[rows], y[rows]
 
 
-def _claim(table: Table) -> Claim:
+def claim(table: Table) -> Claim:
+    """Return the verdict on the mean over attributes."""
     column = ACCURACY + OVERALL
-    overall = {method: Number("", "", tuple(table[method, column])) for method in METHODS}
-    rivals = (AE, VARIATIONAL, DROPOUT)
-    gaps = {rival: Number("", "", tuple(table.differences(ONLINE, rival, column))) for rival in rivals}
+    overall = {method: estimate(table[method, column]) for method in METHODS}
+    gaps = {rival: estimate(table.differences(ONLINE, rival, column)) for rival in (AE, VARIATIONAL, DROPOUT)}
     return Claim.judged(
         "Codes of the online Laplacian autoencoder tell attributes best",
         all((gap.mean or 0) > 2 * (gap.standard_error or 0) for gap in gaps.values()),

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded, track
+from experiments import Claim, Findings, Record, Table, experiment, listed, seeded, track, train
 from osculate.networks import FixupResNet, NormalisedCNN, PreActResNet, ResNet, ViT
 from osculate.training.settings import Settings as Training
 
@@ -294,7 +294,7 @@ def images(settings: Images, name: str, seed: int) -> tuple[dict[str, float], in
     with seeded(seed):
         model = ARCHITECTURES[name](x.shape[-1], settings.pool)
     method = osc.methods.MAP(model, likelihood, PRECISION)
-    osc.train(method, (x, y), settings.training.changed(seed=seed), device="cpu", progress=False)
+    train(method, (x, y), settings=settings.training.changed(seed=seed))
     start = osc.laplace(model.eval(), likelihood, (x, y), prior=1.0)
     q, unconverged = {}, 0
     for kind in (SINGLE, MULTIPLE):
@@ -317,10 +317,6 @@ def images(settings: Images, name: str, seed: int) -> tuple[dict[str, float], in
 
 def toy_claims(table: Table, settings: Toy) -> tuple[Claim, ...]:
     """Return the verdicts on the toy, each for every seed."""
-
-    def words(values: Sequence[float]) -> str:
-        return ", ".join(f"{value:.2g}" for value in values)
-
     linear, network, multiple = toy_row(LINEAR, SINGLE), toy_row(NETWORK, SINGLE), toy_row(LINEAR, MULTIPLE)
     ratios = [a / b for a, b in zip(table[network, VARIANCE], table[linear, VARIANCE], strict=True)]
     gains = table.differences(linear, network, LIKELIHOOD)
@@ -330,19 +326,20 @@ def toy_claims(table: Table, settings: Toy) -> tuple[Claim, ...]:
             "The evidence at the network's own parameters overestimates uncertainty (batch-normalised toy): its prior "
             f"variance is at least {RATIO:g} times that at θ*",
             min(ratios) >= RATIO,
-            f"Ratios over seeds: {words(ratios)}.",
+            f"Ratios over seeds: {listed(ratios, '.2g')}.",
         ),
         Claim.judged(
             f"Following recommendation 1 improves error bars: at least {GAIN:g} nats a point on the grid",
             min(gains) >= GAIN,
-            f"Differences over seeds, single λ: {words(gains)} nats, for new data between the clusters and beyond.",
+            f"Differences over seeds, single λ: {listed(gains, '.2g')} nats, for new data between the clusters and "
+            "beyond.",
         ),
         Claim.judged(
             "With one precision for each normalised group, the predictive does not depend on the scale of the "
             f"linearisation point (change below {UNCHANGED:g}); with a single one it does (above {CHANGED:g})",
             max(multiple_changes) < UNCHANGED and min(single_changes) > CHANGED,
-            f"Relative change of the mean standard deviation, multiple λ: {words(multiple_changes)}; single λ: "
-            f"{words(single_changes)}. The running statistics are rescaled with the weights.",
+            f"Relative change of the mean standard deviation, multiple λ: {listed(multiple_changes, '.2g')}; single λ: "
+            f"{listed(single_changes, '.2g')}. The running statistics are rescaled with the weights.",
         ),
     )
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded, track
+from experiments import Claim, Findings, Record, Table, experiment, listed, seeded, track
 from experiments.linlap.modes import find_mode
 from osculate.evidence.em import Draws
 
@@ -134,8 +134,8 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings)
     error, expected = mean(found[draws, COVARIANCE]), mean(found[draws, EXPECTED])
 
     def text(column: str) -> str:
-        each = ", ".join(f"{value:.2%}" for value in found[row, column])
-        return f"By seed: {each} with a sketch of rank {settings.ranks[-1]}; mean {mean(found[row, column]):.2%}."
+        each = found[row, column]
+        return f"By seed: {listed(each, '.2%')} with a sketch of rank {settings.ranks[-1]}; mean {mean(each):.2%}."
 
     precise, gamma = (max(found[row, column]) <= WITHIN[column] for column in (PRECISION, GAMMA))
     return (

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, evaluation, experiment, seeded
+from experiments import Claim, Findings, Record, Table, evaluation, experiment, listed, seeded, train
 from experiments.evaluation import Difference
 
 
@@ -183,9 +184,9 @@ def fitted(data: osc.data.Dataset, settings: Settings, seed: int, progress: bool
     with seeded(seed):
         model = osc.networks.build(how.network, data.input_shape, data.outputs)
         method = osc.methods.MAP(model, likelihood, prior=how.prior)
-        osc.train(method, data.train, epochs=how.epochs, lr=how.lr, seed=seed, device="cpu", progress=progress)
-        options: dict[str, Any] = {"curvature": settings.curvature, "prior": how.prior, "progress": progress}
-        return osc.laplace(model.eval(), likelihood, data.train, **options)
+        train(method, data.train, epochs=how.epochs, lr=how.lr, seed=seed, progress=progress)
+        fit = partial(osc.laplace, model.eval(), likelihood, data.train, prior=how.prior)
+        return fit(curvature=settings.curvature, progress=progress)
 
 
 def compare(
@@ -225,7 +226,7 @@ def claims(gains: Mapping[str, Mapping[str, Difference]]) -> tuple[Claim, ...]:
     """Judge differences between rows, by set and name; two standard errors over the images decide."""
 
     def words(name: str) -> str:
-        return ", ".join(f"{title} {each[name]}" for title, each in gains.items())
+        return listed({title: each[name] for title, each in gains.items()}, "")
 
     def above(name: str, bound: float = 0.0) -> list[bool | None]:
         return [each[name].above(bound) for each in gains.values()]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded, track
+from experiments import Claim, Findings, Record, Table, differences, experiment, listed, seeded, track
 from experiments.linlap.modes import find_mode
 
 
@@ -191,7 +191,7 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], precisions: Sequenc
         return mean(found[row(way, precision), column])
 
     laplace, exact = (found[row(way, precision), EVIDENCE] for way in ("Laplace, probit", "exact"))
-    gaps = [a - b for a, b in zip(laplace, exact, strict=True)]
+    gaps = differences(laplace, exact)
     worst = found["probit", DEVIATION][0]
     confidence, errors = ({way: over_seeds(way, column) for way in WAYS} for column in (CONFIDENCE, ERROR))
     near, away = (over_seeds("Laplace, probit", column) for column in (LOGIT_DATA, LOGIT_FAR))
@@ -200,7 +200,7 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], precisions: Sequenc
         Claim.judged(
             f"The Laplace log evidence is within {NATS} nats of quadrature",
             max(abs(gap) for gap in gaps) <= NATS,
-            f"Laplace − quadrature by seed: {', '.join(f'{gap:+.2f}' for gap in gaps)} nats at prior precision "
+            f"Laplace − quadrature by seed: {listed(gaps, '+.2f')} nats at prior precision "
             f"{precision:g}. Separable data bound the weights from one side alone, and the posterior has a long tail "
             "on the other, which the Gaussian misses; larger precisions have smaller gaps (table).",
         ),

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded, track
+from experiments import Claim, Findings, Record, Table, experiment, listed, seeded, track, train
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def trained(
         prior = osc.priors.Layerwise(1.0) if regularised else NONE
         likelihood = osc.likelihoods.Gaussian(noise)
         method = osc.methods.LevenbergMarquardt(model, likelihood, prior, evidence=regularised)
-        ends.append((osc.train(method, (toy.x, toy.y), epochs=settings.steps, progress=False).posterior, model))
+        ends.append((train(method, (toy.x, toy.y), epochs=settings.steps).posterior, model))
     return max(ends, key=lambda end: osc.log_evidence(end[0]).item())
 
 
@@ -207,9 +207,6 @@ def claims(values: Mapping[str, Mapping[str, Sequence[float]]], settings: Settin
     def means(column: str) -> list[float]:
         return [mean(row[column]) for row in rows if row.get(column)]
 
-    def in_words(values: Sequence[float], digits: int) -> str:
-        return ", ".join(f"{value:.{digits}f}" for value in values)
-
     def checked(column: str, limit: float, text: str) -> Claim:
         found = [value for row in values.values() for value in row.get(column, ())]
         evidence = f"{max(found):.1e} at most, in {len(found)} networks." if found else "not measured."
@@ -231,20 +228,20 @@ def claims(values: Mapping[str, Mapping[str, Sequence[float]]], settings: Settin
         Claim.judged(
             "If a larger network has the same γ, the smaller one was enough: γ saturates with the width",
             abs(gamma[-1] - gamma[-2]) <= SAME * gamma[-2] if len(gamma) > 2 else None,
-            f"γ = {in_words(gamma, 2)} for {in_words(means(SIZE), 0)} parameters (widths {widths}); within {SAME:.0%} "
-            "between the last two counts.",
+            f"γ = {listed(gamma, '.2f')} for {listed(means(SIZE), '.0f')} parameters (widths {widths}); "
+            f"within {SAME:.0%} between the last two counts.",
         ),
         Claim.judged(
             "The evidence peaks or reaches a plateau: it does not go on rising with the width",
             max(evidence) - evidence[-1] >= 0 and evidence[-1] - evidence[-2] <= PEAK if len(evidence) > 2 else None,
-            f"log evidence {in_words(evidence, 1)} for widths {widths}, each at its own mode; a rise of at most "
+            f"log evidence {listed(evidence, '.1f')} for widths {widths}, each at its own mode; a rise of at most "
             f"{PEAK:g} nat over the last step counts. With one precision a layer a wide network comes to the same "
             "function as a narrow one.",
         ),
         Claim.judged(
             "The Hessian may not be positive definite; the generalised Gauss–Newton matrix always is",
             max(negative) > 0 if negative else None,
-            f"the Hessian of the data term has {in_words(negative, 1)} negative eigenvalues at the modes of widths "
+            f"the Hessian of the data term has {listed(negative, '.1f')} negative eigenvalues at the modes of widths "
             f"{widths}; with the prior it stays indefinite in {indefinite} of {number} networks, which have no "
             "evidence by it. Every γ and evidence here is that of the Gauss–Newton matrix.",
         ),

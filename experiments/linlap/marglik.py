@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, seeded, track
+from experiments import Claim, Findings, Number, Record, Table, experiment, seeded, track, train
 from osculate.training import Training
 
 
@@ -154,14 +154,13 @@ class Task:
 
     def train(self, method: osc.methods.MAP | osc.methods.MarginalLikelihood) -> Training:
         """Train with the settings of the row."""
-        how: dict[str, Any] = {"epochs": self.epochs, "lr": RATE, "batch_size": BATCH, "seed": self.seed}
-        return osc.train(method, self.data.train, **how, device="cpu", progress=False)
+        return train(method, self.data.train, epochs=self.epochs, lr=RATE, batch_size=BATCH, seed=self.seed)
 
     def by_evidence(self, initial: float = 1.0, update: str = "fixed_point", burn_in: int = 0) -> Training:
         """Learn layerwise precisions by the marginal likelihood, with a curvature of one sampled label per image."""
         updates, prior = osc.methods.EvidenceUpdates(update, burn_in, self.every), osc.priors.Layerwise(initial)
-        how: dict[str, Any] = {"structure": "kron", "curvature": "fisher"}
-        return self.train(osc.methods.MarginalLikelihood(self.network(), LIKELIHOOD, prior, updates, **how))
+        network = self.network()
+        return self.train(osc.methods.MarginalLikelihood(network, LIKELIHOOD, prior, updates, "kron", "fisher"))
 
     def on_grid(self, grid: Sequence[float]) -> list[tuple[float, nn.Module]]:
         """Train a network for each precision; return it with its NLL on the validation images."""

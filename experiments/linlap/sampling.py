@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded, track
+from experiments import Claim, Findings, Record, Table, experiment, seeded, track, train
 from experiments.linlap.modes import find_mode
 
 
@@ -114,7 +114,7 @@ def regression(settings: Settings, seed: int) -> tuple[dict[tuple[str, str], flo
     with seeded(seed):
         model = nn.Sequential(nn.Linear(1, settings.curve.units), nn.Tanh(), nn.Linear(settings.curve.units, 1))
     method = osc.methods.LevenbergMarquardt(model, osc.likelihoods.Gaussian(0.1))
-    q = osc.train(method, (x, y), epochs=settings.curve.steps, seed=seed, device="cpu", progress=False).posterior
+    q = train(method, (x, y), epochs=settings.curve.steps, seed=seed).posterior
     grid = torch.linspace(-4, 4, 161)[:, None]
     low, high = float(y.min()), float(y.max())
     room = ROOM * (high - low)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded, track
+from experiments import Claim, Findings, Record, Table, experiment, listed, seeded, track
 from experiments.linlap.modes import find_mode
 from osculate.data.toys import SINE_GAP
 
@@ -162,39 +162,37 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], networks: Sequence[
     def value(name: str, label: str, column: str, way: str = "linearised") -> float:
         return mean(found[row(name, label, way), column])
 
-    def listed(column: str, way: str = "linearised") -> str:
-        return "; ".join(
-            f"{name}: " + ", ".join(f"{label} {value(name, label, column, way):.2f}" for label in STRUCTURES)
-            for name in networks
-        )
+    def words(column: str) -> str:
+        rows = {name: {label: value(name, label, column) for label in STRUCTURES} for name in networks}
+        return listed(rows, ".2f", "; ")
 
     ordered = all(
         value(name, "full", RATIO) > value(name, "kron", RATIO) > value(name, "diag", RATIO) for name in networks
     )
     inflated = all(value(name, "diag", DATA) > value(name, "full", DATA) for name in networks)
-    gains = [mean(found[row(name, "MAP"), NLL_GAP]) - value(name, "full", NLL_GAP) for name in networks]
+    gains = {name: mean(found[row(name, "MAP"), NLL_GAP]) - value(name, "full", NLL_GAP) for name in networks}
     losses = {
         (name, label): value(name, label, NLL_DATA, "sampled") - value(name, label, NLL_DATA)
         for name in networks
         for label in STRUCTURES
     }
-    worse = ", ".join(f"{name} {label} {loss:.2g}" for (name, label), loss in losses.items())
+    worse = listed({f"{name} {label}": loss for (name, label), loss in losses.items()}, ".2g")
     return (
         Claim.judged(
             "In-between uncertainty is largest with the full matrix, then Kronecker factors, then the diagonal",
             ordered,
-            f"Mean standard deviation of the linearised function in the gap over that on the data: {listed(RATIO)}.",
+            f"Mean standard deviation of the linearised function in the gap over that on the data: {words(RATIO)}.",
         ),
         Claim.judged(
             "The diagonal inflates the error bars on the data instead",
             inflated,
-            f"Standard deviation of the linearised function on the data: {listed(DATA)}; all structures have the prior "
+            f"Standard deviation of the linearised function on the data: {words(DATA)}; all structures have the prior "
             "and the noise of the full one. With the evidence of their own they are narrower (table).",
         ),
         Claim.judged(
             "The full matrix predicts held-out points in the gap better than the mode",
-            min(gains) > 0,
-            f"Gain in nats a point: {', '.join(f'{n} {each:.2f}' for n, each in zip(networks, gains, strict=True))}.",
+            min(gains.values()) > 0,
+            f"Gain in nats a point: {listed(gains, '.2f')}.",
         ),
         Claim.judged(
             "Sampling the network itself fails, whatever the structure",

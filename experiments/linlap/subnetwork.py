@@ -4,6 +4,7 @@ import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, evaluation, experiment, seeded, track
+from experiments import Claim, Findings, Record, Table, evaluation, experiment, seeded, track, train, word
 
 FULL, DIAGONAL = "full", "diagonal"
 MODE, ENSEMBLE, DROPOUT, PATH = "MAP", "deep ensemble", "MC dropout", "SWAG"
@@ -216,9 +217,8 @@ def toy(settings: Toy, seed: int) -> tuple[dict[tuple[str, str], float], dict[st
     data, likelihood = osc.data.load(settings.data, validation_size=0), osc.likelihoods.Gaussian(SCALE)
     with seeded(seed):
         model = osc.networks.MLP(1, settings.hidden, 1, "relu")
-    how: dict[str, Any] = {"epochs": settings.epochs, "batch_size": BATCH_SIZE, "lr": settings.lr, "seed": seed}
     method = osc.methods.MAP(model, likelihood, settings.precision)
-    osc.train(method, data.train, device="cpu", progress=False, **how)
+    train(method, data.train, epochs=settings.epochs, batch_size=BATCH_SIZE, lr=settings.lr, seed=seed)
     fit = osc.laplace(model, likelihood, data.train, structure="full", prior=settings.precision)
     full = osc.maximise_evidence(fit)
     assert isinstance(full.likelihood, osc.likelihoods.Gaussian)
@@ -323,14 +323,13 @@ def fitted(
     with seeded(seed):
         models = [osc.networks.build(networks.network, data.input_shape, data.outputs) for _ in range(networks.members)]
         dropping = with_dropout(models[0], networks.dropout)
-    options: dict[str, Any] = {"seed": seed, "device": "cpu", "progress": progress}
-    adam: dict[str, Any] = {"epochs": networks.epochs, "lr": networks.lr, **options}
-    ensemble = osc.train(m.DeepEnsemble(models, likelihood, precision), data.train, **adam)
-    dropout = osc.train(m.MCDropout(dropping, likelihood, precision), data.train, **adam)
+    run = partial(train, data=data.train, seed=seed, progress=progress)
+    adam = partial(run, epochs=networks.epochs, lr=networks.lr)
+    ensemble = adam(m.DeepEnsemble(models, likelihood, precision))
+    dropout = adam(m.MCDropout(dropping, likelihood, precision))
     mode = models[0].eval()
-    descent: dict[str, Any] = {"epochs": 2 * networks.epochs, "lr": 1e-2, "schedule": "constant", **options}
     swag = m.SWAG(copy.deepcopy(mode), likelihood, precision, burn_in=0.0)
-    path = osc.train(swag, data.train, optimizer="sgd", **descent).posterior
+    path = run(swag, epochs=2 * networks.epochs, lr=1e-2, optimizer="sgd", schedule="constant").posterior
     fit: dict[str, Any] = {"prior": precision, "progress": progress}
     laplace = {
         subnetwork(f): osc.laplace(
@@ -362,14 +361,13 @@ def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, progress: b
         return osc.tune(q, data.validation, temperature=False, progress=progress)
 
 
+#: A mean over runs in words.
+in_words = partial(word, missing="? (not measured)")
+
+
 def ratio(value: float | None, other: float | None) -> float | None:
     """Return the ratio of two numbers; None if one was not measured."""
     return None if value is None or not other else value / other
-
-
-def word(value: float | None) -> str:
-    """Return a number as the evidence of a claim prints it."""
-    return "? (not measured)" if value is None else f"{value:.3g}"
 
 
 def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -> tuple[Claim, ...]:
@@ -396,7 +394,7 @@ def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -
                 "A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, chosen by "
                 f"{name}, keep {ENOUGH} of the standard deviation between the clusters",
                 None if value is None else value >= ENOUGH,
-                f"They keep {word(value)} of it.",
+                f"They keep {in_words(value)} of it.",
             )
             for name, value in (
                 ("diagonal SWAG", kept("swag")),
@@ -406,25 +404,25 @@ def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -
         Claim.judged(
             f"It matters which weights: 10 % drawn at random keep at most {LITTLE}",
             None if drawn is None else drawn <= LITTLE,
-            f"They keep {word(drawn)}; the largest weights keep {word(kept('magnitude'))}.",
+            f"They keep {in_words(drawn)}; the largest weights keep {in_words(kept('magnitude'))}.",
         ),
         Claim.judged(
             "Expressive inference over a small subnetwork preserves more uncertainty than crude inference over the "
             "whole network",
             None if small is None or crude is None else small > crude,
-            f"Standard deviation between the clusters over that on the data: full {word(full)}, subnetwork of 10 % "
-            f"{word(small)}, diagonal over all weights {word(crude)}: it does not tell the two apart.",
+            f"Standard deviation between the clusters over that on the data: full {in_words(full)}, subnetwork of 10 % "
+            f"{in_words(small)}, diagonal over all weights {in_words(crude)}: it does not tell the two apart.",
         ),
         Claim.judged(
             "A diagonal posterior over all weights is unsure where the data are: its standard deviation there is at "
             f"least {INFLATED:g} times that of the full one",
             None if factor is None else factor >= INFLATED,
-            f"{word(factor)} times.",
+            f"{in_words(factor)} times.",
         ),
         Claim.judged(
             f"The variances of a diagonal Laplace posterior choose well too: 10 % of the weights keep {ENOUGH}",
             None if by_variance is None else by_variance >= ENOUGH,
-            f"The 10 % that a diagonal Laplace posterior is least sure of keep {word(by_variance)}: dead and "
+            f"The 10 % that a diagonal Laplace posterior is least sure of keep {in_words(by_variance)}: dead and "
             "insensitive weights have no curvature, their variance is the prior's and the largest. A warning said so "
             f"in {sum(warned)} of {len(warned)} runs. The document takes SWAG's variances, where such weights do not "
             "move.",
@@ -446,19 +444,19 @@ def image_claims(found: Mapping[tuple[str, str], float], settings: Images) -> tu
     over_mode, over_diagonal = ratio(nll[ours], nll[MODE]), ratio(nll[ours], nll[DIAGONAL])
     accuracy, reference = (found.get((f"{title}: {row}", f"accuracy, %, {clean}")) for row in (ours, MODE))
     change = None if accuracy is None or reference is None else accuracy - reference
-    words = ", ".join(f"{row} {word(value)}" for row, value in nll.items())
+    words = ", ".join(f"{row} {in_words(value)}" for row, value in nll.items())
     value, rivals = nll[ours], {row: rival for row in OTHERS if (rival := nll[row]) is not None}
     beaten = [row for row, rival in rivals.items() if value is not None and value < rival]
     return (
         Claim.judged(
             f"{title}: {ours} improves on MAP under shift, NLL over {other} at most {BETTER} times MAP's",
             None if over_mode is None else over_mode <= BETTER,
-            f"NLL {word(value)} against {word(nll[MODE])} of MAP, {word(over_mode)} times. {protocol}",
+            f"NLL {in_words(value)} against {in_words(nll[MODE])} of MAP, {in_words(over_mode)} times. {protocol}",
         ),
         Claim.judged(
             f"{title}: its accuracy without shift is within {UNCHANGED} points of MAP's",
             None if change is None else abs(change) <= UNCHANGED + 1e-9,
-            f"{word(change)} points ({word(accuracy)} against {word(reference)} %).",
+            f"{in_words(change)} points ({in_words(accuracy)} against {in_words(reference)} %).",
         ),
         Claim.judged(
             f"{title}: it is better than crude approximations over all weights (diagonal Laplace)",

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded, track
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded, track, train
+from experiments.record import all_pass, listed, word
 from osculate.data.uci import NAMES
 
 #: Number of splits of each set.
@@ -203,7 +204,7 @@ def fitted(
 ) -> tuple[osc.posteriors.Gaussian, nn.Module, float]:
     """Return the posterior at the mode with the hyperparameters of largest evidence, the network, and γ."""
     method = levenberg_marquardt(settings, data.train[0], seed)
-    done = osc.train(method, data.train, epochs=steps, progress=False)
+    done = train(method, data.train, epochs=steps)
     return done.posterior, method.model, float(done.history[-1]["gamma"])
 
 
@@ -274,8 +275,7 @@ def dropout(settings: Baseline, data: osc.data.Dataset, seed: int) -> dict[str, 
             layers = (nn.Dropout(p), nn.Linear(x.shape[1], 50), nn.ReLU(), nn.Dropout(p), nn.Linear(50, 1))
             method = osc.methods.MCDropout(nn.Sequential(*layers), osc.likelihoods.Gaussian(scale))
         epochs = max(1, round(settings.steps / -(-len(x) // batch)))
-        how: dict[str, Any] = {"epochs": epochs, "batch_size": batch, "lr": settings.lr, "seed": seed}
-        return osc.train(method, (x, y), **how, device="cpu", progress=False).posterior.model
+        return train(method, (x, y), epochs=epochs, batch_size=batch, lr=settings.lr, seed=seed).posterior.model
 
     def mixture(model: nn.Module, scale: float, x: Tensor) -> Distribution:
         generator = torch.Generator().manual_seed(seed)
@@ -294,12 +294,11 @@ DOCUMENT = "Linearised Laplace tutorial, section 4 [foong2019]"
 Published = Mapping[str, Mapping[str, float]]
 
 
-SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 #: Networks with 50 ReLU units on the standard splits [nado2021]: one network, an ensemble of ten, and dropout.
 PUBLISHED = {
-    MAP: dict(zip(SETS, (-16.1, -3.94, -1.29, 1.06, 5.06, -3.28, -3.16, -1.05, -1.89), strict=True)),
-    ENSEMBLE: dict(zip(SETS, (-6.11, -3.20, -0.61, 1.17, 5.17, -3.18, -3.12, -0.97, -0.73), strict=True)),
-    DROPOUT: dict(zip(SETS, (-2.40, -2.93, -1.21, 1.14, 4.45, -2.80, -2.87, -0.93, -1.25), strict=True)),
+    MAP: dict(zip(NAMES, (-16.1, -3.94, -1.29, 1.06, 5.06, -3.28, -3.16, -1.05, -1.89), strict=True)),
+    ENSEMBLE: dict(zip(NAMES, (-6.11, -3.20, -0.61, 1.17, 5.17, -3.18, -3.12, -0.97, -0.73), strict=True)),
+    DROPOUT: dict(zip(NAMES, (-2.40, -2.93, -1.21, 1.14, 4.45, -2.80, -2.87, -0.93, -1.25), strict=True)),
 }
 GAP_SETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
 #: Networks that predict their noise on gap splits made by the same rule (not naval and protein).
@@ -363,23 +362,12 @@ def behind(found: Cells, names: Sequence[str], published: Published) -> list[str
     return losses
 
 
-def word(value: float | None) -> str:
-    """Return a number as the evidence of a claim prints it."""
-    return "not measured" if value is None else f"{value:.3g}"
-
-
-def at_least(verdicts: Sequence[float | None], bound: float) -> bool | None:
-    """Return True if all values reach a bound, None where one was not measured."""
-    known = [value for value in verdicts if value is not None]
-    return None if len(known) < len(verdicts) else min(known) >= bound
-
-
 def reached(found: Cells, name: str, least: float, splits: str, rest: str = "") -> Claim:
     """Judge a log likelihood on one set."""
     value = average(found, name)
     return Claim.judged(
         f"Linearised Laplace, full covariance: a test log likelihood of at least {least} on {name}",
-        at_least([value], least),
+        None if value is None else value >= least,
         f"{word(value)} nats per point over {len(found.get(name, {}).get(FULL, ()))} {splits}{rest}.",
     )
 
@@ -393,7 +381,7 @@ def claims(found: Cells) -> tuple[Claim, ...]:
     )
     bad = [name for name in names if (gain(name, SAMPLED, MAP) or 0.0) < 0]
     gains = {name: gain(name, FULL, SAMPLED) for name in LEAST}
-    known = [name for name in SETS if name in names]
+    known = [name for name in NAMES if name in names]
     losses = behind(found, known, PUBLISHED)
     over_dropout = {name: each for name in known if (each := gain(name, FULL, DROPOUT)) is not None}
     own = [f"{name} (by {-each:.2g})" for name, each in over_dropout.items() if each < 0]
@@ -404,13 +392,13 @@ def claims(found: Cells) -> tuple[Claim, ...]:
         ),
         Claim.judged(
             f"It exceeds sampled networks by {MARGIN:g} nats per point and more on these three",
-            at_least(list(gains.values()), MARGIN),
+            all_pass(gains.values(), lambda gain: gain >= MARGIN),
             f"by {', '.join(f'{word(each)} ({name})' for name, each in gains.items())}; 100 networks are sampled from "
             "the same Gaussian.",
         ),
         Claim.judged(
             "Linearised Laplace performs very well on the standard splits, while sampled Laplace does not",
-            None if len(names) < len(SETS) else len(good) >= MOST and len(bad) >= MOST,
+            None if len(names) < len(NAMES) else len(good) >= MOST and len(bad) >= MOST,
             f"At least as good as MAP on {len(good)} of {len(names)} sets"
             + (f" (not {', '.join(sorted(set(names) - set(good)))})" if len(good) < len(names) else "")
             + f"; sampled networks are worse than MAP on {len(bad)}; {MOST} count as most.",
@@ -418,7 +406,7 @@ def claims(found: Cells) -> tuple[Claim, ...]:
         Claim.judged(
             "One network with linearised Laplace is at least as good as what others published for one network, an "
             "ensemble of ten and MC dropout",
-            None if len(known) < len(SETS) else not losses,
+            None if len(known) < len(NAMES) else not losses,
             (f"Behind the best of these on {'; '.join(losses)}." if losses else "On every set.")
             + " Theirs have ReLU units and their own selection of hyperparameters. On the few splits that have both, "
             f"MC dropout as trained here is ahead of it on {', '.join(own) or 'no set'} of {len(over_dropout)}.",
@@ -426,7 +414,7 @@ def claims(found: Cells) -> tuple[Claim, ...]:
         Claim.judged(
             "The full covariance predicts better than its Kronecker and diagonal approximations, at the same mode and "
             "hyperparameters",
-            None if len(names) < len(SETS) else len(kron) >= MOST and len(diag) >= MOST,
+            None if len(names) < len(NAMES) else len(kron) >= MOST and len(diag) >= MOST,
             f"At least as good as kron on {len(kron)} and as diag on {len(diag)} of {len(names)} sets. Rows with their "
             "own evidence have prior precisions and noise tuned for the approximation, as osc.laplace does by default.",
         ),
@@ -441,26 +429,27 @@ def gap_claims(found: Cells) -> tuple[Claim, ...]:
         values = each(name, FULL, other)
         return word(median(values) if values else None)
 
+    over_map = {name: gain(name, FULL, MAP) for name in OVER_MAP}
     over_diag = {name: gain(name, FULL, DIAG) for name in GAP_LEAST}
     diag_words = (f"{word(gained)} ({name}; median {middle(name, DIAG)})" for name, gained in over_diag.items())
     energy, naval = (gain(name, FULL, MAP) for name in ("energy", "naval"))
-    energies = ", ".join(f"{value:.1f}" for value in found.get("energy", {}).get(FULL, ()))
+    energies = listed(found.get("energy", {}).get(FULL, ()), ".1f")
     names = [name for name in GAP_SETS if value(name) is not None]
     losses = behind(found, names, GAP_PUBLISHED)
     return (
         *(reached(found, name, least, "gaps") for name, least in GAP_LEAST.items()),
         *(
             Claim.judged(
-                f"It exceeds MAP by {least:g} nats per point and more on {name}",
-                at_least([gain(name, FULL, MAP)], least),
-                f"by {word(gain(name, FULL, MAP))} in the mean over gaps, by {middle(name, MAP)} in the median. It "
+                f"It exceeds MAP by {OVER_MAP[name]:g} nats per point and more on {name}",
+                None if gained is None else gained >= OVER_MAP[name],
+                f"by {word(gained)} in the mean over gaps, by {middle(name, MAP)} in the median. It "
                 "grows with training, as the noise scale falls: MAP has no other width.",
             )
-            for name, least in OVER_MAP.items()
+            for name, gained in over_map.items()
         ),
         Claim.judged(
             f"The full covariance exceeds the diagonal by {OVER_DIAG:g} nats per point and more on both",
-            at_least(list(over_diag.values()), OVER_DIAG),
+            all_pass(over_diag.values(), lambda gain: gain >= OVER_DIAG),
             f"by {', '.join(diag_words)}, at the same mode and hyperparameters.",
         ),
         Claim.judged(

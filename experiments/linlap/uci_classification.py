@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, seeded
+from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, seeded, train
 from experiments.evaluation import Difference
 from osculate.data.uci_classification import FILES
 
@@ -159,11 +159,10 @@ def networks(data: osc.data.Dataset, layers: int, settings: Settings, seed: int)
     """Train one module to the mode for each prior precision in turn."""
     with seeded(seed):
         model = osc.networks.MLP(data.input_shape[0], (UNITS,) * layers, data.outputs)
-    how: dict[str, Any] = {"lr": settings.steps.lr, "batch_size": len(data.train[0]), "seed": seed, "device": "cpu"}
     for number, precision in enumerate(settings.precisions):
         method = osc.methods.MAP(model, osc.likelihoods.Categorical(), prior=precision)
         epochs = settings.steps.more if number else settings.steps.first
-        osc.train(method, data.train, epochs=epochs, **how, progress=False)
+        train(method, data.train, epochs=epochs, lr=settings.steps.lr, batch_size=len(data.train[0]), seed=seed)
         yield precision, model
 
 

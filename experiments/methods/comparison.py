@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, Table, experiment, listed, seeded
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, Table, experiment, listed, seeded, train
 from experiments.cost import peak_bytes
 from experiments.evaluation import logs
 from osculate.data import Dataset, load, out_of_distribution
@@ -85,7 +85,7 @@ class Trial:
     def run(self, method: Any, **changes: Any) -> osc.training.Training:
         """Train on the training images."""
         options = {"epochs": self.settings.epochs, "batch_size": BATCH, "lr": 0.02} | changes
-        return osc.train(method, self.data.train, seed=self.seed, progress=False, device="cpu", **options)
+        return train(method, self.data.train, seed=self.seed, **options)
 
     def trained(self, method: Any, **changes: Any) -> osc.posteriors.Posterior:
         """Train, and return the posterior."""
@@ -105,13 +105,12 @@ def _tempered(kind: Any, here: Trial, temperature: float) -> osc.posteriors.Post
 
 
 def _natural(kind: Any, here: Trial, temperature: float) -> osc.posteriors.Posterior:
-    settings = osc.methods.NaturalSteps()
-    return here.trained(kind(here.network(), LIKELIHOOD, temperature=temperature, settings=settings), lr=2.0)
+    return here.trained(kind(here.network(), LIKELIHOOD, temperature=temperature), lr=2.0)
 
 
 def _scaled(here: Trial, precision: float) -> osc.posteriors.Posterior:
     method = osc.methods.TemperatureScaling(here.at_mode(precision), LIKELIHOOD)
-    return osc.train(method, here.data.validation, progress=False).posterior
+    return train(method, here.data.validation).posterior
 
 
 def _laplace(here: Trial, precision: float, **options: Any) -> osc.posteriors.Posterior:
@@ -125,14 +124,10 @@ def _swag(here: Trial, lr: float) -> osc.posteriors.Posterior:
     )
 
 
-def _random_priors(here: Trial, scale: float) -> osc.posteriors.Posterior:
-    return here.trained(osc.methods.RandomizedPriors(here.networks(), LIKELIHOOD, 1.0, scale=scale))
-
-
 def _hmc(here: Trial, precision: float) -> osc.posteriors.Posterior:
     transitions, depth = here.settings.transitions
     method = osc.methods.HMC(here.network(), LIKELIHOOD, precision, chains=4, warmup=transitions // 2, max_depth=depth)
-    return osc.train(method, here.data.train, epochs=transitions, seed=here.seed, progress=False).posterior
+    return train(method, here.data.train, epochs=transitions, seed=here.seed).posterior
 
 
 #: Learning rates were chosen on held-out digits of one seed.
@@ -160,7 +155,10 @@ ARMS: Mapping[str, Arm] = {
     "DeepEnsemble": Arm(
         lambda here, p: here.trained(osc.methods.DeepEnsemble(here.networks(), LIKELIHOOD, p)), PRECISIONS
     ),
-    "RandomizedPriors": Arm(_random_priors, (0.5, 1.0, 2.0)),
+    "RandomizedPriors": Arm(
+        lambda here, scale: here.trained(osc.methods.RandomizedPriors(here.networks(), LIKELIHOOD, 1.0, scale=scale)),
+        (0.5, 1.0, 2.0),
+    ),
     "HMC": Arm(_hmc),
 }
 
@@ -178,7 +176,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     about = [settings.width, settings.sizes, settings.epochs, BATCH, settings.members, settings.transitions]
     jobs = product(settings.methods, seeds)
     table = Table.of(runner.over("methods and seeds", jobs, partial(scored, settings), "methods", about))
-    return Findings(table.numbers(), _claims(table), {}, runner.seconds)
+    return Findings(table.numbers(), claims(table), {}, runner.seconds)
 
 
 def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
@@ -221,7 +219,8 @@ def _probabilities(q: osc.posteriors.Posterior, x: Tensor, how: Mapping[str, Any
     return osc.predict(q, x, **how).probs  # type: ignore[attr-defined]
 
 
-def _claims(table: Table) -> tuple[Claim, ...]:
+def claims(table: Table) -> tuple[Claim, ...]:
+    """Return the verdicts against the mode alone."""
     names = list(dict.fromkeys(name for name, _ in table))
 
     def ordered(column: str, sign: int) -> str:

@@ -16,8 +16,7 @@ from experiments import Runner, seeded
 from experiments.evaluation import logs
 from osculate import metrics
 from osculate.data import Dataset
-from osculate.methods import IVON, MAP, MeanFieldVI, NaturalSteps, VariationalLaplace
-from osculate.methods._base import Method
+from osculate.methods import IVON, MAP, MeanFieldVI, Method, VariationalLaplace
 from osculate.methods.variational_laplace import EXACT
 from osculate.parameters import ParameterSpace
 from osculate.posteriors import Gaussian
@@ -220,10 +219,6 @@ def _learned(model: nn.Module, multiplier: float = 10.0, **options: Any) -> Meth
     return VariationalLaplace(model, LIKELIHOOD, sigma="learned", settings=settings, **options)
 
 
-def _natural(model: nn.Module, temperature: float, **options: Any) -> Method:
-    return IVON(model, LIKELIHOOD, temperature=temperature, settings=NaturalSteps(**options))
-
-
 #: Methods by name: functions of a network, a temperature and options.
 METHODS: Mapping[str, Callable[..., Method]] = {
     MAXIMUM: _maximum,
@@ -232,7 +227,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     EVERY: partial(VariationalLaplace, likelihood=LIKELIHOOD, settings=EXACT),
     LEARNED: _learned,
     VARIATIONAL: partial(MeanFieldVI, likelihood=LIKELIHOOD),
-    NATURAL: _natural,
+    NATURAL: partial(IVON, likelihood=LIKELIHOOD),
 }
 
 

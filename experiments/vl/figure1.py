@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed
 from experiments.vl import cells
 from experiments.vl.cells import LAPLACE, MAXIMUM, PUBLISHED, VARIATIONAL, Fit, Run, Task
 
@@ -62,9 +62,7 @@ def claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], se
     betas = list(curves[LAPLACE])
     nll = {beta: {method: mean(curves[method][beta]["nll"]) for method in settings.methods} for beta in betas}
     better = sum(nll[beta][LAPLACE] < min(nll[beta][VARIATIONAL], nll[beta][MAXIMUM]) for beta in betas)
-    words = "; ".join(
-        f"β = {beta}: " + ", ".join(f"{method} {value:.3f}" for method, value in nll[beta].items()) for beta in betas
-    )
+    words = listed({f"β = {beta}": each for beta, each in nll.items()}, ".3f", "; ")
     return (
         Claim.judged(
             "For many values of β VL has a lower test NLL than VI and MAP at the same β",

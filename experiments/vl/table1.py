@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import mean, stdev
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, estimate, experiment
 from experiments.vl import cells
 from experiments.vl.cells import DRAWN, EVERY, LABEL, LAPLACE, MAXIMUM, NATURAL, PUBLISHED, VARIATIONAL, Fit, Run, Task
 
@@ -139,11 +137,9 @@ def claims(title: str, table: Table) -> Iterator[Claim]:
 
     def difference(one: str, other: str, column: str) -> tuple[float, float | None, str]:
         """Return the mean difference of a score, its standard error (None for one seed), and both in words."""
-        each = table.differences(f"{title}: {one}", f"{title}: {other}", column)
-        if len(each) == 1:
-            return each[0], None, f"{each[0]:+.4f} (one seed)"
-        error = stdev(each) / sqrt(len(each))
-        return mean(each), error, f"{mean(each):+.4f} ± {error:.4f}"
+        gain = estimate(table.differences(f"{title}: {one}", f"{title}: {other}", column))
+        value, error = gain.mean or 0.0, gain.standard_error
+        return value, error, f"{value:+.4f} " + ("(one seed)" if error is None else f"± {error:.4f}")
 
     for rival in [each for each in (MAXIMUM, VARIATIONAL) if each in methods]:
         value, error, words = difference(LAPLACE, rival, NLL)

@@ -13,8 +13,7 @@ from experiments import Claim, Findings, Record, Table, experiment, seeded
 from experiments.vl import cells
 from experiments.vl.cells import EVERY, LABEL, LAPLACE, LEARNED, LIKELIHOOD, MAXIMUM, NATURAL, VARIATIONAL
 from osculate import networks
-from osculate.methods import MAP, VOGN, MeanFieldVI
-from osculate.methods._base import Method
+from osculate.methods import MAP, VOGN, MeanFieldVI, Method
 from osculate.methods.variational_laplace import EXACT
 from osculate.priors import fan_in
 from osculate.progress import track
@@ -31,7 +30,7 @@ METHODS: Mapping[str, Callable[[nn.Module], Method]] = {
     LEARNED: cells.METHODS[LEARNED],
     VARIATIONAL: cells.METHODS[VARIATIONAL],
     WEIGHTS: lambda model: MeanFieldVI(model, LIKELIHOOD, local=False),
-    NATURAL: lambda model: cells.METHODS[NATURAL](model, 1.0),
+    NATURAL: cells.METHODS[NATURAL],
     EXAMPLES: lambda model: VOGN(model, LIKELIHOOD),
 }
 

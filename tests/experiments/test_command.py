@@ -10,7 +10,7 @@ from experiments.__main__ import main
 from experiments.record import SCHEMA
 from experiments.summary import markdown
 
-TINY = ("--settings.sides", "[4,6,8]", "--settings.batch", "1", "--settings.layers", "2", "--no-progress")
+TINY = ("--settings.side", "5", "--settings.nodes", "41", "--settings.draws", "1000", "--no-progress")
 
 
 def test_the_list_shows_every_id_with_its_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,19 +25,19 @@ def test_a_run_leaves_record_figure_and_then_the_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = Path("experiments/results/lae-figure7.json")
-    assert main(["lae-figure7", "--seeds", "1", *TINY]) == 0
+    path = Path("experiments/results/linlap-logistic.json")
+    assert main(["linlap-logistic", "--seeds", "1", *TINY]) == 0
     record = read_record(path)
-    assert record.setup.settings["sides"] == [4, 6, 8]
+    assert record.setup.settings["side"] == 5
     assert path.with_suffix(".png").is_file()
     out = " ".join(capsys.readouterr().out.split())
     assert " ".join(record.findings.claims[0].text.split()) in out
     assert main(["--results", "experiments/results"]) == 0
     assert Path("experiments/RESULTS.md").read_text(encoding="utf-8") == markdown(Path("experiments/results"))
-    assert "## lae-figure7" in Path("experiments/RESULTS.md").read_text(encoding="utf-8")
+    assert "## linlap-logistic" in Path("experiments/RESULTS.md").read_text(encoding="utf-8")
 
     path.with_suffix(".png").unlink()
-    assert main(["--experiment", "lae-figure7", "--draw"]) == 0
+    assert main(["--experiment", "linlap-logistic", "--draw"]) == 0
     assert path.with_suffix(".png").is_file()
     assert read_record(path) == record
 

@@ -20,7 +20,7 @@ def verdicts(claims: tuple[Claim, ...]) -> list[str]:
 
 def standard(full: float, mode: float, sampled: float, others: float) -> Cells:
     ways = {FULL: full, MAP: mode, SAMPLED: sampled, KRON: others, DIAG: others}
-    return {name: {way: [value, value] for way, value in ways.items()} for name in uci.SETS}
+    return {name: {way: [value, value] for way, value in ways.items()} for name in uci.NAMES}
 
 
 @pytest.mark.parametrize(
