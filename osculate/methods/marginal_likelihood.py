@@ -137,7 +137,7 @@ class MarginalLikelihood(Method):
         structure: Structure of the curvature, by name or an object of ``osc.structures``.
         curvature: "ggn", "fisher" (one sampled label for each datum: cheaper, and about as good), …
         temperature: T of the likelihood. Where the data hold K augmented copies of each, N is overstated, and T = K
-            undoes that; copies that are drawn anew in each epoch are like more data, which T below 1 expresses. It is not
+            undoes that; copies that are drawn anew in each epoch are like more data, as for T below 1. It is not
             learned: the evidence of a tempered likelihood has no maximum in T (``osc.tune`` finds T on held-out data).
 
     Raises:
