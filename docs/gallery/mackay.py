@@ -129,8 +129,8 @@ for scale in (0.1, 1.0):
 #   has the same final γ, the smaller one was enough".
 # * The evidence hardly penalises width, since large precisions prune unnecessary weights. It
 #   identifies networks that are too small better than networks that are too large.
-# * The maximum depends on the start, as shown. The evidence itself tells good maxima from
-#   bad ones: take the best of a few runs.
+# * The maximum depends on the start, as shown. The evidence itself distinguishes good maxima
+#   from bad ones: take the best of a few runs.
 # * The updates hold the weights fixed while α changes, and use the Gauss–Newton matrix as
 #   the curvature. `python -m experiments linlap-mackay` has several seeds, the full Hessian,
 #   and derivatives checked against finite differences.
