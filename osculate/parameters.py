@@ -8,7 +8,6 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any
 
@@ -157,7 +156,13 @@ class Network:
             if device is not None or dtype is not None:
                 self.module.to(device=device, dtype=dtype)
         chosen = set(names)
-        self.space = ParameterSpace.of({name: p for name, p in self.module.named_parameters() if name in chosen})
+        tracked = {name: p for name, p in self.module.named_parameters() if name in chosen}
+        self.space = ParameterSpace.of(tracked)
+        # normalisation layers stay in single precision in many half-precision networks
+        self._dtypes = {name: p.dtype for name, p in tracked.items()}
+        # whether a parameter goes by several names: a look-up at every call costs as much as a small layer
+        every = self.module.named_parameters(remove_duplicate=False)
+        self._tied = sum(1 for _ in every) > sum(1 for _ in self.module.named_parameters())
         numbers = chain(self.module.parameters(), filter(torch.is_floating_point, self.module.buffers()))
         first = next(numbers, torch.empty(0))  # a module that computes without numbers of its own
         self.device, self.dtype = first.device, first.dtype
@@ -184,17 +189,6 @@ class Network:
     def mean(self) -> Float[Tensor, " P"]:
         """The mode θ*, flat; in single precision where the network is in half."""
         return self.space.flatten(self.parameters).to(self.state_dtype)
-
-    @cached_property
-    def _dtypes(self) -> dict[str, torch.dtype]:
-        """Of each tracked parameter: normalisation layers stay in single precision in many half-precision networks."""
-        return {name: self.module.get_parameter(name).dtype for name in self.space.names}
-
-    @cached_property
-    def _tied(self) -> bool:
-        """True if a parameter goes by several names; a look-up at every call costs as much as a small layer."""
-        every = self.module.named_parameters(remove_duplicate=False)
-        return sum(1 for _ in every) > sum(1 for _ in self.module.named_parameters())
 
     def __call__(
         self,

@@ -85,8 +85,13 @@ class Observation:
             row_size: numbers of the whole rows that are formed of several layers together.
         """
         x, y = self.batch
+
+        def columns(f: Tensor, part: slice) -> Columns:
+            self.check(f, y[part])
+            return self.kind.columns(self.likelihood, f, y[part])
+
         plan = (self.plan.by_factors() if by_factors else self.plan).with_rows(row_size)
-        every = pieces(self.network, plan, x, self._columns, self.kind.expected(plan.outputs), self.memory)
+        every = pieces(self.network, plan, x, columns, self.kind.expected(plan.outputs), self.memory)
         counted = self.likelihood.counted(y)
         if counted is None or bool(counted.all()):
             yield from every
@@ -94,11 +99,6 @@ class Observation:
         for piece in every:
             forms = {n: form.marked() if isinstance(form, Outer) else form for n, form in piece.forms.items()}
             yield replace(piece, forms=forms)
-
-    def _columns(self, f: Tensor, part: slice) -> Columns:
-        y = self.batch[1][part]
-        self.check(f, y)
-        return self.kind.columns(self.likelihood, f, y)
 
     def check(self, f: Tensor, y: Tensor) -> None:
         """Raise an error that says why, where outputs are not finite or targets do not fit them."""

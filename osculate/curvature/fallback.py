@@ -43,7 +43,9 @@ def fallback_forms(network: Network, names: list[str], x: Inputs, cotangents: Fl
         except RuntimeError:
             right = False
         if not right:
-            rows = _one_by_one(network, theta, x, cotangents)
+            parts = [slice(n, n + 1) for n in range(count(x))]
+            found = [_gradients(network, theta, take(x, part), cotangents[:, part]) for part in parts]
+            rows = {name: torch.stack([each[name] for each in found], 1) for name in theta}
     return [Dense(rows[name].detach().reshape(*cotangents.shape[:2], -1)) for name in names]
 
 
@@ -68,11 +70,6 @@ def _agree(rows: dict[str, Tensor], network: Network, theta: dict[str, Tensor], 
         if not bool(error <= tolerance * torch.linalg.vector_norm(found, torch.inf)):
             return False
     return True
-
-
-def _one_by_one(network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> dict[str, Tensor]:
-    found = [_gradients(network, theta, take(x, slice(n, n + 1)), cotangents[:, n : n + 1]) for n in range(count(x))]
-    return {name: torch.stack([each[name] for each in found], 1) for name in theta}
 
 
 def _gradients(network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> dict[str, Tensor]:

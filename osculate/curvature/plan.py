@@ -182,7 +182,9 @@ def make_plan(network: Network, x: Inputs) -> Plan:
 
     Cost: three forward passes and two backward passes over at most 16 inputs.
     """
-    x = take(x, slice(0, 16)) if count(x) > 1 else concatenate([x, apply(_another, x)])
+    if count(x) == 1:  # another datum of the same kind: two that are the same would hide that one depends on the other
+        x = concatenate([x, apply(lambda tensor: tensor / 2 if tensor.is_floating_point() else tensor, x)])
+    x = take(x, slice(0, 16))
     _require_a_function(network, x)
     tape = record(network, x)
     positions = network.space.positions()
@@ -201,11 +203,6 @@ def make_plan(network: Network, x: Inputs) -> Plan:
     last = [t.use.names for t in good if isinstance(t.form, Outer) and set(t.use.names) >= tape.last]
     outer = last[-1] if last else ()
     return Plan(tuple(blocks), *_sizes(tape, good, blocks), tape.f[0].numel(), outer, tape.example(x))
-
-
-def _another(x: Tensor) -> Tensor:
-    """A different datum of the same kind: two that are the same would hide that one depends on the other."""
-    return x / 2 if x.is_floating_point() else x
 
 
 def _require_a_function(network: Network, x: Inputs) -> None:

@@ -90,6 +90,11 @@ class Problem:
         return self.q.replace(prior=prior, likelihood=self.q.likelihood.times((-0.5 * x[-1]).exp().to(precision)))
 
     @cached_property
+    def scale(self) -> Float[Tensor, ""] | float:
+        """The factor of the curvature at the posterior's own noise scale."""
+        return self.q.likelihood.curvature_scale(self.q.fit.likelihood) / self.q.temperature
+
+    @cached_property
     def owners(self) -> Int[Tensor, " T"] | None:
         """The number of the group of each parameter tensor; None where precisions vary within tensors."""
         q = self.q
@@ -104,10 +109,7 @@ class Problem:
         q = self.q
         if self.owners is None:
             return effective_parameters(self.posterior(x)), self.own_squares, q.fit.statistics
-        likelihood = q.likelihood
-        if self.tunes_noise:
-            likelihood = likelihood.times((-0.5 * x[-1]).exp().to(q.prior.precision))
-        scale = likelihood.curvature_scale(q.fit.likelihood) / q.temperature
+        scale = self.scale * x[-1].exp().to(q.prior.precision) if self.tunes_noise else self.scale
         delta = x[self.owners].exp().to(q.prior.precision)
         precision = q.fit.curvature.precision_by_tensor(scale, delta, q.prior.isotropic)
         by_tensor = precision.effective_parameters_by_tensor().cpu()

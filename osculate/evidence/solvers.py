@@ -187,7 +187,10 @@ class _StochasticSearch(Search):
         settings, precondition = self._settings, q.precision.precondition
         velocity, size = torch.zeros_like(self.theta), q.num_data * settings.epochs
         delta, seen = q.prior.vector(q.network.space).detach().to(self.theta), 0
-        batches = self._batches(q)
+        if self._data is None:
+            batches: int | None = sum(1 for _ in data_of(q, None))
+        else:
+            batches = number_of_batches(self._data, self._settings.batch_size)  # None where only a pass would tell
         for _ in range(settings.epochs):
             for x, y in self._shuffled(q):
                 ahead = self.theta + settings.momentum * velocity
@@ -215,12 +218,6 @@ class _StochasticSearch(Search):
         network = self._network
         at = Linearisation(network, floating(moved(x, network.device), network.dtype))
         return at, at.f + at.jvp((theta - network.mean).unsqueeze(0))[0]
-
-    def _batches(self, q: Gaussian) -> int | None:
-        """The number in a pass, None where only a pass would tell."""
-        if self._data is None:
-            return sum(1 for _ in data_of(q, None))
-        return number_of_batches(self._data, self._settings.batch_size)
 
     def _shuffled(self, q: Gaussian) -> Iterator[tuple[Inputs, Tensor]]:
         data = self._data

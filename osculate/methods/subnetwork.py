@@ -148,20 +148,17 @@ class Subnetwork:
             raise ValueError(f"the scores have shape {tuple(scores.shape)}, the network {size:,} tracked parameters.")
         if bool(scores.isnan().any()):
             raise ValueError(f"the score of parameter {int(scores.isnan().nonzero()[0])} is NaN: it cannot be ranked.")
-        candidates = self._candidates(network)
+        space = network.space
+        allowed = torch.tensor([float(not self.weights_only or len(shape) > 1) for shape in space.shapes])
+        if not bool(allowed.any()):
+            raise ValueError(f"weights_only leaves nothing: {', '.join(space.names)} are vectors. Leave it out.")
+        candidates = space.spread(allowed).nonzero().squeeze(-1)
         number = min(max(1, round(self.fraction * size)), len(candidates))
         mask = torch.zeros(size, dtype=torch.bool)
         mask[candidates[scores[candidates].topk(number).indices]] = True
         if self.select == "diag_variance":
             self._warn_of_insensitive(1 / scores[mask] - self.precision)
         return mask
-
-    def _candidates(self, network: Network) -> Tensor:
-        space = network.space
-        allowed = torch.tensor([float(not self.weights_only or len(shape) > 1) for shape in space.shapes])
-        if not bool(allowed.any()):
-            raise ValueError(f"weights_only leaves nothing: {', '.join(space.names)} are vectors. Leave it out.")
-        return space.spread(allowed).nonzero().squeeze(-1)
 
     def _scores(self, network: Network, passes: Passes) -> Float[Tensor, " P"]:
         if isinstance(self.select, Tensor):

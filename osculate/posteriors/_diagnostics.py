@@ -58,7 +58,9 @@ def effective_sample_size(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "*C"]
     scores = _normal_scores(_halves(draws))
     chains, size = scores.shape[:2]
     within, total = _variances(scores)
-    covariance = _autocovariance(scores).mean(0)
+    spectrum = torch.fft.rfft(scores - scores.mean(1, keepdim=True), n=2 * size, dim=1)
+    autocovariance = torch.fft.irfft(spectrum.abs().square(), n=2 * size, dim=1)[:, :size] / size  # at all lags
+    covariance = autocovariance.mean(0)
     correlation = 1 - (within - covariance) / total.clamp(min=torch.finfo(total.dtype).tiny)
     correlation[0] = 1
     pairs = correlation[: size // 2 * 2].unflatten(0, (-1, 2)).sum(1)
@@ -97,10 +99,3 @@ def _variances(draws: Float[Tensor, "K S *C"]) -> tuple[Float[Tensor, "*C"], Flo
 def _ratio(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "*C"]:
     within, total = _variances(draws)
     return torch.where(total > 0, (total / within).sqrt(), 1.0)
-
-
-def _autocovariance(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "K S *C"]:
-    """Of every chain, at all lags."""
-    size = draws.shape[1]
-    spectrum = torch.fft.rfft(draws - draws.mean(1, keepdim=True), n=2 * size, dim=1)
-    return torch.fft.irfft(spectrum.abs().square(), n=2 * size, dim=1)[:, :size] / size

@@ -30,16 +30,12 @@ def mixed(predictives: Sequence[Distribution]) -> Distribution:
     """
     first = predictives[0]
     if isinstance(first, Categorical | Bernoulli):
-        return type(first)(probs=torch.stack([_probs(each) for each in predictives]).mean(0).clamp(0, 1))
+        probs = torch.stack([each.probs for each in predictives])  # type: ignore[attr-defined]
+        return type(first)(probs=probs.mean(0).clamp(0, 1))
     parts = [_as_mixture(each) for each in predictives]
     log_weights = torch.cat([part.mixture_distribution.logits for part in parts], -1)
     components = _together([part.component_distribution for part in parts], torch.cat)
     return MixtureSameFamily(Categorical(logits=log_weights), components)
-
-
-def _probs(predictive: Distribution) -> Tensor:
-    assert isinstance(predictive, Categorical | Bernoulli)
-    return predictive.probs
 
 
 def _as_mixture(predictive: Distribution) -> MixtureSameFamily:

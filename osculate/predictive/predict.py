@@ -96,7 +96,12 @@ def predict(
         shares = zip(posterior.members, posterior.shares(samples), strict=True)
         return mixed([same(member, samples=max(1, share)) for member, share in shares])
     if link == FUNCTIONS:
-        _require_linearised(via, joint)
+        if via != "linearised" or joint is not None:
+            what = f"joint={joint!r}" if joint else f"via={via!r}"
+            raise ValueError(
+                f"link={FUNCTIONS!r} draws linearised functions input by input: it does not go with {what}. Leave one "
+                "of them out; for joint draws use osc.sample_functions."
+            )
         functions = linear_functions(as_gaussian(posterior, "linearised"), x, samples, generator, memory)
         return posterior.likelihood.mixture_of_parts(functions, noise)
     if isinstance(link, str):
@@ -115,8 +120,11 @@ def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None) 
     )
     if joint is not None:
         choose("joint", joint, ("outputs", "batch"))
-    if not noise:
-        _require_noise(posterior.likelihood)
+    if not noise and not posterior.likelihood.real_valued:
+        raise ValueError(
+            f"noise=False is for real-valued targets; {type(posterior.likelihood).__name__} has no noise to leave out. "
+            "For the uncertainty of the logits use osc.functional_variance or osc.sample_functions."
+        )
     if joint is not None and via != "linearised":
         raise ValueError(f"joint predictives are Gaussian: use via='linearised', not {via!r}.")
     return via
@@ -217,23 +225,6 @@ def _require_use_of_link(link: str, likelihood: Likelihood, via: str) -> None:
     if why:
         raise ValueError(
             f"link={link!r} integrates probabilities over the linearised network, and {why}: leave it out."
-        )
-
-
-def _require_linearised(via: str, joint: str | None) -> None:
-    if via != "linearised" or joint is not None:
-        what = f"joint={joint!r}" if joint else f"via={via!r}"
-        raise ValueError(
-            f"link={FUNCTIONS!r} draws linearised functions input by input: it does not go with {what}. Leave one of "
-            "them out; for joint draws use osc.sample_functions."
-        )
-
-
-def _require_noise(likelihood: Likelihood) -> None:
-    if not likelihood.real_valued:
-        raise ValueError(
-            f"noise=False is for real-valued targets; {type(likelihood).__name__} has no noise to leave out. "
-            "For the uncertainty of the logits use osc.functional_variance or osc.sample_functions."
         )
 
 

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from osculate.batches import Data, as_batches, number_of_batches
 from osculate.inputs import Inputs
-from osculate.likelihoods import Likelihood, Link
+from osculate.likelihoods import Link
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.predictive.linearised import (
@@ -97,7 +97,11 @@ def tune(
     0
     """
     q = as_gaussian(q, "tune")
-    loss = _by_name(q.likelihood, metric) if isinstance(metric, str) else metric
+    if isinstance(metric, str):
+        by_name = lookup("metric", metric, METRICS)
+        loss: Loss = lambda predictive, y: by_name(predictive, y, q.likelihood.counted(y))  # noqa: E731
+    else:
+        loss = metric
     chosen = choose_link(q.likelihood, link)
     held_out = _Validation(q, validation, chosen, progress)
     search = _Search(lambda point: held_out.score(_at(q, *point), loss))
@@ -113,11 +117,6 @@ def tune(
     _warn_of_edges(best)
     # a prior that the data cannot see may be made ever wider: caution moves the temperature where it is tuned
     return _at(q, *search.cautious(best, caution, (1,) if temperature else (0,)))
-
-
-def _by_name(likelihood: Likelihood, metric: str) -> Loss:
-    metric_of = lookup("metric", metric, METRICS)
-    return lambda predictive, y: metric_of(predictive, y, likelihood.counted(y))
 
 
 def _warn_of_edges(best: Point) -> None:
@@ -170,7 +169,8 @@ class _Search:
         """Step along these axes while it lowers the value (the mean loss), with steps halved down to FINEST decades."""
         value, best, step = value or self, start, 0.5
         while step >= FINEST:
-            around = [_moved(best, axis, sign * step) for axis in axes for sign in (-1, 1)]
+            moves = [(step, 0.0), (0.0, step)]
+            around = [(best[0] + s * moves[a][0], best[1] + s * moves[a][1]) for a in axes for s in (-1, 1)]
             nearest = min(around, key=value)
             if value(nearest) < value(best) and max(map(abs, nearest)) <= WIDEST:
                 best = nearest
@@ -191,10 +191,6 @@ class _Search:
 
         widest = min(list(self._seen), key=tightness)
         return self.refine(widest, axes, tightness)
-
-
-def _moved(point: Point, axis: int, step: float) -> Point:
-    return (point[0] + step, point[1]) if axis == 0 else (point[0], point[1] + step)
 
 
 @dataclass

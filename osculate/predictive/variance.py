@@ -83,7 +83,10 @@ def functional_variance(
     posterior = as_posterior(q)
     choose("way to functional variances", via, ("columns", "samples", "sketch"))
     if via != "columns":
-        _check_estimate(via, diagonal, samples)
+        if not diagonal:
+            raise ValueError(f"via={via!r} estimates variances alone: ask for diagonal=True, or take via='columns'.")
+        if samples < (least := 1 if via == "samples" else 2):
+            raise ValueError(f"via={via!r} needs at least {least} random vectors, got samples={samples}.")
     if isinstance(posterior, Mixture):
         within = partial(functional_variance, x=x, diagonal=diagonal, memory=memory, via=via, generator=generator)
         return _total_variance(posterior, within, x, diagonal, samples, memory)
@@ -116,13 +119,6 @@ def _total_variance(
         return total.mean(0) + apart.square().mean(0)
     apart = apart.flatten(2)
     return total.mean(0) + torch.einsum("mnc,mnd->ncd", apart, apart) / len(apart)
-
-
-def _check_estimate(via: str, diagonal: bool, samples: int) -> None:
-    if not diagonal:
-        raise ValueError(f"via={via!r} estimates variances alone: ask for diagonal=True, or take via='columns'.")
-    if samples < (least := 1 if via == "samples" else 2):
-        raise ValueError(f"via={via!r} needs at least {least} random vectors, got samples={samples}.")
 
 
 def sampled_variance(

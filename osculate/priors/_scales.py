@@ -96,13 +96,11 @@ class Watch(TorchFunctionMode):
         before = [self.factors(leaf) for leaf in tensors_in((*args, *kwargs.values()))]
         output = func(*args, **kwargs)
         if any(before) and name not in SHAPES and not name.startswith("is_"):
-            self._note(self._result(name, args, kwargs, before), output)
+            factors = self._result(name, args, kwargs, before)
+            for tensor in tensors_in((output,)):
+                self._factors[id(tensor)] = factors
+                self._kept.append(tensor)
         return output
-
-    def _note(self, factors: Factors, output: object) -> None:
-        for tensor in tensors_in((output,)):
-            self._factors[id(tensor)] = factors
-            self._kept.append(tensor)
 
     def _result(self, name: str, args: tuple, kwargs: dict, before: list[Factors]) -> Factors:
         if name in LAYERS or name in ("multi_head_attention_forward", "addmm"):

@@ -41,7 +41,11 @@ class Layerwise(Prior):
         if self.names == space.names and precision.shape == (len(space.names),):
             return self
         if self.names is not None and self.names != space.names:
-            precision = self._reordered(space.names)
+            for name in self.names:
+                choose("parameter of the prior", name, space.names)
+            if missing := [name for name in space.names if name not in self.names]:
+                raise ValueError(f"the prior gives no precision for {', '.join(missing)}: name every parameter tensor.")
+            precision = precision[[self.names.index(name) for name in space.names]]
         if precision.ndim == 0:
             precision = precision.expand(len(space.names))
         if precision.shape != (len(space.names),):
@@ -50,15 +54,6 @@ class Layerwise(Prior):
                 f"parameter tensors: {', '.join(space.names)}."
             )
         return Layerwise(precision, space.names)
-
-    def _reordered(self, wanted: tuple[str, ...]) -> Tensor:
-        names = self.names or ()
-        for name in names:
-            choose("parameter of the prior", name, wanted)
-        missing = [name for name in wanted if name not in names]
-        if missing:
-            raise ValueError(f"the prior gives no precision for {', '.join(missing)}: name every parameter tensor.")
-        return self.precision[[names.index(name) for name in wanted]]
 
     def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
         return space.spread(self.per_tensor(space))

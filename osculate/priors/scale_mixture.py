@@ -44,13 +44,15 @@ class ScaleMixture:
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The exact log density of these named parameters, with all constants."""
-        return torch.stack([self._log_density(value).sum() for value in parameters.values()]).sum()
 
-    def _log_density(self, theta: Tensor) -> Tensor:
-        def component(weight: float, scale: float) -> Tensor:
+        def component(theta: Tensor, weight: float, scale: float) -> Tensor:
             return math.log(weight / scale) - 0.5 * math.log(2 * math.pi) - 0.5 * (theta / scale).square()
 
-        return torch.logaddexp(component(self.share, self.wide), component(1 - self.share, self.narrow))
+        found = [
+            torch.logaddexp(component(theta, self.share, self.wide), component(theta, 1 - self.share, self.narrow))
+            for theta in parameters.values()
+        ]
+        return torch.stack([each.sum() for each in found]).sum()
 
     @property
     def gaussian(self) -> Isotropic:

@@ -222,15 +222,11 @@ class DualCurvature(Curvature):
         if draw is not None and self.structure.passes == 1:
             block.scale((draw.seen / len(draw.numbers)) ** 0.5)
         elif draw is not None:
-            draw.basis = self._basis()
+            # U λ^{-1/2} for X Xᵀ = U diag(λ) Uᵀ: its transpose times the rows is orthonormal
+            values, vectors = eigh(torch.stack([each for _, each in block.tensor_grams()]).sum(0))
+            kept = values > len(values) * torch.finfo(values.dtype).eps * values.max()
+            draw.basis = vectors[:, kept] / values[kept].sqrt()
             draw.products = draw.basis.new_zeros(draw.basis.shape[1], draw.basis.shape[1])
-
-    def _basis(self) -> Tensor:
-        """U λ^{-1/2}, so that its transpose times the rows is orthonormal, for X Xᵀ = U diag(λ) Uᵀ."""
-        gram = torch.stack([each for _, each in self.block.tensor_grams()]).sum(0)
-        values, vectors = eigh(gram)
-        kept = values > len(values) * torch.finfo(values.dtype).eps * values.max()
-        return vectors[:, kept] / values[kept].sqrt()
 
     def project_rows(self, observation: Observation) -> Tensor:
         """Add the products of the coordinates of a batch's rows, in place."""

@@ -129,11 +129,11 @@ class DualPrecision(Precision):
 
     def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
         root = self._vector.sqrt()
-        return self._flat(lambda u: self._without(u / root, self._inverse) / root, v)
 
-    def _inverse(self, c: Float[Tensor, "S k"]) -> Float[Tensor, "S k"]:
-        """(I + X̂ X̂ᵀ)⁻¹ c."""
-        return torch.cholesky_solve(c.T, self._cholesky).T
+        def solved(u: Tensor) -> Tensor:
+            return self._without(u / root, lambda c: torch.cholesky_solve(c.T, self._cholesky).T) / root
+
+        return self._flat(solved, v)
 
     @cached_property
     def _root(self) -> Float[Tensor, "k k"]:

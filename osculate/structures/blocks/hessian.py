@@ -66,20 +66,16 @@ def add_hessian(blocks: Sequence[Block], observation: Observation) -> Tensor:
             diagonal.variances.add_(spread[diagonal.positions])
     for block in blocks:
         if isinstance(block, DenseBlock):
-            _add_matrix(block, product, f.new_zeros(1, o.network.space.size))
+            size, every = len(block.positions), o.network.space.size
+            step = max(1, size**2 // every)  # rows at a time, so that these take as much as the matrix itself
+            for start in range(0, size, step):
+                part = block.positions[start : start + step]
+                units = f.new_zeros(len(part), every)
+                units[torch.arange(len(part)), part] = 1
+                rows = product(units)[:, block.positions]
+                block.matrix[start : start + step] += 0.5 * rows
+                block.matrix[:, start : start + step] += 0.5 * rows.T
     return f
-
-
-def _add_matrix(block: DenseBlock, product: partial, zero: Tensor) -> None:
-    """Row by row, as many units at a time as the matrix itself takes."""
-    size, step = len(block.positions), max(1, len(block.positions) ** 2 // zero.shape[1])
-    for start in range(0, size, step):
-        part = block.positions[start : start + step]
-        units = zero.repeat(len(part), 1)
-        units[torch.arange(len(part)), part] = 1
-        rows = product(units)[:, block.positions]
-        block.matrix[start : start + step] += 0.5 * rows
-        block.matrix[:, start : start + step] += 0.5 * rows.T
 
 
 def without_negative_curvature(blocks: Sequence[Block]) -> tuple[Block, ...]:

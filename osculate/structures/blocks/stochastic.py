@@ -139,12 +139,8 @@ class StochasticPrecision(MatrixFreePrecision):
                 right,
                 start=start,
                 generator=torch.Generator().manual_seed(self.accuracy.seed),
-                tolerance=self._tolerance,
+                tolerance=TOLERANCE if self.accuracy.tolerance is None else self.accuracy.tolerance,
                 max_passes=self.accuracy.max_products,
             ).x
             size = self.base.diagonal.sqrt()
             return x, right - x - float(self.scale) * self.curvature.product(x / size) / size
-
-    @property
-    def _tolerance(self) -> float:
-        return TOLERANCE if self.accuracy.tolerance is None else self.accuracy.tolerance
