@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor, nn
 from torch.optim import Adam
 
@@ -208,6 +207,7 @@ def compared(l2m: Any, again: Any, single: Any) -> dict[str, float]:
 
     Weights whose curvature is below the prior precision are nearly free: their curvature hardly matters.
     """
+    from scipy.stats import spearmanr
 
     def rank(one: Tensor, other: Tensor) -> float:
         return float(spearmanr(one.numpy(), other.numpy()).statistic) if len(one) > 2 else 0.0

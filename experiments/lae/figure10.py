@@ -53,7 +53,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     for (inside, outside, size), seed in track(todo, "pairs and seeds", len(todo), progress):
         models, pair = Models(replace(settings, data=inside, train_size=size), seed), named(inside, outside)
         sets = models.test[: settings.scored], models.outside[outside][: settings.scored]
-        some = torch.cat([images[: settings.images] for images in sets])
+        first = torch.cat([images[: settings.images] for images in sets])
         shown: dict[str, Any] = {}
         for method in METHODS:
             r = models.representation(method)
@@ -61,11 +61,11 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             sums = [float(deviation(image, method).flatten(1).sum(1).mean()) for image in images]
             table.add(f"{pair}: {method}", dict(zip((INSIDE, OUTSIDE), sums, strict=True)))
             if method in SHOWN and seed == seeds[0]:
-                image = drawn(r, some, settings.samples)
+                image = drawn(r, first, settings.samples)
                 shown[method] = [thousandths(image.mean), thousandths(deviation(image, method))]
         if shown:
             names = [pair.split(" → ")[0]] * settings.images + [outside] * settings.images
-            data[pair] = {"images": thousandths(some), "names": names, "found": shown}
+            data[pair] = {"images": thousandths(first), "names": names, "found": shown}
     return Findings(table.numbers(), claims(table), data)
 
 

@@ -126,13 +126,13 @@ def claims(areas: Areas) -> tuple[Claim, ...]:
                 )
             )
         best = {method: _best(columns) for method, columns in rows.items()}
-        told = "; ".join(f"{method} {estimate(rows[method][score])} ({score})" for method, (score, _) in best.items())
+        words = "; ".join(f"{method} {estimate(rows[method][score])} ({score})" for method, (score, _) in best.items())
         others = [method for method in best if method not in (ONLINE, POST_HOC)]
         verdicts.append(
             Claim.judged(
                 f"{pair}: the best score of the online Laplacian autoencoder beats those of all baselines",
                 all(best[ONLINE][1] > best[method][1] for method in others),
-                f"largest areas, each with its score, the best on these test images: {told}. Standard errors are "
+                f"largest areas, each with its score, the best on these test images: {words}. Standard errors are "
                 "over seeds.",
             )
         )

@@ -104,16 +104,16 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
 def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, osc.posteriors.Gaussian]:
     """The posteriors of the table: post-hoc at T = 1 with the prior of the evidence, online as published."""
     net, x, likelihood = models.autoencoder(), models.train, osc.likelihoods.Gaussian(1.0)
-    some = x[: settings.columns]
-    share = len(some) / len(x)  # at this temperature the curvature of some counts as that of all
+    part = x[: settings.columns]
+    share = len(part) / len(x)  # at this temperature the curvature of a part counts as that of all
 
     def fitted(structure: str, images: Tensor, temperature: float) -> osc.posteriors.Gaussian:
         q = osc.laplace(net, likelihood, (images, images), structure=structure, prior=1.0)
         return osc.maximise_evidence(q.replace(temperature=temperature), noise=False)
 
     return {
-        KFAC: fitted("kron", some, share),
-        DIAG: fitted("diag", some, share),
+        KFAC: fitted("kron", part, share),
+        DIAG: fitted("diag", part, share),
         APPROX: fitted("approx_diag", x, 1.0),
         ONLINE_EXACT: models.running(EXACT),
         ONLINE_APPROX: models.running(ONLINE),

@@ -86,11 +86,11 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             table.add(name, _named(record.metrics()))
             if name == ONLINE and seed == seeds[0]:
                 assert record.predicted is not None
-                some = slice(settings.images)
+                first = slice(settings.images)
                 data = {
-                    "truth": thousandths(x[some, 0]),
-                    "images": thousandths(record.images[:, some, 0]),
-                    "predicted": record.predicted[:, some].tolist(),
+                    "truth": thousandths(x[first, 0]),
+                    "images": thousandths(record.images[:, first, 0]),
+                    "predicted": record.predicted[:, first].tolist(),
                 }
     return Findings(table.numbers(HEADINGS.values(), PRINTED), claims(table), data)
 

@@ -199,7 +199,7 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
         probs = _probabilities(q, x, arm.how)
         taken = 1000 * (time.process_time() - start) / len(x)
         turned = {"shuffled pixels": out_of_distribution(here.data)["shuffled pixels"]}
-        told = osc.tasks.ood(q, x, turned, scores=["entropy"], batch_size=300, **arm.how)
+        detected = osc.tasks.ood(q, x, turned, scores=["entropy"], batch_size=300, **arm.how)
         few = replace(settings, epochs=4, transitions=(4, 2))  # few steps, for the memory of one
         short = Trial(few, here.data, seed)
         memory = peak_bytes(lambda: arm.make(short, value)) / 2**20
@@ -207,7 +207,7 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
         NLL: osc.metrics.nll(logs(probs), y),
         ACCURACY: 100 * osc.metrics.accuracy(probs, y),
         ECE: osc.metrics.ece(probs, y, BINS),
-        AUROC: told.auroc["shuffled pixels"]["entropy"],
+        AUROC: detected.auroc["shuffled pixels"]["entropy"],
         COST: cost,
         MEMORY: memory,
         PREDICTION: taken,
