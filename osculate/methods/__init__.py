@@ -1,4 +1,4 @@
-"""Ways to reach a posterior. One file a method."""
+"""Methods that train a network and return a posterior, one file for each."""
 
 from osculate.methods._base import FullBatch as FullBatch, Method as Method, Option as Option
 from osculate.methods.dropout import MCDropout as MCDropout
@@ -24,7 +24,7 @@ from osculate.methods.variational_laplace import VariationalLaplace as Variation
 from osculate.methods.variational_laplace import VariationalUpdates as VariationalUpdates
 from osculate.methods.vogn import VOGN as VOGN
 
-#: The methods that are trained, by name: every class above that has one.
+#: The methods by name: every class above that has a name.
 REGISTRY: dict[str, type[Method]] = {
     kind.name: kind
     for kind in list(globals().values())

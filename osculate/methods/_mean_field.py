@@ -1,4 +1,4 @@
-"""A Gaussian with independent weights that is trained by a bound: what variational methods share."""
+"""The base class of variational methods: a mean-field Gaussian trained on the evidence lower bound."""
 
 import math
 import warnings
@@ -27,7 +27,7 @@ from osculate.registry import choose
 START = math.exp(-3)
 #: Nats of KL(q‖p) for each datum, and for each weight; below both the posterior is nearly the prior.
 LEAST = 0.02
-#: Layers whose parameters are not weights of sums: a prior around zero would shrink what they pass on.
+#: Normalisation layers: a prior around zero on their parameters would shrink the activations.
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 
@@ -37,8 +37,8 @@ class MeanField(Method):
     .. math:: \frac1N \mathcal L_T = \frac1N \operatorname{E}_q \log p(D \mid \theta) - \frac TN \sum_p \tfrac12
               \Big[\delta_p (\sigma_p^2 + \mu_p^2) - 1 - \log \delta_p \sigma_p^2 \Big]
 
-    whose maximum over all q is the tempered posterior. μ are the parameters of the module. Those of normalisation
-    layers are trained as point parameters, without a prior, and the posterior is over all other parameters.
+    whose maximum over all distributions q is the tempered posterior. μ are the parameters of the module. Parameters of
+    normalisation layers are point estimates without a prior; the posterior is over all other parameters.
 
     Args:
         model: the network f_θ; training changes it in place.
@@ -47,8 +47,8 @@ class MeanField(Method):
         temperature: T of the likelihood, which is the weight β of the divergence.
 
     Raises:
-        TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
-        ValueError: a value out of its range.
+        TypeError: ``model``, ``likelihood`` or ``prior`` is of the wrong type.
+        ValueError: a value is out of range.
     """
 
     options = {"temperature": replace(TEMPERATURE, default=0.1)}
@@ -71,10 +71,10 @@ class MeanField(Method):
             choose("prior of a variational method", prior, (FAN_IN,))
             prior = fan_in(model, self.names)
         self.prior = as_prior(prior).bind(self.space)
-        # beside the weights, in single precision where they are in half
-        like = model.get_parameter(self.names[0])
-        dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
-        self.register_buffer("delta", self.prior.vector(self.space).detach().to(like.device, dtype).clone())
+        # on the device of the weights; in single precision for half-precision weights
+        weight = model.get_parameter(self.names[0])
+        dtype = torch.float32 if weight.dtype in (torch.float16, torch.bfloat16) else weight.dtype
+        self.register_buffer("delta", self.prior.vector(self.space).detach().to(weight.device, dtype).clone())
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._rate = 0.0  # the learning rate of log σ
@@ -84,7 +84,7 @@ class MeanField(Method):
     def build(
         cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
     ) -> "MeanField":
-        """Make the method; it knows the prior "fan_in" by its name, over the weights alone."""
+        """Make the method; the prior "fan_in" covers the weights only."""
         return cls(network(0), likelihood, prior, **options)
 
     def choices(self) -> Mapping[str, Any]:
@@ -93,7 +93,7 @@ class MeanField(Method):
 
     @property
     def mean(self) -> dict[str, Tensor]:
-        """μ, by parameter, as they are trained."""
+        """μ by parameter: the trained tensors themselves."""
         return {name: self.model.get_parameter(name) for name in self.names}
 
     @abstractmethod
@@ -106,33 +106,33 @@ class MeanField(Method):
 
     @property
     def weight(self) -> float:
-        """Of the divergence, now: T."""
+        """The current weight of the divergence, T."""
         return self.temperature
 
     def divergence_of_variances(
         self, log_deviation: Float[Tensor, " P"], variance: Float[Tensor, " P"], num_data: int
     ) -> Float[Tensor, ""]:
-        """The rest of T KL/N: T/N Σ ½ [δσ² − 1 − log 2πσ²], of both log σ and σ²."""
+        """The part of T KL/N that depends on σ: T/N Σ ½ [δσ² − 1 − log 2πσ²], from log σ and σ²."""
         constant = self.space.size * (1 + math.log(2 * math.pi))
-        rest = torch.dot(self.delta, variance) - 2 * log_deviation.sum() - constant
-        return 0.5 * self.weight / num_data * rest
+        divergence = torch.dot(self.delta, variance) - 2 * log_deviation.sum() - constant
+        return 0.5 * self.weight / num_data * divergence
 
     def with_deviations(
         self, make: Callable[..., Optimizer], lr: float, log_deviation: nn.Parameter, multiplier: float
     ) -> Optimizer:
-        """The optimiser of the settings, with log σ in a group with a learning rate of its own."""
+        """The optimiser of the settings, with log σ in a group with its own learning rate."""
         weights = [p for p in self.model.parameters() if p.requires_grad]
         self._rate = lr * multiplier
         return make([{"params": weights}, {"params": [log_deviation], "multiplier": multiplier}], lr)
 
     def generator(self, device: torch.device, stream: int = 0) -> torch.Generator:
-        """For the draws of this step, apart from all others: a function of the epoch's seed, step and stream alone."""
+        """The generator of this step's samples, which depends only on the epoch's seed, the step and the stream."""
         seed = (torch.initial_seed() + 0x9E3779B97F4A7C15 * (int(self.steps) + 1) + 0xD1B54A32D192ED03 * stream) % 2**63
         return torch.Generator(device).manual_seed(seed)
 
     @torch.no_grad()
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """A row with the log σ/s, s the prior's standard deviation, and KL/N in nats."""
+        """Return a row with log σ/s, where s is the prior's standard deviation, and KL/N in nats."""
         ratio = self.deviations().log() + 0.5 * self.delta.log()
         return {"log_sigma_over_prior": float(ratio.mean()), "divergence": self._divergence()}
 
@@ -144,22 +144,22 @@ class MeanField(Method):
 
     @property
     def settling(self) -> float:
-        """Steps that variances take from the start to the prior's, at most; 0 where this is unknown."""
+        """Largest number of steps in which the variances can reach those of the prior; 0 if unknown."""
         return -math.log(START) / self._rate if self._rate else 0.0
 
     @torch.no_grad()
     def warn_of_nothing_learned(self) -> None:
-        """Warn of a posterior that is still the prior, or whose variances are still those of the start."""
+        """Warn if the posterior is close to the prior, or the variances are close to their initial values."""
         if int(self.steps) < self.settling:
             warnings.warn(
-                f"{int(self.steps)} steps are few for the variances, which can take about {self.settling:.0f}: train "
-                "for more epochs, with smaller batches, or let the variances move faster.",
+                f"{int(self.steps)} steps are few for the variances, which can need about {self.settling:.0f}: train "
+                "for more epochs, with smaller batches, or with faster updates of the variances.",
                 stacklevel=2,
             )
         divergence = self._divergence()
         if divergence < LEAST and divergence * int(self.num_data) / self.space.size < LEAST:
             warnings.warn(
-                "the posterior is nearly the prior: so few data do not outweigh the divergence of so many "
+                "the posterior is nearly the prior: the data are too few to outweigh the divergence of so many "
                 f"weights. Take a lower temperature (it was {self.temperature:g}), a prior with lower precisions, or a "
                 "smaller network.",
                 stacklevel=2,
@@ -167,7 +167,7 @@ class MeanField(Method):
 
     @torch.no_grad()
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """The posterior with the variances that were trained, and one pass over the data for its statistics."""
+        """Make the posterior with the trained variances; one pass over the data gives its statistics."""
         self.warn_of_nothing_learned()
         with undisturbed(self.model), torch.no_grad():
             self.model.eval()
@@ -179,14 +179,14 @@ class MeanField(Method):
             self._posterior = q.replace(temperature=self.temperature)
 
     def result(self) -> Gaussian:
-        """The posterior that the training has reached; its curvature is T (1/σ² − δ)."""
+        """The trained posterior; its curvature is T (1/σ² − δ)."""
         if self._posterior is None:
             raise RuntimeError("this method has not been trained: use osc.train(method, data).")
         return self._posterior
 
 
 def _weights(model: nn.Module) -> tuple[str, ...]:
-    """The trained parameters, without those of normalisations and those that the module names its ``points``."""
+    """Trained parameters, except those of normalisation layers and those listed in the module's ``points``."""
     every = trainable(model)
     fixed = point_estimated(model) | {
         f"{path}.{name}" if path else name
@@ -197,7 +197,7 @@ def _weights(model: nn.Module) -> tuple[str, ...]:
     chosen = tuple(name for name in every if name not in fixed)
     if not chosen:
         raise ValueError(
-            "all trained parameters belong to normalisation layers, which are trained as points: there is nothing to "
-            "be uncertain about. Set requires_grad=True on weights that the posterior is to be over."
+            "all trained parameters belong to normalisation layers, which have no posterior. Set requires_grad=True on "
+            "the weights that the posterior should cover."
         )
     return chosen

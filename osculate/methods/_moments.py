@@ -1,4 +1,4 @@
-"""Curvature from an optimiser: its second moment, gradients of batches at fixed weights, its weight decay."""
+"""Curvature from the state of an optimiser: second moment, weight decay, and batch gradients at fixed weights."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -23,9 +23,9 @@ from osculate.registry import choose
 
 #: Names under which optimisers store the average squared gradient.
 KEYS = frozenset({"exp_avg_sq", "square_avg"})
-#: Least number of steps in an average without a warning of its noise, whose relative variance is 2 over the number.
+#: Number of averaged steps below which there is a warning of noise, whose relative variance is 2 over the number.
 SHORT = 100
-#: Length of an average that is summed, in units of its memory.
+#: Number of terms of an average that are summed, in units of its window.
 WINDOW = 40
 #: Ways to make batches.
 SAMPLINGS = ("shuffled", "replacement")
@@ -47,7 +47,7 @@ class Rule:
 
     @property
     def bias(self) -> float:
-        """1 − β₂ᵗ, the sum of the weights of an average that starts at zero."""
+        """1 − β₂ᵗ, the sum of the weights of an average initialised at zero."""
         return 1 - self.memory**self.steps
 
 
@@ -56,8 +56,8 @@ class Entry:
     """Averages of the gradients of one parameter tensor, from the state of an optimiser.
 
     Attributes:
-        raw: v, with the bias of its start at zero.
-        mean: Average gradient, with its bias; of RMSprop with ``centered=True`` only.
+        raw: v, without bias correction.
+        mean: Average gradient, without bias correction; only for RMSprop with ``centered=True``.
         decay: Weight decay.
         eps: ε, added to √v̂.
         rule: Rule of the average.
@@ -85,7 +85,7 @@ class SecondMoments:
     """Averages of the gradients of a loss, from the state of its optimiser, in the order of ``named_parameters()``.
 
     Attributes:
-        entries: Averages of each parameter that has been stepped, by name; other parameters are constants.
+        entries: Averages of each updated parameter, by name; all other parameters are constants.
     """
 
     entries: Mapping[str, Entry]
@@ -95,8 +95,8 @@ class SecondMoments:
         """Read the state of an optimiser.
 
         Raises:
-            ValueError: an optimiser without such a state, one that has made no step, one of other parameters, or one
-                with weight decay of both kinds.
+            ValueError: the optimiser keeps no second moment, has made no step, updates other parameters, or mixes
+                coupled and decoupled weight decay.
         """
         require_second_moment(optimizer)
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
@@ -110,51 +110,51 @@ class SecondMoments:
         }
         if not entries:
             why = "made no step yet" if known else "other parameters than the model"
-            raise ValueError(f"the optimiser has {why}: pass the one that has trained this model, after training.")
+            raise ValueError(f"the optimiser has {why}: pass the optimiser that trained this model, after training.")
         if len({entry.rule.decoupled for entry in entries.values()}) > 1:
             raise ValueError(
-                "the groups of the optimiser have weight decay of both kinds, decoupled and in the gradient: use one."
+                "some groups of the optimiser have decoupled weight decay and others coupled: use one kind for all."
             )
         return cls(entries)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parameters that have been stepped."""
+        """Names of the updated parameters."""
         return tuple(self.entries)
 
     @property
     def free(self) -> tuple[str, ...]:
-        """Names of those without weight decay."""
+        """Names of the updated parameters without weight decay."""
         return tuple(name for name, entry in self.entries.items() if not entry.decay > 0)
 
     @property
     def rule(self) -> Rule:
-        """Rule of the parameter that was stepped least."""
+        """Rule of the parameter with the fewest steps."""
         return min((entry.rule for entry in self.entries.values()), key=lambda rule: rule.steps)
 
     @property
     def steps(self) -> int:
-        """Steps of the parameter that was stepped most."""
+        """Number of steps of the parameter with the most steps."""
         return max(entry.rule.steps for entry in self.entries.values())
 
     @property
     def centred(self) -> bool:
-        """True if the average gradient is known as well."""
+        """True if the state also holds the average gradient."""
         return all(entry.mean is not None for entry in self.entries.values())
 
     @property
     def raw(self) -> Float[Tensor, " P"]:
-        """v, with the bias of its start at zero."""
+        """v, without bias correction."""
         return self._flat(lambda entry: entry.raw)
 
     @property
     def values(self) -> Float[Tensor, " P"]:
-        """v̂, without the bias of its start at zero."""
+        """v̂, with bias correction."""
         return self._flat(lambda entry: entry.raw / entry.rule.bias)
 
     @property
     def pull(self) -> Float[Tensor, " P"]:
-        """√v̂ + ε, by which a decoupled weight decay is stronger or weaker than one in the gradient."""
+        """√v̂ + ε, the factor between decoupled weight decay and weight decay in the gradient."""
         return self._flat(lambda entry: (entry.raw / entry.rule.bias).sqrt() + entry.eps)
 
     @property
@@ -168,17 +168,17 @@ class SecondMoments:
     def fisher(
         self, theta: Float[Tensor, " P"], num_data: int, noise: float, prior: Float[Tensor, " P"] | None = None
     ) -> Float[Tensor, " P"]:
-        """Σ_i l_i² of single data, at a mode of loss and weight decay together, in units of the loss.
+        """Σ_i l_i², the squared gradients of single data, at a mode of loss plus weight decay, in units of the loss.
 
         Args:
             theta: the mode.
             num_data: N.
-            noise: the variance of a batch's mean in that of one datum (:meth:`Sampling.average`).
-            prior: δ/N of a prior in the loss, which acts as a weight decay in the gradient does.
+            noise: the variance of a batch mean relative to that of one datum (:meth:`Sampling.average`).
+            prior: δ/N of a prior in the loss, which acts as coupled weight decay.
         """
         values = self.values
         if prior is None and self.rule.decoupled:
-            mean = -self.decay * self.pull * theta  # of the loss alone
+            mean = -self.decay * self.pull * theta  # mean gradient of the loss alone
             spread = values - mean.square()
         else:
             decay = self.decay if prior is None else prior
@@ -190,16 +190,12 @@ class SecondMoments:
 
 
 def memory_of(group: dict[str, Any]) -> float:
-    """β₂ of a group of parameters, by whatever name."""
+    """β₂ of a parameter group, whatever the optimiser calls it."""
     return float(group["betas"][1] if "betas" in group else group["alpha" if "alpha" in group else "rho"])
 
 
 def require_second_moment(optimizer: Optimizer) -> None:
-    """Refuse optimisers that keep no average of squared gradients.
-
-    Raises:
-        ValueError: such an optimiser; the message says which ones do.
-    """
+    """Raise ValueError if the optimiser keeps no average of squared gradients; the message lists those that do."""
     name = type(optimizer).__name__
     states = [state for state in optimizer.state.values() if state]
     groups = optimizer.param_groups
@@ -207,7 +203,7 @@ def require_second_moment(optimizer: Optimizer) -> None:
     if not remembers or any(not state.keys() & KEYS for state in states):
         raise ValueError(
             f"{name} keeps no average of squared gradients at the mode: use Adam, AdamW, NAdam, RAdam, RMSprop or "
-            "Adadelta, or take the squared gradients of single data in a pass of their own, osc.laplace(..., "
+            "Adadelta, or compute the squared gradients of single data in a separate pass, osc.laplace(..., "
             "structure='diag', curvature='empirical_fisher')."
         )
 
@@ -217,13 +213,13 @@ class Sampling:
     """The batches that the optimiser has seen.
 
     Args:
-        num_data: N, of the training data.
-        batch_size: M, of one step; with accumulated gradients that of all its parts together.
+        num_data: N, the number of training data.
+        batch_size: M, the number of data in one step, including all accumulated parts.
         how: "shuffled" (epochs without replacement) or "replacement".
-        drop_last: True if epochs end without the data that do not fill a batch.
+        drop_last: True if an incomplete last batch is dropped.
 
     Raises:
-        ValueError: a size out of its range, or an unknown name.
+        ValueError: a size is out of range, or a name is unknown.
     """
 
     num_data: int
@@ -235,69 +231,65 @@ class Sampling:
         choose("sampling", self.how, SAMPLINGS)
         if self.num_data < 2 or not 1 <= self.batch_size <= self.num_data:
             raise ValueError(
-                f"batch_size={self.batch_size} of num_data={self.num_data}: a batch has at least one datum, and at "
-                "most all of at least two."
+                f"batch_size={self.batch_size} of num_data={self.num_data} is out of range: give at least two data, and "
+                "batches of at least one and at most all of them."
             )
 
     def require_noise(self) -> None:
-        """Refuse batches of all data.
-
-        Raises:
-            ValueError: such batches.
-        """
+        """Raise ValueError if each batch is the whole data set."""
         if self.batch_size == self.num_data and self.how == "shuffled":
             raise ValueError(
-                f"each batch was all of the {self.num_data} data: at the mode its gradient is zero, and the second "
-                "moment holds nothing of the curvature. Take smaller batches, or osc.laplace(..., structure='diag', "
-                "curvature='empirical_fisher'), a pass with the squared gradients of single data."
+                f"each batch was all of the {self.num_data} data: at the mode its gradient is zero, so that the second "
+                "moment contains no curvature. Use smaller batches, or osc.laplace(..., structure='diag', "
+                "curvature='empirical_fisher') for the squared gradients of single data."
             )
 
     def noise(self, size: int) -> float:
-        """The variance of the mean over so many data, in that of one datum."""
+        """The variance of the mean of ``size`` data, relative to that of one datum."""
         n = self.num_data
         return (n - size) / (size * (n - 1)) if self.how == "shuffled" else 1 / size
 
     def average(self, rule: Rule) -> tuple[float, float]:
-        """The noise of a batch, averaged as the optimiser does, and the number of steps that the average is worth.
+        """The noise of a batch under the optimiser's average, and the effective number of averaged steps.
 
-        The last batch of an epoch has the data that are left; where these are few it has most of the noise.
+        An incomplete last batch of an epoch has more noise than the others.
         """
-        rest = 0 if self.how == "replacement" or self.drop_last else self.num_data % self.batch_size
-        epoch = self.num_data // self.batch_size + bool(rest)
+        remainder = 0 if self.how == "replacement" or self.drop_last else self.num_data % self.batch_size
+        epoch = self.num_data // self.batch_size + bool(remainder)
         length = min(rule.steps, round(WINDOW / (1 - rule.memory)) if rule.memory < 1 else rule.steps)
         age = torch.arange(length, dtype=torch.double)
         noise = torch.full_like(age, self.noise(self.batch_size))
-        if rest:
-            noise[(rule.steps - age) % epoch == 0] = self.noise(rest)
+        if remainder:
+            noise[(rule.steps - age) % epoch == 0] = self.noise(remainder)
         parts = rule.memory**age * noise
         return float(parts.sum() / (rule.memory**age).sum()), float(parts.sum() ** 2 / parts.square().sum())
 
 
 def warn_of_noise(steps: float) -> None:
-    """Warn of an average that is worth so few steps that its noise shows."""
+    """Warn if the average has few effective steps."""
     if steps < SHORT:
         warnings.warn(
-            f"the second moment is an average worth about {steps:.0f} steps, so that single precisions are off by some "
-            f"{100 * (2 / steps) ** 0.5:.0f} %: train on with a higher memory (betas, alpha, rho), or call "
+            f"the second moment is an average over about {steps:.0f} steps, so that single precisions have a relative "
+            f"error of {100 * (2 / steps) ** 0.5:.0f} %: train on with a higher memory (betas, alpha, rho), or call "
             "refresh(steps).",
             stacklevel=4,
         )
 
 
-#: Batches with which a second moment is compared, and the factor between the two above which there is a warning.
+#: Number of batches in the check of a second moment, and the ratio above which there is a warning.
 COMPARED, FACTOR = 16, 3.0
 
 
 @dataclass(frozen=True)
 class BatchGradients:
-    """∇ of the mean log likelihood of batches.
+    """Gradients of the mean log likelihood of batches.
 
     Args:
         network: Network at the weights, in evaluation mode.
         likelihood: p(y|f).
         data: Training data, or a part of them.
-        sampling: Batches of the training: these have the same size.
-        labels: "data", or "drawn" for labels of the network.
+        sampling: Batches of the training, which give the size.
+        labels: "data", or "drawn" for labels sampled from the network.
         generator: Generator for the order of the data, and the labels.
     """
 
@@ -309,7 +301,7 @@ class BatchGradients:
     generator: torch.Generator | None = None
 
     def __iter__(self) -> Iterator[tuple[int, Float[Tensor, " P"]]]:
-        """Each with the number of its pass over the data, over and over; it ends where a pass is the one before.
+        """Iterate over (number of the pass, gradient) without end; stop if a pass repeats the previous one.
 
         Raises:
             ValueError: no batch has the size of those in training.
@@ -336,57 +328,55 @@ class BatchGradients:
         with torch.enable_grad():
             f = self.network(x, theta)
         y, drawn = y.to(f.device), self.labels == "drawn"
-        here = f.detach()
         if drawn:
-            column = self.likelihood.sampled_root(here, y, 1, self.generator)[0]
+            column = self.likelihood.sampled_root(f.detach(), y, 1, self.generator)[0]
         else:
-            column = self.likelihood.score(here, y)
+            column = self.likelihood.score(f.detach(), y)
         parts = torch.autograd.grad(f, list(theta.values()), column / len(f), materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 
     def fisher(self, steps: int) -> Float[Tensor, " P"]:
-        r"""Σ_i l_i² of the N single data, without bias, from so many batches.
+        r"""An unbiased estimate of Σ_i l_i² over the N data from the gradients of ``steps`` batches.
 
         .. math:: \frac1S \sum_s g_s^2 - \bar g^2 \approx C (w - V), \qquad
                   F = N \big(C (1 - V) + \bar g^2\big)
 
-        C is the variance of single gradients, w C that of a batch's mean and V C that of ḡ, the mean over passes of
-        which each but the last is complete.
+        C is the variance of the gradients of single data, w C that of a batch mean, and V C that of ḡ, the mean over
+        passes of which all but the last are complete.
 
         Raises:
             ValueError: there are fewer than two different batches.
         """
         number, size, passes = self.sampling.num_data, self.sampling.batch_size, [0]
         total = squares = torch.zeros(())
-        for _, (which, g) in zip(range(steps), self, strict=False):
-            passes += [0] * (which + 1 - len(passes))
-            passes[which] += 1
+        for _, (index, g) in zip(range(steps), self, strict=False):
+            passes += [0] * (index + 1 - len(passes))
+            passes[index] += 1
             total, squares = total + g.double(), squares + g.double().square()
         taken = sum(passes)
-        if self.labels == "drawn":  # of mean zero, whatever the batch
+        if self.labels == "drawn":  # their mean is zero for every batch
             return number * size * squares / taken
         if taken < 2:
-            raise ValueError(f"a variance needs at least two different batches of {size}, and the data have {taken}.")
-        there = Sampling(count(self.data[0]) if is_pair(self.data) else number, size)
-        there.require_noise()
+            raise ValueError(f"a variance needs at least two different batches of {size}, but the data have {taken}.")
+        sampling = Sampling(count(self.data[0]) if is_pair(self.data) else number, size)
+        sampling.require_noise()
         mean = total / taken
-        off = sum((here / taken) ** 2 * there.noise(here * size) for here in passes)
-        single = ((squares / taken - mean.square()) / (there.noise(size) - off)).clamp(min=0)
-        return number * (single * (1 - off) + mean.square())
+        noise_of_mean = sum((batches / taken) ** 2 * sampling.noise(batches * size) for batches in passes)
+        single = ((squares / taken - mean.square()) / (sampling.noise(size) - noise_of_mean)).clamp(min=0)
+        return number * (single * (1 - noise_of_mean) + mean.square())
 
     def compare(self, fisher: Float[Tensor, " P"]) -> None:
-        """Warn where Σ_i l_i² from the state of an optimiser is not that of the gradients at these weights."""
+        """Warn if Σ_i l_i² from the state of an optimiser disagrees with the gradients at the present weights."""
         try:
-            here = self.fisher(COMPARED)
-        except ValueError:  # too few of the data are there
+            present = self.fisher(COMPARED)
+        except ValueError:  # too few data were passed
             return
-        ratio = float(fisher.double().sum() / here.sum().clamp(min=torch.finfo(torch.double).tiny))
+        ratio = float(fisher.double().sum() / present.sum().clamp(min=torch.finfo(torch.double).tiny))
         if not 1 / FACTOR <= ratio <= FACTOR:
             warnings.warn(
                 f"the curvature in the state of the optimiser is {ratio:.2g} times that of a few batches at the "
-                "weights as they are: either training had not come to rest, or batch_size, num_data or loss_scale are "
-                "not those of the training. Let the learning rate fall to zero and the last steps be many, or call "
-                "refresh(200).",
+                "present weights: either training had not converged, or batch_size, num_data or loss_scale differ from "
+                "those of the training. Decay the learning rate to zero over many steps, or call refresh(200).",
                 stacklevel=4,
             )
 
@@ -398,7 +388,7 @@ PRIORS = ("evidence", "validation", "l2", "adamw")
 def chosen_prior(
     prior: str | float | Prior, moments: SecondMoments, scale: float, validation: Data | None
 ) -> tuple[Prior, Callable[[Gaussian], Gaussian]]:
-    """The prior, and what is done to the posterior with it; ``scale`` is c N."""
+    """The prior, and the function that tunes the posterior with it; ``scale`` is c N."""
     if not isinstance(prior, str):
         return as_prior(prior), unchanged
     choose("prior precision", prior, PRIORS)
@@ -409,10 +399,10 @@ def chosen_prior(
             raise ValueError("prior_precision='validation' needs held-out data: pass validation=(X, Y).")
         return Isotropic(1.0), lambda q: tune(q, validation)
     if (prior == "adamw") != moments.rule.decoupled or moments.free:
-        kind = "a decoupled weight decay, as AdamW has," if prior == "adamw" else "a weight decay in the gradient"
-        why = f"{moments.free[0]!r} has none" if moments.free else "this one has another kind"
+        kind = "decoupled weight decay, such as AdamW," if prior == "adamw" else "weight decay in the gradient"
+        why = f"{moments.free[0]!r} has none" if moments.free else "this one has the other kind"
         raise ValueError(
-            f"prior_precision={prior!r} is for an optimiser with {kind} on all parameters, and {why}: give a number, "
+            f"prior_precision={prior!r} needs an optimiser with {kind} on all parameters, but {why}: give a number, "
             "'evidence' or 'validation'."
         )
     return Diagonal(scale * moments.decay * (moments.pull if prior == "adamw" else 1.0)), unchanged
@@ -423,7 +413,7 @@ def unchanged(q: Gaussian) -> Gaussian:
 
 
 def printed_prior(prior: str | float | Prior, moments: SecondMoments) -> Prior:
-    """1/λ + ε, a variance taken for a precision; λ is the weight decay where it is not given. [perone2021, eq. 6]"""
+    """1/λ + ε, a variance used as a precision; λ defaults to the weight decay. [perone2021, eq. 6]"""
     if isinstance(prior, str) and prior in ("l2", "adamw"):
         decay = next(iter(moments.entries.values())).decay
     elif isinstance(prior, Isotropic) or not isinstance(prior, str | Prior):
@@ -432,7 +422,7 @@ def printed_prior(prior: str | float | Prior, moments: SecondMoments) -> Prior:
         decay = 0.0
     if not decay > 0:
         raise ValueError(
-            f"scaling='paper' needs the weight decay λ as a number, got prior_precision={prior!r}: give it, or 'adamw' "
-            "or 'l2' for that of the optimiser."
+            f"scaling='paper' needs the weight decay λ as a number, got prior_precision={prior!r}: give a number, or "
+            "'adamw' or 'l2' for the weight decay of the optimiser."
         )
     return Isotropic(1 / decay + next(iter(moments.entries.values())).eps)

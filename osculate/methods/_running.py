@@ -1,4 +1,4 @@
-"""Curvature as a running average over batches, and the Gaussian that belongs to it."""
+"""A running average of the curvature over batches, and its Gaussian."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -27,15 +27,15 @@ from osculate.structures.blocks import DiagonalBlock
 
 
 class RunningFisher(nn.Module):
-    r"""F̄, the average over past batches of the diagonal Fisher information of one datum, and the Gaussian of it.
+    r"""F̄, the running average of the diagonal Fisher information of one datum, and its Gaussian.
 
     .. math:: \bar F_t = \frac{1 - \gamma}{1 - \gamma^t} \sum_{s \le t} \gamma^{t - s} F_s, \qquad
               \theta - \mu \sim \mathcal N\big(0, \operatorname{diag}(c \bar F + \delta)^{-1}\big), \qquad c = N / T
 
     F_s comes from squared gradients of single data (:meth:`take` of a diagonal), from the squared gradient of a batch
-    (:meth:`take_batch`), or from the gradient at a drawn network (:meth:`take_drawn`). It is the stationarity condition
-    of the variances in variational Laplace, and in Adam's second moment, IVON and VOGN: they differ in what F_s is
-    made from, and in whether the drawn or the mean network is trained. [unlu2021; perone2021; shen2024; khan2018]
+    (:meth:`take_batch`), or from the gradient at sampled weights (:meth:`take_drawn`). Variational Laplace, L2M (Adam's
+    second moment), IVON and VOGN share this average: they differ in F_s, and in whether gradients are taken at sampled
+    weights or at the mean. [unlu2021; perone2021; shen2024; khan2018]
 
     Args:
         space: the parameters.
@@ -55,7 +55,7 @@ class RunningFisher(nn.Module):
         self.register_buffer("weight", torch.zeros((), dtype=torch.double))
         self._ridged: Tensor | None = None
         self._deviation: Tensor | None = None
-        self._made_from = (0, 0.0, 0.0)  # state of the average, c, and the scale of δ
+        self._made_from = (0, 0.0, 0.0)  # key of the cache: state of the average, c, and the scale of δ
 
     @property
     def average(self) -> Float[Tensor, " P"]:
@@ -68,19 +68,19 @@ class RunningFisher(nn.Module):
         return self.space.unflatten(self.values)
 
     def start(self, values: Float[Tensor, " P"] | float) -> None:
-        """Begin with an average, which counts as all that was seen so far."""
+        """Initialise the average, with the weights so far."""
         self.values.copy_(torch.as_tensor(values, dtype=self.values.dtype))
         self.weight.fill_(1)
 
     def settle(self) -> None:
-        """Let the weights so far add up to one, without a change of the average."""
+        """Normalise the weights to one without changing the average."""
         if float(self.weight) != 1:
             self.values.div_(float(self.weight))
             self.weight.fill_(1)
 
     @torch.no_grad()
     def take(self, diagonal: Float[Tensor, " P"], size: int) -> None:
-        """Σ_b F_b of a batch: of exact curvatures, or of squared gradients of single data.
+        """Add Σ_b F_b of a batch: the sum of exact curvatures, or of squared gradients of single data.
 
         Args:
             diagonal: the sum over the batch.
@@ -91,10 +91,10 @@ class RunningFisher(nn.Module):
 
     @torch.no_grad()
     def take_batch(self, gradients: Mapping[str, Tensor], size: int) -> None:
-        """B ḡ² with the gradient ḡ of the mean log likelihood of a batch.
+        """Add B ḡ², where ḡ is the gradient of the mean log likelihood of a batch.
 
-        It is unbiased for labels drawn from the network, each by itself, since scores of different data are then
-        uncorrelated; for the data's own labels it is so at a mode.
+        The estimate is unbiased for labels sampled independently from the network, since scores of different data are
+        then uncorrelated; for the labels of the data it is unbiased at a mode.
 
         Args:
             gradients: ḡ, by parameter.
@@ -102,27 +102,27 @@ class RunningFisher(nn.Module):
         """
         squares = [g.to(self.values.dtype).square() for g in gradients.values()]
         average = self.named
-        kept = [average[name] for name in gradients]
-        torch._foreach_mul_(kept, self.memory)
-        torch._foreach_add_(kept, squares, alpha=(1 - self.memory) * size)
+        averages = [average[name] for name in gradients]
+        torch._foreach_mul_(averages, self.memory)
+        torch._foreach_add_(averages, squares, alpha=(1 - self.memory) * size)
         self.gained()
 
     def gained(self) -> None:
-        """The weights after one more term."""
+        """Update the sum of the weights after one more term."""
         self.weight.mul_(self.memory).add_(1 - self.memory)
 
     @torch.no_grad()
     def take_drawn(
         self, h: Tensor, noise: Tensor, gradient: Tensor, ridged: Tensor, factor: float, scale: float = 1.0
     ) -> None:
-        r"""ĥ = ∇ (θ − μ) / σ² at one drawn network, of one parameter tensor, so that the average stays positive.
+        r"""Add ĥ = ∇ (θ − μ) / σ² of one parameter tensor at sampled weights, keeping the average positive.
 
         .. math:: h \leftarrow \gamma h + (1 - \gamma) \hat h
                   + \tfrac12 (1 - \gamma)^2 \frac{(h - \hat h)^2}{h + \delta / c}, \qquad
                   \sigma^{-2} = c (h + \delta / c)
 
-        An unbiased estimate of the curvature of one datum, of any sign. The average that it enters is not: the last
-        term grows with the variance of ĥ, which is large where the gradient is. The weights must add up to one
+        ĥ is an unbiased estimate of the curvature of one datum and can be negative. The average is biased: the last
+        term grows with the variance of ĥ, which is large for large gradients. The weights must add up to one
         (:meth:`start`, :meth:`settle`). [shen2024]
 
         Args:
@@ -135,11 +135,11 @@ class RunningFisher(nn.Module):
         """
         step = 1 - self.memory
         miss = torch.addcmul(h, noise.mul_(gradient), ridged, value=-factor / scale, out=noise)
-        # h − s miss + s²/2 miss²/(h + δ/c), as a product of two; in place, as new memory costs as much as the work
+        # h − s miss + s²/2 miss²/(h + δ/c), as a product; in place, as allocation costs as much as the arithmetic
         h.addcmul_(miss, torch.addcdiv(miss.new_tensor(-step), miss, ridged, value=0.5 * step**2, out=ridged))
 
     def forget(self) -> None:
-        """Drop the cached sums, because the precisions δ have changed or their memory is needed."""
+        """Drop the cached sums, for new precisions δ or to free their memory."""
         self._ridged = self._deviation = None
 
     def _apply(self, *args: Any, **kwargs: Any) -> "RunningFisher":
@@ -156,7 +156,7 @@ class RunningFisher(nn.Module):
         return self._ridged
 
     def deviations(self, factor: float, delta: Float[Tensor, " P"], scale: float = 1.0) -> Float[Tensor, " P"]:
-        """σ of each parameter, with precisions s δ of the prior, δ of the first call after :meth:`forget`."""
+        """σ of each parameter with prior precisions s δ, with δ of the first call after :meth:`forget`."""
         ridged = self.ridged(factor, delta, scale)
         if self._deviation is None:
             self._deviation = ridged.rsqrt().mul_(factor**-0.5)
@@ -181,15 +181,15 @@ def gaussian_with_curvature(
     curvature: Callable[[int, Plan], Curvature],
     num_data: int | None = None,
 ) -> Gaussian:
-    """The posterior at the network's parameters with a curvature that was made elsewhere.
+    """The posterior at the network's parameters with a given curvature.
 
     Args:
         network: Network at the mode, in evaluation mode.
-        likelihood: p(y|f), that of the curvature.
+        likelihood: p(y|f) of the curvature.
         prior: p(θ).
-        data: Data that give the plan of the network and the statistics of the likelihood.
-        curvature: makes it, from N and the plan.
-        num_data: N; the number of data that are there by default. Statistics are then scaled to it.
+        data: Data for the plan of the network and the statistics of the likelihood.
+        curvature: Function of N and the plan that returns the curvature.
+        num_data: N, to which the statistics are scaled; by default the number of data passed.
     """
     statistics: dict[str, Tensor] = {}
     size, first = 0, None
@@ -210,7 +210,7 @@ def gaussian_with_curvature(
 
 
 def constant_diagonal(network: Network, values: Float[Tensor, " P"]) -> Callable[[int, Plan], Curvature]:
-    """For :func:`gaussian_with_curvature`: a diagonal in the order of θ, the sum over all data."""
+    """The ``curvature`` of :func:`gaussian_with_curvature` for a diagonal in the order of θ, summed over all data."""
 
     def curvature(num_data: int, plan: Plan) -> Curvature:
         empty = Diag().zero(plan.specs, network.space, network.state_dtype, network.device)
@@ -223,7 +223,7 @@ GAUSS_NEWTON = GGN()
 
 
 class Running(nn.Module, ABC):
-    r"""Ḡ, the average over past batches of their curvature per datum, and the noise of the Gaussian it belongs to.
+    r"""Ḡ, the running average of the curvature per datum, and samples of its Gaussian.
 
     .. math:: \bar G_t = \frac{1 - \gamma}{1 - \gamma^t} \sum_{s \le t} \gamma^{t - s} \frac{1}{B_s} G_s, \qquad
               \theta - \mu \sim \mathcal N\big(0, [c\, \bar G + \operatorname{diag}(\delta)]^{-1}\big)
@@ -249,18 +249,18 @@ class Running(nn.Module, ABC):
         super().__init__()
         self.network = Network(model, trainable(model) if names is None else names)
         self._kind = kind
-        self.copy = self.network.module.eval()  # so that it moves with the rest
+        self.copy = self.network.module.eval()  # as a submodule, so that it moves with this module
         self.structure, self.memory, self._likelihood = structure, memory, likelihood
         self._start: Observation | None = None
 
     def train(self, mode: bool = True) -> "Running":
-        """The copy stays in evaluation mode: a curvature is that of the network as it predicts."""
+        """Set the mode, except that of the copy: the curvature is that of the network in evaluation mode."""
         super().train(mode)
         self.copy.eval()
         return self
 
     def see(self, x: Inputs, y: Tensor) -> None:
-        """Learn from the first batch how the network works on its inputs."""
+        """Record the network's operations on the first batch."""
         if self._start is None:
             batch = moved(take(x, slice(2)), self.network.device), y[:2].to(self.network.device)
             self._start = observe(self.network, self._likelihood, self._kind, batch, None)
@@ -272,35 +272,35 @@ class Running(nn.Module, ABC):
         return self._start
 
     def _empty(self, plan: Plan) -> Curvature:
-        """The matrix before any data, on the device where the network is now."""
+        """An empty matrix on the present device of the network."""
         network = self.network
         return self.structure.zero(plan.specs, network.space, network.state_dtype, network.device)
 
     @torch.no_grad()
     def place(self, model: nn.Module, offset: Mapping[str, Tensor] | None = None) -> None:
-        """Put the copy where the model is, or at some offset from there."""
-        here = dict(self.copy.named_parameters())
+        """Copy the parameters of the model, plus an offset if given, and its buffers into the copy."""
+        copies = dict(self.copy.named_parameters())
         for name, parameter in model.named_parameters():
             if offset is None or name not in offset:
-                here[name].copy_(parameter)
+                copies[name].copy_(parameter)
             else:
-                torch.add(parameter, offset[name], out=here[name])
-        for mine, theirs in zip(self.copy.buffers(), model.buffers(), strict=True):
-            mine.copy_(theirs)
+                torch.add(parameter, offset[name], out=copies[name])
+        for copied, buffer in zip(self.copy.buffers(), model.buffers(), strict=True):
+            copied.copy_(buffer)
 
     @abstractmethod
     def follow(self, x: Inputs, y: Tensor) -> None:
-        """Take the curvature of a batch into the average, at the place of the copy."""
+        """Add the curvature of a batch at the parameters of the copy."""
 
     def _batch(self, x: Inputs, y: Tensor) -> Observation:
         return replace(self._seen, batch=(moved(x, self.network.device), y.to(self.network.device)))
 
     def shares(self, model: nn.Module) -> bool:
-        """True if :meth:`along` can follow a model in its present mode."""
+        """Return True if :meth:`along` can be used with a model in its present mode."""
         return False
 
     def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
-        """The outputs of a forward pass of training, of which the curvature is taken into the average as well.
+        """Run a forward pass of training, add its curvature to the average, and return the outputs.
 
         Args:
             forward: the forward pass, a function of the weights.
@@ -315,19 +315,19 @@ class Running(nn.Module, ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """The state, or what the Gaussian was made from, has changed."""
+        """Drop the cached Gaussian, because the average or the prior has changed."""
 
     @abstractmethod
     def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:
-        """White noise, which is overwritten, to that of the Gaussian with c and δ (of the last call of `forget`)."""
+        """Turn white noise, in place, into samples of the Gaussian with c and δ (δ as of the last `forget`)."""
 
     @abstractmethod
     def variance(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
-        """Of each parameter."""
+        """The variance of each parameter."""
 
 
 class RunningDiagonal(Running):
-    """Of a diagonal: one vector in the order of θ, without a detour over blocks."""
+    """The running average of a diagonal, held as one vector in the order of θ."""
 
     fisher: RunningFisher
 
@@ -335,7 +335,7 @@ class RunningDiagonal(Running):
         if self._start is None:
             super().see(x, y)
             assert isinstance(self.structure, Diag)
-            if self.structure.by_squares:  # which needs no blocks, and they take 8 bytes an entry
+            if self.structure.by_squares:  # these need no blocks, which take 8 bytes per entry
                 self._start = replace(self._seen, plan=replace(self._seen.plan, blocks=()))
             network = self.network
             self.fisher = RunningFisher(network.space, self.memory, network.state_dtype, network.device)
@@ -345,14 +345,14 @@ class RunningDiagonal(Running):
         self.fisher.take(self.structure.diagonal(self._batch(x, y)), len(y))
 
     def shares(self, model: nn.Module) -> bool:
-        """One squared backward pass is enough, layers do the same in training and evaluation, precision is full."""
+        """Return True if one squared backward pass suffices, training equals evaluation mode, and precision is full."""
         assert isinstance(self.structure, Diag)
         full = self.network.dtype == self.network.state_dtype
         return self.structure.by_squares and full and has_deterministic_layers(model)
 
     def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
-        here = self._batch(*batch)
-        diagonal = lambda f: output_diagonal(here, f) / len(here.y)  # noqa: E731
+        observed = self._batch(*batch)
+        diagonal = lambda f: output_diagonal(observed, f) / len(observed.y)  # noqa: E731
         f, squares = squared_pass(forward, theta, diagonal, ordinary_after=True)
         average = self.fisher.named
         for name, square in squares.items():
@@ -363,11 +363,11 @@ class RunningDiagonal(Running):
     def estimate_from(
         self, theta: Mapping[str, Tensor], noise: Float[Tensor, " P"], factor: float, scale: float, prior: Prior
     ) -> None:
-        """Take the gradient of the coming backward pass into the average (:meth:`RunningFisher.take_drawn`).
+        """Add the gradient of the next backward pass to the average (:meth:`RunningFisher.take_drawn`).
 
         Args:
             theta: θ, part of the graph.
-            noise: θ − μ; the backward pass, of which there is to be one, overwrites it.
+            noise: θ − μ; the single backward pass overwrites it.
             factor: c.
             scale: Scale of the curvature behind the gradient, in units of the average.
             prior: Prior with the precisions δ.
@@ -379,7 +379,7 @@ class RunningDiagonal(Running):
         for name, tensor in theta.items():
             take = partial(self.fisher.take_drawn, average[name], offsets[name])
             tensor.register_hook(lambda g, take=take, ridged=sums[name]: take(g, ridged, factor, scale))
-        self.fisher.forget()  # what the backward pass will change
+        self.fisher.forget()  # the backward pass will change the average
 
     def of(self, num_data: int, plan: Plan) -> Curvature:
         return diagonal_curvature(self._empty(plan), self.fisher.average * num_data)
@@ -398,7 +398,7 @@ class RunningDiagonal(Running):
 
 
 class RunningBlocks(Running):
-    """Of any structure whose states add."""
+    """The running average of any structure whose states can be added."""
 
     weight: Tensor
 

@@ -13,7 +13,7 @@ class MCDropout(MAP):
     r"""Train with dropout, and predict with it: the mixture over random masks. [gal2016]
 
     The loss is that of :class:`osculate.methods.MAP`, -(1/B) Σ_b log p(y_b|f_b) - (1/N) log p(θ), with masks drawn for
-    every datum of every batch; only how it predicts afterwards differs.
+    every datum of every batch; only prediction differs.
 
     Args:
         model: the network, with dropout layers; training changes it in place.
@@ -21,7 +21,7 @@ class MCDropout(MAP):
         prior: p(θ): a precision, or an object of ``osculate.priors``.
 
     Raises:
-        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
+        TypeError: ``model`` is not a module, or ``prior`` is neither a number nor a prior.
         ValueError: the network has no dropout layer with p > 0.
 
     >>> import osculate as osc

@@ -1,4 +1,4 @@
-"""Several networks from several starts: the members of a deep ensemble."""
+"""Deep ensembles: several networks trained from different initial weights."""
 
 from collections.abc import Iterable, Mapping
 from math import log
@@ -17,28 +17,27 @@ from osculate.posteriors import Ensemble
 from osculate.posteriors.samples import listed, require_members
 from osculate.priors import Prior, fan_in
 
-#: Members where no number is named.
+#: Default number of members.
 MEMBERS = 5
 
 
 class DeepEnsemble(Method):
-    r"""M networks, each trained to a mode of its own: q(θ) = (1/M) Σ_m δ(θ − θ_m). [lakshminarayanan2017]
+    r"""M networks, each trained to its own mode: q(θ) = (1/M) Σ_m δ(θ − θ_m). [lakshminarayanan2017]
 
-    The loss is the sum of the members' negative log joints per datum (see :class:`osculate.methods.MAP`), so that each
-    descends as if it were alone. All see the same batches; what tells them apart is where they start.
+    The loss is the sum of the members' negative log joints per datum (see :class:`osculate.methods.MAP`), so that the
+    members are trained independently. All see the same batches and differ only in their initial weights.
 
     Args:
-        models: the networks, of one architecture and with weights of their own; training changes them in place.
+        models: the networks, of one architecture and with separate weights; training changes them in place.
         likelihood: p(y|f).
         prior: p(θ) of each member: a precision, or an object of ``osculate.priors``.
 
     Raises:
-        TypeError: one network in place of a list, one of the models is no module, or ``prior`` neither a number nor
-            a prior.
-        ValueError: fewer than two members, different architectures, two with equal weights, or a parameter that two
-            members share.
+        TypeError: ``models`` is not a list of modules, or ``prior`` is neither a number nor a prior.
+        ValueError: there are fewer than two members, their architectures differ, or two have equal weights or share a
+            parameter.
 
-    Cost: M times that of one network, in time and memory.
+    Cost: M times that of one network in time and memory.
 
     >>> import osculate as osc
     >>> method = DeepEnsemble([nn.Linear(2, 3) for _ in range(5)], osc.likelihoods.Categorical())
@@ -75,13 +74,13 @@ class DeepEnsemble(Method):
                 if owner.setdefault(id(parameter), number) != number:
                     raise ValueError(
                         f"members {owner[id(parameter)]} and {number} of the ensemble share the parameter "
-                        f"{parameter_name!r}: give each member weights of its own."
+                        f"{parameter_name!r}: give each member its own weights."
                     )
         self.model = nn.ModuleList(self._networks)
         self.likelihood = likelihood
 
     def choices(self) -> Mapping[str, Any]:
-        """Those of each member."""
+        """The settings of each member."""
         return self._members[0].choices()
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
@@ -94,7 +93,7 @@ class DeepEnsemble(Method):
         return each.logsumexp(0) - log(len(each))
 
     def result(self) -> Ensemble:
-        """The members as they are, dropout and the like in evaluation mode."""
+        """The ensemble of the present members, in evaluation mode."""
         with undisturbed(self.model):
             self.model.eval()
             return Ensemble(self._networks, self.likelihood)

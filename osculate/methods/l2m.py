@@ -1,4 +1,4 @@
-"""A Laplace approximation from the second moment that the optimiser has kept."""
+"""A Laplace approximation from the second moment in the state of the optimiser."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -36,48 +36,47 @@ from osculate.registry import choose
 
 #: Scalings of the second moment.
 SCALINGS = ("corrected", "paper")
-#: Labels of the gradients of a refresh.
+#: Sources of the labels in a refresh.
 LABELS = ("data", "drawn")
 #: The loss ``torch.nn.functional.mse_loss``, whose gradient is not that of the NLL.
 SQUARED_ERROR = "mse"
 
 
 class L2M(MAP):
-    r"""A diagonal Laplace approximation from the state of Adam and its relatives, at no cost. [perone2021]
+    r"""A diagonal Laplace approximation from the state of Adam or a similar optimiser, at no extra cost. [perone2021]
 
     .. math:: \Lambda = c^2 F + \operatorname{diag}(\delta), \qquad
               F = N M \frac{N - 1}{N - M} \max(\hat v - \bar g^2, 0) + N \bar g^2
 
-    v̂ is the average squared gradient of batches of M, without the bias of its start; ḡ the mean gradient, which at a
-    mode is what a decoupled weight decay holds against: wd (√v̂ + ε) θ with AdamW, else zero. The factor with N and M
-    says how much less the mean of a batch without replacement varies; it is one with replacement. c leads from the loss
-    to the NLL. F is the empirical Fisher information, with the data's own labels.
+    v̂ is the bias-corrected average squared gradient of batches of M data; ḡ is the mean gradient, which at a mode
+    balances a decoupled weight decay: −wd (√v̂ + ε) θ with AdamW, else zero. The factor with N and M corrects for
+    batches drawn without replacement; it is one with replacement. c is the factor from the loss to the NLL. F is the
+    empirical Fisher information, with the labels of the data.
 
     ``scaling="paper"`` gives v + 1/λ + ε as printed [perone2021, eq. 6]: a variance added to a precision, and the
-    second moment of a mean in place of that of a sum, which is about N M times too small.
+    second moment of a batch mean in place of that of a sum, which is too small by a factor of about N M.
 
-    As a method of ``osc.train`` it is :class:`MAP` with a posterior; after your own training loop
-    :meth:`from_optimizer` makes it. Where early stopping has put earlier weights back, the squared gradients of single
-    data are taken at these, in one pass.
+    In ``osc.train`` it trains as :class:`MAP` does; after another training loop use :meth:`from_optimizer`. If early
+    stopping has restored earlier weights, the squared gradients of single data are computed there, in one pass.
 
-    v̂ is that of the weights on the way to the mode, as far back as its memory reaches: after a training that had not
-    come to rest, or whose learning rate fell only at the very end, precisions are too high, by several times on small
-    data. :meth:`refresh` takes the moment again where the weights are.
+    v̂ averages over the weights of past steps, as far back as its memory reaches. If training had not converged, or the
+    learning rate fell only at the very end, precisions are too high, by several times on small data sets.
+    :meth:`refresh` recomputes the moment at the final weights.
 
-    Layers with batch normalisation are as in training while the optimiser learns, and as in evaluation in a refresh.
+    Batch normalisation is in training mode for the state of the optimiser, and in evaluation mode in a refresh.
 
     Args:
         model: the network f_θ; training changes it in place.
         likelihood: p(y|f).
         prior: p(θ): a precision, or an object of ``osc.priors``.
         scaling: "corrected" or "paper".
-        temperature: T of the likelihood in the result; training is that of MAP at any temperature.
+        temperature: T of the likelihood in the result; training does not depend on it.
 
     Raises:
-        TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
-        ValueError: an unknown scaling; when trained, an optimiser without a second moment or a batch of all data.
+        TypeError: ``model``, ``likelihood`` or ``prior`` is of the wrong type.
+        ValueError: the scaling is unknown; in training, the optimiser has no second moment, or a batch is all data.
 
-    Cost: that of MAP, and one pass over the data for the statistics of the likelihood.
+    Cost: that of MAP, plus one pass over the data for the statistics of the likelihood.
 
     >>> x, y = torch.randn(60, 4), torch.randint(3, (60,))
     >>> method = L2M(nn.Linear(4, 3), osc.likelihoods.Categorical())
@@ -109,7 +108,7 @@ class L2M(MAP):
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
         self.register_buffer("batch_size", torch.zeros((), dtype=torch.long))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
-        #: of batches, averaged as the optimiser averages squared gradients
+        #: Noise of the batches, averaged in the same way as the squared gradients.
         self.register_buffer("noise", torch.zeros((), dtype=torch.double))
         self._optimizer: Optimizer | None = None
         self._moments: SecondMoments | None = None
@@ -119,20 +118,20 @@ class L2M(MAP):
         self._posterior: Gaussian | None = None
 
     def choices(self) -> Mapping[str, Any]:
-        """With the scaling."""
+        """Likelihood, prior and scaling."""
         return {**super().choices(), "scaling": self.scaling}
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
-        """That of the settings, whose state is kept."""
+        """Return the optimiser of the settings, and keep a reference to its state."""
         self._optimizer = super().optimizer(make, lr)
         require_second_moment(self._optimizer)
         return self._optimizer
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """That of :class:`MAP`.
+        """The loss of :class:`MAP`.
 
         Raises:
-            ValueError: a batch of all data.
+            ValueError: the batch is the whole data set.
         """
         if int(self.batch_size) < len(y):
             self.num_data.fill_(num_data)
@@ -146,7 +145,7 @@ class L2M(MAP):
         return super().loss(x, y, num_data)
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """The posterior, from the state of the optimiser at the weights that it has left."""
+        """Make the posterior from the state of the optimiser at the final weights."""
         assert self._optimizer is not None
         moments = self._moments = SecondMoments.of(self.model, self._optimizer)
         sampling = self._sampling = Sampling(int(self.num_data), int(self.batch_size))
@@ -190,59 +189,60 @@ class L2M(MAP):
         clipped: bool = False,
         validation: Data | None = None,
     ) -> "L2M":
-        r"""Make it after your own training loop, from the optimiser.
+        r"""Make the method from an optimiser after any training loop.
 
         Args:
             model: Trained network; it is left unchanged.
             optimizer: Adam, AdamW, NAdam, RAdam (AMSGrad, fused, foreach and capturable ones too), RMSprop or Adadelta,
-                in the state that training has left.
+                in its final state.
             num_data: N.
-            batch_size: M, the data behind one step of the optimiser: with accumulated gradients all of them.
-            likelihood: p(y|f), whose negative logarithm, averaged over the batch, was the loss.
+            batch_size: M, the number of data in one step of the optimiser, including all accumulated gradients.
+            likelihood: p(y|f); the loss was its negative logarithm, averaged over the batch.
             data: Training data or a part of them, for the statistics of the likelihood and :meth:`refresh`.
-            prior_precision: Precision of p(θ): a number or an object of ``osc.priors``; "evidence" for those of largest
-                evidence; "validation" for what held-out data choose; "l2" for N times the coupled weight decay;
-                "adamw" for what a decoupled one amounts to, N wd (√v̂ + ε) for each weight. A weight decay is never
-                taken for a prior unless that is asked for.
+            prior_precision: Precision of p(θ): a number or an object of ``osc.priors``; "evidence" to maximise the
+                evidence; "validation" to choose it on held-out data; "l2" for N times the coupled weight decay;
+                "adamw" for the equivalent of a decoupled one, N wd (√v̂ + ε) for each weight. Weight decay is not
+                treated as a prior unless "l2" or "adamw" is given.
             scaling: "corrected" or "paper".
-            sampling: "shuffled" for epochs in which each datum comes once, "replacement" for data drawn anew.
+            sampling: "shuffled" for epochs without replacement, "replacement" for batches drawn with replacement.
             loss_scale: c, the NLL per datum over the loss, or "mse" for ``mse_loss``, the mean over data and outputs.
-            drop_last: True if epochs ended without the data that do not fill a batch. A last batch of few data has much
-                of the noise in the second moment.
-            clipped: True if gradients were clipped, which is refused: they have lost the curvature.
+            drop_last: True if incomplete last batches were dropped. A small last batch contributes much of the noise
+                in the second moment.
+            clipped: True if gradients were clipped, which raises an error: their second moment is not the curvature.
             validation: held-out data, for ``prior_precision="validation"``.
 
         Returns:
-            The method, with its ``posterior``; it goes into ``osc.predict`` and ``osc.posteriors.Mixture`` as it is.
+            The method, with its ``posterior``; pass it to ``osc.predict`` or ``osc.posteriors.Mixture``.
 
         Raises:
-            ValueError: an optimiser without a second moment or without a step, batches of all data, clipped gradients,
-                a prior that cannot be had.
+            ValueError: the optimiser has no second moment or has made no step, batches are the whole data set,
+                gradients were clipped, or the prior cannot be derived.
 
         Warns:
-            UserWarning: the window of the second moment is so short that noise is left, or training was shorter; or the
-                second moment is far from that of a few batches at the weights as they are, as it is where training has
-                not come to rest.
+            UserWarning: the second moment averages over too few steps and is noisy, or it is far from that of a few
+                batches at the final weights, as after a training that has not converged.
 
-        Cost: one pass over ``data`` and the gradients of 16 batches; with "evidence" or "validation" the tuning on top.
+        Cost: one pass over ``data`` and the gradients of 16 batches, plus the tuning with "evidence" or "validation".
         """
         if clipped:
             raise ValueError(
-                "clipped gradients say how large they were allowed to be, and not how large they were: take those of "
-                "single data in a pass of their own, osc.laplace(..., structure='diag', curvature='empirical_fisher')."
+                "the second moment of clipped gradients is not the curvature: compute the squared gradients of single "
+                "data in a separate pass, osc.laplace(..., structure='diag', curvature='empirical_fisher')."
             )
-        moments, found = SecondMoments.of(model, optimizer), Sampling(num_data, batch_size, sampling, drop_last)
+        moments, batches = SecondMoments.of(model, optimizer), Sampling(num_data, batch_size, sampling, drop_last)
         if is_pair(data) and count(data[0]) > num_data:
-            raise ValueError(f"num_data={num_data}, but {count(data[0])} data were passed: give N, all of the data.")
+            raise ValueError(
+                f"num_data={num_data}, but {count(data[0])} data were passed: give N, the number of all training data."
+            )
         method = cls(model, likelihood, 1.0, scaling)
-        method._moments, method._sampling, method._data = moments, found, data
+        method._moments, method._sampling, method._data = moments, batches, data
         factor = method._nll_over(loss_scale)
         if scaling == "paper":
             method.prior = printed_prior(prior_precision, moments)
             method._make(moments.raw)
             return method
         method.prior, method._finish = chosen_prior(prior_precision, moments, factor * num_data, validation)
-        noise, _ = found.average(moments.rule)
+        noise, _ = batches.average(moments.rule)
         method._take(factor**2 * moments.fisher(method._mean, num_data, noise))
         return method
 
@@ -255,28 +255,29 @@ class L2M(MAP):
         """The posterior.
 
         Raises:
-            RuntimeError: there is none yet.
+            RuntimeError: there is no posterior yet.
         """
         if self._posterior is None:
             raise RuntimeError("there is no posterior yet: use osc.train(method, data), or L2M.from_optimizer(...).")
         return self._posterior if self.temperature == 1 else self._posterior.replace(temperature=self.temperature)
 
     def refresh(self, steps: int = 200, labels: str = "data", generator: torch.Generator | None = None) -> Gaussian:
-        r"""The posterior with F taken again, from the gradients of so many batches at weights that do not move.
+        r"""Recompute F from the gradients of batches at the present, fixed weights.
 
         Args:
-            steps: batches; the data are gone through as often as needed, in random order where they are a pair (X, Y)
-                or a data set. A loader that gives the same batches in every pass is gone through once.
-            labels: "data" for those of the data, "drawn" for labels of the network: the Fisher information proper.
+            steps: number of batches, from several passes if needed; data in a pair (X, Y) or a data set are shuffled.
+                A loader that gives the same batches in every pass is read once.
+            labels: "data" for the labels of the data, "drawn" for labels sampled from the network: the Fisher
+                information rather than the empirical one.
             generator: Generator for the order of the data and the labels.
 
         Returns:
-            The posterior, which is from now on that of this method. Each F is off by some √(2/steps), as a fraction.
+            The new posterior, which replaces that of this method. The relative error of F is about √(2/steps).
 
         Raises:
-            ValueError: no batch has the size of those in training, or all batches are the same.
+            ValueError: no batch has the size of the batches in training, or all batches are the same.
 
-        Cost: ``steps`` forward and backward passes, half a step of training each.
+        Cost: ``steps`` forward and backward passes, each half the time of a training step.
         """
         choose("labels", labels, LABELS)
         if steps < 2:
@@ -289,7 +290,7 @@ class L2M(MAP):
         return BatchGradients(self._network(), self.likelihood, self._data, self._seen()[1], labels, generator)
 
     def _take(self, fisher: Float[Tensor, " P"]) -> None:
-        """The posterior with F from the optimiser's state; warn where that is not of these weights, or of few steps."""
+        """Make the posterior with F from the optimiser's state; warn if F is noisy or disagrees with these weights."""
         moments, sampling = self._seen()
         sampling.require_noise()
         warn_of_noise(sampling.average(moments.rule)[1])

@@ -1,4 +1,4 @@
-"""Levenberg–Marquardt with evidence updates: networks of up to a few thousand parameters, in seconds."""
+"""Levenberg–Marquardt with evidence updates, for networks of up to a few thousand parameters."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from osculate.structures import Dual, Full, Structure
 
 #: Prior precisions are kept within these bounds.
 SMALLEST, LARGEST = 1e-4, 1e6
-#: Data at a time.
+#: Batch size of a pass over the data.
 ROWS = 8192
 
 
@@ -35,8 +35,8 @@ class Objective:
     """The negative log joint of all data, and the posterior at a point.
 
     Attributes:
-        start: the first batch, with a double-precision network whose parameters are moved to the point in question.
-        batches: all of them, on one device.
+        start: the first batch, with a double-precision network whose parameters are set before each evaluation.
+        batches: all batches, on one device.
     """
 
     start: Observation
@@ -44,7 +44,7 @@ class Objective:
 
     @classmethod
     def of(cls, network: Network, likelihood: Likelihood, data: Data, memory: str | int | None) -> "Objective":
-        """That of a double-precision network, which is moved about from now on, and of data that are read once."""
+        """The objective of a double-precision network, whose parameters it changes, on data that are read once."""
         batches = [
             (floating(moved(x, network.device), torch.double), as_floating(y.to(network.device), torch.double))
             for x, y in as_batches(data, ROWS)
@@ -61,7 +61,7 @@ class Objective:
     def posterior(
         self, theta: Float[Tensor, " P"], prior: Prior, likelihood: Likelihood, structure: Structure | None = None
     ) -> Gaussian:
-        """The Gaussian at a point; in the smaller of parameters and outputs unless a structure is named."""
+        """The Gaussian at a point; by default in parameter or output space, whichever is smaller."""
         network = self.start.network
         for name, value in network.space.unflatten(theta).items():
             network.module.get_parameter(name).copy_(value)
@@ -83,7 +83,7 @@ class Objective:
         return float(-fit - q.prior.log_prob(parts))
 
     def slope(self, theta: Float[Tensor, " P"], q: Gaussian) -> tuple[float, Float[Tensor, " P"]]:
-        """The same with its gradient."""
+        """The negative log joint at a point, and its gradient."""
         leaf = theta.clone().requires_grad_()
         total = 0.0
         with torch.enable_grad():
@@ -106,7 +106,7 @@ class Balance:
         gamma: γ_g of each group of the prior.
         squares: ‖θ_g‖².
         weighted: δ_g‖θ_g‖².
-        data: N C, zero where there is no noise.
+        data: N C, or zero if the likelihood has no noise scale.
         error: β SSE.
     """
 
@@ -119,7 +119,7 @@ class Balance:
     @classmethod
     @torch.no_grad()
     def of(cls, q: Gaussian) -> "Balance":
-        """Those of a posterior."""
+        """The terms of the conditions for a posterior."""
         space, prior = q.network.space, q.prior
         squares = prior.totals(q.mean.double().square(), space)
         data, error = q.likelihood.noise_balance(q.fit.statistics) if q.likelihood.has_noise else (0.0, 0.0)
@@ -133,12 +133,12 @@ class Balance:
 
     @property
     def noise_ratio(self) -> float:
-        """By how much the noise variance is too small; γ never comes closer to N C than to a hundredth of it."""
+        """The factor by which the noise variance is too small; N C − γ is taken as at least a hundredth of N C."""
         return self.error / max(self.data - self.gamma.sum().item(), 0.01 * self.data)
 
     @property
     def violation(self) -> float:
-        """The largest relative distance of a precision from what its condition asks for, bounds apart."""
+        """The largest relative violation of a condition, apart from precisions at their bounds."""
         best = self.best_precision * self.squares
         distance = float(((best - self.weighted).abs() / best.clamp(min=1e-12)).max())
         return max(distance, abs(self.noise_ratio - 1) if self.data else 0.0)
@@ -148,12 +148,11 @@ class Balance:
 LAYERWISE = Layerwise()
 #: The noise precision is kept below this, relative to its start.
 SHARPEST = 1e10
-#: The damping μ at the start, its factors after a step that lowers the objective and one that does not, and the trials
-#: of one step.
+#: Initial damping μ, its factors after a successful and an unsuccessful step, and the number of trials of a step.
 DAMPING, EASED, RAISED, TRIALS = 1.0, 1 / 3, 4.0, 20
 #: Decrease of the objective in nats, and length of a step relative to θ, below which the mode is reached.
 DECREASE, LENGTH = 1e-6, 1e-4
-#: Relative violation of the evidence's stationarity below which the hyperparameters are.
+#: Relative violation of the stationarity conditions below which the evidence counts as stationary.
 VIOLATION = 1e-4
 
 
@@ -163,39 +162,39 @@ class LevenbergMarquardt(FullBatch):
     .. math:: \theta \leftarrow \theta - \Big(\sum_n J_n^\top \Lambda_n J_n + \operatorname{diag}(\delta) + \mu I
               \Big)^{-1} \nabla_\theta \big[-\log p(D, \theta)\big]
 
-    μ falls by 3 after a step that lowers the negative log joint; a step that does not is tried again with 4 μ. After
-    ``burn_in`` steps, and then every ``every`` of them, the precisions and the noise scale of a Gaussian likelihood
-    take one step of MacKay's fixed point,
+    μ is divided by 3 after a step that lowers the negative log joint; other steps are repeated with 4 μ. After
+    ``burn_in`` steps, and then every ``every`` steps, the precisions and the noise scale of a Gaussian likelihood take
+    one step of MacKay's fixed point,
 
     .. math:: \delta_g = \gamma_g / \lVert\theta_g\rVert^2, \qquad
               \beta = (N C - \textstyle\sum_g \gamma_g) / \mathrm{SSE},
 
     with precisions kept within [1e-4, 1e6]. [foresee1997; mackay1992]
 
-    Where the noise scale starts decides which maximum of the evidence is found: from one that is larger than what the
-    targets vary by, the evidence may take all data for noise, which is a maximum too; the code warns of it.
+    The initial noise scale decides which maximum of the evidence is found: if it exceeds the standard deviation of the
+    targets, the evidence may explain all data as noise, which is a maximum too; a warning is issued in this case.
 
-    In ``osc.train(method, data, epochs=60)`` one epoch is one step; training ends before where steps have become tiny
-    and the evidence is stationary. It is computed in double precision, whatever the type of the network, and without
-    random numbers. The result is a Gaussian posterior over all trained parameters with structure "full", and with the
-    tuned prior and noise.
+    In ``osc.train(method, data, epochs=60)`` one epoch is one step; training ends early once steps have become tiny and
+    the evidence is stationary. All computations are in double precision, whatever the type of the network, and without
+    random numbers. The result is a Gaussian posterior over all trained parameters with structure "full" and the tuned
+    prior and noise.
 
     Args:
         model: the network f_θ; training changes it in place.
-        likelihood: p(y|f); the noise scale of a ``Gaussian`` is where tuning starts.
-        prior: p(θ), the precisions at which tuning starts: a number for one precision of all parameters, or an object
-            of ``osc.priors``, which says what shares one.
+        likelihood: p(y|f); the noise scale of a ``Gaussian`` is the initial value of its tuning.
+        prior: p(θ) with the initial precisions: a number for one precision of all parameters, or an object of
+            ``osc.priors``, which decides which parameters share a precision.
         evidence: True to tune the precisions and the noise scale.
-        burn_in: steps before the first update of them.
+        burn_in: steps before the first update of precisions and noise scale.
         every: steps from one update to the next.
-        memory: Memory for the temporaries of a pass over the data, in bytes or as "2GB".
+        memory: Memory for the temporaries of a pass over the data, in bytes or as a string such as "2GB".
 
     Raises:
-        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
-        ValueError: a precision that is not positive, fewer steps than make sense, nothing to train, active dropout or
-            batch normalisation in training mode.
+        TypeError: ``model`` is not a module, or ``prior`` is neither a number nor a prior.
+        ValueError: a precision is not positive, ``burn_in`` or ``every`` is out of range, there is nothing to train, or
+            dropout or batch normalisation is in training mode.
 
-    Cost: each step one Jacobian, its Gram matrix in the smaller of P and N·C, and a few factorisations of that.
+    Cost: one Jacobian per step, its Gram matrix of size P or N·C, whichever is smaller, and a few factorisations of it.
 
     >>> x = torch.linspace(-1, 1, 20)[:, None]
     >>> net = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 1))
@@ -227,11 +226,10 @@ class LevenbergMarquardt(FullBatch):
         memory: str | int | None = None,
     ) -> None:
         super().__init__()
-        start = MAP(model, likelihood, prior)  # which checks them
+        start = MAP(model, likelihood, prior)  # checks the arguments
         if burn_in < 0 or every < 1:
             raise ValueError(
-                f"burn_in={burn_in}, every={every}: the evidence is first used after 0 steps or more, and then every "
-                "step or less often."
+                f"burn_in must be at least 0 and every at least 1 step, got burn_in={burn_in} and every={every}."
             )
         require_deterministic_layers(model)
         self.model, self.likelihood = model, likelihood
@@ -239,7 +237,7 @@ class LevenbergMarquardt(FullBatch):
         network = Network(model, trainable(model))
         self.prior = start.prior.bind(network.space)
         self._given = likelihood
-        state = {  # what a resumed run needs: buffers are saved with the network
+        state = {  # for a resumed run: buffers are saved with the network
             "theta": network.mean.double(),
             "precision": self.prior.precision.detach().double().clone(),
             "noise": torch.ones((), dtype=torch.double),  # the variance, relative to that of the given likelihood
@@ -253,26 +251,26 @@ class LevenbergMarquardt(FullBatch):
         self._objective: Objective | None = None
 
     def choices(self) -> Mapping[str, Any]:
-        """Likelihood, and when the evidence is used."""
+        """Likelihood, and the settings of the evidence updates."""
         return {"likelihood": self._given, "evidence": self.evidence, "every": self.every}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """Negative log joint per datum at the present prior and noise, in nats, as that of ``MAP``."""
+        """Negative log joint per datum with the present prior and noise, in nats, as for ``MAP``."""
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)
 
     def begin(self, data: Data, epochs: int = 1, seed: int = 0) -> int:
-        """Take the data, and look at the network where it is; :meth:`step` goes on from there.
+        """Store the data, and compute the posterior at the present weights; :meth:`step` continues from there.
 
         Args:
-            data: read once, and kept in double precision.
-            epochs: means nothing here.
-            seed: nothing either: no random numbers are drawn.
+            data: Training data; read once and held in double precision.
+            epochs: Unused.
+            seed: Unused: the method draws no random numbers.
 
         Returns:
             N.
 
         Raises:
-            ValueError: empty or non-finite data, targets that do not fit, or a network that is too large.
+            ValueError: the data are empty or not finite, the targets do not fit, or the network is too large.
         """
         network = Network(self.model, trainable(self.model)).to(self.theta.device, torch.double)
         if network.space.size > Full().limit:
@@ -288,13 +286,13 @@ class LevenbergMarquardt(FullBatch):
         return self._objective.num_data
 
     def _look(self) -> None:
-        """The posterior at θ with the present prior and noise."""
+        """Compute the posterior at θ with the present prior and noise."""
         self._adopt()
         self._here = self._required.posterior(self.theta, self.prior, self.likelihood)
         self._balance = Balance.of(self._here)
 
     def _adopt(self) -> None:
-        """Prior and likelihood with the present precisions and noise."""
+        """Set prior and likelihood from the present precisions and noise."""
         self.prior = self.prior.with_precision(self.precision.clone())
         if self._given.has_noise:
             self.likelihood = self._given.times(self.noise.sqrt())
@@ -306,7 +304,7 @@ class LevenbergMarquardt(FullBatch):
         return self._objective
 
     def step(self) -> dict[str, int | float]:
-        """Take a step of the fixed point in precisions and noise, if it is due, and one in the parameters.
+        """Take a fixed-point step in precisions and noise, if one is due, and a step in the parameters.
 
         Returns:
             A row of the history: ``train_loss`` (negative log joint, nats per datum), ``log_evidence`` (nats),
@@ -348,15 +346,15 @@ class LevenbergMarquardt(FullBatch):
             damped = q.replace(prior=q.prior.with_precision(q.prior.precision + self.damping))
             theta = self.theta - damped.precision.solve(gradient)
             new = objective.value(theta, q)
-            if new <= value:  # not so for NaN
+            if new <= value:  # False for NaN
                 self.damping *= EASED
                 return value, new, theta
             self.damping *= RAISED
-        self.damping.copy_(damping)  # the best that rounding allows
+        self.damping.copy_(damping)  # no further decrease within rounding
         return value, value, self.theta.clone()
 
     def result(self) -> Gaussian:
-        """The posterior reached so far, with a warning if the evidence has switched off the network."""
+        """The present posterior, with a warning if the evidence has reduced the network to a constant."""
         outputs = self._required.start.plan.outputs
         gamma = float(self._balance.gamma.sum())
         if self.evidence and gamma < outputs + 1:
@@ -366,9 +364,9 @@ class LevenbergMarquardt(FullBatch):
                 else "a smaller precision"
             )
             warnings.warn(
-                f"the effective number of parameters is {gamma:.2g}, about as many as the network has outputs: "
-                "the evidence takes the data for noise around a constant, and does not come back from there. Where "
-                f"there are more, start with {way} or with another prior; inputs and targets must be standardised.",
+                f"the effective number of parameters is {gamma:.2g}, about the number of outputs: the evidence "
+                "explains the data as noise around a constant, and training cannot recover from this. If the inputs "
+                f"predict the targets, start with {way} or with another prior, and standardise inputs and targets.",
                 stacklevel=2,
             )
         q = self._required.posterior(self.theta, self.prior, self.likelihood, Full())

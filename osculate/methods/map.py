@@ -1,4 +1,4 @@
-"""Maximum a posteriori: the mode that a Laplace approximation is taken at."""
+"""Maximum a posteriori: the mode for a Laplace approximation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,17 +21,17 @@ class MAP(Method):
 
         loss = -(1/B) Σ_b log p(y_b|f_b) - (1/N) log p(θ),
 
-    every constant included, so that its value over the whole set is -log p(D, θ) / N and its gradient is unbiased.
-    The prior is a density, not a weight decay to be tuned apart: its precision is the one the Laplace approximation
-    uses later. It covers the parameters that are trained (``requires_grad``).
+    with all constants, so that its value on the whole data set is -log p(D, θ) / N and its gradient is unbiased. The
+    prior is a density rather than a separately tuned weight decay: the Laplace approximation uses the same precision.
+    It covers all trained parameters (``requires_grad``).
 
     Args:
-        model: the network f_θ; training changes it in place, as any trainer does.
+        model: the network f_θ; training changes it in place.
         likelihood: p(y|f).
         prior: p(θ): a number is the precision of an isotropic Gaussian, or an object of ``osculate.priors``.
 
     Raises:
-        TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` neither a number nor a prior.
+        TypeError: ``model``, ``likelihood`` or ``prior`` is of the wrong type.
         ValueError: the precision is not positive.
 
     >>> import torch
@@ -65,7 +65,7 @@ class MAP(Method):
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)
 
     def result(self) -> Point:
-        """The posterior reached so far: all mass at the current parameters, dropout and the like in evaluation mode."""
+        """The present posterior: all mass at the current parameters, with the network in evaluation mode."""
         with undisturbed(self.model):
             return Point(self.model.eval(), self.likelihood)
 
@@ -79,7 +79,7 @@ def negative_log_joint(
     num_data: int,
     temperature: float = 1.0,
 ) -> Float[Tensor, ""]:
-    """Per datum, from one batch: -(1/B) Σ log p(y|f)/T - (1/N) log p(θ), θ what is trained, in nats."""
+    """The loss per datum of one batch: -(1/B) Σ log p(y|f)/T - (1/N) log p(θ), θ all trained parameters, in nats."""
     f, divergence = drawn_outputs(model, x)
     likelihood.check(f, y)
     learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -88,11 +88,7 @@ def negative_log_joint(
 
 
 def as_prior(prior: float | Prior) -> Prior:
-    """A prior, or the isotropic one of a precision.
-
-    Raises:
-        TypeError: neither.
-    """
+    """Return a prior unchanged, or the isotropic prior with a given precision; raise TypeError for anything else."""
     if isinstance(prior, Prior):
         return prior
     if isinstance(prior, bool) or not isinstance(prior, int | float):

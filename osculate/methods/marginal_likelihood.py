@@ -1,4 +1,4 @@
-"""Training with the marginal likelihood: prior precisions and noise are learned while the weights are."""
+"""Training with the marginal likelihood: prior precisions and noise are learned together with the weights."""
 
 import math
 import warnings
@@ -33,15 +33,15 @@ class EvidenceUpdates:
     Args:
         update: "fixed_point" (to the maximum at the present weights, see ``osc.maximise_evidence``), or "gradient"
             (``steps`` steps of Adam on the log evidence, in the logs of the precisions and of the noise scale).
-        burn_in: epochs before the first interval; the first update comes after epoch burn_in + every. With 0 there is
-            one before the first epoch too.
+        burn_in: epochs before the first interval; the first update follows epoch burn_in + every. With 0 there is
+            also an update before the first epoch.
         every: epochs from one update to the next.
         steps: Steps of Adam, for "gradient".
-        lr: Learning rate of Adam, in logs.
-        noise: True to learn the noise scale, where the likelihood has one.
+        lr: Learning rate of Adam, for the logs.
+        noise: True to learn the noise scale, if the likelihood has one.
 
     Raises:
-        ValueError: an unknown update, or a number out of its range.
+        ValueError: the update is unknown, or a number is out of range.
 
     >>> EvidenceUpdates(burn_in=2, every=3).due(5), EvidenceUpdates(burn_in=2, every=3).due(6)
     (True, False)
@@ -62,29 +62,29 @@ class EvidenceUpdates:
             raise ValueError(f"lr must be a positive finite number, got {self.lr!r}.")
 
     def due(self, epoch: int) -> bool:
-        """True if there is an update after this epoch, counted from 1."""
+        """Return True if an update follows this epoch, counted from 1."""
         return epoch > self.burn_in and (epoch - self.burn_in) % self.every == 0
 
 
-def _fixed_point(q: Gaussian, how: EvidenceUpdates) -> Gaussian:
-    with warnings.catch_warnings():  # early in training that is no answer yet, and bounds keep it from becoming one
+def _fixed_point(q: Gaussian, settings: EvidenceUpdates) -> Gaussian:
+    with warnings.catch_warnings():  # harmless early in training, where the bounds hold the precisions
         warnings.filterwarnings("ignore", "the evidence has no maximum")
-        return maximise_evidence(q, noise=how.noise)
+        return maximise_evidence(q, noise=settings.noise)
 
 
-def _gradient(q: Gaussian, how: EvidenceUpdates) -> Gaussian:
+def _gradient(q: Gaussian, settings: EvidenceUpdates) -> Gaussian:
     """Steps of Adam; the eigenvalues of the curvature are computed once."""
     given = q.prior.precision
     logs = given.detach().log().clone().requires_grad_()
     noise = torch.zeros_like(logs.new_zeros(())).requires_grad_()
-    tunes_noise = how.noise and q.likelihood.has_noise
-    optimizer = torch.optim.Adam([logs, noise] if tunes_noise else [logs], lr=how.lr)
+    tunes_noise = settings.noise and q.likelihood.has_noise
+    optimizer = torch.optim.Adam([logs, noise] if tunes_noise else [logs], lr=settings.lr)
 
     def posterior(logs: Tensor, noise: Tensor) -> Gaussian:
         prior = q.prior.with_precision(logs.exp())
         return q.replace(prior=prior, likelihood=q.likelihood.times(noise.exp()) if tunes_noise else q.likelihood)
 
-    for _ in range(how.steps):
+    for _ in range(settings.steps):
         optimizer.zero_grad()
         with torch.enable_grad():
             (-log_evidence(posterior(logs, noise))).backward()
@@ -97,55 +97,53 @@ UPDATES: dict[str, Callable[[Gaussian, EvidenceUpdates], Gaussian]] = {
     "fixed_point": _fixed_point,
     "gradient": _gradient,
 }
-#: Precisions are kept below this many times N. A larger one holds parameters at zero for good: the network could not
-#: come back from a layer that is small early in training, and steps of plain gradient descent would not be stable.
+#: Upper bound on precisions, in units of N. Larger ones would fix at zero for good any layer that is small early in
+#: training, and make plain gradient descent unstable.
 LARGEST_PER_DATUM = 10.0
 #: One precision for each parameter tensor, and a full update after each epoch.
 LAYERWISE, EACH_EPOCH = Layerwise(1.0), EvidenceUpdates()
 
 
 class MarginalLikelihood(Method):
-    r"""Weights by the log joint, prior precisions and noise scale by the Laplace evidence, in turns.
+    r"""Train weights on the log joint, and prior precisions and noise scale on the Laplace evidence, in turns.
 
     .. math:: \theta \leftarrow \arg\max_\theta \; \tfrac1T \log p(D \mid \theta, \sigma) + \log p(\theta \mid \delta),
               \qquad (\delta, \sigma) \leftarrow \arg\max_{\delta, \sigma} \; \log p(D \mid \delta, \sigma)
 
-    The first by minibatch steps on the negative log joint per datum, as ``MAP`` has it, with the present precisions.
-    The second after whole epochs, with the curvature at the present weights in evaluation mode. No validation data are
-    needed. The weights, precisions and noise of the largest log evidence are kept, and the result is the Gaussian
-    there; the module itself stays as the last epoch leaves it. [immer2021b]
+    The weights take minibatch steps on the negative log joint per datum, as in ``MAP``, with the present precisions.
+    Precisions and noise are updated after whole epochs, with the curvature at the present weights in evaluation mode.
+    No validation data are needed. The result is the Gaussian at the weights, precisions and noise with the largest log
+    evidence; the module itself keeps the weights of the last epoch. [immer2021b]
 
-    With ``burn_in=0`` the first update comes before the first epoch, so that an initial precision that is far too large
-    cannot shrink the network to a constant, from which training hardly returns. Parameters that are all zero tell
-    nothing about their precision, and keep the one that they have. No precision becomes larger than 10 N: parameters
-    that are small early in training are not held at zero for good.
+    With ``burn_in=0`` the first update precedes the first epoch, so that an initial precision that is far too large
+    cannot shrink the network to a constant, from which training hardly recovers. The precision of parameters that are
+    all zero is not updated. No precision exceeds 10 N, so that parameters that are small early in training are not
+    fixed at zero for good.
 
     Each row of the history that follows an update also has ``log_evidence`` (nats per datum), ``effective_parameters``,
-    ``noise_factor`` (on the given noise scale, where it is learned), and each precision by the name of its tensor or
-    group (not those of a ``Diagonal`` prior).
+    ``noise_factor`` (relative to the given noise scale, if it is learned), and each precision by the name of its tensor
+    or group (except those of a ``Diagonal`` prior).
 
-    Layers before a normalisation do not change the function when they are rescaled, and their precisions drift
-    together with their norms; use networks without (``osc.networks.FixupResNet``), or
-    ``osc.priors.Grouped``.
+    Rescaling a layer before a normalisation does not change the function, so that its precision drifts together with
+    its norm; use networks without normalisation (``osc.networks.FixupResNet``), or ``osc.priors.Grouped``.
 
     Args:
         model: the network f_θ; training changes it in place.
-        likelihood: p(y|f); where it has a noise scale, the one that learning starts at.
-        prior: p(θ), with the precisions that learning starts at: one for each parameter tensor, or an object of
-            ``osc.priors``. A number is the precision of an isotropic prior, learned too.
-        settings: when and how precisions and noise are updated.
+        likelihood: p(y|f), with the initial noise scale if it has one.
+        prior: p(θ) with the initial precisions: one for each parameter tensor by default, or an object of
+            ``osc.priors``. A number is the precision of an isotropic prior, which is learned too.
+        settings: Frequency and kind of the updates of precisions and noise.
         structure: Structure of the curvature, by name or an object of ``osc.structures``.
         curvature: "ggn", "fisher" (one sampled label for each datum: cheaper, and about as good), …
-        temperature: T of the likelihood. Where the data hold K augmented copies of each, N is overstated, and T = K
-            undoes that; copies that are drawn anew in each epoch are like more data, as for T below 1. It is not
+        temperature: T of the likelihood. If the data hold K augmented copies of each datum, N is overstated, and T = K
+            corrects for it; random augmentation in each epoch acts as more data, for which T is below 1. T is not
             learned: the evidence of a tempered likelihood has no maximum in T (``osc.tune`` finds T on held-out data).
 
     Raises:
-        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
-        ValueError: a value that is not positive, or precisions that do not fit the network; after training, no epoch
-            with an update.
+        TypeError: ``model`` is not a module, or ``prior`` is neither a number nor a prior.
+        ValueError: a value is not positive, or precisions do not fit the network; in training, no epoch has an update.
 
-    Cost: beside training, one pass for the curvature at each update, and one at the end; twice the memory of the
+    Cost: that of ``MAP``, plus one pass for the curvature at each update and at the end; twice the memory of the
         network.
 
     >>> x = torch.linspace(-1, 1, 40)[:, None]
@@ -185,7 +183,7 @@ class MarginalLikelihood(Method):
         self.structure = made("structure", structure, structures.REGISTRY, Structure)
         self.curvature = made("curvature", curvature, curvatures.REGISTRY, Kind)
         network = Network(model, trainable(model))
-        #: The weights of the largest evidence; parameters and buffers, so that they are saved with the others.
+        #: The weights with the largest evidence, as a module, so that they are saved with the other state.
         self.kept = network.module
         self._given, self._family = likelihood, checked.prior.bind(network.space)
         self._posterior: Gaussian | None = None
@@ -198,7 +196,7 @@ class MarginalLikelihood(Method):
         self.register_buffer("kept_epoch", torch.zeros((), dtype=torch.long))
 
     def choices(self) -> Mapping[str, Any]:
-        """As it was begun: noise and prior have been learned since."""
+        """The initial settings: noise and prior are learned."""
         chosen = {"likelihood": self._given, "prior": self._family, "settings": self.settings}
         return chosen | {
             "structure": self.structure,
@@ -234,17 +232,17 @@ class MarginalLikelihood(Method):
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data, self.temperature)
 
     def require_epochs(self, epochs: int) -> None:
-        """Raise ValueError if no update falls within so many epochs."""
+        """Raise ValueError if no update falls within this number of epochs."""
         if epochs < self.settings.burn_in + self.settings.every:
             raise self._without_update(f"{epochs} epochs")
 
     def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """A first update at the initial weights, unless there is a burn-in."""
+        """Update precisions and noise at the initial weights, unless there is a burn-in."""
         if not self.settings.burn_in:
             self._updated(data, 0)
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """Update precisions and noise where that is due, and keep them and the weights where the evidence is best."""
+        """Update precisions and noise if an update is due, and keep the state with the largest evidence."""
         self.require_epochs(epochs)
         if not self.settings.due(epoch):
             return {}
@@ -266,7 +264,7 @@ class MarginalLikelihood(Method):
         return row
 
     def _updated(self, data: Iterable[tuple[Inputs, Tensor]], epoch: int) -> Gaussian:
-        """The posterior at the present weights with updated precisions and noise, which are written down."""
+        """Update precisions and noise, and return the posterior with them at the present weights."""
         q = self._fitted(self.model, self.prior, self.likelihood, data, epoch)
         new = lookup("update of the evidence", self.settings.update, UPDATES)(q, self.settings)
         silent = q.prior.totals(q.mean.square(), q.network.space) == 0  # parameters that are all zero
@@ -280,7 +278,7 @@ class MarginalLikelihood(Method):
     def _fitted(
         self, model: nn.Module, prior: Prior, likelihood: Likelihood, data: Iterable[tuple[Inputs, Tensor]], epoch: int
     ) -> Gaussian:
-        """The Gaussian at these weights, as they predict; sampled labels follow from the number of the epoch."""
+        """The Gaussian at these weights in evaluation mode; the epoch number seeds sampled labels."""
         names = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         gpus = [self.precision.device] if self.precision.is_cuda else []
         choice: dict[str, Any] = {"structure": self.structure, "curvature": self.curvature}
@@ -290,7 +288,7 @@ class MarginalLikelihood(Method):
         return q.replace(temperature=self.temperature)
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """Fit the posterior at the weights, precisions and noise of the largest evidence."""
+        """Fit the posterior at the weights, precisions and noise with the largest evidence."""
         epoch = int(self.kept_epoch)
         if not epoch:
             raise self._without_update("this training")
@@ -299,9 +297,9 @@ class MarginalLikelihood(Method):
         effective = sum(effective_parameters(q).values())
         if effective <= q.fit.plan.outputs:
             warnings.warn(
-                f"the effective number of parameters is {effective:.1f}, no more than the network has outputs: it has "
-                "become a constant. Where the inputs do predict the targets, the first precisions were too large for "
-                "the burn-in: start with smaller ones, or with burn_in=0.",
+                f"the effective number of parameters is {effective:.1f}, at most the number of outputs: the network "
+                "has become a constant. If the inputs do predict the targets, the initial precisions were too large "
+                "for the burn-in: start with smaller ones, or with burn_in=0.",
                 stacklevel=2,
             )
         self._posterior = q
@@ -314,7 +312,7 @@ class MarginalLikelihood(Method):
         )
 
     def result(self) -> Gaussian:
-        """The posterior at the largest evidence of the training."""
+        """The posterior with the largest evidence during training."""
         if self._posterior is None:
             raise RuntimeError("this method has not been trained: use osc.train(method, data).")
         return self._posterior

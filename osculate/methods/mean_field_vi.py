@@ -1,4 +1,4 @@
-"""Variational inference with drawn weights: Bayes by backprop, with the local reparameterisation."""
+"""Variational inference with sampled weights: Bayes by backprop, with the local reparameterisation."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,21 +31,21 @@ LINEAR: tuple[Callable, ...] = (
     F.conv_transpose2d,
     F.conv_transpose3d,
 )
-#: Added to variances of sums, where inputs of zeros have none and the root no derivative.
+#: Added to the variances of outputs, as the square root has no derivative at the zero variance of zero inputs.
 TINY = 1e-16
 
 
 class LocalReparameterisation(TorchFunctionMode):
-    r"""While it is active, linear layers and convolutions have Gaussian outputs in place of Gaussian weights.
+    r"""A context in which linear layers and convolutions have Gaussian outputs in place of Gaussian weights.
 
     .. math:: h = A(x; \mu) + \sqrt{A(x^2; \sigma^2)} \circ \epsilon
 
-    with an ε of its own for every output: independent over data, for which one weight would serve all of a batch, and
-    over positions and uses too, where weights are shared. Weights that enter any other operation are drawn,
+    with an independent ε for every output: over data, where one weight sample would be shared by the whole batch, and
+    also over positions and repeated uses of shared weights. Weights that enter any other operation are sampled
     once. [kingma2015, eq. 6]
 
     Args:
-        mean: μ, by parameter; the very tensors that the network holds.
+        mean: μ, by parameter; the network's own tensors, not copies.
         variance: σ².
     """
 
@@ -59,24 +59,24 @@ class LocalReparameterisation(TorchFunctionMode):
     ) -> Any:
         named = dict(kwargs or {})
         if operation in LINEAR:
-            x, weight, *rest = [*args, *(named.pop(key) for key in ("input", "weight") if key in named)]
-            bias = rest.pop(0) if rest else named.pop("bias", None)
+            x, weight, *others = [*args, *(named.pop(key) for key in ("input", "weight") if key in named)]
+            bias = others.pop(0) if others else named.pop("bias", None)
             if id(weight) in self._variance:
-                return self._sum(operation, x, weight, bias, rest, named)
+                return self._sum(operation, x, weight, bias, others, named)
         return operation(*tree_map(self._draw, args), **tree_map(self._draw, kwargs or {}))
 
     def _sum(
-        self, operation: Callable, x: Tensor, weight: Tensor, bias: Tensor | None, rest: list, named: dict[str, Any]
+        self, operation: Callable, x: Tensor, weight: Tensor, bias: Tensor | None, others: list, named: dict[str, Any]
     ) -> Tensor:
         x = self._draw(x)
-        own = None if bias is None else self._variance.get(id(bias))
-        mean = operation(x, weight, bias, *rest, **named)
-        noise = None if own is None else own.to(x)
-        variance = operation(x.square(), self._variance[id(weight)].to(x), noise, *rest, **named)
+        bias_variance = None if bias is None else self._variance.get(id(bias))
+        mean = operation(x, weight, bias, *others, **named)
+        added = None if bias_variance is None else bias_variance.to(x)
+        variance = operation(x.square(), self._variance[id(weight)].to(x), added, *others, **named)
         return torch.addcmul(mean, (variance + TINY).sqrt(), torch.randn_like(mean))
 
     def _draw(self, value: Any) -> Any:
-        """A draw of a weight; anything else as it is."""
+        """Sample a weight; return anything else unchanged."""
         variance = self._variance.get(id(value))
         if variance is None:
             return value
@@ -87,14 +87,14 @@ class LocalReparameterisation(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class WarmUp:
-    """A temperature that grows with each epoch until it is reached: the data are learned from before the prior.
+    """A temperature that grows linearly over the first epochs, so that the data act before the prior.
 
     Args:
-        epochs: Epochs of the warm-up; the first has the share 1/epochs of the temperature.
+        epochs: Epochs of the warm-up; the first epoch has 1/epochs of the temperature.
         temperature: T.
 
     Raises:
-        ValueError: no epochs, or a temperature that is not positive.
+        ValueError: there are no epochs, or the temperature is not positive.
 
     >>> WarmUp(4).after(1)
     0.5
@@ -108,45 +108,45 @@ class WarmUp:
         require_positive("the temperature", self.temperature)
 
     def after(self, epochs: int) -> float:
-        """The temperature after so many."""
+        """The temperature after a number of epochs."""
         return self.temperature * min(1.0, (epochs + 1) / self.epochs)
 
 
 class MeanFieldVI(MeanField):
-    r"""q(θ) = N(μ, diag(σ²)) by stochastic gradients of the bound, with weights that are drawn. [blundell2015]
+    r"""q(θ) = N(μ, diag(σ²)) by stochastic gradients of the bound at sampled weights. [blundell2015]
 
     .. math:: \frac1N \mathcal L = \frac1B \sum_b \frac1S \sum_s \log p(y_b \mid f_{\mu + \sigma \epsilon_s}(x_b))
               - \frac TN \operatorname{KL}(q \,\|\, p)
 
-    μ and log σ are learned, log σ with a learning rate of its own. The divergence from a Gaussian prior is known; from
-    a :class:`osculate.priors.ScaleMixture` it is that of one draw.
+    μ and log σ are learned, with separate learning rates. The divergence from a Gaussian prior is in closed form; that
+    from a :class:`osculate.priors.ScaleMixture` is estimated from one sample.
 
-    With ``local`` the noise of linear layers and convolutions is drawn on their outputs (see [kingma2015]): the same
-    expectation where a weight is used once for a datum, and gradients of less variance. For convolutions and sequences
-    positions are then independent, which is the custom and an approximation. Batch normalisation works with the
-    statistics of the drawn network's batch; its own parameters are points, without a prior.
+    With ``local`` the noise of linear layers and convolutions is added to their outputs (see [kingma2015]): the same
+    expectation if a weight is used once per datum, and gradients with less variance. For convolutions and sequences,
+    positions are then independent, which is a common approximation. Batch normalisation uses the batch statistics of
+    the sampled network; its parameters are point estimates without a prior.
 
-    Of a :class:`osculate.autoencoders.VAE` the posterior is over the decoder, and both halves are trained on the bound
-    with drawn codes and drawn weights: full variational Bayes. [kingma2014, appendix F]
+    For a :class:`osculate.autoencoders.VAE` the posterior is over the decoder, and both halves are trained on the bound
+    with sampled codes and weights: full variational Bayes. [kingma2014, appendix F]
 
-    The result predicts by networks that are drawn, the linearised network, or that of the mean:
+    The result predicts with sampled networks, the linearised network, or the network at the mean:
     ``osc.predict(q, x, via="sampled" | "linearised" | "mode")``.
 
     Args:
         model: the network f_θ; training changes it in place: its parameters are μ.
         likelihood: p(y|f).
-        prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``; the
-            posterior that results knows a mixture by the Gaussian of its variance.
+        prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``;
+            the result holds a mixture as the Gaussian with its variance.
         temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes; or a :class:`WarmUp` to it.
         samples: S.
-        local: True to draw the noise on the outputs of layers, in place of on weights.
+        local: True to sample the outputs of layers in place of their weights.
         multiplier: Factor on the learning rate of log σ.
 
     Raises:
-        TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
-        ValueError: a value out of its range, or an unknown name.
+        TypeError: ``model``, ``likelihood`` or ``prior`` is of the wrong type.
+        ValueError: a value is out of range, or an unknown name.
 
-    Cost: a step about two plain ones with ``local`` and one sample, 1.2 to 1.9 with weights drawn.
+    Cost: a step takes the time of about two plain ones with ``local`` and one sample, and 1.2 to 1.9 without ``local``.
 
     >>> x, y = torch.randn(60, 4), torch.randint(3, (60,))
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -180,7 +180,7 @@ class MeanFieldVI(MeanField):
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
 
     def choices(self) -> Mapping[str, Any]:
-        """With how weights are drawn."""
+        """The settings of every variational method, and those of the samples."""
         own = {
             "warmup": self.warmup,
             "samples": self.samples,
@@ -192,22 +192,22 @@ class MeanFieldVI(MeanField):
 
     @property
     def weight(self) -> float:
-        """Of the divergence, in this epoch."""
+        """The weight of the divergence in this epoch."""
         return self.warmup.after(int(self.epochs))
 
     def before_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """Warm-up from its start, also where it was trained before."""
+        """Restart the warm-up, also for a method that was trained before."""
         super().before_training(data)
         self.epochs.zero_()
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """As of every variational method; the next epoch has its own weight of the divergence."""
-        found = super().end_epoch(epoch, epochs, data)
+        """End an epoch, and set the weight of the divergence for the next."""
+        row = super().end_epoch(epoch, epochs, data)
         self.epochs.fill_(epoch)
-        return found
+        return row
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
-        """That of the settings, with log σ in a group of its own."""
+        """Return the optimiser of the settings, with log σ in a separate parameter group."""
         return self.with_deviations(make, lr, self.log_deviation, self.multiplier)
 
     def deviations(self) -> Float[Tensor, " P"]:
@@ -222,7 +222,7 @@ class MeanFieldVI(MeanField):
             num_data: N, the size of the whole data set.
 
         Raises:
-            ValueError: an empty batch, or no data.
+            ValueError: the batch is empty, or ``num_data`` is not positive.
         """
         require_batch(y, num_data)
         self.num_data.fill_(num_data)
@@ -235,24 +235,24 @@ class MeanFieldVI(MeanField):
         self.steps.add_(1)
         if self.mixture is not None:
             return total + self._sampled_divergence(self.mixture) * self.weight / num_data
-        rest = self.divergence_of_variances(self.log_deviation, variance, num_data)
-        return total + self.divergence_at_mean(num_data) + rest
+        of_variances = self.divergence_of_variances(self.log_deviation, variance, num_data)
+        return total + self.divergence_at_mean(num_data) + of_variances
 
     def _outputs(self, x: Inputs, variance: Float[Tensor, " P"]) -> tuple[Tensor, Tensor | float]:
-        """f of a network that is drawn, and the divergence of its codes where it has such."""
+        """f of a sampled network, and the divergence of its codes if it has any."""
         if self.local:
             with LocalReparameterisation(self.mean, self.space.unflatten(variance)):
                 return drawn_outputs(self.model, x)
         return drawn_outputs(self.model, x, self._drawn())
 
     def _drawn(self) -> dict[str, Tensor]:
-        """μ + σε."""
-        like = self.log_deviation
-        noise = self.space.unflatten(self.deviations() * white((self.space.size,), like.dtype, like.device))
+        """A sample of the weights, μ + σε."""
+        dtype, device = self.log_deviation.dtype, self.log_deviation.device
+        noise = self.space.unflatten(self.deviations() * white((self.space.size,), dtype, device))
         return {name: m + noise[name].to(m.dtype) for name, m in self.mean.items()}
 
     def _sampled_divergence(self, prior: ScaleMixture) -> Float[Tensor, ""]:
-        """log q(θ) − log p(θ) at a draw; of log q the part that is random has no gradient, and is left at its mean."""
+        """log q(θ) − log p(θ) at a sample; the random part of log q has no gradient and is replaced by its mean."""
         theta = self._drawn()
         entropy = self.log_deviation.sum() + 0.5 * self.space.size * (1 + math.log(2 * math.pi))
         return -entropy - prior.log_prob(theta)

@@ -1,4 +1,4 @@
-"""Training with networks drawn from a Laplace posterior whose curvature follows the training."""
+"""Training with networks sampled from a Laplace posterior that is updated online."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,26 +25,26 @@ from osculate.priors import Prior
 from osculate.registry import choose, made
 from osculate.structures import Diag, Structure
 
-#: Places at which the curvature of a batch is taken, and its sources.
+#: Weights at which the curvature of a batch is computed, and its sources.
 PLACES, SOURCES = ("sample", "mean"), ("ggn", "gradient")
 
 
 @dataclass(frozen=True)
 class OnlineUpdates:
-    """Settings of the draws of networks and of the running curvature.
+    """Settings of the weight samples and of the running curvature.
 
     Args:
         every: steps from one curvature of a batch to the next.
         memory: γ, the weight of the previous average in an update; 1 − α of eq. 10 [miani2022].
-        at: the weights at which it is taken: "sample" (those of a drawn network) or "mean".
-        source: "ggn" (of the structure, by a pass of its own), or "gradient" (of the sampled gradient, without one:
-            ĥ = (θ_s − μ) ∇ / σ², as in IVON; for a diagonal; too large where gradients are) [shen2024].
-        samples: networks drawn in each step.
-        antithetic: True to draw networks in pairs θ = μ ± ε.
-        recompute: True for a result with the curvature of all data at the final mean, in place of the average.
+        at: the weights at which the curvature is computed: "sample" or "mean".
+        source: "ggn" (in any structure, by a separate pass), or "gradient" (from the gradient at the sample, without
+            another pass: ĥ = (θ_s − μ) ∇ / σ², as in IVON; for a diagonal; too large for large gradients) [shen2024].
+        samples: number of weight samples in each step.
+        antithetic: True to sample in pairs θ = μ ± ε.
+        recompute: True to give the result the curvature of all data at the final mean, in place of the average.
 
     Raises:
-        ValueError: a number out of its range, or an unknown name.
+        ValueError: a number is out of range, or an unknown name.
     """
 
     every: int = 1
@@ -63,15 +63,15 @@ class OnlineUpdates:
         for name in ("every", "samples"):
             require_whole(name, getattr(self, name))
         if self.antithetic and self.samples % 2:
-            raise ValueError(f"antithetic samples come in pairs, got samples={self.samples}.")
+            raise ValueError(f"antithetic samples come in pairs, got samples={self.samples}: give an even number.")
         if self.source == "gradient" and self.samples > 1:
-            raise ValueError(f"source='gradient' takes the gradient of one network, got samples={self.samples}.")
+            raise ValueError(f"source='gradient' needs one sample per step, got samples={self.samples}.")
 
 
 ALWAYS = OnlineUpdates()
 
 
-#: Quantities that can be learned beside the weights.
+#: Quantities that can be learned in addition to the weights.
 LEARNED = ("noise", "prior")
 #: What the published code makes of its settings: H settles at ½ N E[JᵀJ] / (1 − γ). [miani2022]
 PUBLISHED_MEMORY = 0.999
@@ -79,19 +79,19 @@ PUBLISHED_TEMPERATURE = 2 * (1 - PUBLISHED_MEMORY)
 
 
 class OnlineLaplace(Method):
-    r"""Monte Carlo EM: the mean of q by gradients at drawn networks, its precision by a running curvature.
+    r"""Monte Carlo EM: the mean of q by gradients at sampled weights, its precision by a running curvature.
 
     .. math:: \mu \leftarrow \mu + \lambda \nabla_\mu \Big[ \tfrac1B \textstyle\sum_b
               \operatorname{E}_{\theta \sim q} \log p(y_b \mid f_\theta(x_b)) + \tfrac TN \log p(\mu) \Big], \qquad
               q = \mathcal N\Big(\mu, \Big[\tfrac NT \bar G + \operatorname{diag}(\delta)\Big]^{-1}\Big)
 
-    with Ḡ the average curvature of one datum over past batches, with weights that fall by ``memory`` from one batch to
-    the next and add up to one (bias-corrected). N, T and the noise stay apart from it. [miani2022, eq. 8 to 11]
+    where Ḡ is the average curvature per datum over past batches, with bias-corrected weights that decay by ``memory``
+    from one batch to the next. It does not contain N, T or the noise scale. [miani2022, eq. 8 to 11]
 
-    Networks are drawn by the functional call of the module with μ + ε, so that the gradient is that of the network that
-    was drawn. The same works for any network and likelihood; an autoencoder has y = x.
+    The module is called with the weights μ + ε, so that the gradient is that of the sampled network. This works for any
+    network and likelihood; an autoencoder has y = x.
 
-    The noise scale and the prior precision are, where ``learn`` names them, those of the M step,
+    If ``learn`` names them, the noise scale and the prior precision are those of the M step,
 
     .. math:: \sigma^2 = \operatorname{E}_q \mathrm{SSE} / (N C), \qquad
               \delta_g = n_g / \big( \lVert\mu_g\rVert^2 + \operatorname{tr} \Sigma_{gg} \big)
@@ -102,17 +102,17 @@ class OnlineLaplace(Method):
         model: the network f_θ; training changes it in place: its parameters are μ.
         likelihood: p(y|f).
         prior: p(θ): a precision, or an object of ``osc.priors``.
-        settings: Draws of networks, and updates of the running curvature.
+        settings: Settings of the weight samples and the running curvature.
         structure: Structure of the curvature, by name or an object of ``osc.structures``.
-        temperature: T of the likelihood; 1 is Bayes, below 1 the networks stay closer to the mean.
-        learn: "noise", "prior", or both, which are then learned from the given values on.
+        temperature: T of the likelihood; 1 is Bayes, below 1 the samples stay closer to the mean.
+        learn: "noise", "prior", or both, which are then learned from the given initial values.
 
     Raises:
-        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
-        ValueError: a value out of its range, a noise scale that is learned and that the likelihood does not have, a
-            structure that is not a diagonal with ``source="gradient"``.
+        TypeError: ``model`` is not a module, or ``prior`` is neither a number nor a prior.
+        ValueError: a value is out of range, the likelihood has no noise scale to learn, or ``source="gradient"`` is
+            used with a structure that is not a diagonal.
 
-    Cost: beside a step of training the noise, and every so many steps the curvature of one batch.
+    Cost: that of training, plus sampling, and the curvature of one batch every ``every`` steps.
 
     >>> x = torch.randn(60, 5)
     >>> net = nn.Sequential(nn.Linear(5, 2), nn.Tanh(), nn.Linear(2, 5))
@@ -123,7 +123,7 @@ class OnlineLaplace(Method):
 
     name = "online_laplace"
     options = {
-        "structure": Option(str, "form of the running curvature: a structure that can be averaged", "approx_diag"),
+        "structure": Option(str, "structure of the running curvature, which must support averaging", "approx_diag"),
         "temperature": replace(
             TEMPERATURE, words=f"{TEMPERATURE.words} (by default 1, for autoencoders by held-out data)"
         ),
@@ -149,15 +149,15 @@ class OnlineLaplace(Method):
         checked = MAP(model, likelihood, prior)
         require_positive("the temperature", temperature)
         require_object("settings", settings, OnlineUpdates)
-        wanted = (learn,) if isinstance(learn, str) else learn
-        self.learn = frozenset(choose("what is learned", name, LEARNED) for name in wanted)
+        names = (learn,) if isinstance(learn, str) else learn
+        self.learn = frozenset(choose("learned quantity", name, LEARNED) for name in names)
         if "noise" in self.learn and not likelihood.has_noise:
-            raise ValueError(f"{type(likelihood).__name__} has no noise scale to learn: leave 'noise' out of learn.")
+            raise ValueError(f"{type(likelihood).__name__} has no noise scale to learn: remove 'noise' from learn.")
         self.model, self.settings, self.temperature = model, settings, temperature
         self.structure = made("structure", structure, structures.REGISTRY, Structure)
         if settings.source == "gradient" and not isinstance(self.structure, Diag):
             raise ValueError(
-                f"source='gradient' gives a diagonal, and structure={self.structure.name!r} is none: use 'diag' or "
+                f"source='gradient' needs a diagonal, got structure={self.structure.name!r}: use 'diag' or "
                 "'approx_diag'."
             )
         if not self.structure.averages:
@@ -172,7 +172,7 @@ class OnlineLaplace(Method):
             self.running = RunningBlocks(model, likelihood, self.structure, settings.memory)
         self._given, self._family = likelihood, checked.prior.bind(self._space)
         self.register_buffer("precision", self._family.precision.detach().clone())
-        #: The factor on the given noise scale, and the average squared error in units of it, with its weight.
+        #: Factor on the given noise scale, and the average squared error in units of that scale, with its weight.
         self.register_buffer("noise", torch.ones((), dtype=torch.double))
         self.register_buffer("error", torch.zeros(2, dtype=torch.double))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
@@ -180,7 +180,7 @@ class OnlineLaplace(Method):
         self._posterior: Gaussian | None = None
 
     def choices(self) -> Mapping[str, Any]:
-        """As it was begun: noise and prior may have been learned since."""
+        """The initial settings: noise and prior may be learned."""
         chosen = {"likelihood": self._given, "prior": self._family, "settings": self.settings}
         return chosen | {
             "structure": self.structure,
@@ -192,14 +192,14 @@ class OnlineLaplace(Method):
     def published(
         cls, model: nn.Module, likelihood: Likelihood, structure: str | Structure = "approx_diag"
     ) -> "OnlineLaplace":
-        """The settings of the published code, at its effective scale: temperature 1/500, prior precision 1.
+        """Make the method with the settings of the published code at its effective scale: T = 1/500, prior precision 1.
 
-        Its H grows to ½ N/(1 − γ) times the average curvature, and its result is the running one. [miani2022]
+        The H of that code grows to ½ N/(1 − γ) times the average curvature, and is used in its result. [miani2022]
 
         Args:
             model: the network f_θ.
-            likelihood: p(y|f); there ``Gaussian(1.0)``.
-            structure: "approx_diag", or "diag" for the exact one.
+            likelihood: p(y|f); the published code has ``Gaussian(1.0)``.
+            structure: "approx_diag", or "diag" for the exact diagonal.
         """
         settings = OnlineUpdates(memory=PUBLISHED_MEMORY, recompute=False)
         return cls(model, likelihood, 1.0, settings, structure, PUBLISHED_TEMPERATURE)
@@ -219,11 +219,11 @@ class OnlineLaplace(Method):
         return self._given.times(self.noise.clone()) if "noise" in self.learn else self._given
 
     def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """Make the state of the running curvature, from how the network works on the first batch."""
+        """Make the state of the running curvature from the network's operations on the first batch."""
         self.running.see(*next(iter(data)))
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """-(1/B) Σ_b (1/S) Σ_s log p(y_b|f_s) - (T/N) log p(μ), in nats; the average curvature follows.
+        """-(1/B) Σ_b (1/S) Σ_s log p(y_b|f_s) - (T/N) log p(μ), in nats; also updates the average curvature.
 
         Args:
             x: inputs of the batch, (B, ...), or several in a tuple or mapping.
@@ -231,12 +231,12 @@ class OnlineLaplace(Method):
             num_data: N, the size of the whole data set.
 
         Raises:
-            ValueError: an empty batch, or no data.
+            ValueError: the batch is empty, or ``num_data`` is not positive.
         """
         require_batch(y, num_data)
         self.running.see(x, y)
         self.num_data.fill_(num_data)
-        if not self.steps:  # where to start from, whatever follows
+        if not self.steps:  # the average needs an initial value
             self.running.place(self.model)
             self.running.follow(x, y)
         mean = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
@@ -266,17 +266,17 @@ class OnlineLaplace(Method):
 
     @property
     def _scale(self) -> float:
-        """Curvature with the present noise scale, in units of that with the given one."""
+        """The curvature with the present noise scale, relative to that with the given scale."""
         with torch.no_grad():
             return float(self.likelihood.curvature_scale(self._given))
 
     def _outputs(self, x: Inputs, y: Tensor, mean: Mapping[str, Tensor]) -> Float[Tensor, "S B *C"]:
-        """The outputs of the drawn networks; the average curvature is updated when it is due."""
+        """The outputs of the sampled networks; updates the average curvature when due."""
         settings = self.settings
         count = settings.samples // 2 if settings.antithetic else settings.samples
         device = next(iter(mean.values())).device
         draws = white((count, self._space.size), self.running.network.state_dtype, device)
-        noise = list(self.running.coloured(draws, self._factor, self.prior))  # θ_s − μ of each drawn network
+        noise = list(self.running.coloured(draws, self._factor, self.prior))  # θ_s − μ of each sample
         if settings.antithetic:
             noise += [-each for each in noise]
 
@@ -294,7 +294,7 @@ class OnlineLaplace(Method):
             return at(theta).unsqueeze(0)
         if self._due:
             if self.settings.at == "sample" and len(noise) == 1 and self.running.shares(self.model):
-                self.running.forget()  # the deviations, which will change: the pass can use the room
+                self.running.forget()  # the deviations will change: free their memory for the pass
                 drawn = around(noise.pop())
                 return self.running.along(lambda: at(drawn), (x, y), drawn).unsqueeze(0)
             self.running.place(self.model, self._space.unflatten(noise[0]) if self.settings.at == "sample" else None)
@@ -304,7 +304,7 @@ class OnlineLaplace(Method):
         return vmap(lambda offset: at(around(offset)), randomness="different")(torch.stack(noise))
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
-        """Learn the prior if it is to be learned; the row has the standard deviation of the weights."""
+        """Update the prior if it is learned; the row has the standard deviation of the weights."""
         self.running.forget()  # the noise scale may have changed
         variance = self.running.variance(self._factor, self.prior)
         row = {"weight_deviation": variance.mean().sqrt().item()}
@@ -322,7 +322,7 @@ class OnlineLaplace(Method):
         return row
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """The posterior at the final mean: with the curvature of all data there, or with the average."""
+        """Make the posterior at the final mean, with the curvature of all data there or with the average."""
         names = self._space.names
         with undisturbed(self.model):
             self.model.eval()
@@ -334,7 +334,7 @@ class OnlineLaplace(Method):
         self._posterior = q.replace(temperature=self.temperature)
 
     def result(self) -> Gaussian:
-        """The posterior that the training has reached."""
+        """The trained posterior."""
         if self._posterior is None:
             raise RuntimeError("this method has not been trained: use osc.train(method, data).")
         return self._posterior

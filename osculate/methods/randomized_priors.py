@@ -1,4 +1,4 @@
-"""An ensemble whose members each carry a fixed random function, so that they differ where there are no data."""
+"""An ensemble with a fixed random function in each member, so that members differ away from the data."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,40 +16,39 @@ from osculate.priors import Prior, fan_in
 
 
 class RandomizedPriors(DeepEnsemble):
-    r"""M members f_m = g_m + β p_m, with p_m a network of random weights that is not trained. [osband2018]
+    r"""M members f_m = g_m + β p_m, where p_m is an untrained network with random weights. [osband2018]
 
     .. math:: \theta_m = \arg\max_\theta \; \log p(D \mid g_\theta + \beta p_m) + \log p(\theta)
 
-    The members of a plain ensemble may agree far from the data, where nothing asks them to differ. Here g_m learns to
-    cancel p_m at the data alone, and elsewhere the p_m remain: their spread is the prior of the function. p(θ) pulls
-    g_m to zero, as in the paper, and not to where it started.
+    The members of a plain ensemble may agree far from the data. Here g_m learns to cancel p_m at the data only, and
+    elsewhere the spread of the p_m remains as the prior over functions. p(θ) regularises g_m towards zero, as in the
+    paper, and not towards its initial weights.
 
-    All members see the same data. For a linear model with p_m of weights drawn from p(θ) and β = 1, the members then
-    have the mean of the posterior, and the covariance Σ Λ₀ Σ in place of Σ (Λ₀ the prior precision): right where the
-    data say nothing, too small where the noise of the targets matters. The paper's noise on the data (a bootstrap, or
-    targets with noise added, which gives Σ) must be the same at every visit of a datum, and batches do not say which
-    datum is which: it is left out. To have it, train ``MAP(WithPrior(network, prior_network), likelihood)`` for each
-    member on its own data, and collect the networks in ``osc.posteriors.Ensemble``.
+    All members see the same data. For a linear model with β = 1 and the weights of p_m drawn from p(θ), the members
+    have the mean of the posterior, but the covariance Σ Λ₀ Σ in place of Σ (Λ₀ is the prior precision): correct in
+    directions without data, too small where the noise of the targets matters. The paper's noise on the data (a
+    bootstrap or noise on the targets, which gives Σ) must be the same whenever a datum is seen; as batches do not
+    identify their data, it is left out. To include it, train ``MAP(WithPrior(network, prior_network), likelihood)`` for
+    each member on its own data, and collect the networks in ``osc.posteriors.Ensemble``.
 
-    The result is that of an ensemble, over networks ``osc.networks.WithPrior(g_m, p_m, β)``: to load it from a file,
+    The result is an ensemble of networks ``osc.networks.WithPrior(g_m, p_m, β)``: to load it from a file,
     pass ``osc.networks.WithPrior(network, another_network)``.
 
     Args:
-        models: the networks g_m, of one architecture and with weights of their own; training changes them in place.
+        models: the networks g_m, of one architecture and with separate weights; training changes them in place.
         likelihood: p(y|f).
         prior: p(θ) of each g_m: a precision, or an object of ``osculate.priors``.
-        scale: β, the size of the prior functions in units of f: of a network as it is initialised, where
-            ``prior_networks`` are not given.
-        prior_networks: the p_m, one for each member; they are copied. By default copies of the models with weights
-            drawn anew by the layers' ``reset_parameters()``.
-        seed: Seed of these weights.
+        scale: β, the factor on the prior functions.
+        prior_networks: the p_m, one for each member; they are copied. By default copies of the models, reinitialised
+            by the layers' ``reset_parameters()``.
+        seed: Seed of the weights of default prior networks.
 
     Raises:
-        TypeError: one of the networks is no module, or ``prior`` neither a number nor a prior.
-        ValueError: as for :class:`DeepEnsemble`; β negative or not finite; another number of prior networks than of
-            members; a parameter that no ``reset_parameters()`` draws anew.
+        TypeError: one of the networks is not a module, or ``prior`` is neither a number nor a prior.
+        ValueError: as for :class:`DeepEnsemble`; β is negative or not finite; the numbers of prior networks and members
+            differ; or no ``reset_parameters()`` reinitialises some parameter.
 
-    Cost: that of an ensemble, and M forward passes of the prior networks.
+    Cost: that of an ensemble, plus M forward passes of the prior networks.
 
     >>> import osculate as osc
     >>> method = RandomizedPriors([nn.Linear(2, 1) for _ in range(5)], osc.likelihoods.Gaussian(), scale=2.0)
@@ -70,7 +69,7 @@ class RandomizedPriors(DeepEnsemble):
         members: int = MEMBERS,
         **options: Any,
     ) -> "RandomizedPriors":
-        """Make the ensemble of the first networks, with the next as prior networks."""
+        """Make the ensemble of the first networks, with the following ones as prior networks."""
         networks = [network(number) for number in range(members)]
         fixed = [network(number) for number in range(members, 2 * members)]
         if isinstance(prior, str):
@@ -96,7 +95,9 @@ class RandomizedPriors(DeepEnsemble):
         else:
             priors = list(prior_networks)
         if len(priors) != len(networks):
-            raise ValueError(f"{len(networks)} members need as many prior networks, got {len(priors)}: one for each.")
+            raise ValueError(
+                f"{len(networks)} members need as many prior networks, got {len(priors)}: pass one for each member."
+            )
         super().__init__([WithPrior(*both, scale) for both in zip(networks, priors, strict=True)], likelihood, prior)
         self.scale = scale
 
@@ -110,14 +111,14 @@ def _redrawn(model: nn.Module) -> nn.Module:
     network = frozen_copy(model).cpu()
     floating = {name: p for name, p in network.named_parameters() if p.is_floating_point()}
     for parameter in floating.values():
-        parameter.fill_(torch.nan)  # so that what is not drawn shows
+        parameter.fill_(torch.nan)  # marks the parameters that are not reinitialised
     for layer in reversed(list(network.modules())):  # a network's own initialisation has the last word
         if callable(reset := getattr(layer, "reset_parameters", None)):
             reset()
     for name, parameter in floating.items():
         if bool(parameter.isnan().any()):
             raise ValueError(
-                f"no reset_parameters() draws the parameter {name!r} anew, so that there is no default prior network: "
-                "pass prior_networks, one freshly built network for each member."
+                f"no reset_parameters() reinitialises the parameter {name!r}, so that there is no default prior "
+                "network: pass prior_networks, one freshly built network for each member."
             )
     return network.to(device)

@@ -16,43 +16,43 @@ from osculate.posteriors import Snapshots
 from osculate.posteriors.samples import batch_normalisation, refusal
 from osculate.priors import Prior
 
-#: The least variance of a parameter: one that never moves has none.
+#: Smallest variance of a parameter, for parameters that never move.
 SMALLEST = 1e-30
 #: Share of the learning rate below which steps have shrunk.
 SHRUNK = 0.9
 
 
 class SWAG(MAP):
-    r"""Snapshots along training, summed up as a Gaussian: SWA-Gaussian. [maddox2019]
+    r"""A Gaussian fitted to snapshots of the weights during training: SWA-Gaussian. [maddox2019]
 
     .. math:: \bar\theta = \frac1K \sum_k \theta_k, \qquad \sigma^2 = \frac1K \sum_k (\theta_k - \bar\theta)^2, \qquad
               d_k = \theta_k - \bar\theta_k
 
-    The loss is that of :class:`osculate.methods.MAP`. After the share `burn_in` of the epochs, every `every` epochs'
-    end gives a snapshot θ_k; mean and variance run over all of them (Welford's recursion, which does not cancel as
-    E[θ²] − E[θ]² does; at least 1e-30), and the last `rank` deviations from the running mean are kept.
+    The loss is that of :class:`osculate.methods.MAP`. After the share `burn_in` of the epochs, each `every` epochs end
+    with a snapshot θ_k. Mean and variance are over all snapshots (by Welford's recursion, which avoids the cancellation
+    in E[θ²] − E[θ]²; at least 1e-30), and the last `rank` deviations from the running mean are kept.
 
-    What the path says depends on how it is run: plain descent with a constant, rather high rate explores around the
-    mode (``osc.train(method, data, optimizer="sgd", schedule="constant", lr=1e-2)``); with a rate that falls to zero
-    the snapshots come to lie on each other. Batch normalisation keeps statistics of single weights, which neither the
-    mean nor a sample has: for such a network :meth:`Snapshots.variance` is right (to choose a subnetwork), and
-    predictions are refused.
+    The result depends on the training: SGD with a constant, rather high learning rate explores around the mode
+    (``osc.train(method, data, optimizer="sgd", schedule="constant", lr=1e-2)``); with a rate that falls to zero the
+    snapshots nearly coincide. The statistics of batch normalisation belong to particular weights, and fit neither the
+    mean nor a sample: for such a network :meth:`Snapshots.variance` is valid (to choose a subnetwork), and predictions
+    raise an error.
 
     Args:
         model: the network, possibly trained already; training changes it in place.
         likelihood: p(y|f).
         prior: p(θ): a precision, or an object of ``osculate.priors``.
-        rank: the number of deviations that are kept, at least 2; 0 for a diagonal Gaussian.
-        burn_in: the share of the epochs, from 0 to below 1, before the first snapshot can be taken.
+        rank: the number of deviations kept, at least 2; 0 for a diagonal Gaussian.
+        burn_in: the share of the epochs before the first snapshot, at least 0 and below 1.
         every: epochs between snapshots.
 
     Raises:
-        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
-        ValueError: a value out of its range, or no parameter that is trained.
+        TypeError: ``model`` is not a module, or ``prior`` is neither a number nor a prior.
+        ValueError: a value is out of range, or no parameter is trained.
 
-    Warns: where the network has batch normalisation, and where the learning rate falls while snapshots are taken.
+    Warns: if the network has batch normalisation, and if the learning rate falls while snapshots are taken.
 
-    Cost: that of training, and (rank + 2) P numbers of memory.
+    Cost: that of training, and memory for (rank + 2) P numbers.
 
     >>> import osculate as osc
     >>> data = torch.randn(20, 2), torch.randn(20, 1)
@@ -73,7 +73,7 @@ class SWAG(MAP):
     recommended = {"lr": 0.05, "optimizer": "sgd"}
     refused = {
         "schedule": "takes snapshots along a path whose steps must not shrink",
-        "patience": "takes snapshots up to the end",
+        "patience": "takes snapshots until the last epoch",
     }
     network_name = "its mean"
 
@@ -104,17 +104,17 @@ class SWAG(MAP):
         self.register_buffer("squares", torch.zeros_like(theta))
         self.register_buffer("deviations", theta.new_zeros(rank, len(theta)))
         self._optimizer: Optimizer | None = None
-        self._rate = 0.0  # at its highest
-        self._taken, self._epoch, self._epochs = 0, 0, 0  # which early stopping does not put back
+        self._rate = 0.0  # largest so far
+        self._taken, self._epoch, self._epochs = 0, 0, 0  # not restored by early stopping
         self._warned = False
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
-        """That of the settings, whose learning rate is watched."""
+        """Return the optimiser of the settings, and keep it to monitor the learning rate."""
         self._optimizer, self._rate = super().optimizer(make, lr), lr
         return self._optimizer
 
     def require_epochs(self, epochs: int) -> None:
-        """Raise ValueError if so many epochs leave fewer than two snapshots."""
+        """Raise ValueError if this number of epochs gives fewer than two snapshots."""
         count = (epochs - int(self.burn_in * epochs)) // self.every
         if count < 2:
             raise ValueError(f"epochs={epochs} gives {_snapshots(count)}{self._remedy}")
@@ -127,7 +127,7 @@ class SWAG(MAP):
         )
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, int | float]:
-        """Take a snapshot, where one is due; "snapshots" in the history counts them."""
+        """Take a snapshot if one is due; "snapshots" in the history counts them."""
         self.require_epochs(epochs)
         self._epoch, self._epochs = epoch, epochs
         after = epoch - int(self.burn_in * epochs)
@@ -136,7 +136,7 @@ class SWAG(MAP):
                 planned = int(self.planned)
                 raise ValueError(
                     f"the snapshots so far belong to a run of {planned} epochs, and burn_in={self.burn_in:g} is a "
-                    f"share of them: resume with epochs={planned}, or start again."
+                    f"share of the epochs: resume with epochs={planned}, or start again."
                 )
             self.planned.fill_(epochs)
             self._warn_of_shrunk_steps()
@@ -156,14 +156,14 @@ class SWAG(MAP):
         """The Gaussian of the snapshots so far.
 
         Raises:
-            ValueError: fewer than two snapshots.
+            ValueError: there are fewer than two snapshots.
         """
         count = int(self.count)
         if count < 2:
             if self._epoch < self._epochs or self._taken > count:
                 raise ValueError(
-                    f"SWAG has {_snapshots(count)} up to the epoch that early stopping keeps, and a variance needs two "
-                    f"(training ended after epoch {self._epoch} of {self._epochs}): leave patience out."
+                    f"SWAG has {_snapshots(count)} up to the epoch restored by early stopping, and a variance needs "
+                    f"two (training ended after epoch {self._epoch} of {self._epochs}): leave patience out."
                 )
             raise ValueError(f"SWAG has {_snapshots(count)}{self._remedy}")
         network = Network(self.model, self._names)
@@ -175,19 +175,19 @@ class SWAG(MAP):
         return Snapshots(network, self.likelihood, diagonal, self.deviations[:count].clone())
 
     def _theta(self) -> Float[Tensor, " P"]:
-        """The weights; in single precision those of a network in half, where averages would lose all digits."""
+        """The weights, in single precision for a half-precision network, whose averages would lose all digits."""
         theta = torch.cat([self.model.get_parameter(name).detach().reshape(-1) for name in self._names])
         return theta.float() if theta.dtype.itemsize < 4 else theta
 
     def _warn_of_shrunk_steps(self) -> None:
-        """Warn, once, of snapshots that come to lie on each other."""
+        """Warn once if the learning rate has fallen so far that snapshots nearly coincide."""
         rate = self._rate if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"])
         if rate < SHRUNK * self._rate and not self._warned:
             self._warned = True
             warnings.warn(
                 f"the learning rate falls (to {rate:.2g} of {self._rate:.2g} at epoch {self._epoch}) while SWAG takes "
-                "snapshots: these come to lie on each other, and predictions are nearly those of MAP. Train with "
-                'schedule="constant" and a rate that is not tiny, such as optimizer="sgd", lr=1e-2.',
+                "snapshots: these nearly coincide, and predictions are close to those of MAP. Train with "
+                'schedule="constant" and a larger rate, such as optimizer="sgd", lr=1e-2.',
                 stacklevel=2,
             )
 

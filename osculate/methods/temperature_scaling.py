@@ -1,4 +1,4 @@
-"""One temperature under the logits of a trained network, by held-out data."""
+"""Temperature scaling of the logits of a trained network on held-out data."""
 
 import warnings
 from collections.abc import Mapping
@@ -20,25 +20,25 @@ from osculate.posteriors import Point
 from osculate.predictive.sampled import network_at_mode
 from osculate.priors import Prior
 
-#: The least and the largest temperature that is tried.
+#: Bounds on the temperature.
 COLDEST, HOTTEST = 0.01, 100.0
 #: Largest error of the log temperature.
 TOLERANCE = 1e-10
 
 
 class TemperatureScaling(FullBatch):
-    r"""p(y|x) = p(y | f(x)/T), with the temperature T by the NLL of held-out data. [guo2017]
+    r"""p(y|x) = p(y | f(x)/T), with the temperature T that minimises the NLL of held-out data. [guo2017]
 
     .. math:: \hat T = \arg\min_T \; - \sum_n \log p(y_n \mid f(x_n)/T), \qquad
               \sum_n s_n(T)^\top f(x_n) = 0, \quad s_n = \nabla_f \log p(y_n \mid f(x_n)/T)
 
-    The NLL is convex in 1/T, so that its slope has one root: it is bracketed between T = 0.01 and 100 and found to
-    1e-10, from logits that are computed once, in evaluation mode and the sums in double precision. The NLL of these
-    data is never larger than before. The predicted class stays, and with it the accuracy. There is one number for all
-    inputs: out of distribution the network is as overconfident as before, in units of T.
+    The NLL is convex in 1/T, so that its slope has one root, which is bracketed between T = 0.01 and 100 and found to
+    1e-10. The logits are computed once, in evaluation mode; sums are in double precision. The NLL of the held-out data
+    never increases, and the predicted classes and the accuracy do not change. T is the same for all inputs, so that it
+    does not specifically correct overconfidence out of distribution.
 
-    ``osc.train(TemperatureScaling(network, likelihood), held_out)`` takes one step whatever ``epochs`` is. The result
-    is a ``Point`` over ``osc.networks.Tempered(network, T)``, which is also what ``osc.load`` needs to be passed.
+    ``osc.train(TemperatureScaling(network, likelihood), held_out)`` takes one step, whatever ``epochs`` is. The result
+    is a ``Point`` over ``osc.networks.Tempered(network, T)``; pass a module of this form to ``osc.load``.
 
     Args:
         model: Trained network; it is left unchanged.
@@ -48,13 +48,13 @@ class TemperatureScaling(FullBatch):
         model: the network with the temperature under its logits.
 
     Raises:
-        TypeError: ``model`` is no module, or the likelihood is not one of logits.
-        ValueError: in training, no data, data that do not fit, or none with a label.
+        TypeError: ``model`` is not a module, or the likelihood is not over logits.
+        ValueError: in training, there are no data, they do not fit, or none has a label.
 
-    Warns: of a best temperature outside the bounds: no target is misclassified, so that more confidence is always
+    Warns: if the best temperature is outside the bounds: no target is misclassified, so that more confidence is always
     better, or the logits are worse than equal probabilities.
 
-    Cost: one forward pass over the data, and about fifteen sums over their logits, which are held.
+    Cost: one forward pass over the data, and about fifteen sums over their logits, which stay in memory.
 
     >>> import osculate as osc
     >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
@@ -74,7 +74,7 @@ class TemperatureScaling(FullBatch):
     def build(
         cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
     ) -> "TemperatureScaling":
-        """Make the method for a trained network; no prior enters it."""
+        """Make the method for a trained network; it has no prior."""
         return cls(network(0), likelihood, **options)
 
     def __init__(self, model: nn.Module, likelihood: Likelihood) -> None:
@@ -82,12 +82,12 @@ class TemperatureScaling(FullBatch):
         require_network(model, likelihood)
         if not isinstance(likelihood, Categorical | Bernoulli):
             raise TypeError(
-                f"a temperature divides logits, and {type(likelihood).__name__} has none: temperature scaling is for "
-                "Categorical and Bernoulli. For the noise of real-valued targets use osc.maximise_evidence."
+                f"temperature scaling needs a likelihood over logits, Categorical or Bernoulli, got "
+                f"{type(likelihood).__name__}. For the noise scale of real-valued targets use osc.maximise_evidence."
             )
         self.likelihood = likelihood
         tempered = Tempered(model)
-        self._tempered = (tempered,)  # in a tuple: training neither moves nor stores the network
+        self._tempered = (tempered,)  # in a tuple, so that training neither moves nor stores the network
         start = torch.zeros((), dtype=torch.double, device=tempered.temperature.device)
         self.log_temperature = nn.Parameter(start)
         self.register_buffer("converged", torch.tensor(False))
@@ -101,7 +101,7 @@ class TemperatureScaling(FullBatch):
 
     @property
     def device(self) -> torch.device:
-        """The device of log T; the network follows in a copy."""
+        """The device of log T, to which a copy of the network is moved."""
         return self.log_temperature.device
 
     def choices(self) -> Mapping[str, Any]:
@@ -110,7 +110,7 @@ class TemperatureScaling(FullBatch):
         return {"likelihood": self.likelihood, "network": sha256(b"".join(numbers)).hexdigest()[:16]}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """The NLL of a batch at the present temperature, in nats per datum; with a slope in log T alone."""
+        """The NLL of a batch at the present temperature, in nats per datum; its gradient is in log T only."""
         with torch.no_grad():
             f = call(self.model.network, x)
         self.likelihood.check(f, y)
@@ -123,10 +123,10 @@ class TemperatureScaling(FullBatch):
         return self.likelihood.log_prob(f / self.log_temperature.exp().to(f.dtype), y)
 
     def begin(self, data: Data, epochs: int = 1, seed: int = 0) -> int:
-        """Compute the logits of the data, where log T is.
+        """Compute the logits of the data on the device of log T.
 
         Args:
-            data: read once.
+            data: Held-out data; read once.
             epochs: Largest number of steps; one is enough.
             seed: Unused: there are no random numbers.
 
@@ -134,9 +134,9 @@ class TemperatureScaling(FullBatch):
             N.
 
         Raises:
-            ValueError: no data, targets that do not fit, or only such as the likelihood ignores.
+            ValueError: there are no data, the targets do not fit, or the likelihood ignores all of them.
         """
-        if self._seen:  # trained before: on data that may be others
+        if self._seen:  # trained before, perhaps on different data
             self.converged.fill_(False)
         network, self._seen, labelled = self._copy(), [], False
         for x, y in as_batches(data):
@@ -158,7 +158,7 @@ class TemperatureScaling(FullBatch):
         if not self._seen:
             raise RuntimeError("TemperatureScaling has not seen data yet: use osc.train(method, held_out).")
         best = self._root()
-        if self._nll(best) > self._nll(0.0):  # by rounding
+        if self._nll(best) > self._nll(0.0):  # larger by rounding
             best = 0.0
         self.log_temperature.fill_(best)
         self._adopt()
@@ -171,7 +171,7 @@ class TemperatureScaling(FullBatch):
             return Point(self.model.eval(), self.likelihood)
 
     def _copy(self) -> Network:
-        """The network, where log T is, in evaluation mode."""
+        """A copy of the network on the device of log T, in evaluation mode."""
         if self._network is None or self._network.device != self.device:
             self._network = Network(self.model.network, ()).to(self.device)
             self._network.module.eval()
@@ -186,12 +186,12 @@ class TemperatureScaling(FullBatch):
         return -float(sum(self.likelihood.log_prob(scale * f.double(), y).sum() for f, y in self._seen))
 
     def _slope(self, log_temperature: float) -> float:
-        """Of the NLL in log T: Σ_n s_nᵀ f_n/T."""
+        """The derivative of the NLL in log T: Σ_n s_nᵀ f_n/T."""
         scaled = ((exp(-log_temperature) * f.double(), y) for f, y in self._seen)
         return float(sum((self.likelihood.score(f, y) * f).sum() for f, y in scaled))
 
     def _root(self) -> float:
-        """The log temperature at which the slope changes its sign, or the bound beyond which it does."""
+        """The log temperature at which the slope changes sign, or the bound if that lies outside."""
         from scipy.optimize import brentq
 
         low, high = log(COLDEST), log(HOTTEST)
@@ -200,18 +200,18 @@ class TemperatureScaling(FullBatch):
             return float(brentq(self._slope, low, high, xtol=TOLERANCE, rtol=TOLERANCE))
         if rises:
             warnings.warn(
-                f"on these held-out data a lower temperature is better all the way down to {COLDEST:g}, which is kept: "
-                "no target is misclassified, so that they cannot show overconfidence. Use more held-out data, which "
-                "the network was not trained on.",
+                f"the best temperature on these held-out data is at or below the lower bound {COLDEST:g}, which is "
+                "used: no target is misclassified, so that the data cannot show overconfidence. Use more held-out "
+                "data, on which the network was not trained.",
                 stacklevel=6,
             )
             return low
         if falls:
             warnings.warn(
-                f"on these held-out data a higher temperature is better all the way up to {HOTTEST:g}, which is kept: "
-                "the logits explain the targets no better than equal probabilities do. Train the network longer, or "
-                "look at the data.",
+                f"the best temperature on these held-out data is at or above the upper bound {HOTTEST:g}, which is "
+                "used: the logits explain the targets no better than equal probabilities do. Train the network longer, "
+                "or check the data.",
                 stacklevel=6,
             )
             return high
-        return 0.0  # logits that are all equal: no temperature matters
+        return 0.0  # the logits are all equal: any temperature is optimal

@@ -1,4 +1,4 @@
-"""Variational Laplace: a bound that needs no drawn weights, by the squared gradients of sampled labels."""
+"""Variational Laplace: a bound without weight samples, from the squared gradients of sampled labels."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,17 +31,17 @@ class VariationalUpdates:
     """Settings of the regulariser and of the variances.
 
     Args:
-        every: steps from one regulariser to the next; each then counts that often.
-        rows: Share of the batch that it is computed on, with batch normalisation at least 16 data. All of it shares the
-            forward pass of the loss, where no dropout is active; a part has a pass of its own.
+        every: steps from one evaluation of the regulariser to the next; each is weighted by this number.
+        rows: Share of the batch for the regulariser; with batch normalisation at least 16 data. The whole batch shares
+            the forward pass of the loss if no dropout is active; a part takes a separate pass.
         memory: γ, the weight of the previous average in the running Fisher information, for ``sigma="closed_form"``.
-        multiplier: Factor on the learning rate of log σ, for ``sigma="learned"``; 0 holds σ at its start.
-        start: σ at the start, in units of the prior's standard deviation.
-        recompute: True for variances of the result, for ``sigma="closed_form"``, by the exact curvature of all data at
-            the final mean, in place of the running one.
+        multiplier: Factor on the learning rate of log σ, for ``sigma="learned"``; 0 fixes σ at its initial value.
+        start: initial σ, in units of the prior's standard deviation.
+        recompute: True to compute the variances of the result, for ``sigma="closed_form"``, from the exact curvature of
+            all data at the final mean in place of the running average.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of range.
     """
 
     every: int = 2
@@ -54,7 +54,7 @@ class VariationalUpdates:
     def __post_init__(self) -> None:
         require_whole("every", self.every)
         if not 0 < self.rows <= 1:
-            raise ValueError(f"rows is a share of the batch, above 0 and at most 1, got {self.rows}.")
+            raise ValueError(f"rows is a share of the batch and must be above 0 and at most 1, got {self.rows}.")
         if not 0 <= self.memory < 1:
             raise ValueError(f"memory must be at least 0 and below 1, got {self.memory}.")
         if not self.multiplier >= 0:
@@ -80,7 +80,7 @@ KINKED = frozenset(
 
 
 def warn_of_kinks(model: nn.Module, x: Inputs) -> None:
-    """Warn of operations of a network that are linear but for kinks, where all of its curvature sits."""
+    """Warn of piecewise linear operations in a network."""
     with undisturbed(model), torch.no_grad(), Calls() as calls:
         device = next(model.parameters()).device
         model.eval()
@@ -89,50 +89,50 @@ def warn_of_kinks(model: nn.Module, x: Inputs) -> None:
     if kinked := [name for name in names if name in KINKED]:
         warnings.warn(
             f"the network has piecewise linear operations ({', '.join(kinked)}): their second derivative is zero "
-            "but at the kinks, so that the mean does not learn from how the curvature changes there. Take smooth ones, "
-            "such as softplus or SiLU and average pooling (networks.LeNet(activation='shifted_softplus')).",
+            "except at the kinks, so that the gradient of the mean omits the change of the curvature there. Use smooth "
+            "ones, such as softplus or SiLU and average pooling (networks.LeNet(activation='shifted_softplus')).",
             stacklevel=3,
         )
 
 
-#: What gives the variances.
+#: Sources of the variances.
 SIGMAS = ("closed_form", "learned")
 DEFAULT = VariationalUpdates()
-#: Rows that statistics of a batch need: 1/variance of fewer has heavy tails, and squared gradients follow it.
+#: Smallest number of rows for batch statistics: with fewer, 1/variance and squared gradients have heavy tails.
 FEWEST = 16
-#: What a step leaves of the head start of the precisions, with which closed-form variances begin small.
+#: Decay per step of the initial excess of the precisions, because of which closed-form variances start small.
 WARM_UP = 0.99
 
 
 class VariationalLaplace(MeanField):
-    r"""A mean-field Gaussian whose expected log likelihood is that of the second-order expansion around its mean.
+    r"""A mean-field Gaussian with the expected log likelihood of a second-order expansion around its mean.
 
     .. math:: \frac1N \mathcal L = \frac1S \sum_b \log p(y_b \mid f_\mu(x_b))
               - \frac S2 \sum_p \sigma_p^2 \tilde g_p^2
               - \frac{T}{2N} \sum_p \Big[\delta_p (\sigma_p^2 + \mu_p^2) - 1 - \log \delta_p \sigma_p^2\Big]
 
-    with g̃ = (1/S) Σ_b J_bᵀ s_b and random s_b of covariance Λ_b, so that E S g̃² is the diagonal of the Fisher
-    information of one datum. No weights are drawn: the network is that of the mean. [unlu2021, eq. 30, with δ = 1/s² in
+    where g̃ = (1/S) Σ_b J_bᵀ s_b with random s_b of covariance Λ_b, so that E S g̃² is the diagonal of the Fisher
+    information of one datum. No weights are sampled: the network runs at the mean. [unlu2021, eq. 30, with δ = 1/s² in
     the divergence]
 
-    What s_b is made from (``fisher``), and what its gradient is then:
+    The choice of s_b (``fisher``) and its gradient:
 
     * "ggn": a root of Λ(f) times random signs, differentiated with f: the gradient of ½ tr(ΣG), without bias.
-    * "label_linear": the score of a label drawn from the network, as a constant.
-    * "label": the score of a drawn label, with its own change with f: what [unlu2021] does. The gradient leaves out how
-      Λ changes with the mean, and carries a term of mean zero that makes it noisy.
+    * "label_linear": the score of a label sampled from the network, as a constant.
+    * "label": the score of a sampled label, differentiated with f, as in [unlu2021]. The gradient omits the change of Λ
+      with the mean, and has a noisy term of mean zero.
 
     The variances (``sigma``) are
 
-    * "closed_form": the stationary ones, σ² = 1/(δ + N F̄/T) with the running average F̄ of S g̃²: nothing to learn, and
-      no early stopping of variances.
-    * "learned": log σ is a parameter, with a learning rate of its own.
+    * "closed_form": the stationary variances, σ² = 1/(δ + N F̄/T), with the running average F̄ of S g̃², which need no
+      training.
+    * "learned": log σ is a parameter with its own learning rate.
 
-    Batch normalisation: the regulariser sees statistics of a batch, as the loss does, those of its own rows. E S g̃² is
-    the diagonal of the GGN then too, as the labels of a batch are independent given all its outputs; and the bound
-    knows that the scale of the weights before a normalisation does not matter. The variances of the result are those of
-    the network that predicts, with running statistics, unless they are learned or not recomputed. Parameters of
-    normalisations are points. Dropout is inactive in the regulariser.
+    With batch normalisation the regulariser uses the batch statistics of its rows. E S g̃² is still the diagonal of the
+    GGN, as the labels of a batch are independent given all its outputs, and the bound respects the invariance to the
+    scale of weights before a normalisation. The variances of the result are those of the network in evaluation mode,
+    unless they are learned or not recomputed. Parameters of normalisation layers are point estimates. Dropout is
+    inactive in the regulariser.
 
     Args:
         model: the network f_θ; training changes it in place: its parameters are μ.
@@ -144,14 +144,14 @@ class VariationalLaplace(MeanField):
         settings: Frequency and size of the regulariser, and settings of the variances.
 
     Raises:
-        TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
-        ValueError: a value out of its range, or an unknown name.
+        TypeError: ``model``, ``likelihood`` or ``prior`` is of the wrong type.
+        ValueError: a value is out of range, or a name is unknown.
 
-    Warns: of operations that are piecewise linear, which have no second derivative that the mean could learn from.
+    Warns: of piecewise linear operations, which have no second derivative for the gradient of the mean.
 
-    Cost: a step with the regulariser about 3 plain ones for the whole batch, 2 for a quarter of it; closed-form
-    variances that are recomputed one exact diagonal at the end, a backward pass for each output. The loss in the
-    history is −L/N on the training data.
+    Cost: a step with the regulariser takes the time of about 3 plain ones for the whole batch, and 2 for a quarter of
+    it. Recomputed closed-form variances take one exact diagonal at the end, a backward pass for each output. The loss
+    in the history is −L/N on the training data.
 
     >>> x, y = torch.randn(60, 4), torch.randint(3, (60,))
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.Softplus(), nn.Linear(8, 3))
@@ -182,10 +182,10 @@ class VariationalLaplace(MeanField):
             self.log_deviation = nn.Parameter(start.log())
         else:
             self.running = RunningFisher(self.space, settings.memory, start.dtype, start.device)
-        self._known: tuple[Tensor, Tensor] | None = None  # deviations, and what the divergence has of them
+        self._known: tuple[Tensor, Tensor] | None = None  # deviations, and their part of the divergence
 
     def choices(self) -> Mapping[str, Any]:
-        """With what the variances and their regulariser are made from."""
+        """The settings of every variational method, and those of the variances and the regulariser."""
         return {**super().choices(), "fisher": self.fisher, "sigma": self.sigma, "settings": self.settings}
 
     def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
@@ -193,7 +193,7 @@ class VariationalLaplace(MeanField):
         warn_of_kinks(self.model, next(iter(data))[0])
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
-        """That of the settings, with log σ in a group of its own."""
+        """Return the optimiser of the settings, with log σ in a separate parameter group."""
         if self.sigma == "closed_form":
             return super().optimizer(make, lr)
         return self.with_deviations(make, lr, self.log_deviation, self.settings.multiplier)
@@ -204,7 +204,7 @@ class VariationalLaplace(MeanField):
         return self.running.deviations(int(self.num_data) / self.temperature, self.delta)
 
     def _cautious(self) -> Float[Tensor, " P"]:
-        """σ of the training: in closed form it begins small."""
+        """σ during training; in closed form it starts small."""
         if self.sigma == "learned":
             return self.deviations()
         last = int(self.steps) // self.settings.every * self.settings.every
@@ -220,7 +220,7 @@ class VariationalLaplace(MeanField):
             num_data: N, the size of the whole data set.
 
         Raises:
-            ValueError: an empty batch, or no data.
+            ValueError: the batch is empty, or ``num_data`` is not positive.
         """
         require_batch(y, num_data)
         self.num_data.fill_(num_data)
@@ -252,11 +252,11 @@ class VariationalLaplace(MeanField):
             return self.regulariser(f, y[chosen])
 
     def regulariser(self, f: Float[Tensor, "S *C"], y: Tensor) -> Float[Tensor, ""]:
-        r"""(S/2) Σ σ² g̃², in nats per datum; the running Fisher information follows.
+        r"""(S/2) Σ σ² g̃², in nats per datum; also updates the running Fisher information.
 
         Args:
             f: outputs with their graph.
-            y: targets, of which only those that the likelihood ignores matter.
+            y: targets, used only to exclude those that the likelihood ignores.
 
         Cost: with its backward pass, two backward passes through the gradient's graph.
         """
@@ -275,7 +275,7 @@ class VariationalLaplace(MeanField):
         return 0.5 * size * torch.stack([(parts[name].to(g) * g.square()).sum() for name, g in named.items()]).sum()
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """The posterior at the final mean: with the curvature of all data there, or with the running one."""
+        """Make the posterior at the final mean, with the curvature of all data there or with the running average."""
         if self.sigma == "learned" or not self.settings.recompute:
             super().after_training(data)
             return
@@ -287,13 +287,13 @@ class VariationalLaplace(MeanField):
 
 
 def _normalising(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
-    """Normalisations that take the statistics of what passes."""
+    """Normalisation layers that use batch statistics."""
     return [layer for layer in model.modules() if layer.training and isinstance(layer, nn.modules.batchnorm._NormBase)]
 
 
 @contextmanager
 def _by_batch_statistics(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, but for batch normalisation, which takes the statistics of the batch and does not keep them."""
+    """Evaluation mode, except that batch normalisation uses, but does not record, batch statistics."""
     before = [(layer, layer.track_running_stats, layer.momentum) for layer in _normalising(model)]
     with undisturbed(model):
         model.eval()
@@ -307,7 +307,7 @@ def _by_batch_statistics(model: nn.Module) -> Iterator[None]:
 
 
 def _of_labels(likelihood: Likelihood, f: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
-    """The score of a drawn label, which changes with f."""
+    """The score of a sampled label, differentiable in f."""
     with seeded(generator.initial_seed(), f.device), torch.no_grad():
         drawn = likelihood.distribution(f).sample()
     counted = likelihood.counted(y)
@@ -315,7 +315,7 @@ def _of_labels(likelihood: Likelihood, f: Tensor, y: Tensor, generator: torch.Ge
     return torch.autograd.grad(likelihood.log_prob(f, labels).sum(), f, create_graph=True)[0]
 
 
-#: s_b of each kind of regulariser: of the likelihood, outputs, targets, and a generator.
+#: s_b of each kind of regulariser: a function of the likelihood, outputs, targets and a generator.
 COLUMNS: Mapping[str, Callable[[Likelihood, Tensor, Tensor, torch.Generator], Tensor]] = {
     "ggn": lambda likelihood, f, y, generator: likelihood.signed_root(f, y, generator),
     "label_linear": lambda likelihood, f, y, generator: likelihood.sampled_root(f.detach(), y, 1, generator)[0],

@@ -17,14 +17,14 @@ from osculate.structures import Diag
 
 
 class VOGN(IVON):
-    r"""q(θ) = N(m, diag(N h/T + δ)⁻¹) with h the average squared gradient of one datum. [khan2018]
+    r"""q(θ) = N(m, diag(N h/T + δ)⁻¹), where h is the average squared gradient of one datum. [khan2018]
 
     .. math:: h \leftarrow \gamma h + (1 - \gamma) \frac1B \sum_b g_b^2, \qquad
               g_b = \nabla \log p(y_b \mid f_\theta(x_b))
 
-    Steps as those of :class:`IVON`; the squares are the exact diagonal of the empirical Fisher information of the batch
-    at the drawn network, by the layer rules of the engine, in evaluation mode. They are large where the network does
-    not yet fit its labels, and vanish where it fits them all.
+    Steps are those of :class:`IVON`. The squares are the exact diagonal of the empirical Fisher information of the
+    batch at the sampled weights in evaluation mode. They are large while the network does not fit its labels, and
+    vanish once it fits all of them.
 
     Args:
         model: the network f_θ; training changes it in place: its parameters are m.
@@ -34,10 +34,10 @@ class VOGN(IVON):
         settings: Momentum of the mean, memory and start of the curvature.
 
     Raises:
-        TypeError: ``model`` is no module, ``likelihood`` no likelihood, or ``prior`` no prior.
-        ValueError: a value out of its range, or an unknown name.
+        TypeError: ``model``, ``likelihood`` or ``prior`` is of the wrong type.
+        ValueError: a value is out of range, or an unknown name.
 
-    Cost: a step about 2.5 plain ones.
+    Cost: a step takes the time of about 2.5 plain ones.
 
     >>> import torch
     >>> x, y = torch.randn(60, 4), torch.randint(3, (60,))
@@ -62,11 +62,11 @@ class VOGN(IVON):
         self.examples = RunningDiagonal(model, likelihood, Diag(), settings.memory, kind, self.names)
 
     def choices(self) -> Mapping[str, Any]:
-        """Those of IVON, of single data."""
+        """The settings of IVON, marked as those of VOGN."""
         return {**super().choices(), "hessian": "examples"}
 
     def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """Learn from the first batch how the network works on its inputs."""
+        """Record the network's operations on the first batch."""
         self._see(*next(iter(data)))
 
     def _see(self, x: Inputs, y: Tensor) -> None:
@@ -74,11 +74,11 @@ class VOGN(IVON):
         self.examples.fisher = self.running
 
     def look(self, x: Inputs, y: Tensor) -> None:
-        """The squared gradients of single data at the drawn network."""
+        """Add the squared gradients of single data at the sampled weights."""
         self._see(x, y)
         with undisturbed(self.model):
             self.examples.place(self.model, self.space.unflatten(self._noise))
             self.examples.follow(x, y)
 
     def take(self, gradients: Mapping[str, Tensor]) -> None:
-        """The curvature has what it needs."""
+        """Do nothing: :meth:`look` has updated the curvature."""

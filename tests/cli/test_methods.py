@@ -181,7 +181,10 @@ def test_the_written_settings_give_themselves_again(method: str) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (("--method", "ivon", "--optimizer", "adam"), ("--optimizer adam", "ivon", "steps of its own", "leave it out")),
+        (
+            ("--method", "ivon", "--optimizer", "adam"),
+            ("--optimizer adam", "ivon", "its own optimiser", "leave it"),
+        ),
         (("--method", "hmc", "--batch-size", 128), ("--batch-size 128", "hmc", "all data at once")),
         (("--method", "swag", "--schedule", "cosine"), ("--schedule cosine", "swag", "shrink")),
         (("--method", "swag", "--patience", 3), ("--patience 3", "swag")),

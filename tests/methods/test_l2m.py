@@ -231,7 +231,7 @@ def test_a_squared_error_is_brought_to_the_scale_of_the_likelihood() -> None:
             loss.backward()
             optimizer.step()
         scale = "mse" if name == "mse" else 1.0
-        with pytest.warns(UserWarning, match="average worth about"):
+        with pytest.warns(UserWarning, match="average over about"):
             moments[name] = L2M.from_optimizer(
                 model, optimizer, 96, 16, likelihood, (x, y), prior_precision=1.0, loss_scale=scale
             )

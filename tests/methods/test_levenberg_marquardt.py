@@ -200,7 +200,7 @@ def test_another_run_is_not_resumed(tmp_path: Path) -> None:
         run(LevenbergMarquardt(network(5), osc.likelihoods.Gaussian(1.0)), folder=tmp_path, resume=True)
     other = network()
     other[1] = nn.SiLU()
-    with pytest.raises(ValueError, match=r"another network: '\(1\): Tanh\(\)' there is '\(1\): SiLU\(\)' here"):
+    with pytest.raises(ValueError, match=r"another network: '\(1\): Tanh\(\)' in place of '\(1\): SiLU\(\)'"):
         run(LevenbergMarquardt(other, osc.likelihoods.Gaussian(1.0)), folder=tmp_path, resume=True)
     with pytest.raises(ValueError, match="is of LevenbergMarquardt, not HMC"):
         osc.train(osc.methods.HMC(network(), osc.likelihoods.Gaussian(1.0)), (X, Y), folder=tmp_path, resume=True)
@@ -211,7 +211,7 @@ def test_another_run_is_not_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changes", [{"lr": 0.1}, {"batch_size": 5}, {"optimizer": "sgd"}])
 def test_settings_of_batches_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(changes))} means nothing"):
+    with pytest.raises(ValueError, match=f"{next(iter(changes))} has no effect"):
         run(LevenbergMarquardt(network(), osc.likelihoods.Gaussian(1.0)), **changes)
 
 

@@ -309,8 +309,8 @@ def test_a_plain_loop_trains_it_too() -> None:
         ({"structure": "ekfac"}, "no running average"),
         ({"structure": "dual"}, "no running average"),
         ({"structure": "low_rank"}, "no running average"),
-        ({"structure": "kron", "settings": OnlineUpdates(source="gradient")}, "gives a diagonal"),
-        ({"learn": ["nose"]}, "unknown what is learned 'nose'"),
+        ({"structure": "kron", "settings": OnlineUpdates(source="gradient")}, "needs a diagonal"),
+        ({"learn": ["nose"]}, "unknown learned quantity 'nose'"),
         ({"likelihood": osc.likelihoods.Categorical(), "learn": ["noise"]}, "has no noise scale"),
     ],
 )
@@ -329,7 +329,7 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], words: str) -> 
         ({"at": "mode"}, "place of the curvature"),
         ({"source": "fisher"}, "source of the curvature"),
         ({"samples": 3, "antithetic": True}, "come in pairs"),
-        ({"samples": 2, "source": "gradient"}, "gradient of one network"),
+        ({"samples": 2, "source": "gradient"}, "needs one sample"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo: draws of all weights from the posterior itself, for small networks."""
+"""Hamiltonian Monte Carlo: draws of all weights from the exact posterior, for small networks."""
 
 import warnings
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ from osculate.posteriors._diagnostics import FEWEST
 from osculate.priors import Prior
 from osculate.tensorfiles import fill
 
-#: Parameters above which a network is refused.
+#: Largest number of parameters of a network.
 LIMIT = 20_000
 #: Transitions before the first draw, at most, where no number is named: a third of a short run.
 WARMUP = 500
 #: Halvings of a draw of the prior until its density is finite.
 HALVINGS = 30
-#: Training inputs at which the chains are compared at the end, and the R-hat above which a warning comes.
+#: Number of training inputs at which the chains are compared, and the R-hat above which there is a warning.
 LOOKED_AT, MIXED = 64, 1.05
 
 
@@ -45,9 +45,9 @@ class HMC(FullBatch):
     the second in windows of growing length, as Stan does. The same run resumed with more epochs adds draws.
     [neal2011; hoffman2014; betancourt2017]
 
-    It is computed in double precision, whatever the type of the network, with the network run once for all chains
-    (``torch.func.vmap``). The network itself is left as it was found. The result has all draws, and their R-hat and
-    effective sample size at any inputs.
+    All computations are in double precision, whatever the type of the network, with one call of the network for all
+    chains (``torch.func.vmap``). The network itself is not changed. The result holds all draws, and gives their R-hat
+    and effective sample size at any inputs.
 
     Args:
         model: the network f_θ, of at most 20,000 trained parameters.
@@ -55,18 +55,17 @@ class HMC(FullBatch):
         prior: p(θ): a number is the precision of an isotropic Gaussian, or an object of ``osc.priors``.
         chains: K; more of them cost little on a small network.
         warmup: transitions of each chain before its first draw.
-        acceptance: the mean acceptance that the step size is set for, between 0 and 1: a larger one means smaller steps
-            and fewer divergences.
-        max_depth: a trajectory has at most 2**max_depth − 1 leapfrog steps. Where ``leapfrog_steps`` in the history are
-            mostly that many, a smaller one may give more effective draws in the same time.
+        acceptance: the target of the mean acceptance, between 0 and 1: a larger one means smaller steps and fewer
+            divergences.
+        max_depth: a trajectory has at most 2**max_depth − 1 leapfrog steps. If ``leapfrog_steps`` in the history is
+            mostly at this limit, a smaller depth may give more effective draws in the same time.
 
     Raises:
         TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
         ValueError: a value out of its range, nothing to train, too many parameters, active dropout or batch
             normalisation in training mode.
 
-    Warns: at the end, where outputs at training inputs have an R-hat above 1.05, or trajectories diverged after the
-    warm-up.
+    Warns: at the end, if outputs at training inputs have an R-hat above 1.05, or trajectories diverged after warm-up.
 
     Cost: a transition takes up to 2**max_depth − 1 passes over all data, forward and backward, for all chains together.
 
@@ -85,7 +84,7 @@ class HMC(FullBatch):
         "warmup": Option(
             int,
             f"transitions of each chain before its first draw; by default a third of the epochs, at most {WARMUP}. A "
-            "run that is resumed keeps its own, and more epochs add draws",
+            "resumed run keeps its warm-up, and more epochs add draws",
         )
     }
     network_name = "one draw"
@@ -109,12 +108,12 @@ class HMC(FullBatch):
         max_depth: int = 10,
     ) -> None:
         super().__init__()
-        prior = MAP(model, likelihood, prior).prior  # which checks them
+        prior = MAP(model, likelihood, prior).prior  # checks the arguments
         for setting, number, least in (("chains", chains, 1), ("warmup", warmup, 0), ("max_depth", max_depth, 1)):
             require_whole(setting, number, least)
         if not 0 < acceptance < 1:
             raise ValueError(
-                f"acceptance is a mean of probabilities, between 0 and 1, got {acceptance!r}. Try 0.8 or 0.95."
+                f"acceptance is a mean probability and must lie between 0 and 1, got {acceptance!r}. Try 0.8 or 0.95."
             )
         require_deterministic_layers(model)
         network = Network(model, trainable(model))
@@ -129,7 +128,7 @@ class HMC(FullBatch):
         self.seed = 0
         variance = 1 / self.prior.vector(network.space).detach().double()
         self.step_size, self.metric = StepSize(acceptance), Metric(variance, chains)
-        state = {  # what a resumed run needs, beside that of step size and metric
+        state = {  # for a resumed run, in addition to the state of step size and metric
             "count": torch.zeros((), dtype=torch.long),
             "position": variance.new_zeros(chains, len(variance)),
             "potential": variance.new_zeros(chains),
@@ -147,38 +146,38 @@ class HMC(FullBatch):
         return {"warmup": min(WARMUP, epochs // 3)}
 
     def choices(self) -> Mapping[str, Any]:
-        """Likelihood, prior, and everything that decides the draws."""
+        """Likelihood, prior, and all settings that affect the draws."""
         names = ("likelihood", "prior", "chains", "warmup", "acceptance", "max_depth", "seed")
         return {name: getattr(self, name) for name in names}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """Negative log joint per datum of the network as it is, in nats, as that of ``MAP``."""
+        """Negative log joint per datum at the network's present weights, in nats, as for ``MAP``."""
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)
 
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
-        """log p(y|x) of each held-out datum under the mixture of the chains where they are."""
+        """log p(y|x) of each held-out datum under the mixture of the chains' present states."""
         each = self._required.log_likelihoods(self.position, x, y)
         return each.logsumexp(0) - np.log(self.chains)
 
     def begin(self, data: Data, epochs: int, seed: int) -> int:
-        """Take the data and, at the start of a run, draw where the chains start.
+        """Store the data and, in a new run, draw the initial states of the chains.
 
         Args:
-            data: read once, and kept in double precision.
-            epochs: transitions of each chain in all.
+            data: Training data; read once and held in double precision.
+            epochs: total number of transitions of each chain.
             seed: Seed of all draws.
 
         Returns:
             N.
 
         Raises:
-            ValueError: empty or non-finite data, targets that do not fit, a network that cannot run for several chains
-                at once, or fewer epochs than one draw takes.
+            ValueError: the data are empty or not finite, the targets do not fit, the network cannot run for several
+                chains at once, or there are too few epochs for one draw.
         """
         if epochs <= self.warmup:
             raise ValueError(
                 f"epochs={epochs} leaves no draw: the first {self.warmup} transitions of each chain are warm-up. Train "
-                f"for {self.warmup + 1000} epochs, say, or choose a smaller warmup."
+                f"for more epochs, for example {self.warmup + 1000}, or choose a smaller warmup."
             )
         self.seed = seed
         network = Network(self.model, trainable(self.model)).to(self.position.device, torch.double)
@@ -207,14 +206,14 @@ class HMC(FullBatch):
             position = torch.where(finite[:, None], position, position / 2)
         else:
             raise FloatingPointError(
-                f"the log joint is not finite at draws of the prior {self.prior!r}, however small they are made: scale "
-                "inputs and targets, or look for what overflows in the network."
+                f"the log joint is not finite at draws of the prior {self.prior!r}, even if they are scaled down: "
+                "standardise inputs and targets, or look for an overflow in the network."
             )
         self._move(State(position, potential, gradient))
         self._find_step_size(1.0, generator)
 
     def _generator(self) -> torch.Generator:
-        """The random numbers of the next transition: they follow from the seed and its number alone."""
+        """The generator of the next transition, which depends on the seed and the number of the transition only."""
         words = np.random.SeedSequence([self.seed, int(self.count)]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(words[0] >> 1))
 
@@ -278,33 +277,36 @@ class HMC(FullBatch):
         self.draws = torch.cat([self.draws, self.draws.new_zeros(room, *self.draws.shape[1:])])
 
     def checkpoint(self) -> dict[str, Tensor]:
-        """The state, with the draws so far and without room for more."""
+        """The state, with the draws so far and without preallocated memory."""
         return {**self.state_dict(), "draws": self.draws[: self.kept]}
 
     def restore(self, tensors: Mapping[str, Tensor], path: Any) -> None:
-        """Take over the state of a checkpoint.
+        """Restore the state of a checkpoint.
 
         Raises:
-            ValueError: it belongs to another network, or to another number of chains.
+            ValueError: the checkpoint belongs to another network, or has another number of chains.
         """
         chains = len(tensors.get("position", self.position))
         if chains != self.chains:
             raise ValueError(
-                f"{str(path)!r} holds chains={chains}, and this run has chains={self.chains}: give as many."
+                f"{str(path)!r} has chains={chains}, but this run has chains={self.chains}: pass chains={chains}."
             )
         self.draws = self.draws.new_zeros(len(tensors.get("draws", ())), *self.draws.shape[1:])
         fill(self, tensors, path)
 
     def result(self) -> Chains:
-        """The draws so far, with a warning where the chains do not agree about the function or have diverged.
+        """The draws so far, with a warning if the chains have not mixed or trajectories have diverged.
 
         Its ``model`` is the network at the last draw of the first chain.
 
         Raises:
-            RuntimeError: there is none yet.
+            RuntimeError: there is no draw yet.
         """
         if self.kept == 0:
-            raise RuntimeError(f"HMC has {int(self.count)} of {self.warmup} transitions of warm-up, and no draw yet.")
+            raise RuntimeError(
+                f"HMC has no draw yet: it has made {int(self.count)} of {self.warmup} transitions of warm-up. Train "
+                "for more epochs."
+            )
         network = Network(self.model, trainable(self.model))
         network.module.eval()
         thetas = self.draws[: self.kept].transpose(0, 1).contiguous()
@@ -318,19 +320,19 @@ class HMC(FullBatch):
 
     def _judge(self, q: Chains) -> None:
         x, network = self._required.inputs, q.network
-        found = ""
+        problem = ""
         if self.kept >= FEWEST:
             few = moved(floating(take(x, slice(LOOKED_AT)), network.dtype), network.device)
             worst = float(q.r_hat(few).max())
             if worst > MIXED:
-                found = (
+                problem = (
                     f"the chains do not agree about the function: R-hat of an output is {worst:.2f}, above {MIXED}. "
                 )
         if divergences := int(self.divergences):
-            found += f"{divergences} of {int(self.count - self.warmup) * self.chains} trajectories diverged. "
-        if found:
+            problem += f"{divergences} of {int(self.count - self.warmup) * self.chains} trajectories diverged. "
+        if problem:
             warnings.warn(
-                f"{found}Train for more epochs with a longer warmup (now {self.warmup}); against divergences raise "
+                f"{problem}Train for more epochs with a longer warmup (now {self.warmup}); against divergences raise "
                 f"acceptance (now {self.acceptance:g}), and standardise inputs and targets.",
                 stacklevel=4,
             )

@@ -1,4 +1,4 @@
-"""The negative log joint of all data as a potential: several settings of the weights in one run of the network."""
+"""The negative log joint of all data as a potential, for several chains in one call of the network."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -23,23 +23,23 @@ from osculate.priors import Prior
 class NegativeLogJoint:
     r"""U(θ) = −Σ_n log p(y_n|f_n) − log p(θ) of K chains at once, with its gradient, in double precision.
 
-    Only the network runs under ``vmap``: the likelihood sees the data of all chains as one batch.
+    Only the network runs under ``vmap``; the likelihood gets the data of all chains as one batch.
 
     Args:
         network: Network in double precision.
         likelihood: p(y|f).
         prior: p(θ), bound to the network's space.
-        data: read once.
+        data: Training data; read once.
         chains: K.
 
     Attributes:
-        inputs: all of them, as one batch.
+        inputs: all inputs, as one batch.
         num_data: N.
 
     Raises:
-        ValueError: bad data, targets that do not fit, or a network that ``vmap`` cannot run.
+        ValueError: the data are invalid, the targets do not fit, or ``vmap`` cannot run the network.
 
-    Cost: K forward passes over all data, whose activations are held together, and as many backward.
+    Cost: K forward and K backward passes over all data, whose activations are in memory together.
     """
 
     def __init__(self, network: Network, likelihood: Likelihood, prior: Prior, data: Data, chains: int) -> None:
@@ -102,20 +102,20 @@ class NegativeLogJoint:
             named = self.network.module.named_modules()
             layers = [f"{type(layer).__name__} {name!r}" for name, layer in named if isinstance(layer, nn.RNNBase)]
             way_out = (
-                f"The layer {layers[0]} cannot be mapped over several settings of its weights: write it "
-                "out as a loop over time steps, or take another method, such as MeanFieldVI."
+                f"The layer {layers[0]} cannot be vectorised over its weights: write it "
+                "out as a loop over time steps, or use another method, such as MeanFieldVI."
                 if layers
-                else "Leave out of its forward random numbers, branches on values (.item(), if tensor > 0: use "
-                "torch.where) and in-place writes into tensors of its own."
+                else "Remove random numbers, branches on values (.item(), if tensor > 0: use torch.where) and in-place "
+                "writes into its own tensors from its forward."
             )
             raise ValueError(
-                f"the network cannot run for several chains at once: torch.func.vmap says {first!r}. {way_out}"
+                f"the network cannot run for several chains at once: torch.func.vmap raised {first!r}. {way_out}"
             ) from error
 
 
 @contextmanager
 def _plain_attention() -> Iterator[None]:
-    """Attention by operations that can be mapped and have derivatives: those of evaluation mode have none."""
+    """Replace the fused attention of evaluation mode by operations with derivatives and ``vmap`` rules."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -126,16 +126,16 @@ def _plain_attention() -> Iterator[None]:
 
 
 def recorded(function: Callable[[Tensor], tuple[Tensor, Tensor]], example: Tensor) -> Callable:
-    """The same function as a list of its tensor operations, which runs without what goes on around them.
+    """Record the tensor operations of a function, to run it without the overhead of Python modules.
 
-    Small networks spend most of their time there: recorded, 41 weights take half the time. A function that cannot be
-    recorded, or whose record gives other numbers at another point, is given back as it is.
+    The overhead dominates for small networks: recording halves the time for 41 weights. A function that cannot be
+    recorded, or whose record gives different values at another point, is returned unchanged.
     """
     try:
         record = make_fx(lambda theta: function(theta))(example)  # a bound method would count as two arguments
         other = 0.9 * example + 0.1
         same = all(torch.equal(one, two) for one, two in zip(record(other), function(other), strict=True))
-    except Exception:  # whatever it is that cannot be recorded: nothing is lost but speed
+    except Exception:  # whatever cannot be recorded costs only speed
         return function
     return record if same else function
 

@@ -14,7 +14,7 @@ Potential: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 #: Error of the energy, in nats, above which a trajectory has diverged.
 DIVERGENCE = 1000.0
-#: Acceptance at which the search for a first step size turns, and how many times it doubles or halves at most.
+#: Acceptance at which the search for a first step size stops, and its largest number of doublings or halvings.
 CROSSING, HALVINGS = 0.8, 60
 
 
@@ -38,7 +38,7 @@ class State:
         return cls(position, *potential(position))
 
     def where(self, chosen: Bool[Tensor, " K"], other: "State") -> "State":
-        """This state for the chains that are chosen, the other for the rest."""
+        """This state for the chosen chains, and the other state for the remaining ones."""
         return State(
             torch.where(chosen[:, None], self.position, other.position),
             torch.where(chosen, self.potential, other.potential),
@@ -53,7 +53,7 @@ class Transition:
     Attributes:
         state: State of the chains after the draw.
         acceptance: mean of min(1, exp(−ΔH)) along the trajectory.
-        divergent: True for each chain whose trajectory ended by a divergence.
+        divergent: True for each chain whose trajectory diverged.
         leapfrogs: Number of steps of each trajectory.
     """
 
@@ -64,22 +64,22 @@ class Transition:
 
 
 class NUTS:
-    r"""Hamiltonian dynamics with kinetic energy ½ rᵀ M⁻¹ r, run until it turns back; a draw is one of its points.
+    r"""The no-U-turn sampler: Hamiltonian dynamics with kinetic energy ½ rᵀ M⁻¹ r, run until the trajectory turns.
 
     The trajectory doubles forwards or backwards at random until its ends approach each other or the error of the energy
     passes :data:`DIVERGENCE`. Points are drawn with weights exp(−H), the newer half favoured; turns are looked for in
     every balanced subtree, with as many momenta in memory as there are doublings. [hoffman2014; betancourt2017;
     phan2019]
 
-    All chains are at the same doubling and leaf, so that one call of the potential serves them all; one that has
-    stopped is computed on in vain. A draw costs what its longest trajectory does.
+    All chains are at the same doubling and leaf, so that one call of the potential serves them all; chains that have
+    stopped are computed too, and their values discarded. The longest trajectory sets the cost of a draw.
 
     Args:
         potential: U and its gradient.
         step_size: ε.
         inverse_mass: the diagonal of M⁻¹, in units of θ².
         generator: Generator of momenta, directions and choices.
-        max_depth: doublings at most.
+        max_depth: largest number of doublings.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class NUTS:
     def turning(
         self, one: Float[Tensor, "*D K P"], other: Float[Tensor, "K P"], total: Float[Tensor, "*D K P"]
     ) -> Bool[Tensor, "*D K"]:
-        """True if a stretch turns back, by momenta at its ends and their sum: vᵀ(Σr − (r₁ + r₂)/2) ≤ 0 at one end."""
+        """Return True if a subtrajectory turns: vᵀ(Σr − (r₁ + r₂)/2) ≤ 0 at one of its ends."""
         between = self.inverse_mass * (total - 0.5 * (one + other))
         return ((one * between).sum(-1) <= 0) | ((other * between).sum(-1) <= 0)
 
@@ -137,8 +137,8 @@ class _Tree:
     """The trajectory of one transition, as it grows.
 
     Attributes:
-        proposal: the draw, for now.
-        active: chains of which the trajectory may still grow.
+        proposal: the present draw.
+        active: chains whose trajectory may still grow.
         divergent, leapfrogs, accepted: Statistics of the transition.
     """
 
@@ -158,7 +158,7 @@ class _Tree:
         self.accepted = torch.zeros_like(self.start)
 
     def double(self, depth: int) -> None:
-        """Grow a subtree of 2**depth leaves at one end, and take it in unless it turns or diverges."""
+        """Grow a subtree of 2**depth leaves at one end, and accept it unless it turns or diverges."""
         nuts = self.nuts
         side = (nuts.uniform(self.proposal) < 0.5).long()
         proposal, log_weight, total = self._grow(depth, side)
@@ -170,9 +170,9 @@ class _Tree:
         self.active = self.active & ~nuts.turning(backward, forward, self.total)
 
     def _grow(self, depth: int, side: Int[Tensor, " K"]) -> tuple[State, Float[Tensor, " K"], Float[Tensor, "K P"]]:
-        """The subtree's own draw, the log of its weight and the sum of its momenta.
+        """The draw of the subtree, the log of its weight, and the sum of its momenta.
 
-        ``active`` is left to chains whose subtree neither turns nor diverges.
+        ``active`` remains True for chains whose subtree neither turns nor diverges.
         """
         nuts, start = self.nuts, self.ends[side, self.chain]
         state, momentum = State(start[:, 0], self.proposal.potential, start[:, 1]), start[:, 2]
@@ -204,9 +204,9 @@ class _Tree:
 
 
 def subtrees(leaf: int) -> tuple[int, int]:
-    """First and last place of the momenta at the left of the balanced subtrees that end with a leaf.
+    """First and last index of the stored left momenta of the balanced subtrees that end with a leaf.
 
-    An even leaf ends none, and its own momentum is stored at the last place.
+    No subtree ends with an even leaf; its momentum is stored at the last index.
 
     >>> subtrees(3), subtrees(6), subtrees(7)
     ((0, 1), (2, 2), (0, 2))
@@ -234,19 +234,19 @@ def first_step_size(nuts: NUTS, state: State) -> float:
     return step
 
 
-#: Dual averaging: pull towards μ, steps by which the first ones are damped, decay of the weights of the average.
+#: Dual averaging: shrinkage γ towards μ, offset t₀ that damps the first steps, decay κ of the weights of the average.
 PULL, DAMPED, DECAY = 0.05, 10.0, 0.75
 #: Draws before the first window, in the first window, and after the last one; their shares of a short warm-up.
 BEFORE, WINDOW, AFTER = 75, 25, 50
 SHARES = 0.15, 0.1
 #: Draws below which a warm-up has no window.
 LEAST = 20
-#: The draws whose weight the prior guess of the variances has, and how small that guess is relative to the start's.
+#: Weight of the prior guess of the variances in draws, and its size relative to the variances at the start.
 PRIOR_DRAWS, PRIOR_SHARE = 5.0, 1e-3
 
 
 def windows(warmup: int) -> tuple[int, ...]:
-    """The draws after which the metric is set anew, from the first; nothing is collected before the first entry.
+    """The draws after which the metric is updated; draws before the first entry are not collected.
 
     >>> windows(1000)
     (75, 100, 150, 250, 450, 950)
@@ -272,10 +272,10 @@ class StepSize(nn.Module):
     .. math:: \log \epsilon_t = \mu - \frac{\sqrt t}{\gamma}\,\bar h_t, \qquad
               \bar h_t = \Big(1 - \frac{1}{t + t_0}\Big) \bar h_{t-1} + \frac{\alpha^* - \alpha_t}{t + t_0}
 
-    Its buffers are all of its state.
+    The complete state is in buffers.
 
     Args:
-        acceptance: α*, the mean acceptance that is aimed at.
+        acceptance: α*, the target of the mean acceptance.
     """
 
     numbers: Tensor
@@ -292,15 +292,15 @@ class StepSize(nn.Module):
 
     @property
     def final(self) -> float:
-        """The average, to sample with."""
+        """The averaged ε, for sampling."""
         return exp(self.numbers[1])
 
     def restart(self, step_size: float) -> None:
-        """Forget all but a guess, from which larger steps are tried first."""
+        """Restart from a guess; larger steps are tried first."""
         self.numbers.copy_(torch.tensor([log(step_size), log(step_size), log(10 * step_size), 0.0, 0.0]))
 
     def update(self, accepted: float) -> None:
-        """Learn from the mean acceptance of one draw."""
+        """Update with the mean acceptance of one draw."""
         _, average, mu, error, count = self.numbers.tolist()
         count += 1
         error += (self.acceptance - accepted - error) / (count + DAMPED)
@@ -336,7 +336,7 @@ class Metric(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
 
     def collect(self, position: Float[Tensor, "K P"]) -> None:
-        """Take one draw of each chain into the window."""
+        """Add one draw of each chain to the window."""
         self.count += 1
         before = position - self.mean
         self.mean += before / self.count
