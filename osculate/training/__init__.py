@@ -28,30 +28,30 @@ def train(
 ) -> Training:
     """Train a method: ``train(MAP(model, likelihood), data, epochs=20, lr=1e-3)``.
 
-    The method's network is trained in place. Its mode (train or eval), its device and torch's random state are given
-    back as they were found, also after an error. The same seed gives the same parameters, bit for bit on a CPU.
+    The method's network is trained in place. Its mode (train or eval), its device and torch's random state are
+    restored, also after an error. The same seed gives the same parameters, bit for bit on a CPU.
 
-    With a `folder`, each finished epoch leaves ``last.ckpt`` and ``training.csv`` there, each written aside and
-    renamed; an interruption loses the running epoch and nothing else. ``resume=True`` goes on from ``last.ckpt``
-    (from the start where there is none) and ends where the uninterrupted run would have ended.
+    With a `folder`, each epoch writes ``last.ckpt`` and ``training.csv`` there atomically, so that an interruption
+    loses at most the current epoch. ``resume=True`` continues from ``last.ckpt`` (or starts anew if there is none) and
+    gives the same result as an uninterrupted run.
 
     ``LevenbergMarquardt``, ``HMC`` and ``TemperatureScaling`` take all data at once: one epoch is one step, and of the
-    settings only ``epochs`` and ``seed`` mean anything. The checkpoint is ``last.safetensors``, written so often that
-    this takes a tenth of the time at most: an interruption loses the steps since then. With ``device="auto"`` they work
-    where the network is.
+    settings only ``epochs`` and ``seed`` apply. The checkpoint is ``last.safetensors``, whose writing takes at most a
+    tenth of the time; an interruption loses the steps since the last one. With ``device="auto"`` they use the device
+    of the network.
 
     Args:
         method: Method to train, for example ``osculate.methods.MAP(model, likelihood)``.
-        data: a pair of tensors (X, Y) or a data set (shuffled here, anew each epoch), a loader, or batches (x, y).
+        data: a pair of tensors (X, Y) or a data set (both shuffled in each epoch), a loader, or batches (x, y).
         settings: the settings; any of its fields can also be given by name: ``epochs``, ``batch_size``, ``lr``,
             ``optimizer``, ``schedule``, ``patience``, ``seed`` (see :class:`Settings`). By default those of
             :class:`Settings`, but for a learning rate of 0.3 with ``IVON`` and ``VOGN``, and a constant one with
             ``SWAG``.
-        validation: held-out data; their NLL is recorded each epoch, and with `patience` decides when to stop and
-            which weights to keep. It is that of the network as it stands: for variational methods that of the mean,
-            so that early stopping does not see the variances.
+        validation: held-out data; their NLL is recorded in each epoch, and with `patience` decides when to stop and
+            which weights to keep. For variational methods it is the NLL at the mean, so that early stopping does not
+            depend on the variances.
         folder: Folder for checkpoints and the log; by default nothing is written.
-        resume: go on from the checkpoint in `folder`.
+        resume: continue from the checkpoint in `folder`.
         device: "auto" (an accelerator if there is one), "cpu", "cuda", "cuda:1", "mps".
         precision: "32", or "bf16" for forward and backward passes in bfloat16 where that is safe; parameters stay in
             single precision. For accelerators, and methods that take batches.
@@ -62,9 +62,10 @@ def train(
         The posterior reached, the model, and the history (see :class:`Training`).
 
     Raises:
-        ValueError: empty or non-finite data, no target that the likelihood counts, `patience` without validation data,
-            nothing to train, or a checkpoint that belongs to other settings, another method or another network.
-        TypeError: a setting that does not exist, or data that are no (x, y) batches.
+        ValueError: the data are empty or not finite, the likelihood ignores all targets, `patience` is given without
+            validation data, there is nothing to train, or the checkpoint belongs to other settings, another method or
+            another network.
+        TypeError: a setting does not exist, or the data are not (x, y) batches.
         FloatingPointError: the loss is NaN or infinite; the message names epoch and batch.
 
     >>> import torch

@@ -1,4 +1,4 @@
-"""Data as Lightning reads them: one seeded, checked pass per epoch, the same pass again after a resume."""
+"""Data for Lightning: one seeded, checked pass per epoch, which a resumed run repeats."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,11 @@ from osculate.inputs import Inputs
 
 
 class Epochs:
-    """Training data, one pass per epoch; `epoch` says which pass comes next, `in_order` gives them unshuffled.
+    """Training data, one pass per epoch; `epoch` is the number of the next pass, `in_order` gives unshuffled data.
 
     A pass is a function of (seed, epoch) alone: it seeds torch's generator, draws its order, and yields checked
-    batches. So a run that was stopped and resumed sees the same batches and the same dropout masks as one that was
-    not. A loader of the user keeps its own order; where it shuffles without a generator of its own, that order
-    follows from the same seed.
+    batches. A resumed run therefore sees the same batches and dropout masks as an uninterrupted one. A user's loader
+    keeps its own order; if it shuffles without its own generator, the order follows from the same seed.
     """
 
     def __init__(self, data: Data, batch_size: int, seed: int) -> None:

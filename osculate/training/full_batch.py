@@ -1,4 +1,4 @@
-"""Training by steps that each take all data: no batches, no learning rate, no optimiser."""
+"""Training by full-batch steps, without batches, learning rate or optimiser."""
 
 import json
 import time
@@ -19,7 +19,7 @@ from osculate.training.settings import Settings
 
 CHECKPOINT = "last.safetensors"
 HEADER = "osculate.training"
-#: Time from one checkpoint to the next, relative to what writing one takes.
+#: Time between checkpoints, relative to the time to write one.
 PAUSE = 9.0
 
 
@@ -40,7 +40,7 @@ def fit(
     """Run the steps and return the history; see :func:`osculate.training.train`."""
     usual = Settings()
     if changed := [each for each in method.refused if getattr(settings, each) != getattr(usual, each)]:
-        words = "means nothing. Leave it" if len(changed) == 1 else "mean nothing. Leave them"
+        words = "has no effect. Leave it" if len(changed) == 1 else "have no effect. Leave them"
         raise ValueError(
             f"{type(method).__name__} takes steps on all data, so that {', '.join(changed)} {words} out: epochs is the "
             "number of steps."
@@ -48,14 +48,14 @@ def fit(
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
     state = None if folder is None else folder / CHECKPOINT
     history: History = []
-    mine, own = identity(method), method.device
+    run_identity, device_before = identity(method), method.device
     try:
-        method.to(own if device == "auto" else torch.device(device))
-        found = _read(state, method, mine) if state is not None and resume and state.exists() else None
+        method.to(device_before if device == "auto" else torch.device(device))
+        found = _read(state, method, run_identity) if state is not None and resume and state.exists() else None
         size = method.begin(data, settings.epochs, settings.seed)
         if found is not None:
             history = _history(found, method, size, folder)
-        log = None if state is None else _Log(state, method, history, size, mine)
+        log = None if state is None else _Log(state, method, history, size, run_identity)
         for epoch in track(range(len(history) + 1, settings.epochs + 1), "training", settings.epochs, progress):
             if bool(method.converged):
                 break
@@ -70,12 +70,12 @@ def fit(
             if log is not None:
                 log.write(last=epoch == settings.epochs or bool(method.converged))
     finally:
-        method.to(own)
+        method.to(device_before)
     return history
 
 
 def _about(method: FullBatch, num_data: int) -> dict[str, Any]:
-    """Settings in which a checkpoint must agree with the run that goes on from it."""
+    """Settings that must be the same in a checkpoint and the run that resumes from it."""
     return {"num_data": num_data, **described(method.choices())}
 
 
@@ -110,12 +110,12 @@ class _Log:
 
 
 def _read(path: Path, method: FullBatch, mine: dict[str, str]) -> dict[str, Any]:
-    """Put the tensors of a checkpoint into the method, and give back the rest."""
+    """Restore the tensors of a checkpoint into the method, and return the header."""
     metadata, tensors = read_tensors(path)
     if HEADER not in metadata:
-        raise ValueError(f"{str(path)!r} is no checkpoint of this kind of training. Use another folder.")
+        raise ValueError(f"{str(path)!r} is not a checkpoint of this kind of training. Use another folder.")
     found = json.loads(metadata[HEADER])
-    theirs = found.get("identity", mine)  # those of version 0.1 have none
+    theirs = found.get("identity", mine)  # checkpoints of version 0.1 have no identity
     try:
         method.restore(tensors, path)
     except ValueError:
@@ -126,11 +126,11 @@ def _read(path: Path, method: FullBatch, mine: dict[str, str]) -> dict[str, Any]
 
 
 def _history(found: dict[str, Any], method: FullBatch, num_data: int, folder: Path | None) -> History:
-    """The rows of a checkpoint, refused where it belongs to another run."""
-    for name, here in _about(method, num_data).items():
-        if found["about"].get(name) != here:
+    """Return the rows of a checkpoint; raise ValueError if it belongs to another run."""
+    for name, value in _about(method, num_data).items():
+        if found["about"].get(name) != value:
             raise ValueError(
                 f"the checkpoint in {folder} was made with {name}={found['about'].get(name)}, and this run has "
-                f"{name}={here}. Resume with the same settings and data, or use another folder."
+                f"{name}={value}. Resume with the same settings and data, or use another folder."
             )
     return found["history"]

@@ -1,4 +1,4 @@
-"""The Lightning module that trains any method, and the call that runs it quietly and leaves no trace."""
+"""The Lightning module that trains any method, and the function that runs it without side effects."""
 
 import logging
 import textwrap
@@ -43,34 +43,34 @@ class Loop(pl.LightningModule):
         self.identity = identity(method)
         self.history: list[dict[str, int | float]] = []
         self.best: dict[str, Any] | None = None
-        self.read = False  # whether a checkpoint was understood
-        self._labelled = False  # whether there has been a target that counts
+        self.read = False  # True after a checkpoint was read
+        self._labelled = False  # True once a target was seen that the likelihood does not ignore
         self._loss = self._nll = self._seen = self._held_out = 0.0
 
     def configure_optimizers(self) -> Optimizer:
-        """The named optimiser over everything that is trained, or the method's own."""
+        """Return the named optimiser over all trained parameters, or the method's own."""
         return self.method.optimizer(OPTIMIZERS[self.settings.optimizer], self.settings.lr)
 
     def on_train_start(self) -> None:
-        """The method's own start; a resumed run has had it, and stays stopped where it had already stopped early."""
+        """Prepare the method in a new run; a resumed run that had stopped early stays stopped."""
         if not self.read:
             self.method.before_training(self.epochs.in_order)
         self._stop_if_stale()
 
     def on_train_epoch_start(self) -> None:
-        """Tell the data which pass this is."""
+        """Set the number of the pass over the data."""
         self.epochs.epoch = self.current_epoch
         self._loss = self._nll = self._seen = self._held_out = 0.0
         self._started = time.perf_counter()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """The learning rate follows from the step alone, so that no scheduler state can be lost in a resume."""
+        """Set the learning rate, which depends on the step only, so that a resume needs no scheduler state."""
         done = (self.current_epoch + batch_idx / self.epochs.num_batches) / self.settings.epochs
         for group in self._groups():
             group["lr"] = self.settings.lr * self.settings.factor(min(done, 1.0)) * group.get("multiplier", 1.0)
 
     def training_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
-        """The method's loss on one batch, refused where it is not finite."""
+        """Return the method's loss on one batch; raise FloatingPointError if it is not finite."""
         x, y = batch
         loss = self.method.loss(x, y, self.epochs.num_data)
         value = loss.item()
@@ -97,7 +97,7 @@ class Loop(pl.LightningModule):
         self.log("validation_nll", self._nll / self._held_out, prog_bar=True, logger=False)
 
     def on_train_epoch_end(self) -> None:
-        """Close the epoch: the method's own step, a row in the history and the log, the best weights, the stop."""
+        """End the epoch: call the method, extend history and log, keep the best weights, and stop early if due."""
         require_labels(self._labelled)
         row: dict[str, int | float] = {"epoch": self.current_epoch + 1, "train_loss": self._loss / self._seen}
         if self._held_out:
@@ -116,7 +116,7 @@ class Loop(pl.LightningModule):
             write_log(self.folder, self.history)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put what a resume needs beside Lightning's own state."""
+        """Add the state that a resume needs to Lightning's checkpoint."""
         checkpoint["osculate"] = {
             "settings": {**asdict(self.settings), "precision": self.passes},
             "choices": described(self.method.choices()),
@@ -127,9 +127,9 @@ class Loop(pl.LightningModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it back, after making sure that the checkpoint belongs to this run."""
+        """Restore the state, after checking that the checkpoint belongs to this run."""
         saved = checkpoint["osculate"]
-        # checkpoints of version 0.1 know neither precisions nor identities
+        # checkpoints of version 0.1 have neither precisions nor identities
         found = {"precision": "32", **saved["settings"], **saved["choices"], "num_data": saved["num_data"]}
         theirs = saved.get("identity", self.identity)
         self.read = True
@@ -147,7 +147,7 @@ class Loop(pl.LightningModule):
         return optimizer.param_groups
 
     def restore_best(self) -> None:
-        """Put the weights of the best epoch back, where early stopping has watched for them."""
+        """Restore the weights of the best epoch if early stopping is used."""
         if self.best is not None:
             self.method.load_state_dict(self.best["state"])
 
@@ -229,20 +229,20 @@ def fit(
 
 @contextmanager
 def _readable(loop: Loop, checkpoint: Path | None) -> Iterator[None]:
-    """Say in a sentence that a checkpoint is damaged; Lightning would show the insides of its reader."""
+    """Raise ValueError for a damaged checkpoint, in place of Lightning's internal errors."""
     try:
         yield
     except Exception as error:
         if checkpoint is None or loop.read:
             raise
         raise ValueError(
-            f"{checkpoint} is no checkpoint that can be resumed ({type(error).__name__}: {error}). Remove it to start "
-            "from the beginning."
+            f"{checkpoint} is not a checkpoint that can be resumed ({type(error).__name__}: {error}). Remove it to "
+            "start from the beginning."
         ) from error
 
 
 def _accelerator(device: str) -> tuple[str, int | list[int]]:
-    """Lightning's words for a device."""
+    """Lightning's names of a device."""
     if device == "auto":
         return "auto", 1
     try:
@@ -252,7 +252,7 @@ def _accelerator(device: str) -> tuple[str, int | list[int]]:
     if wanted.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError(
-                f"device {device!r} was asked for, but this torch sees no CUDA device. Use 'cpu' or 'auto'."
+                f"device {device!r} is not available: this torch sees no CUDA device. Use 'cpu' or 'auto'."
             )
         return "gpu", [wanted.index or 0]
     return wanted.type, 1
@@ -273,7 +273,7 @@ def _given_back(method: Method, accelerator: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Lightning's advice for the time of the run."""
+    """Silence Lightning's messages during the run."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "lightning")]
     levels = [logger.level for logger in loggers]
     try:

@@ -1,4 +1,4 @@
-"""The identity of a run, which its checkpoints carry, and the log beside them."""
+"""The identity of a run, which is stored in its checkpoints, and its log."""
 
 import csv
 import re
@@ -10,40 +10,32 @@ from pathlib import Path
 from osculate.files import write_text
 from osculate.methods._base import Method
 
-#: The file of the log, a row for each epoch.
+#: File name of the log, which has a row for each epoch.
 LOG = "training.csv"
 
 
 def identity(method: Method) -> dict[str, str]:
-    """The method by its class, and the network as it prints, but for addresses in memory."""
+    """The class name of the method, and the printed network without memory addresses."""
     return {"method": type(method).__name__, "network": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(method.model))}
 
 
-def require_same_method(found: Mapping[str, str], here: Mapping[str, str], folder: Path | None) -> None:
-    """Refuse a checkpoint of another method.
-
-    Raises:
-        ValueError: another method; the message has both names.
-    """
-    if found["method"] != here["method"]:
+def require_same_method(found: Mapping[str, str], expected: Mapping[str, str], folder: Path | None) -> None:
+    """Raise ValueError if a checkpoint is of another method."""
+    if found["method"] != expected["method"]:
         raise ValueError(
-            f"the checkpoint in {folder} is of {found['method']}, not {here['method']}. Resume with the same method, "
-            "or use another folder."
+            f"the checkpoint in {folder} is of {found['method']}, not {expected['method']}. Resume with the same "
+            "method, or use another folder."
         )
 
 
-def require_same_network(found: Mapping[str, str], here: Mapping[str, str], folder: Path | None) -> None:
-    """Refuse a checkpoint of a network that prints differently: shapes do not tell activations apart.
-
-    Raises:
-        ValueError: another network; the message has the first line that differs.
-    """
-    lines = zip_longest(found["network"].splitlines(), here["network"].splitlines(), fillvalue="")
-    for theirs, mine in lines:
-        if theirs != mine:
+def require_same_network(found: Mapping[str, str], expected: Mapping[str, str], folder: Path | None) -> None:
+    """Raise ValueError if a checkpoint's network prints differently: equal shapes may hide other activations."""
+    lines = zip_longest(found["network"].splitlines(), expected["network"].splitlines(), fillvalue="")
+    for line, expected_line in lines:
+        if line != expected_line:
             raise ValueError(
-                f"the checkpoint in {folder} belongs to another network: {theirs.strip()!r} there is {mine.strip()!r} "
-                "here. Resume with the same network, or use another folder."
+                f"the checkpoint in {folder} belongs to another network: it has {line.strip()!r} in place of "
+                f"{expected_line.strip()!r}. Resume with the same network, or use another folder."
             )
 
 

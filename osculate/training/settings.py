@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 from osculate.checks import require_whole
 from osculate.registry import lookup
 
-#: Named optimisers: ``make(parameters, lr)``. None decays weights: the prior in the objective is the only
-#: regulariser, and a second one beside it would move the mode away from the posterior that is fitted there.
+#: Named optimisers: ``make(parameters, lr)``, without weight decay: the prior in the objective is the only regulariser,
+#: and a second one would move the mode away from that of the posterior.
 OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter], float], Optimizer]] = {
     "adam": lambda parameters, lr: torch.optim.Adam(parameters, lr=lr, fused=True),
     "adamw": lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=True),
@@ -39,18 +39,18 @@ class Settings:
     """Settings of training.
 
     Args:
-        epochs: passes over the data (at most, where `patience` is given).
-        batch_size: data per step, where the data are tensors or a data set; a loader brings its own.
-        lr: learning rate at its highest.
-        optimizer: adam, adamw, sgd (momentum 0.9) or adagrad; none decays weights, as the prior is the regulariser.
+        epochs: number of passes over the data, or the largest number if `patience` is given.
+        batch_size: data per step if the data are tensors or a data set; a loader has its own.
+        lr: largest learning rate.
+        optimizer: adam, adamw, sgd (momentum 0.9) or adagrad, without weight decay, as the prior is the regulariser.
         schedule: course of the learning rate: constant, cosine, linear, steps (a tenth after half of the training, a
             hundredth after three quarters) or one_cycle.
-        patience: stop after so many epochs without a better validation NLL and keep the best weights; of variational
-            methods, the NLL is that of the mean.
-        seed: decides the order of the data and the draws of dropout, epoch by epoch.
+        patience: stop after this number of epochs without a better validation NLL, and keep the best weights; for
+            variational methods, the NLL is that at the mean.
+        seed: seed of the order of the data and of dropout, in each epoch.
 
     Raises:
-        ValueError: a value out of its range, or an unknown optimiser or schedule.
+        ValueError: a value is out of range, or the optimiser or schedule is unknown.
 
     >>> Settings(epochs=5).lr
     0.001
@@ -79,10 +79,10 @@ class Settings:
             raise ValueError(f"lr must be a positive finite number, got {self.lr!r}.")
 
     def changed(self, **changes: Any) -> "Settings":
-        """A copy with some settings changed.
+        """Return a copy with some settings changed.
 
         Raises:
-            TypeError: a name that is no setting; the message lists those that are.
+            TypeError: a name is not a setting; the message lists the settings.
         """
         known = [field.name for field in fields(self)]
         for name in changes:
@@ -91,7 +91,7 @@ class Settings:
         return replace(self, **changes)
 
     def factor(self, done: float) -> float:
-        """Factor on the learning rate when the fraction `done` in [0, 1) of the training is behind."""
+        """Factor on the learning rate after the fraction `done` in [0, 1) of the training."""
         return SCHEDULES[self.schedule](done)
 
 
@@ -100,13 +100,12 @@ class Training:
     """The result of training.
 
     Args:
-        posterior: Posterior of the method; goes into ``osculate.predict``.
-        model: the user's module, trained in place (the list of them for an ensemble); after ``MAP``, goes into
+        posterior: Posterior of the method, for ``osculate.predict``.
+        model: the user's module, trained in place (a list of modules for an ensemble); after ``MAP``, for
             ``osculate.laplace``.
         history: A row for each epoch: ``epoch`` (from 1), ``train_loss`` (the method's objective, nats per datum),
-            ``validation_nll`` (nats per datum, where validation data were given; of variational methods, that of the
-            network of the mean), ``lr``, what the method adds,
-            ``seconds``.
+            ``validation_nll`` (nats per datum, if validation data were given; for variational methods, that at the
+            mean), ``lr``, further columns of the method, and ``seconds``.
     """
 
     posterior: Any
