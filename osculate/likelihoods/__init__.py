@@ -1,4 +1,4 @@
-"""p(y|f): the density of a target given the network's output. One file a likelihood."""
+"""p(y|f): the density of a target given the network's output, one file for each likelihood."""
 
 from osculate.likelihoods._base import Likelihood as Likelihood, Link as Link, drawn_on as drawn_on
 from osculate.likelihoods.bernoulli import Bernoulli as Bernoulli
@@ -9,7 +9,7 @@ from osculate.likelihoods.heteroscedastic import HeteroscedasticGaussian as Hete
 from osculate.likelihoods.poisson import Poisson as Poisson
 from osculate.likelihoods.student_t import StudentT as StudentT
 
-#: The likelihoods by name, as they are saved and typed.
+#: The likelihoods by name, for files and the command line.
 REGISTRY: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,
     "heteroscedastic_gaussian": HeteroscedasticGaussian,

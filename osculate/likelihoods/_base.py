@@ -1,4 +1,4 @@
-"""The base class of likelihoods p(y|f): only ``log_prob`` must be written, the rest defaults to autograd."""
+"""The base class of likelihoods p(y|f): only ``log_prob`` is required, the other methods default to autograd."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 from osculate.checks import require_generator
 from osculate.settings import differences
 
-#: Columns of a root that are made at once, where all of them are added up.
+#: Number of columns of a root that are computed at once when all of them are summed.
 COLUMNS = 32
 
 #: Integrates a response over a Gaussian on the E outputs of M positions:
@@ -24,25 +24,25 @@ Link = Callable[["Likelihood", Tensor, Tensor], Tensor]
 
 
 class Likelihood(ABC):
-    r"""The density p(y|f) of one target given one network output, and what follows from it.
+    r"""The density p(y|f) of one target given one network output, with its derivatives and predictives.
 
     ``f`` has the batch first and any shape after it: (N, \*C), c numbers for each datum. Everything is a sum over
-    data, with all constants. A subclass must write :meth:`log_prob`; the output Hessian, its root, the sampled root of
-    the Fisher and the score then work by automatic differentiation, and closed forms may replace them (the tests
-    compare each with the default).
+    data, with all constants. A subclass must implement :meth:`log_prob`; the output Hessian, its root, the sampled root
+    of the Fisher and the score then work by automatic differentiation, and may be overridden by closed forms (which the
+    tests compare with the default).
 
     The outputs of one datum fall into T positions of E outputs each. Outputs of one position interact in the density;
-    positions are independent given f. :attr:`interacts` declares which: the Hessian is then kept as T blocks of E × E,
-    and nothing of size c² is built. :meth:`split` and :meth:`merge` go between both layouts.
+    positions are independent given f. :attr:`interacts` declares this structure: the Hessian is stored as T blocks of
+    E × E, and nothing of size c² is built. :meth:`split` and :meth:`merge` convert between the two layouts.
     """
 
-    #: The links that make sense for this likelihood; the first is the default. Empty: it needs none.
+    #: The links of this likelihood, the first of which is the default; empty if it needs no link.
     links: ClassVar[tuple[str, ...]] = ()
-    #: Whether targets carry noise on the scale of f, of one size that the evidence can tune.
+    #: True if targets have noise on the scale of f, with one noise scale that the evidence can tune.
     has_noise: ClassVar[bool] = False
-    #: Whether targets are f plus noise, so that predictions may leave the noise out.
+    #: True if targets are f plus noise, so that predictions can exclude the noise.
     real_valued: ClassVar[bool] = False
-    #: Which outputs of a datum interact: "all", those along the "axis" :attr:`class_axis`, or "none" (E = 1).
+    #: The outputs of a datum that interact: "all", those along the "axis" :attr:`class_axis`, or "none" (E = 1).
     interacts: ClassVar[str] = "all"
     #: The axis of f, the batch axis included, along which outputs interact where :attr:`interacts` is "axis".
     class_axis: int | None = None
@@ -52,10 +52,10 @@ class Likelihood(ABC):
         """log p(y_n | f_n) for each datum, with all constants."""
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
-        """Raise ValueError or TypeError, saying why, if these targets do not fit these outputs."""
+        """Raise ValueError or TypeError if the targets do not fit the outputs."""
 
     def events(self, f: Shaped[Tensor, "N *C"]) -> int:
-        """E, how many outputs interact with each other."""
+        """E, the number of outputs that interact with each other."""
         if self.interacts == "none":
             return 1
         return prod(f.shape[1:]) if self.interacts == "all" else f.shape[self._axis(f.ndim)]
@@ -80,30 +80,30 @@ class Likelihood(ABC):
             t: numbers for each position.
             shape: shape of the outputs, (N, \*C); only \*C is read.
         """
-        front, rest = t.shape[:-2], list(shape[1:])
+        front, others = t.shape[:-2], list(shape[1:])
         if self.interacts != "axis":
-            return t.reshape(*front, *rest)
+            return t.reshape(*front, *others)
         axis = self._axis(len(shape))
-        del rest[axis - 1]
-        return t.reshape(*front, *rest, t.shape[-1]).movedim(-1, axis - len(shape))
+        del others[axis - 1]
+        return t.reshape(*front, *others, t.shape[-1]).movedim(-1, axis - len(shape))
 
     def _axis(self, dimensions: int) -> int:
         """:attr:`class_axis` counted from the front, for outputs of this many axes."""
         axis = -1 if self.class_axis is None else self.class_axis
-        found = axis + dimensions if axis < 0 else axis
-        if not 0 < found < dimensions:
+        from_front = axis + dimensions if axis < 0 else axis
+        if not 0 < from_front < dimensions:
             raise ValueError(
                 f"{type(self).__name__} has class_axis={self.class_axis}, but the network's outputs have {dimensions} "
                 "axes, the first of them the batch: name one of the others."
             )
-        return found
+        return from_front
 
     def local_hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E E"]:
         r"""The blocks of Λ_n = −∂² log p(y_n|f_n)/∂f², one for each position.
 
-        The default is the observed Hessian by automatic differentiation: E Hessian-vector products, each of which
-        serves all data and positions at once. A likelihood whose observed Hessian is indefinite returns the expected
-        one (the Fisher information), and its docstring states this.
+        The default is the observed Hessian by automatic differentiation: E Hessian-vector products, each for all data
+        and positions at once. A likelihood with an indefinite observed Hessian returns the expected one (the Fisher
+        information) and states this in its docstring.
         """
         with torch.inference_mode(False), torch.enable_grad():
             leaf, total = self._leaf_and_total(f, y)
@@ -135,7 +135,7 @@ class Likelihood(ABC):
         return (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)).to(f.dtype).movedim(-1, 0)
 
     def local_columns(self, f: Float[Tensor, "N *C"], y: Tensor) -> tuple[int, Callable[[int, int], Tensor]]:
-        """:meth:`local_root` a few columns at a time: how many there are, and what gives those from start to stop."""
+        """The columns of :meth:`local_root`: their number, and a function that returns those from start to stop."""
         root = self.local_root(f, y)
         return len(root), lambda start, stop: root[start:stop]
 
@@ -148,7 +148,7 @@ class Likelihood(ABC):
             f: outputs.
             y: targets.
             samples: S.
-            draw: gives independent numbers ε of mean 0 and variance 1, of the shape that it is called with.
+            draw: Function of a shape that returns independent numbers ε of mean 0 and variance 1.
         """
         count, part = self.local_columns(f, y)
         total = torch.zeros_like(self.split(f)).repeat(samples, 1, 1, 1)
@@ -166,17 +166,17 @@ class Likelihood(ABC):
         return self.merge(gradient, f.shape)
 
     def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:
-        """:meth:`local_hessian` as one matrix over all c outputs of a datum; for small outputs, it holds N·c²."""
+        """:meth:`local_hessian` as one matrix over all c outputs of a datum, of size N·c²; for few outputs."""
         local = self.local_hessian(f, y)
         count = prod(f.shape[1:])
         numbers = torch.arange(count, device=f.device).reshape(1, *f.shape[1:])
-        places = self.split(numbers)[0]  # (T, E): where each output stands among the c
+        places = self.split(numbers)[0]  # (T, E): index of each output among the c
         dense = local.new_zeros(len(f), count, count)
         dense[:, places.unsqueeze(-1), places.unsqueeze(-2)] = local
         return dense
 
     def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:
-        r"""Columns s_v with Σ_v s_v s_vᵀ = Λ_n: one for each position and local column; for small outputs."""
+        r"""Columns s_v with Σ_v s_v s_vᵀ = Λ_n: one for each position and local column; for few outputs."""
         local = self.local_root(f, y)
         positions = local.shape[2]
         if positions == 1:
@@ -200,20 +200,20 @@ class Likelihood(ABC):
     ) -> Float[Tensor, "N *C"]:
         r"""One random column s with E s sᵀ = Λ_n, differentiable in f: a root of Λ times random signs.
 
-        Through it the change of Λ with f enters the gradient of what is made of it. For a likelihood that writes
-        :meth:`log_prob` alone, Λ comes by automatic differentiation at a copy of f, and counts as constant.
+        Gradients through it include the change of Λ with f. For a likelihood that implements only :meth:`log_prob`, Λ
+        is computed by automatic differentiation at a copy of f and counts as constant.
         """
         return self.combined_columns(f, y, 1, partial(random_signs, f, generator))[0]
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> Distribution:
         """The torch distribution p(y|f), with the shape of the targets as its batch shape."""
         raise NotImplementedError(
-            f"{type(self).__name__} defines no distribution(f): log_prob alone can be fitted and compared, "
-            "but prediction needs it. Return the torch.distributions object of p(y|f) there."
+            f"{type(self).__name__} defines no distribution(f), which predictions need. Return the "
+            "torch.distributions object of p(y|f) from it."
         )
 
     def response(self, f: Float[Tensor, "*S M E"]) -> Float[Tensor, "*S M E"]:
-        """E[y|f] of positions as :meth:`split` lays them out, on the scale of the targets; what a link integrates."""
+        """E[y|f] in the layout of :meth:`split`, on the scale of the targets; the integrand of a link."""
         return self.distribution(f).mean
 
     def needs_covariance(self, link: Link) -> bool:
@@ -234,7 +234,7 @@ class Likelihood(ABC):
         """
         raise NotImplementedError(
             f"{type(self).__name__} defines no marginal(mean, covariance, link): use via='sampled', "
-            "or write the integral there."
+            "or implement the integral in marginal."
         )
 
     def joint(
@@ -251,7 +251,7 @@ class Likelihood(ABC):
         raise NotImplementedError(f"{type(self).__name__} defines no mixture(f) of sampled functions.")
 
     def mixture_of_parts(self, parts: Iterable[Tensor], noise: bool = True) -> Distribution:
-        """:meth:`mixture` of functions that are sampled some at a time, (s, N, *C) each."""
+        """:meth:`mixture` over functions that arrive in parts of shape (s, N, *C)."""
         return self.mixture(torch.cat(list(parts)), noise)
 
     def counted(self, y: Tensor) -> Bool[Tensor, "..."] | None:
@@ -259,7 +259,7 @@ class Likelihood(ABC):
         return None
 
     def statistics(self, f: Float[Tensor, "N *C"], y: Tensor) -> dict[str, Tensor]:
-        """Sums over the batch from which :meth:`log_likelihood` follows; they add over batches."""
+        """Sums over the batch that determine :meth:`log_likelihood`; they add over batches."""
         return {"log_likelihood": self.log_prob(f, y).double().sum()}
 
     def log_likelihood(self, statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:
@@ -267,13 +267,13 @@ class Likelihood(ABC):
         return statistics["log_likelihood"]
 
     def curvature_scale(self, reference: "Likelihood") -> Float[Tensor, ""] | float:
-        """The factor by which Λ differs from the ``reference`` likelihood's: 1 where both have the same settings.
+        """The ratio of Λ to that of the ``reference`` likelihood: 1 if both have the same settings.
 
-        A likelihood that gives other factors also keeps :meth:`statistics` from which :meth:`log_likelihood` follows
-        for all of them.
+        A likelihood with other ratios also needs :meth:`statistics` that determine :meth:`log_likelihood` for all of
+        them.
 
         Raises:
-            ValueError: another class or other settings: the curvature and the statistics must be taken again.
+            ValueError: the class or the settings differ, so that curvature and statistics must be recomputed.
         """
         if reference is not self and (difference := differences(reference, self)):
             raise ValueError(
@@ -284,7 +284,7 @@ class Likelihood(ABC):
 
     @property
     def curvature_unit(self) -> float:
-        """The curvature of −log p(y|f) in f where that is one constant, and 1 otherwise."""
+        """The curvature of −log p(y|f) in f if it is one constant, and 1 otherwise."""
         return 1.0
 
     def times(self, factor: Float[Tensor, ""] | float) -> "Likelihood":
@@ -297,7 +297,7 @@ class Likelihood(ABC):
 
 
 def averaged(parts: Iterable[Tensor]) -> Float[Tensor, "*M"]:
-    """The mean over the first axis of all parts (s, *M) together, which are held one at a time, and overwritten."""
+    """The mean over the first axis of all parts (s, *M), which are held one at a time and overwritten."""
     total, count = None, 0
     for part in parts:
         each = part[0] if len(part) == 1 else part.sum(0)

@@ -1,4 +1,4 @@
-"""The base class of likelihoods that factorise over outputs, and helpers that they share."""
+"""The base class of likelihoods that factorise over outputs, and shared helpers."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -14,7 +14,7 @@ from osculate.likelihoods._base import Likelihood
 class Elementwise(Likelihood):
     r"""p(y|f) = Π_c p(y_c|f_c): one target for each output, E = 1 and T = c.
 
-    A subclass writes :meth:`precision` where it knows Λ, which is diagonal.
+    A subclass overrides :meth:`precision` if the diagonal matrix Λ has a closed form.
     """
 
     interacts: ClassVar[str] = "none"
@@ -65,7 +65,7 @@ def require_unit_interval(name: str, y: Tensor) -> None:
 
 
 def first_place(wrong: Bool[Tensor, "..."]) -> tuple[int, ...]:
-    """The index of the first True; () if there is none."""
+    """The index of the first True, or ()."""
     places = wrong.nonzero()
     return tuple(int(i) for i in places[0]) if len(places) else ()
 
@@ -83,9 +83,9 @@ def spread(f: Float[Tensor, "S N *C"]) -> Normal:
 
 
 def without_noise(mean: Float[Tensor, "*M"], variance: Float[Tensor, "*M"]) -> Normal:
-    """N(mean, variance) of a function; where it is certain, with the smallest variance above 0 that the type has.
+    """N(mean, variance) of a function, with variances of at least the smallest positive number of the type.
 
-    A function is certain where no parameter acts on it: a network without biases at x = 0. The smallest variance, not
-    the smallest scale: the square of that one is 0, and the log density would not be a number.
+    The variance is zero where no parameter affects the function, such as for a network without biases at x = 0. The
+    bound is on the variance rather than the scale, as the square of the smallest scale is 0.
     """
     return Normal(mean, variance.clamp(min=torch.finfo(variance.dtype).tiny).sqrt())

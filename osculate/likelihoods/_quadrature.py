@@ -15,7 +15,7 @@ TAIL, STEP = 1e-12, 0.5
 
 
 @lru_cache(maxsize=4)
-@torch.inference_mode(False)  # what is kept must serve autograd too
+@torch.inference_mode(False)  # cached tensors must also work with autograd
 def normal_nodes(count: int = NODES) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
     """Gauss–Hermite nodes of a standard normal, and the logarithms of their weights, in double precision."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(count)

@@ -1,4 +1,4 @@
-"""Binary targets by the sigmoid of one logit each, or probabilities of a 1."""
+"""Binary targets, or probabilities of a 1, with one logit each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,21 +18,22 @@ from osculate.likelihoods._elementwise import Elementwise, first_place, require_
 class Bernoulli(Elementwise):
     r"""y ~ Bernoulli(sigmoid f), independent over outputs; targets are 0 or 1 in the shape of the outputs.
 
-    One logit is a yes-or-no question, (N, C) is C labels of which any number may apply, (N, 1, H, W) a binary mask.
+    Outputs (N, 1) are for binary classification, (N, C) for C labels of which any number may apply, and (N, 1, H, W)
+    for a binary mask.
 
     .. math:: \log p(y \mid f) = \sum_c \left[ y_c \log s(f_c) + (1 - y_c) \log s(-f_c) \right],
        \qquad \Lambda = \operatorname{diag}(s(f)\, s(-f))
 
     With ``grey=True`` a target y lies anywhere from 0 to 1 and is the probability of a 1, as the grey pixels of MNIST
-    are taken to be. What is called log p(y|f) is then the mean over binarised targets,
+    are taken to be. log p(y|f) then stands for the mean over binarised targets,
 
     .. math:: \mathbb{E}_{b \sim \text{Bernoulli}(y)} \log p(b \mid f),
 
-    by the same formula: the binary cross entropy. It is no density of y, and not comparable with one; it is at most
+    by the same formula: the binary cross entropy. It is not a density of y and not comparable with one; it is at most
     minus the entropy of the targets. For a density of grey values use ``ContinuousBernoulli``.
 
     Args:
-        grey: take targets as probabilities of a 1. Predictive distributions are those of the binarised target, and
+        grey: treat targets as probabilities of a 1. Predictive distributions are those of the binarised target, and
             their ``log_prob`` takes probabilities too.
 
     >>> Bernoulli().log_prob(torch.zeros(1, 1), torch.ones(1, 1))

@@ -1,4 +1,4 @@
-"""One of C classes, by the softmax of C logits: one label a datum, a token, or a pixel."""
+"""One of C classes, by the softmax of C logits: one label for each datum, token or pixel."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Categorical(Likelihood):
 
     .. math:: \log p(y \mid f) = f_y - \log \sum_c e^{f_c}, \qquad \Lambda = \operatorname{diag}(p) - p p^\top
 
-    Logits have shape (N, C) for one label a datum, (N, T, V) for a label at each of T tokens, or (N, C, H, W) with
+    Logits have shape (N, C) for one label per datum, (N, T, V) for a label at each of T tokens, or (N, C, H, W) with
     ``class_axis=1`` for one at each pixel; targets have this shape without the class axis. Predictive distributions
     have the class axis last.
 
@@ -48,7 +48,7 @@ class Categorical(Likelihood):
         return f.movedim(leading + self._axis(f.ndim - leading), -1)
 
     def _labels(self, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Class indices that can be gathered with, and which positions have a label (None: all)."""
+        """Valid class indices, and a mask of the positions with a label (None for all)."""
         if self.ignore_index is None:
             return y.long(), None
         kept = y != self.ignore_index
@@ -83,7 +83,7 @@ class Categorical(Likelihood):
         if len(wrong):
             where = tuple(int(i) for i in wrong[0])
             place = f"row {where[0]}" if len(where) == 1 else f"position {where}"
-            way_out = "" if kept is not None else " Positions without label are named by ignore_index."
+            way_out = "" if kept is not None else " Mark positions without a label with ignore_index."
             raise ValueError(
                 f"target {int(y[where])} in {place} of the batch is out of range: the network has {classes} "
                 f"logits, so classes are 0 to {classes - 1}.{way_out}"
@@ -105,8 +105,8 @@ class Categorical(Likelihood):
             "indices, not one-hot rows (use y.argmax(-1)) and without a trailing axis (use y.squeeze(-1))."
             if f.ndim == 2
             else f"Categorical needs targets of shape {expected} for logits {tuple(f.shape)} with classes on axis "
-            f"{self.class_axis}, got {tuple(y.shape)}: one class index at each position. For one label a datum the "
-            "network must return (N, C)."
+            f"{self.class_axis}, got {tuple(y.shape)}: one class index at each position. For one label per datum "
+            "the network must return (N, C)."
         )
 
     def local_hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E E"]:
@@ -150,7 +150,7 @@ class Categorical(Likelihood):
     ) -> Float[Tensor, "V N *C"]:
         p = self.split(f).softmax(-1)
         uniform = torch.rand(*p.shape[:2], samples, generator=generator, device=drawn_on(f, generator))
-        steps = p.cumsum(-1)  # the inverse of the distribution function: one number a label, not one a class
+        steps = p.cumsum(-1)  # inverse distribution function: one random number per label, not per class
         drawn = torch.searchsorted(steps, uniform.to(steps) * steps[..., -1:], right=True)
         labels = drawn.clamp_(max=p.shape[-1] - 1).movedim(-1, 0).unsqueeze(-1)
         return self.merge(self._kept(y, _one_hot_minus(p.expand(samples, *p.shape), labels)), f.shape) / samples**0.5

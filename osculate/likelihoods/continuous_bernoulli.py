@@ -1,4 +1,4 @@
-"""Values from 0 to 1, such as grey pixels, by the continuous Bernoulli distribution of one logit each."""
+"""Values from 0 to 1, such as grey pixels, with the continuous Bernoulli distribution of one logit each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ class ContinuousBernoulli(Elementwise):
        A(f) = \log \int_0^1 e^{f t}\, dt = \log \frac{e^f - 1}{f}, \qquad
        \Lambda = \operatorname{diag} A''(f) = \operatorname{diag}\Big( \frac{1}{f^2} - \frac{1}{4 \sinh^2(f/2)} \Big)
 
-    A density of grey values, where ``Bernoulli(grey=True)`` has a cross entropy: the same terms in y, and the
-    normaliser that makes them a density. The link is canonical: observed and expected Hessian are the same. The mean
-    A'(f) is not sigmoid(f); it nears 0 and 1 as 1/|f| only.
+    A density of grey values, unlike the cross entropy of ``Bernoulli(grey=True)``: the same terms in y, with the
+    normaliser of a density. The link is canonical: observed and expected Hessian are the same. The mean A'(f) is not
+    sigmoid(f); it approaches 0 and 1 only as 1/|f|.
 
     >>> ContinuousBernoulli().log_prob(torch.zeros(1, 1), torch.ones(1, 1))
     tensor([0.])
@@ -75,8 +75,8 @@ class ContinuousBernoulli(Elementwise):
     ) -> Distribution:
         """A mixture over 64 Gauss–Hermite nodes of f; the link is not needed.
 
-        Densities are good to 1e-7 where the standard deviation of f is up to 5, and to 1e-3 up to 10. Beyond 20 the
-        nodes stand too far apart: draw functions instead, with ``link="functions"`` or ``via="sampled"``.
+        Densities are accurate to 1e-7 for standard deviations of f up to 5, and to 1e-3 up to 10. Beyond 20 the nodes
+        are too far apart: sample functions instead, with ``link="functions"`` or ``via="sampled"``.
         """
         nodes, log_weights = (values.to(mean) for values in normal_nodes(2 * NODES))
         f = mean.unsqueeze(-1) + covariance.reshape(mean.shape).sqrt().unsqueeze(-1) * nodes
@@ -87,10 +87,10 @@ class ContinuousBernoulli(Elementwise):
 
 
 class ContinuousBernoulliDistribution(TorchContinuousBernoulli):
-    """torch's continuous Bernoulli distribution of a logit, good for every logit.
+    """The continuous Bernoulli distribution of a logit, accurate for every logit.
 
-    torch goes by way of sigmoid(f): in single precision its density no longer integrates to one beyond |f| = 16, where
-    the outputs of networks on images are, and near f = 0 its variance is lost to cancellation.
+    The implementation in torch uses sigmoid(f): in single precision its density does not integrate to one beyond
+    |f| = 16, which network outputs on images reach, and near f = 0 its variance is lost to cancellation.
 
     >>> ContinuousBernoulliDistribution(logits=torch.tensor([0.0, 100.0])).mean
     tensor([0.5000, 0.9900])
@@ -126,7 +126,7 @@ class ContinuousBernoulliDistribution(TorchContinuousBernoulli):
 
     def entropy(self) -> Tensor:
         """A(f) − f A'(f)."""
-        f = -self.logits.abs()  # the same at −f; a mean near 0 keeps the digits that one near 1 loses
+        f = -self.logits.abs()  # symmetric in f; a mean near 0 keeps digits that one near 1 would lose
         return -_log_density(f, _mean(f))
 
 
@@ -154,14 +154,14 @@ def _variance(f: Tensor) -> Tensor:
 
 
 def _cumulative(f: Tensor, y: Tensor) -> Tensor:
-    """P(at most y), counted from the end that has most of the mass, so that e^{|f|} does not appear."""
+    """P(Y ≤ y), computed from the end with most of the mass, to avoid e^{|f|}."""
     rate = f.abs().clamp(min=torch.finfo(f.dtype).eps)
     below = (-rate * torch.where(f > 0, 1 - y, y)).expm1() / (-rate).expm1()
     return torch.where(f > 0, 1 - below, below)
 
 
 def _quantile(f: Tensor, u: Tensor) -> Tensor:
-    """The y with P(at most y) = u."""
+    """The y with P(Y ≤ y) = u."""
     rate = f.abs().clamp(min=torch.finfo(f.dtype).eps)
     from_end = -(torch.where(f > 0, 1 - u, u) * (-rate).expm1()).log1p() / rate
     from_end = from_end.clamp(max=1)  # infinite for u at an end

@@ -1,4 +1,4 @@
-"""Real-valued targets with Gaussian noise of one scale, or one for each output."""
+"""Real-valued targets with Gaussian noise, with one scale in common or one for each output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -40,8 +40,8 @@ class Gaussian(Elementwise):
     def __post_init__(self) -> None:
         require_positive(self.scale)
 
-    def _scale(self, like: Tensor) -> Tensor:
-        return torch.as_tensor(self.scale, dtype=like.dtype, device=like.device)
+    def _scale(self, f: Tensor) -> Tensor:
+        return torch.as_tensor(self.scale, dtype=f.dtype, device=f.device)
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> Float[Tensor, " N"]:
         scale = self._scale(f)
@@ -99,7 +99,7 @@ class Gaussian(Elementwise):
         return mix(Normal(f.movedim(0, -1), self._scale(f).expand_as(f).movedim(0, -1)))
 
     def statistics(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> dict[str, Tensor]:
-        """The squared error of each output that has a scale of its own (of all together where they share one)."""
+        """The squared error, separately for each output with its own scale."""
         squares = (y - f).double().square().reshape(len(f), -1).sum(0)
         if torch.as_tensor(self.scale).numel() == 1:
             squares = squares.sum().reshape(1)
@@ -107,7 +107,7 @@ class Gaussian(Elementwise):
         return {"squared_error": squares, "count": count}
 
     def _scales_of(self, errors: Tensor) -> Tensor:
-        """The scale of each of the squared errors that were kept."""
+        """The scale of each of the stored squared errors."""
         scale = self._scale(errors).reshape(-1)
         if len(scale) not in (1, len(errors)):
             raise ValueError(
@@ -134,7 +134,7 @@ class Gaussian(Elementwise):
 
     @property
     def curvature_unit(self) -> float:
-        """1/scale², where all outputs have one scale."""
+        """1/scale² if all outputs share one scale, and 1 otherwise."""
         return float(self.scale) ** -2 if torch.as_tensor(self.scale).numel() == 1 else 1.0
 
     def times(self, factor: Float[Tensor, ""] | float) -> "Gaussian":

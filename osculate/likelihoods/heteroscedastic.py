@@ -1,4 +1,4 @@
-"""Real-valued targets whose noise the network predicts too."""
+"""Real-valued targets with noise that the network predicts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from osculate.likelihoods._base import Likelihood, Link, drawn_on
 from osculate.likelihoods._elementwise import mix, require_floating, spread, without_noise
 from osculate.likelihoods._quadrature import normal_nodes
 
-#: Log variances beyond ± this are taken as this: e to the 80 is near the end of single precision.
+#: Bound on the absolute log variance: e to the 80 is near the end of single precision.
 LARGEST_LOG = 80.0
 
 
@@ -93,8 +93,8 @@ class HeteroscedasticGaussian(Likelihood):
     def _as_targets(self, t: Float[Tensor, "... N T"], shape: Sequence[int]) -> Tensor:
         """One number for each target (…, N, T) in the shape of the targets, for outputs of this shape."""
         axis = self._axis(len(shape))
-        rest = [*shape[1:axis], *shape[axis + 1 :], shape[axis] // 2]
-        return t.reshape(*t.shape[:-1], *rest).movedim(-1, axis - len(shape))
+        others = [*shape[1:axis], *shape[axis + 1 :], shape[axis] // 2]
+        return t.reshape(*t.shape[:-1], *others).movedim(-1, axis - len(shape))
 
     def local_hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E E"]:
         """The expected Hessian diag(e^{−s}, ½) of each target."""
@@ -113,7 +113,7 @@ class HeteroscedasticGaussian(Likelihood):
         return self._score_of(standard, log_variance, f.ndim)
 
     def _score_of(self, standard: Tensor, log_variance: Tensor, dimensions: int) -> Tensor:
-        """The score at a residual in units of the noise scale; leading axes may stand before the batch."""
+        """The score at a residual in units of the noise scale; axes may precede the batch axis."""
         halves = [standard * (-0.5 * log_variance).exp(), 0.5 * (standard.square() - 1)]
         return torch.cat(halves, self._axis(dimensions) - dimensions)
 
@@ -130,7 +130,7 @@ class HeteroscedasticGaussian(Likelihood):
         return Normal(mean, (0.5 * log_variance).exp())
 
     def needs_covariance(self, link: Link) -> bool:
-        """Always: how mean and log variance vary together."""
+        """Return True: the predictive needs the covariance of mean and log variance."""
         return True
 
     def marginal(

@@ -1,4 +1,4 @@
-"""Counts, by the exponential of one output each."""
+"""Counts, with the exponential of one output each as the rate."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -73,8 +73,8 @@ class PoissonLogNormal(Distribution):
     .. math:: \mathbb{E}\,y = e^{\mu + \sigma^2/2} = m, \qquad \operatorname{Var} y = m + m^2 (e^{\sigma^2} - 1)
 
     Probabilities are integrated by adaptive Gauss–Hermite quadrature: nodes around the mode of the integrand, in units
-    of its width there, for each y. [liu1994] Nodes that did not move with y would miss the integrand where the rate is
-    large: it is then much narrower than N(μ, σ²).
+    of its width there, for each y. [liu1994] Fixed nodes would miss the integrand at large rates, where it is much
+    narrower than N(μ, σ²).
 
     Args:
         loc: μ.

@@ -1,4 +1,4 @@
-"""Real-valued targets with outliers: noise of Student's t distribution."""
+"""Real-valued targets with outliers, with Student's t noise."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -77,8 +77,8 @@ class StudentT(Elementwise):
     ) -> Distribution:
         r"""A mixture of normals N(μ, v + σ²/w) over nodes of w ~ Gamma(ν/2, rate ν/2); the link is not needed.
 
-        Student's t is this scale mixture exactly. With 64 nodes (more for ν < 2) equidistant in log w, probabilities
-        are good to single precision as far out as w is followed, to its quantile of 1e-12; beyond, the tails are those
+        Student's t is exactly this scale mixture. With 64 nodes (more for ν < 2) equidistant in log w up to the 1e-12
+        quantiles of w, probabilities are accurate to single precision within that range; beyond it the tails are those
         of a normal. Without noise: N(μ, v).
         """
         variance = covariance.reshape(mean.shape)
