@@ -31,8 +31,7 @@ def nll(log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
     """Mean negative log-likelihood in nats, -1/N Σ log p(y_n|x_n).
 
     A probability of 0 on the right class has no logarithm. It counts as the smallest positive normal number
-    of its dtype: 87.3 nats in float32, 708.4 in float64. One such point shows in the mean and does not make it
-    infinite.
+    of its dtype: 87.3 nats in float32, 708.4 in float64. One such point raises the mean without making it infinite.
 
     Args:
         log_probs: logarithms of the probabilities, normalised.
@@ -50,8 +49,7 @@ def nll(log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
 def brier(probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
     """Brier score 1/N Σ_n Σ_c (p_nc - [y_n = c])², summed over classes: from 0 (perfect) to 2.
 
-    This is Brier's own definition (1950). Others take the mean over the classes, or in the binary case one
-    class only.
+    This is Brier's definition (1950). Other definitions use the mean over the classes, or one class in the binary case.
 
     >>> brier(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
     1.0
@@ -87,7 +85,7 @@ def auroc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
 
     Args:
         inside: scores of in-distribution inputs.
-        outside: scores of the others.
+        outside: scores of out-of-distribution inputs.
 
     Raises:
         ValueError: a set is empty, or a score is not finite.
@@ -107,8 +105,8 @@ def auroc_error(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> fl
     .. math:: \operatorname{var} = \tfrac1N \operatorname{var}_n P(s_{out} > s_n)
               + \tfrac1M \operatorname{var}_m P(s_{in} < s_m)
 
-    with ties counted half. nan where a set holds one input only; 0 where the sets are apart, which says no more than
-    that they are.
+    with ties counted half. nan if a set has only one input; 0 if the sets are perfectly separated, where the estimate
+    is not informative.
 
     Raises:
         ValueError: as :func:`auroc`.
@@ -126,7 +124,7 @@ def auprc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
 
     .. math:: \tfrac1M \textstyle\sum_m \frac{|\{out \ge s_m\}|}{|\{out \ge s_m\}| + |\{in \ge s_m\}|}
 
-    Chance is M / (N + M): values of sets of other sizes do not compare.
+    Chance is M / (N + M), so that values for sets of different sizes are not comparable.
 
     Raises:
         ValueError: as :func:`auroc`.
@@ -141,7 +139,7 @@ def auprc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
 
 
 def auprc_error(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
-    r"""Standard error of :func:`auprc` over new draws of both sets, N and M fixed: what DeLong is for AUROC.
+    r"""Standard error of :func:`auprc` over new draws of both sets, with N and M fixed: the analogue of DeLong's.
 
     By the influence of each input, in closed form. With the shares F of inside and G of outside at or above a score,
     π = M / (N + M) and the precision p = π G / (π G + (1 - π) F),
@@ -151,7 +149,7 @@ def auprc_error(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> fl
               + \tfrac1N \operatorname{var}_n
               \Big( \operatorname{E}_{t \sim out} [t \le s_n]\, \tfrac{\partial p}{\partial F}(t) \Big)
 
-    nan where a set holds one input only.
+    nan if a set has only one input.
 
     Raises:
         ValueError: as :func:`auroc`.
@@ -257,7 +255,7 @@ def coverage(cdf: Float[Tensor, "N *C"], level: float) -> float:
     0.5
     """
     if not 0 < level < 1:
-        raise ValueError(f"the level of an interval lies between 0 and 1, so {level} is none; 0.9 means 90 %")
+        raise ValueError(f"the level of an interval must lie between 0 and 1, got {level}; 0.9 means 90 %")
     return float(((cdf - 0.5).abs() <= level / 2).double().mean())
 
 
@@ -268,13 +266,13 @@ def _calibration_error(probs: Tensor, targets: Tensor, bins: int, norm: Literal[
     _check(probs, targets)
     if bins < 1:
         raise ValueError(f"a calibration error needs at least one bin, not {bins}")
-    # torchmetrics takes numbers outside [0, 1] for logits, and rounding puts some probabilities at 1.0000001
+    # torchmetrics treats numbers outside [0, 1] as logits, and rounding can give probabilities of 1.0000001
     inside = probs.clamp(0, 1)
     return float(multiclass_calibration_error(inside, targets, probs.shape[-1], n_bins=bins, norm=norm))
 
 
 def _check(probs: Tensor, targets: Tensor) -> None:
-    """Refuse what would give a number without a meaning."""
+    """Raise ValueError for predictions or targets with which a score has no meaning."""
     if len(probs) != len(targets) or not len(targets):
         raise ValueError(f"{len(probs)} predictions and {len(targets)} targets: give each prediction one target")
     sums = probs.detach().double().sum(-1)

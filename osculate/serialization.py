@@ -1,4 +1,4 @@
-"""Posteriors on disk: safetensors for the numbers, JSON in its header for the rest. Nothing is ever executed."""
+"""Posteriors on disk: tensors as safetensors, all else as JSON in the header. Loading never executes code."""
 
 import json
 import os
@@ -31,7 +31,7 @@ from osculate.priors import Prior
 from osculate.registry import choose, lookup
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
 
-#: The version of the file format; files of another one are refused.
+#: The version of the file format; other versions raise an error.
 FORMAT = 2
 #: The key of the JSON in the safetensors header.
 HEADER = "osculate"
@@ -58,13 +58,12 @@ def save(q: Any, path: str | os.PathLike) -> None:
     temporary name and renamed, so that an interruption leaves no half of one.
 
     Args:
-        q: the posterior: a Gaussian, a point, an ensemble, of dropout, of snapshots, of chains, or a mixture; or
-            what ``osc.train`` returned.
-        path: path of the file, by custom ending in ``.safetensors``.
+        q: the posterior: a Gaussian, a point, an ensemble, MC dropout, SWAG snapshots, Markov chains, or a mixture; or
+            the result of ``osc.train``.
+        path: path of the file, usually ending in ``.safetensors``.
 
     Raises:
-        TypeError: no posterior, one of a class of your own, or a likelihood, prior or structure that osculate does not
-            know by name.
+        TypeError: ``q`` is not a posterior of osculate, or its likelihood, prior or structure is not registered.
         FileNotFoundError: the folder does not exist.
     """
     posterior = as_posterior(q)
@@ -76,7 +75,7 @@ def save(q: Any, path: str | os.PathLike) -> None:
 
 
 def _parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and header of a posterior; those of each member of a mixture, under a prefix and in a list."""
+    """Tensors and header of a posterior; for a mixture, with a prefix and a list entry for each member."""
     kind = next((name for name, known in KINDS.items() if type(q) is known), None)
     if kind is None:
         raise TypeError(
@@ -98,7 +97,7 @@ def _parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _gaussian_parts(q: Gaussian) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and header of what only a Gaussian has."""
+    """Tensors and header entries that only a Gaussian has."""
     q.structure.require_storable()
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
     tensors |= {f"curvature.{name}": value for name, value in q.structure.tensors().items()}
@@ -144,21 +143,19 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
     Args:
         path: the file.
         model: a module of the same architecture (one for all members of an ensemble or a mixture); its parameters are
-            ignored, and it is left as it is.
+            ignored and it is not changed.
 
     Returns:
         The posterior, on the CPU.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        TypeError: ``model`` is no module.
+        FileNotFoundError: the file does not exist.
+        TypeError: ``model`` is not a module.
         ValueError: the file is truncated or not a posterior, has another format, or belongs to another network (the
             message names the first parameter that differs).
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"model must be a torch.nn.Module, got {type(model).__name__}: one network, also where the file has many."
-        )
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}: one network is needed.")
     path = Path(path)
     header, tensors = _read(path)
     try:
@@ -256,7 +253,9 @@ def _name_of(thing: object, registry: Mapping[str, Any]) -> str:
     for name, kind in registry.items():
         if type(thing) is kind:
             return name
-    raise TypeError(f"{type(thing).__name__} is not one of {', '.join(registry)}, so a file could not say what it is.")
+    raise TypeError(
+        f"{type(thing).__name__} is not one of {', '.join(registry)}, so that it cannot be written to a file."
+    )
 
 
 def _describe(thing: Any, registry: Mapping[str, Any], prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

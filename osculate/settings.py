@@ -1,4 +1,4 @@
-"""Comparison and description of the objects that a user chose: class and settings."""
+"""Comparison and description of objects by their class and settings."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
@@ -10,16 +10,16 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
-#: Largest number of entries of a tensor that is written out.
+#: Largest number of entries of a tensor that is written in full.
 LARGE = 100
 
 
 def differences(one: object, other: object, apart_from: Collection[str] = ()) -> str:
     """Describe the first difference of two objects; "" if they have one class and equal settings.
 
-    Settings are the fields of a dataclass, and the attributes that an object was given (of a dataclass only public
-    ones: private ones are what it noted later). Cached properties do not count. Tensors are compared by value on any
-    device; values that cannot be compared count as different.
+    Settings are the fields of a dataclass and the attributes of an object (for a dataclass only public ones, as private
+    attributes hold later state). Cached properties are ignored. Tensors are compared by value on any device; values
+    that cannot be compared count as different.
 
     Args:
         one: Object, such as a likelihood.
@@ -40,7 +40,7 @@ def differences(one: object, other: object, apart_from: Collection[str] = ()) ->
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """The first name under which two mappings hold different values, or only one of them holds any; "" for none."""
+    """The first name whose value differs or is missing in one of two mappings; "" if they are equal."""
     names = {**one, **other}
     return next((n for n in names if n not in one or n not in other or not _equal(one[n], other[n])), "")
 
