@@ -231,8 +231,8 @@ class Sampling:
         choose("sampling", self.how, SAMPLINGS)
         if self.num_data < 2 or not 1 <= self.batch_size <= self.num_data:
             raise ValueError(
-                f"batch_size={self.batch_size} of num_data={self.num_data} is out of range: give at least two data, and "
-                "batches of at least one and at most all of them."
+                f"batch_size={self.batch_size} of num_data={self.num_data} is out of range: give at least two data, "
+                "and batches of at least one and at most all of them."
             )
 
     def require_noise(self) -> None:

@@ -34,7 +34,7 @@ def require_same_network(found: Mapping[str, str], expected: Mapping[str, str], 
     for line, expected_line in lines:
         if line != expected_line:
             raise ValueError(
-                f"the checkpoint in {folder} belongs to another network: it has {line.strip()!r} in place of "
+                f"the checkpoint in {folder} belongs to another network: {line.strip()!r} in place of "
                 f"{expected_line.strip()!r}. Resume with the same network, or use another folder."
             )
 
