@@ -458,7 +458,7 @@ def test_bad_data_and_networks_are_refused_before_the_first_step() -> None:
         run(HMC(Branches(1, 1), NOISE, warmup=20, max_depth=4), (X.float(), Y.float()))
     with pytest.raises(ValueError, match="layer Recurrent '' cannot be vectorised over its weights"):
         run(HMC(Recurrent(1, 1, batch_first=True), NOISE, warmup=20, max_depth=4))
-    with pytest.raises(ValueError, match="lr means nothing"):
+    with pytest.raises(ValueError, match="lr has no effect"):
         run(HMC(network(), NOISE, warmup=20, max_depth=4), lr=0.1)
     with pytest.raises(RuntimeError, match="no draw yet"):
         HMC(network(), NOISE).result()
