@@ -38,6 +38,12 @@ METHODS: dict[str, Callable[[VAE], Method]] = {
     "map": lambda net: MAP(net, LIKELIHOOD),
     **GAUSSIAN,
 }
+#: Each pair with each method; all but two methods a pair, in turn, are slow.
+EVERY = [
+    pytest.param(*pair, name, marks=() if (place - 2 * number) % len(METHODS) < 2 else pytest.mark.slow)
+    for number, pair in enumerate(PAIRS)
+    for place, name in enumerate(METHODS)
+]
 
 
 def images(n: int = 24) -> Tensor:
@@ -58,8 +64,7 @@ def trained(method: Method, epochs: int = 2, **options: Any) -> Any:
 # ---- every method, with every kind of codes --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize(("family", "prior"), PAIRS)
+@pytest.mark.parametrize(("family", "prior", "name"), EVERY)
 @pytest.mark.filterwarnings("ignore")
 def test_every_method_trains_codes_of_every_kind(family: str, prior: str, name: str) -> None:
     net, x = network(family, prior), images()
@@ -277,7 +282,7 @@ def numbers(r: Representation) -> Iterator[Tensor]:
     yield r.generate(2, generator)
 
 
-@pytest.mark.parametrize("name", ["elbo", "mean field"])
+@pytest.mark.parametrize("name", ["elbo", pytest.param("mean field", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("family", "prior"), PAIRS)
 @pytest.mark.filterwarnings("ignore:.* steps are few", "ignore:the posterior is hardly")
 def test_a_trained_vae_comes_back_from_its_file(family: str, prior: str, name: str, tmp_path: Path) -> None:
