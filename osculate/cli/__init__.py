@@ -1,4 +1,4 @@
-"""The command line: ``osculate demo | train | fit | predict | evaluate | reconstruct``. One file a command."""
+"""The command line: ``osculate demo | train | fit | predict | evaluate | reconstruct``. One file for each command."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The last steps after training: the noise scale by held-out data, the likelihood with it, and the temperature."""
+"""The last steps after training: noise scale, likelihood and temperature from held-out data."""
 
 import math
 import warnings
@@ -15,19 +15,19 @@ from osculate.data import Dataset
 from osculate.posteriors import Chains, Dropout, Ensemble, Gaussian, Point, Posterior, Snapshots
 from osculate.posteriors._base import Sampled
 
-#: Networks that are drawn, and steps of the fixed point.
+#: Number of sampled networks, and of steps of the fixed point.
 DRAWS, STEPS = 50, 100
-#: How far the noise that was held fixed may be from that of held-out data without a word, as a factor.
+#: Ratio of the fixed noise scale and that of held-out data above which there is a warning.
 APART = 1.5
 
 
 def held_out_noise(model: nn.Module, dataset: Dataset, noise: float | None) -> float | None:
-    """The root mean square error on the validation part: the noise scale that fits it best; None for classes.
+    """The root mean square error on the validation part, its maximum likelihood noise scale; None for classes.
 
     Args:
         model: the network.
-        dataset: the data, with the targets that it was trained on.
-        noise: noise scale that is returned if there is nothing to measure.
+        dataset: the data, with the targets of the training.
+        noise: noise scale to return if there are no validation data.
     """
     x, y = dataset.validation
     if noise is None or not len(x):
@@ -43,8 +43,9 @@ def held_out_noise(model: nn.Module, dataset: Dataset, noise: float | None) -> f
 def measured(q: Posterior, card: Card, dataset: Dataset) -> Card:
     """The card with the noise scale of held-out data.
 
-    Of one network it is its error. A mixture of networks errs less than each of them, and its spread explains a part of
-    the error: its noise is the likeliest one. Markov chains were drawn with one noise, which stays.
+    For a single network it is its error. A mixture of networks has smaller errors than its members, and its spread
+    explains part of them: its noise scale is the maximum likelihood estimate. Markov chains keep the noise scale with
+    which they were drawn.
     """
     if card.noise is None or not len(dataset.validation[0]):
         return card
@@ -52,8 +53,8 @@ def measured(q: Posterior, card: Card, dataset: Dataset) -> Card:
         found = _of_mixture(q, dataset, card.noise)
         if max(card.noise / found, found / card.noise) > APART:
             warnings.warn(
-                f"the noise is part of the model that hmc samples, and was {card.noise:.3g} throughout; by held-out "
-                f"data it is about {found:.3g} (both in standardised units): train again with --noise {found:.2g}.",
+                f"hmc sampled with the fixed noise scale {card.noise:.3g}, but on held-out data it is about "
+                f"{found:.3g} (both in standardised units): train again with --noise {found:.2g}.",
                 stacklevel=3,
             )
         return card
@@ -63,9 +64,9 @@ def measured(q: Posterior, card: Card, dataset: Dataset) -> Card:
         found = held_out_noise(q.model, dataset, card.noise) or card.noise
     if found > APART * card.noise and not card.reconstructs:
         warnings.warn(
-            f"the error on held-out data is {found:.2g}, and the noise while training was {card.noise:.2g} (both in "
-            "standardised units): the network may have learned noise of the training data. Train again with --noise "
-            f"{found:.1g}, unless it has trained too shortly.",
+            f"the error on held-out data is {found:.2g}, but the noise scale in training was {card.noise:.2g} (both in "
+            "standardised units): the network may have fitted noise. Train again with --noise "
+            f"{found:.1g}, or for longer if training had not converged.",
             stacklevel=3,
         )
     return card.with_noise(found)
@@ -96,7 +97,7 @@ def likeliest_noise(f: Float[Tensor, "S N *C"], y: Float[Tensor, "N *C"]) -> flo
 
 def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:
     """The posterior with the noise of the card, at the temperature of the options or of held-out data."""
-    likelihood = card.likelihood  # the curvature of a Gaussian follows it, draws of a Markov chain keep theirs
+    likelihood = card.likelihood  # rescales the curvature of a Gaussian, but not the draws of a Markov chain
     if isinstance(q, Gaussian):
         q = q.replace(likelihood=likelihood)
     elif isinstance(q, Ensemble):
@@ -110,8 +111,8 @@ def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, pro
     assert isinstance(q, Gaussian)
     if not len(dataset.validation[0]):
         warnings.warn(
-            f"no data are held out to choose the temperature, which stays {float(q.temperature):.3g}: give more data, "
-            "--validation-size or --temperature.",
+            f"there are no held-out data to choose the temperature, which stays {float(q.temperature):.3g}: pass more "
+            "data, --validation-size or --temperature.",
             stacklevel=2,
         )
         return q
@@ -119,10 +120,10 @@ def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, pro
 
 
 def represented(q: Posterior, codes: Any = None) -> Representation:
-    """The view of a posterior over an autoencoder that the tasks take.
+    """The posterior over an autoencoder as a representation, for the tasks.
 
     Args:
         q: the posterior.
-        codes: training inputs, by whose codes new images are drawn.
+        codes: training inputs, around whose codes new images are sampled.
     """
     return LaplacianAutoencoder(q, codes) if isinstance(q, Gaussian) else Representation(q, codes)

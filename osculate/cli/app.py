@@ -14,7 +14,7 @@ from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Na
 from osculate.cli import demo, evaluate, fit, predict, reconstruct, train
 from osculate.registry import lookup
 
-#: What a user can cause and repair: answered by one sentence, not by a traceback.
+#: Errors that a user can cause and repair, which are printed as one sentence without a traceback.
 USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError, ImportError, ArgumentError)
 
 DESCRIPTION = "Calibrated uncertainty for neural networks by Laplace's method."
@@ -26,10 +26,10 @@ class Command:
     """One sub-command.
 
     Args:
-        run: does the work; takes one value of each part.
+        run: function of one value of each part.
         parts: frozen dataclasses whose fields are the options.
-        text: description of its work and its output; the list of commands shows the first line.
-        subject: the option that a bare word behind the command stands for, if any.
+        text: description of the command and its output; the list of commands shows the first line.
+        subject: the option to which a positional argument belongs, if any.
     """
 
     run: Callable[..., None]
@@ -38,7 +38,7 @@ class Command:
     subject: str = ""
 
     def call(self, chosen: Namespace) -> None:
-        """Do the work with the options that were parsed."""
+        """Run the command with the parsed options."""
         values = chosen.as_dict()
         self.run(*(part(**{f.name: values[f.name] for f in fields(part)}) for part in self.parts))
 
@@ -69,13 +69,13 @@ class _Formatter(DefaultHelpFormatter):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, 2 for an error of the user's, 130 for Ctrl+C.
+    """Run one command and return its exit status: 0, 2 for a user error, 130 for Ctrl+C.
 
     Args:
         arguments: words after ``osculate`` on the command line; by default those of this process.
 
     Raises:
-        Exception: with ``--traceback``, or OSCULATE_TRACEBACK set, errors are raised as they are.
+        Exception: any error, with ``--traceback`` or OSCULATE_TRACEBACK set.
     """
 
     def dispatch(typed: list[str]) -> None:
@@ -109,7 +109,7 @@ def run_alone(command: Command, program: str, arguments: Sequence[str] | None = 
 
 
 def answered(program: str, dispatch: Callable[[list[str]], None], typed: list[str]) -> int:
-    """Run a command line; errors of the user's become one sentence and an exit status."""
+    """Run a command line; user errors become one sentence and an exit status."""
     traceback = "--traceback" in typed or bool(os.environ.get("OSCULATE_TRACEBACK"))
     try:
         with warnings.catch_warnings():
@@ -165,7 +165,7 @@ def _options(command: Command, program: str) -> ArgumentParser:
 
 
 def _normalised(words: Sequence[str], commands: Mapping[str, Command]) -> list[str]:
-    """Translate what a person types into what the parser knows.
+    """Normalise the words of a command line for the parser.
 
     ``--train-size=5`` becomes ``--train_size=5`` (fields have no dashes), and a switch may stand alone or be denied:
     ``--tune``, ``--no-progress``.
@@ -189,7 +189,7 @@ def _normalised(words: Sequence[str], commands: Mapping[str, Command]) -> list[s
 def _with_subject(typed: list[str], command: Command) -> list[str]:
     """``lae-table1 --scale small`` as ``--experiment=lae-table1 --scale small``, wherever the bare word stands."""
     for number, (before, word) in enumerate(pairwise(["", *typed])):
-        value = before.startswith("--") and "=" not in before  # of the option before it
+        value = before.startswith("--") and "=" not in before  # the value of the preceding option
         if command.subject and not word.startswith("-") and not value:
             return [*typed[:number], f"--{command.subject}={word}", *typed[number + 1 :]]
     return typed
@@ -200,7 +200,7 @@ def _one_line(error: object) -> str:
 
 
 def _require_known(typed: Sequence[str], command: Command, program: str) -> None:
-    """Answer an unknown option with the known ones; the parser would not."""
+    """Raise ValueError with the known options for an unknown one."""
     known = dict.fromkeys(
         f"--{name.replace('_', '-')}" for name in ("help", "config", "print_config", *command.options)
     )

@@ -1,4 +1,4 @@
-"""The network that ``osculate train`` trains: the one that is named, or one that fits the method and the data."""
+"""The network for ``osculate train``: the named one, or one that fits the method and the data."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from osculate.cli.methods import MethodOptions
 DROPOUT = 0.2
 #: Other networks with dropout, and its probability.
 DROPPING, SHARE = ("mlp", "lenet", "cnn"), 0.1
-#: Methods that train an autoencoder of images where no network is named.
+#: Methods that train an autoencoder of images if no network is named.
 OF_AUTOENCODERS = ("online_laplace", "vae")
 #: Networks with ReLU by default, and the activation that replaces it for methods that need second derivatives.
 KINKED, SMOOTH = ("lenet", "cnn"), "shifted_softplus"
@@ -20,10 +20,10 @@ FEW = [10]
 
 
 def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_targets: bool) -> str:
-    """The network to train: the one that is named, or one that fits the method and the data.
+    """The name of the network to train: the given one, or one that fits the method and the data.
 
     Raises:
-        ValueError: options that the method or the network does not take.
+        ValueError: the method or the network does not take some option.
     """
     how.check()
     if model != "auto":
@@ -37,27 +37,23 @@ def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_tar
     built_in = is_autoencoder(name)
     if how.method == "vae" and not built_in and ":" not in name:
         raise ValueError(
-            f"--method vae trains an autoencoder, and --model {name} is another network: take "
+            f"--method vae trains an autoencoder, but --model {name} is another network: use "
             f"{' or '.join(autoencoders.REGISTRY)}, or leave --model out."
         )
     require_targets(name, has_targets)
     if how.latent is not None and not built_in:
         raise ValueError(
-            f"--latent is for the built-in autoencoders, and --model {name} is another network: take "
+            f"--latent is for the built-in autoencoders, but --model {name} is another network: use "
             f"{' or '.join(autoencoders.REGISTRY)}, or leave --latent out."
         )
     return name
 
 
 def require_targets(name: str, has_targets: bool) -> None:
-    """Refuse a built-in network that learns from targets where there are none.
-
-    Raises:
-        ValueError: such a network.
-    """
+    """Raise ValueError if a built-in network learns from targets and the data have none."""
     if not has_targets and not is_autoencoder(name) and ":" not in name:
         raise ValueError(
-            f"--model {name} learns from targets, and the data hold no y: add it to the file, or take "
+            f"--model {name} learns from targets, but the data have no y: add it to the file, or use "
             f"{' or '.join(autoencoders.REGISTRY)}, which learn from X alone."
         )
 
@@ -68,16 +64,16 @@ def is_autoencoder(name: str) -> bool:
 
 
 def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, chosen: bool = True) -> dict[str, Any]:
-    """Keyword arguments of the network, with those that follow from the method.
+    """Keyword arguments of the network, including those that the method needs.
 
     Args:
         name: the network.
-        given: arguments that the user has named, which take precedence.
+        given: arguments from the user, which take precedence.
         how: the method.
-        chosen: the user has named the network; otherwise its arguments are made to fit the method.
+        chosen: True if the user has named the network; otherwise its arguments are adapted to the method.
 
     Raises:
-        ValueError: a built-in network without dropout for mc_dropout.
+        ValueError: mc_dropout is used with a built-in network without dropout.
     """
     follows: dict[str, Any] = {}
     if is_autoencoder(name):
@@ -89,7 +85,7 @@ def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, cho
     elif how.method == "mc_dropout" and ":" not in name:
         if name not in DROPPING:
             raise ValueError(
-                f"--method mc_dropout needs dropout, and --model {name} has none: take --model {', '.join(DROPPING)} "
+                f"--method mc_dropout needs dropout, but --model {name} has none: use --model {', '.join(DROPPING)} "
                 "or an autoencoder, or your own network with torch.nn.Dropout between its layers."
             )
         follows["dropout"] = SHARE

@@ -16,11 +16,11 @@ from osculate.posteriors import Point
 from osculate.progress import track
 from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord
 
-#: Networks drawn where figures and training scores are made.
+#: Number of sampled networks for figures and training scores.
 SAMPLES = 50
 #: Images of an interpolation, and along each side of a manifold.
 WAY, PLACES = 10, 15
-#: Test images whose codes are drawn.
+#: Number of test images in maps of the codes.
 POINTS = 1500
 #: Scores of out-of-distribution images that are shown, with their titles.
 SCORES = {"nll": "−log p(x)", "latent_deviation": "deviation of the code", "output_deviation": "deviation of the image"}
@@ -30,14 +30,14 @@ AXES = {
     "latent_deviation": "sum over the numbers of the code",
     "output_deviation": "sum over the pixels",
 }
-#: The score that needs no network, beside them.
+#: The baseline score, which needs no network.
 BASELINE = {"mean_pixel": "mean pixel, no network"}
 
 
 def reconstruction_scores(
     r: Representation, x: Tensor, samples: int = SAMPLES, progress: bool = False
 ) -> dict[str, float]:
-    """Log density of an image in nats, root mean square error of a pixel of the mean image, and their errors."""
+    """Log density of an image in nats, root mean square error per pixel, and their standard errors."""
     densities, squares = [], []
     size = at_once(x, samples, r.posterior.network)
     for part in track(x.split(size), "measuring reconstructions", -(-len(x) // size), progress):
@@ -68,13 +68,13 @@ def picked(x: Tensor, y: Tensor | None, number: int) -> Tensor:
 
 
 def pictures(r: Representation, x: Tensor, samples: int = SAMPLES) -> tuple[np.ndarray, np.ndarray]:
-    """Mean reconstructions, and their standard deviations by weights and codes."""
+    """Mean reconstructions, and their standard deviations over weights and codes."""
     found = _reconstruct(r, x, samples)
     return found.mean.cpu().numpy(), found.mean_variance.sqrt().cpu().numpy()
 
 
 def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
-    """The figures that training leaves: reconstructions, and the latent map of codes of two numbers.
+    """Draw the figures of a training: reconstructions and, for two-dimensional codes, the latent map.
 
     Args:
         r: trained autoencoder.
@@ -86,14 +86,14 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
     x, y = dataset.test
     if x.shape[1] not in (1, 3):
         return
-    some = x[picked(x, y, 10)]
+    examples = x[picked(x, y, 10)]
     one = isinstance(r.posterior, Point)
     drawn = "sampled codes" if one else "networks sampled from the posterior"
     heading = f"Test images and their reconstructions by {drawn}: mean and standard deviation"
-    figure = plots.reconstructions(some.numpy(), {"network": pictures(r, some)}, heading=heading)
+    figure = plots.reconstructions(examples.numpy(), {"network": pictures(r, examples)}, heading=heading)
     plots.save(figure, folder / "reconstructions.png")
     if isinstance(r.model, VAE):
-        _draw_codes(r, some, folder)
+        _draw_codes(r, examples, folder)
     if r.model.latent == 2:
         heading = f"Codes of the test images{'' if one else ', and the standard deviation of the decoder'}"
         labels = None if dataset.classes is None else y[:POINTS].numpy()
@@ -102,7 +102,7 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
 
 
 def _draw_codes(r: Representation, x: Tensor, folder: Path) -> None:
-    """New images of a VAE, interpolations and, for codes of two numbers, the manifold."""
+    """Draw samples of a VAE, interpolations and, for two-dimensional codes, the manifold."""
     from osculate import plots
 
     generator = torch.Generator().manual_seed(0)
@@ -122,7 +122,7 @@ def _draw_codes(r: Representation, x: Tensor, folder: Path) -> None:
 
 
 def draw_bounds(weighted: Mapping[int, Bound], dataset: Dataset, path: Path) -> Path:
-    """The importance weighted bound of the test images against the number of draws."""
+    """Draw the importance-weighted bound of the test images against the number of samples."""
     from osculate import plots
 
     values = [found.mean for found in weighted.values()], [found.standard_error for found in weighted.values()]
@@ -131,7 +131,7 @@ def draw_bounds(weighted: Mapping[int, Bound], dataset: Dataset, path: Path) -> 
 
 
 def draw_roc(record: OODRecord, path: Path) -> Path:
-    """ROC curves of one method: a panel for each set, a curve for each score, and one for the mean pixel."""
+    """Draw ROC curves of one method: a panel for each set, a curve for each score, and one for the mean pixel."""
     from osculate import plots
 
     shown = {score: words for score, words in (SCORES | BASELINE).items() if score in record.inside}
@@ -141,7 +141,7 @@ def draw_roc(record: OODRecord, path: Path) -> Path:
 
 
 def draw_rocs(records: Mapping[str, OODRecord], path: Path) -> Path:
-    """ROC curves of several methods: a panel for each set and score, a curve for each method that has the score."""
+    """Draw ROC curves of several methods: a panel for each set and score, a curve for each method with the score."""
     from osculate import plots
 
     names = next(iter(records.values())).outside
@@ -165,7 +165,7 @@ def _area(record: OODRecord, name: str, score: str) -> tuple[float, float]:
 
 
 def draw_histograms(record: OODRecord, path: Path) -> Path:
-    """Histograms of each score of one method."""
+    """Draw histograms of each score of one method."""
     from osculate import plots
 
     shown = [score for score in SCORES if score in record.inside]
@@ -179,7 +179,7 @@ def draw_histograms(record: OODRecord, path: Path) -> Path:
 
 
 def draw_few_labels(record: SemiSupervisedRecord, classes: int, path: Path) -> Path:
-    """Accuracy against the number of labels."""
+    """Draw the accuracy against the number of labels."""
     from osculate import plots
 
     curves = {name: (record.mean[name].numpy(), record.standard_error[name].numpy()) for name in record.accuracy}
@@ -188,17 +188,17 @@ def draw_few_labels(record: SemiSupervisedRecord, classes: int, path: Path) -> P
 
 
 def draw_imputations(record: ImputationRecord, dataset: Dataset, path: Path, columns: int = 8) -> Path:
-    """A few test images whose hidden half was filled in."""
+    """Draw a few test images with imputed halves."""
     from osculate import plots
 
     x, y = dataset.test
-    some = picked(x, y, columns)
+    examples = picked(x, y, columns)
     figure = plots.imputations(
-        x[some].numpy(),
-        record.observed[some].numpy(),
-        record.images[:, some].cpu().numpy(),
+        x[examples].numpy(),
+        record.observed[examples].numpy(),
+        record.images[:, examples].cpu().numpy(),
         "Upper half hidden: sampled completions",
-        None if record.predicted is None else record.predicted[:, some].numpy(),
+        None if record.predicted is None else record.predicted[:, examples].numpy(),
         classes=dataset.classes,
     )
     return plots.save(figure, path)

@@ -33,13 +33,13 @@ from osculate.training import train
 
 #: A caption, and scores by method.
 Rows = tuple[str, dict[str, dict[str, float]]]
-#: Times that labelled images are drawn.
+#: Number of random choices of the labelled images.
 REPEATS = 10
-#: Images whose log p(x) is annealed, which takes thousands of passes for each.
+#: Number of images for annealed importance sampling, which takes thousands of passes for each.
 ANNEALED = 20
-#: Draws of the importance weighted bound that its figure shows.
+#: Numbers of samples of the importance-weighted bound in its figure.
 COUNTS = (1, 10, 100, 1000)
-#: Training images whose typical log density is compared with.
+#: Number of training images for the typical log density.
 USUAL = 2000
 
 
@@ -66,7 +66,7 @@ class Setting:
 
 
 def smaller(dataset: Dataset, test_size: int) -> Dataset:
-    """The data with the first test images only."""
+    """The data set with the first ``test_size`` test images only."""
     x, y = dataset.test
     return replace(dataset, test=(x[:test_size], y[:test_size]))
 
@@ -98,17 +98,17 @@ def ood_scores(record: OODRecord, name: str) -> dict[str, float]:
 
 
 def imputed(q: Posterior, dataset: Dataset, classifier: Path | None, how: Setting) -> Rows:
-    """Fill in the upper half of the test images, and classify the results if there are labels."""
+    """Impute the upper half of the test images, and classify the results if there are labels."""
     if len(dataset.input_shape) < 2:
         raise ValueError(
-            f"imputation hides the upper half of images, and the inputs of {dataset.name!r} are {dataset.input_shape}: "
-            "use images, or in Python osc.tasks.imputation with your own mask."
+            f"imputation hides the upper half of images, but the inputs of {dataset.name!r} have shape "
+            f"{dataset.input_shape}: use images, or in Python osc.tasks.imputation with your own mask."
         )
     judge = None
     if dataset.classes is not None:
         judge = read_classifier(classifier, dataset) if classifier else trained_classifier(dataset, how.progress)
     elif classifier is not None:
-        raise ValueError(f"--classifier {str(classifier)!r}: {dataset.name!r} has no classes, leave it out.")
+        raise ValueError(f"--classifier {str(classifier)!r}: {dataset.name!r} has no classes: leave it out.")
     record = impute(represented(q), dataset, judge, how)
     draw_imputations(record, dataset, how.folder / "imputations.png")
     caption = f"{dataset.name}: {len(dataset.test[0]):,} test images whose upper half was hidden and filled in"
@@ -119,7 +119,7 @@ def imputed(q: Posterior, dataset: Dataset, classifier: Path | None, how: Settin
 
 
 def impute(r: Representation, dataset: Dataset, judge: Point | None, how: Setting) -> ImputationRecord:
-    """The test images with their upper half filled in."""
+    """Impute the upper half of the test images."""
     x, y = dataset.test
     return imputation(
         r,
@@ -144,11 +144,11 @@ def imputation_scores(record: ImputationRecord) -> dict[str, float]:
 
 def few_labels(q: Posterior, dataset: Dataset, labels: Sequence[int], how: Setting) -> Rows:
     """Classify test images by the nearest codes of few labelled training images."""
-    why = "semi_supervised classifies images by few labels"
+    task = "semi_supervised classifies images with few labels"
     if not len(dataset.train[0]):
-        raise ValueError(f"{why} of the training part, and {dataset.name!r} is another file: leave --data out.")
+        raise ValueError(f"{task} of the training part, but {dataset.name!r} is another file: leave --data out.")
     if dataset.classes is None:
-        raise ValueError(f"{why}, and {dataset.name!r} has no classes: use data with labels, or --task ood.")
+        raise ValueError(f"{task}, but {dataset.name!r} has no classes: use data with labels, or --task ood.")
     record = semi_supervised(
         {"codes": represented(q)},
         *dataset.train,
@@ -165,14 +165,14 @@ def few_labels(q: Posterior, dataset: Dataset, labels: Sequence[int], how: Setti
 
 
 def bounded(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
-    """Bounds on log p(x) of test images and, from both sides, of simulated ones, and the number of active units.
+    """Bounds on log p(x) of test images, two-sided bounds for simulated images, and the number of active units.
 
     Raises:
-        ValueError: a network whose codes have no prior.
+        ValueError: the codes of the network have no prior.
     """
     if not isinstance(q.model, VAE):
         raise ValueError(
-            "--task bound needs codes with a prior, and a plain autoencoder has none: train one with --method vae."
+            "--task bound needs codes with a prior, but a plain autoencoder has none: train one with --method vae."
         )
     x, generator = dataset.test[0], how.generator
     rows: dict[str, dict[str, float]] = {}
@@ -231,11 +231,11 @@ def trained_classifier(dataset: Dataset, progress: bool, seed: int = 0) -> Point
 
 
 def read_classifier(folder: Path, dataset: Dataset) -> Point:
-    """The network of a folder that ``osculate train`` has left.
+    """The network in a folder of ``osculate train``.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is no classifier of such images.
+        FileNotFoundError: the folder has no network.
+        ValueError: the network is not a classifier of such images.
     """
     path = folder / MODEL if folder.is_dir() else folder
     tensors, card = read_model(path)
@@ -247,6 +247,6 @@ def read_classifier(folder: Path, dataset: Dataset) -> Point:
         )
     if ":" in card.model:
         raise ValueError(
-            f"--classifier takes built-in networks, not {card.model}; in Python, osc.tasks.imputation any."
+            f"--classifier takes built-in networks, not {card.model}; in Python, osc.tasks.imputation takes any."
         )
     return Point(fill(card.network(), tensors, path), card.likelihood)

@@ -1,4 +1,4 @@
-"""A trained network on disk: its weights as safetensors, and a card that says how to build and feed it."""
+"""A trained network on disk: its weights as safetensors, and a card to rebuild and use it."""
 
 import importlib
 import inspect
@@ -23,19 +23,19 @@ from osculate.networks import WithPrior, build
 from osculate.registry import choose
 from osculate.tensorfiles import network_tensors, read_tensors, write_tensors
 
-#: Version of the card; files of another one are refused.
+#: Version of the card; other versions raise an error.
 FORMAT = 1
 HEADER = "osculate_model"
 MODEL = "model.safetensors"
-#: Networks by the names of --model. Here an autoencoder is one that gives back its inputs, in two halves.
+#: Networks by the names of --model; an autoencoder reconstructs its inputs and has an encoder and a decoder.
 MODELS = (*(name for name in networks.REGISTRY if name != "autoencoder"), *autoencoders.REGISTRY)
-#: Another name for one of them.
+#: Aliases of these names.
 ALIASES = {"autoencoder": "conv_autoencoder"}
 
 
 @dataclass(frozen=True)
 class Card:
-    """All that is needed to use a network's weights.
+    """The information needed to use a network's weights.
 
     Args:
         model: name of a built-in network, or ``package.module:factory`` of the user's own.
@@ -58,7 +58,7 @@ class Card:
 
     @property
     def likelihood(self) -> Likelihood:
-        """p(y|f) that the network was trained with."""
+        """p(y|f) of the training."""
         if self.reconstructs and "likelihood" in self.facts:
             return PIXELS[choose("likelihood of pixels", self.facts["likelihood"], PIXELS)](self.noise)
         return Categorical() if self.noise is None else Gaussian(self.noise)
@@ -70,24 +70,24 @@ class Card:
         return None if names is None else tuple(names)
 
     def with_noise(self, noise: float | None) -> "Card":
-        """The same with another noise scale."""
+        """The card with another noise scale."""
         return replace(self, noise=noise)
 
     def with_pixels(self, likelihood: str) -> "Card":
-        """The same for pixels with a likelihood of another kind."""
+        """The card with another likelihood of the pixels."""
         return replace(self, facts={**self.facts, "likelihood": likelihood})
 
     def trained_by(self, method: str) -> "Card":
-        """The same after training; networks with a fixed random prior network are marked."""
+        """The card after training, which marks networks with a fixed random prior network."""
         return replace(self, facts={**self.facts, "method": method, "with_prior": method == "randomized_priors"})
 
     @property
     def method(self) -> str:
-        """The method of osculate train whose posterior lies beside the network, or "" where fit has made it."""
+        """The method of osculate train that made the posterior in the same folder, or "" if fit made it."""
         return str(self.facts.get("method", ""))
 
     def fitted(self, network: str) -> "Card":
-        """The same with a posterior of fit beside it.
+        """The card of a network with a posterior of fit in the same folder.
 
         Args:
             network: name of the network in tables.
@@ -97,7 +97,7 @@ class Card:
 
     @property
     def fitted_around(self) -> str:
-        """The name in tables of the network that a posterior of fit is around, or ""."""
+        """The name in tables of the network at the mode of a posterior of fit, or ""."""
         return str(self.facts.get("network", ""))
 
     @property
@@ -114,33 +114,33 @@ class Card:
         """The data set with the targets of this network: its inputs, for an autoencoder.
 
         Raises:
-            ValueError: another network, and data without targets.
+            ValueError: the network is not an autoencoder, and the data have no targets.
         """
         if self.reconstructs:
             return dataset.reconstructing()
         if not dataset.has_targets:
             raise ValueError(
-                f"{dataset.name!r} holds no targets y, which {self.model} learns from and is measured by: add them, or "
-                "train one of " + ", ".join(autoencoders.REGISTRY) + ", which learn from X alone."
+                f"{dataset.name!r} has no targets y, which {self.model} needs for training and evaluation: add them, "
+                "or train one of " + ", ".join(autoencoders.REGISTRY) + ", which learn from X alone."
             )
         return dataset
 
     def inputs(self, x: Tensor, source: object) -> Tensor:
-        """Inputs of a file, in the units that the network was trained in.
+        """Inputs of a file, in the units of the training.
 
         Raises:
-            ValueError: they have another shape than those that it takes.
+            ValueError: the shape does not fit the network.
         """
         if tuple(x.shape[1:]) != self.input_shape:
             raise ValueError(
-                f"the inputs in {str(source)!r} have shape {tuple(x.shape[1:])} each, the network takes "
-                f"{self.input_shape}: bring them to its shape."
+                f"the inputs in {str(source)!r} have shape {tuple(x.shape[1:])} each, but the network takes "
+                f"{self.input_shape}: reshape them."
             )
         scaling = self.scaling("input")
         return x if scaling is None else scaling.apply(x)
 
     def data_options(self) -> DataOptions:
-        """The data that the network was trained on."""
+        """The data options of the training."""
         known = dict(self.data)
         folder = known.pop("data_folder", None)
         return DataOptions(**known, data_folder=None if folder is None else Path(folder))
@@ -149,15 +149,16 @@ class Card:
         """Build the network, in evaluation mode.
 
         Args:
-            allowed: the factory that the user has named. A file may say which code made it; it may not make that
-                code run.
+            allowed: the factory that the user has named: a file must not run code without the user's consent.
 
         Raises:
-            ValueError: the card names a factory that the user has not, or options that do not fit.
+            ValueError: the user has not named the factory in the card, or the options do not fit.
         """
         name = allowed or self.model
         if allowed is None and ":" in self.model:
-            raise ValueError(f"the network is made by {self.model}: pass --model {self.model} to allow that it runs.")
+            raise ValueError(
+                f"the network is made by {self.model}: pass --model {self.model} to allow this code to run."
+            )
         network = build_network(name, self.input_shape, self.outputs, self.options)
         if self.facts.get("with_prior"):
             network = WithPrior(network, build_network(name, self.input_shape, self.outputs, self.options))
@@ -186,10 +187,10 @@ def card_of(
 def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options: Mapping[str, Any]) -> nn.Module:
     """A built-in network by name, or the user's own by ``package.module:factory``.
 
-    A factory is called with those of ``input_shape``, ``outputs`` and the options that it takes.
+    A factory is called with the arguments that it takes among ``input_shape``, ``outputs`` and the options.
 
     Raises:
-        ValueError: an unknown name, options that the network does not take, or a factory that is not there.
+        ValueError: the name is unknown, the network does not take the options, or the factory does not exist.
         TypeError: the factory does not return a module.
     """
     if ":" not in name:
@@ -211,18 +212,18 @@ def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options
 
 def _factory(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # a console script does not see the folder it is started in
+    if os.getcwd() not in sys.path:  # a console script does not have the current folder in its path
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ValueError(
             f"--model {name}: the module {module_name!r} cannot be imported ({error}). Name it as "
-            f"package.module:factory, seen from the current folder, or take one of {', '.join(MODELS)}."
+            f"package.module:factory, relative to the current folder, or use one of {', '.join(MODELS)}."
         ) from error
     if isinstance(getattr(module, attribute, None), nn.Module):
         raise ValueError(
-            f"--model {name} is a network, and a function that makes one is needed: its weights come from training or "
+            f"--model {name} is a network, but must be a function that makes one: the weights come from training or "
             f"from a checkpoint. Write def make(): return …, and pass --model {module_name}:make."
         )
     if not callable(getattr(module, attribute, None)):
@@ -232,7 +233,7 @@ def _factory(name: str) -> Any:
 
 
 def save_model(path: Path, model: nn.Module, card: Card) -> None:
-    """Write weights and card to one safetensors file, aside first."""
+    """Write weights and card atomically to one safetensors file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_tensors(path, network_tensors(model), HEADER, {"format": FORMAT, **plain(asdict(card))})
 
@@ -241,8 +242,8 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], Card | None]:
     """Weights and card; the card is None in a safetensors file that osculate did not write.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no safetensors file, or its card is of another version or damaged.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not a safetensors file, or its card has another version or is damaged.
     """
     try:
         metadata, tensors = read_tensors(path)

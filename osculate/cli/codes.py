@@ -1,4 +1,4 @@
-"""The options of ``osculate train --method vae``: pixels, codes, and the bound that is trained on."""
+"""The options of ``osculate train --method vae``: likelihood of pixels, prior of codes, and training bound."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -10,7 +10,7 @@ from osculate.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, Heter
 from osculate.priors import Prior
 from osculate.registry import choose
 
-#: p(x|z) by name, of a noise scale where they have one.
+#: p(x|z) by name, as functions of a noise scale.
 PIXELS: Mapping[str, Callable[[float | None], Likelihood]] = {
     "gaussian": lambda noise: Gaussian(1.0 if noise is None else noise),
     "gaussian_per_pixel": lambda noise: HeteroscedasticGaussian(class_axis=1),
@@ -27,13 +27,13 @@ class CodeOptions:
         likelihood: likelihood of the pixels, a key of :data:`PIXELS`.
         prior: prior of the codes, a key of ``CODE_PRIORS``.
         estimator: estimator of the bound, a key of ``ESTIMATORS``.
-        samples: codes drawn for each image.
-        warmup: epochs over which the divergence gains its weight.
-        masked: share of pixels that are zero in what is encoded while training.
+        samples: number of sampled codes for each image.
+        warmup: number of epochs in which the weight of the divergence grows to its final value.
+        masked: share of the encoder's input pixels that are set to zero in training.
         fading: schedule of that share: constant, linear, cosine or step.
 
     Raises:
-        ValueError: a value that is not among these.
+        ValueError: a value is unknown or out of range.
     """
 
     likelihood: str = "gaussian"
@@ -52,16 +52,16 @@ class CodeOptions:
         require_whole("--codes.samples", self.samples)
         if self.fading != "constant" and not self.masked:
             raise ValueError(
-                "--codes.fading is the schedule of masked pixels, and none are masked: pass --codes.masked too."
+                "--codes.fading is the schedule of masked pixels, but no pixels are masked: pass --codes.masked too."
             )
-        self.settings  # noqa: B018  (refuses what it cannot be)
+        self.settings  # noqa: B018  (raises an error for invalid values)
 
     @classmethod
     def named(cls, given: Mapping[str, Any] | None) -> "CodeOptions":
-        """The options that a user has named.
+        """Make the options from the named ones and defaults.
 
         Raises:
-            ValueError: an unknown name, or a value out of range.
+            ValueError: a name is unknown, or a value is out of range.
 
         >>> CodeOptions.named({"prior": "beta"}).prior
         'beta'
@@ -73,7 +73,7 @@ class CodeOptions:
 
     @property
     def has_noise(self) -> bool:
-        """True if the pixels have one noise scale, which held-out images determine."""
+        """True if the likelihood has a noise scale, which is estimated on held-out images."""
         return self.likelihood == "gaussian"
 
     @property

@@ -1,8 +1,8 @@
-"""The main job from start to end: train, fit, tune, compare, and leave a report that explains itself.
+"""Train, fit, tune and compare from start to end, and write a report for newcomers.
 
-Trains a small network on real images, fits a Laplace posterior, and prints one table, MAP beside Laplace; then a curve
-with error bars. With --lae autoencoders of the digits instead: plain, variational, with dropout and with an online
-Laplace posterior. Leaves in --output (runs/demo, runs/demo-lae): report.html, metrics.json, config.yaml,
+Trains a small network on real images, fits a Laplace posterior, and prints a table of MAP and Laplace; then fits a
+curve with error bars. With --lae it trains autoencoders of the digits: plain, variational, with dropout and with an
+online Laplace posterior. Writes to --output (runs/demo, runs/demo-lae): report.html, metrics.json, config.yaml,
 posterior.safetensors, model.safetensors, and the figures as PNG.
 """
 
@@ -33,7 +33,7 @@ class DemoOptions:
 
     Args:
         data: name of the data set, {data}; digits comes with scikit-learn.
-        train_size: images to train on; by default all digits, 12,000 of the others.
+        train_size: number of training images; by default all digits, and 12,000 of other data sets.
         seed: seed of the held-out images, the initial weights and the order of the data.
         seeds: number of seeds, counted from the first; with several, tables show mean ± standard error.
         structure: structure of the posterior, {structures}; by default kron, with --lae approx_diag.
@@ -52,7 +52,7 @@ PARTS = (DemoOptions, RunOptions)
 
 
 def run(options: DemoOptions, where: RunOptions) -> None:
-    """Run it, print the tables, write the folder."""
+    """Run the demo, print the tables and write the folder."""
     _require_sense(options, where)
     if options.lae:
         _autoencoders(options, where)
@@ -158,7 +158,7 @@ def _plain(row: Mapping[str, Score]) -> dict[str, dict[str, float | None]]:
 
 
 def _require_sense(options: DemoOptions, where: RunOptions) -> None:
-    """Refuse options that would fail after the training."""
+    """Raise ValueError for options that would fail after the training."""
     recipe_for(options.data)
     if options.structure is not None:
         require_storable(options.structure)
@@ -169,7 +169,7 @@ def _require_sense(options: DemoOptions, where: RunOptions) -> None:
         )
     pick_device(where.device)
     if options.seeds < 1:
-        raise ValueError(f"--seeds is {options.seeds}: at least one run is needed.")
+        raise ValueError(f"--seeds must be at least 1, got {options.seeds}.")
 
 
 def _over_seeds(runs: list[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, Score]]:
@@ -182,7 +182,7 @@ def _over_seeds(runs: list[Mapping[str, Mapping[str, float]]]) -> dict[str, dict
 
 
 def _draw(folder: Path, first: Classification, curve: Regression) -> dict[str, Path]:
-    """The four figures, of the first seed."""
+    """Draw the four figures of the first seed."""
     from osculate import plots
 
     shifted = first.shifted

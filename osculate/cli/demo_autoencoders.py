@@ -40,7 +40,7 @@ from osculate.training import Settings, train
 
 #: The method whose posterior is saved, and whose imputations are drawn.
 OURS = "online Laplace"
-#: Methods that are compared, with their names in ``osculate train``.
+#: The compared methods, with their names in ``osculate train``.
 METHODS = {"AE": "map", "VAE": "vae", "MC dropout": "mc_dropout", OURS: "online_laplace"}
 # Chosen once by log p(x) of the held-out images, one seed, the test part unseen: rate 3e-3 with 100 epochs or 5e-3 with
 # 150, for all alike; noise while training 0.1 or 0.2; temperature 0.05, 0.02 or 0.005; dropout of 0.2, 0.1 or 0.05.
@@ -50,7 +50,7 @@ DROPOUT = 0.05
 HIDDEN = [128, 64]
 VALIDATION = 200
 LABELS = (1, 2, 5, 10, 20, 50)
-#: Networks that each task draws; None for its default.
+#: Number of networks sampled by each task; None for its default.
 SAMPLES: int | None = None
 #: Scores by method, by caption.
 Tables = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -66,7 +66,7 @@ class Comparison:
         methods: trained autoencoders.
         reconstructed: scores of the test images' reconstructions.
         shifted: scores in and out of distribution.
-        imputed: test images whose upper half was hidden.
+        imputed: imputation of the upper half of test images.
         few: accuracy with few labels.
     """
 
@@ -80,7 +80,7 @@ class Comparison:
 
     @property
     def q(self) -> Posterior:
-        """The posterior that is saved."""
+        """The posterior to save."""
         return self.methods[OURS].posterior
 
     @property

@@ -32,9 +32,9 @@ class Recipe:
 
     Args:
         model: the network.
-        train_size: images to train on; None takes all.
-        validation_size: images that only tuning and the choice of these settings see.
-        prior: precision of the prior while training.
+        train_size: number of training images; None for all.
+        validation_size: number of images held out for tuning and the choice of these settings.
+        prior: prior precision in training.
         training: settings of the training.
         words: description of the images.
     """
@@ -91,7 +91,7 @@ def recipe_for(name: str) -> Recipe:
     """The recipe of a data set.
 
     Raises:
-        ValueError: the demo has none for it; the message names those it has.
+        ValueError: the demo has no recipe for the data set; the message lists those it has.
     """
     return lookup("data set of the demo", name, RECIPES)
 
@@ -111,7 +111,7 @@ def classify(
     progress: bool,
     say: Callable[[str], None],
 ) -> Classification:
-    """Train, fit, tune and measure once; the seed decides held-out images, initial weights and order of the data."""
+    """Train, fit, tune and measure once; the seed is that of held-out images, initial weights and data order."""
     recipe = recipe_for(name)
     clock = Clock(say)
     data = DataOptions(name, None, train_size or recipe.train_size, recipe.validation_size, split_seed=seed)
@@ -134,10 +134,10 @@ def classify(
     methods = {"MAP": trained.posterior, "Laplace": q, "Laplace, tuned": tuned}
     with clock.step("evaluate", f"predicting {len(dataset.test[0]):,} test images and out-of-distribution ones"):
         partners = out_of_distribution(dataset, seed=seed)
-        if not partners:  # no other data set is here
+        if not partners:  # no other data set is available locally
             generator = torch.Generator().manual_seed(seed)
             partners = {"shuffled pixels": shuffled_pixels(dataset.test[0], generator)}
-        progress = progress and len(dataset.test[0]) > 2_000  # shorter ones are done before a bar is seen
+        progress = progress and len(dataset.test[0]) > 2_000  # shorter runs need no progress bar
         records: dict[str, CalibrationRecord] = {}
         shifted: dict[str, OODRecord] = {}
         for method, each in methods.items():
@@ -157,7 +157,7 @@ class Clock:
 
     @contextmanager
     def step(self, name: str, words: str) -> Iterator[None]:
-        """One step, announced and timed."""
+        """Announce a step and record its time."""
         self._say(words)
         started = time.perf_counter()
         yield

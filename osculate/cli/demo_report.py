@@ -122,7 +122,7 @@ class Report:
         return page(self.data, body)
 
     def _seed(self) -> str:
-        """The run that is shown, if there are several."""
+        """The seed of the run in the figures, if there are several runs."""
         return f" (seed {self.settings['seed']})" if self.settings["seeds"] > 1 else ""
 
 
@@ -216,7 +216,7 @@ MEANINGS = {
     ),
 }  # fmt: skip
 
-#: For each figure: heading, what it shows, how to read it.
+#: Heading, description and reading guide of each figure.
 AUTOENCODER_FIGURES: Mapping[str, Explanation] = {
     "latent_map": (
         "A map of the codes",
@@ -271,7 +271,7 @@ class LaeReport:
         figures: the pictures, by name.
         seconds: wall-clock time by step.
         sizes: sizes of the training and the held-out part.
-        temperature: temperature of the posterior that is shown.
+        temperature: temperature of the posterior.
     """
 
     settings: Mapping[str, Any]
@@ -302,13 +302,13 @@ class LaeReport:
         return page("autoencoders", body)
 
     def _table(self, caption: str, rows: Mapping[str, Mapping[str, Score]]) -> str:
-        """One table, what it says, and what its columns mean, the first time."""
+        """A table with its results in words and, at its first use, the meanings of its columns."""
         kind = kind_of(caption)
         first = next(other for other in self.tables if kind_of(other) == kind)
         meanings = "".join(f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in MEANINGS[kind])
-        said = "".join(f"<li>{escape(sentence)}</li>" for sentence in verdicts(rows))
-        said = f"{table(caption, rows)}<ul>{said}</ul>"
-        return said + (f"<dl>{meanings}</dl>" if caption == first else "")
+        sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in verdicts(rows))
+        content = f"{table(caption, rows)}<ul>{sentences}</ul>"
+        return content + (f"<dl>{meanings}</dl>" if caption == first else "")
 
 
 def kind_of(caption: str) -> str:
@@ -317,7 +317,7 @@ def kind_of(caption: str) -> str:
 
 
 def verdicts(rows: Mapping[str, Mapping[str, Score]]) -> list[str]:
-    """The best method of each column with a direction, and how clearly it is best.
+    """The best method of each column with a direction, and the significance of its lead.
 
     >>> verdicts({"AE": {"nll": Score(0.3, 0.01)}, "VAE": {"nll": Score(0.2, 0.01)}})
     ['NLL: VAE is clearly best (0.200 ± 0.010; AE 0.300 ± 0.010).']
@@ -345,7 +345,7 @@ def verdicts(rows: Mapping[str, Mapping[str, Score]]) -> list[str]:
 
 
 def score_card(tables: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> str:
-    """The numbers of columns in which our method is clearly best, level with the best, and clearly behind."""
+    """The numbers of columns in which online Laplace is clearly best, level with the best, and clearly behind."""
     clear = level = behind = 0
     for rows in tables.values():
         for name, heading in columns(rows).items():
@@ -377,7 +377,7 @@ def reconstruction_error_alone(tables: Mapping[str, Mapping[str, Mapping[str, Sc
 
 
 def _ranked(rows: Mapping[str, Mapping[str, Score]], name: str, heading: str) -> list[tuple[str, Score]] | None:
-    """Methods with this score, best first; None where no direction is better."""
+    """Methods with this score, best first; None if the score has no better direction."""
     if heading[-1] not in "↑↓":
         return None
     having = [(method, row[name]) for method, row in rows.items() if name in row and isfinite(row[name].mean)]

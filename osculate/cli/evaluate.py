@@ -1,9 +1,10 @@
-"""Compare a posterior with the network it was made from, on test data; or give an autoencoder one of its tasks.
+"""Compare a posterior with its network on test data, or run a task for autoencoders.
 
-Test data are the test part of what it was trained on, or every row of another file.
+The test data are the test part of the training data set, or every row of another file.
 
-Prints one table. Of calibration it is written as JSON to --output (evaluation.json beside the posterior); of the tasks
-for autoencoders as a section of metrics.json beside the posterior, or to --output, with figures beside it.
+Prints one table. For calibration it is written as JSON to --output (by default evaluation.json in the posterior's
+folder); for the tasks for autoencoders as a section of metrics.json in the posterior's folder, or to --output, together
+with figures.
 """
 
 import warnings
@@ -28,7 +29,7 @@ from osculate.posteriors import Point, Posterior
 from osculate.registry import lookup
 from osculate.tasks import calibration, ood
 
-#: Ratio of the largest out-of-distribution input to that of the data above which the code warns.
+#: Ratio of the largest out-of-distribution input to the largest test input above which there is a warning.
 LARGER = 10
 #: Tasks by name; all but calibration and ood are for autoencoders only.
 TASKS: Mapping[str, Callable[..., Any]] = {
@@ -47,13 +48,13 @@ class EvaluateOptions:
 
     Args:
         task: task of the evaluation, {tasks}. For autoencoders ood scores out-of-distribution data, imputation fills in
-            the upper half of images, which a classifier judges if there are labels, semi_supervised classifies images
-            by their codes, with few labels, bound gives bounds on log p(x) of a VAE, each with its draws (--samples,
-            5,000 by default) and its standard error.
-        ood: out-of-distribution data, separated by commas: .npz files with X and, if the data are one of {partners},
-            names (an unknown one lists the known) or all.
+            the upper half of images and classifies the results if there are labels, semi_supervised classifies images
+            by their codes with few labels, bound computes bounds on log p(x) of a VAE, each with its number of samples
+            (--samples, 5,000 by default) and its standard error.
+        ood: out-of-distribution data, separated by commas: .npz files with X and, for {partners}, names of data sets
+            (an unknown name lists them) or all.
         labels: numbers of labelled images of each class for semi_supervised, separated by commas.
-        classifier: folder of a classifier of osculate train, for imputation; by default a small one is trained.
+        classifier: folder of a classifier from osculate train, for imputation; by default a small one is trained.
         test_size: largest number of test images, and of out-of-distribution images, for the tasks of autoencoders.
     """
 
@@ -80,7 +81,7 @@ def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, whe
         _calibrated(q, card, dataset, options, what, where)
     else:
         raise ValueError(
-            f"--task {what.task} needs an autoencoder, and {card.model} is none: train one with osculate train "
+            f"--task {what.task} needs an autoencoder, but {card.model} is not one: train one with osculate train "
             "--method online_laplace on images, or leave --task out."
         )
 
@@ -88,7 +89,7 @@ def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, whe
 def _calibrated(
     q: Posterior, card: Card, dataset: Dataset, options: PosteriorOptions, what: EvaluateOptions, where: RunOptions
 ) -> None:
-    """The network beside the posterior."""
+    """Compare the network and the posterior."""
     wanted = "all" if what.task == "ood" and what.ood is None else what.ood
     partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
     network, posterior = rows(card.method)
@@ -107,13 +108,15 @@ def _calibrated(
 def _autoencoder(
     q: Posterior, card: Card, dataset: Dataset, options: PosteriorOptions, what: EvaluateOptions, where: RunOptions
 ) -> None:
-    """One of the tasks of autoencoders."""
+    """Run one of the tasks of autoencoders."""
     if what.test_size < 1:
-        raise ValueError(f"--test-size is {what.test_size}: at least one image is needed.")
+        raise ValueError(f"--test-size must be at least 1, got {what.test_size}.")
     output = where.output or options.folder / "metrics.json"
     for option, value in {"--via": options.via, "--link": options.link}.items():
         if value is not None:
-            raise ValueError(f"{option} {value} is for predictions; --task {what.task} draws networks: leave it out.")
+            raise ValueError(
+                f"{option} {value} is for predictions, but --task {what.task} samples networks: leave it out."
+            )
     dataset = autoencoder_tasks.smaller(dataset, what.test_size)
     setting = autoencoder_tasks.Setting(output.parent, options.samples, options.seed, where.progress)
     if what.task == "ood":
@@ -132,7 +135,7 @@ def _autoencoder(
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_section(output, what.task, {**rows, **facts})
     print_scores(caption, rows)
-    print(f"Saved {output}, and figures beside it")
+    print(f"Saved {output}, and figures in the same folder")
 
 
 def _file(data: DataOptions, card: Card) -> Dataset:
@@ -145,7 +148,7 @@ def _file(data: DataOptions, card: Card) -> Dataset:
     if y.is_floating_point() != (card.classes is None):
         kinds = ("real numbers (floats)", "classes (integers from 0)")
         wanted, found = kinds if card.classes is None else kinds[::-1]
-        raise ValueError(f"the targets y in {data.data!r} are {found}, and the posterior is for {wanted}: convert y.")
+        raise ValueError(f"the targets y in {data.data!r} are {found}, but the posterior is for {wanted}: convert y.")
     targets = card.scaling("target")
     y = y if targets is None else targets.apply(y)
     nothing = (x[:0], y[:0])
@@ -156,7 +159,7 @@ def _file(data: DataOptions, card: Card) -> Dataset:
 def scores_of(
     q: Posterior, dataset: Dataset, partners: dict[str, Tensor], progress: bool = False, **options: Any
 ) -> dict[str, float]:
-    """Scores on the test part, and AUROC against each of the partners."""
+    """Scores on the test part, and the AUROC against each out-of-distribution set."""
     scores = calibration(q, dataset.test, target_scale=dataset.target_scale, progress=progress, **options).metrics()
     if partners:
         scores |= ood(q, dataset.test[0], partners, progress=progress, **options).metrics()
@@ -164,18 +167,18 @@ def scores_of(
 
 
 def _partners(dataset: Dataset, wanted: str | None, card: Card) -> dict[str, Tensor]:
-    """Out-of-distribution data by name: those of files, and known ones."""
+    """Out-of-distribution data by name, from files and built-in sets."""
     words = [] if wanted is None else [stripped for word in wanted.split(",") if (stripped := word.strip())]
     files = [word for word in words if word.endswith(".npz")]
     found = {Path(file).name: card.inputs(read_arrays(file, targets=False)[0], file) for file in files}
     if len(found) < len(files):
-        raise ValueError(f"--ood {wanted}: two files have the same name, and scores are listed by it: rename one.")
-    ours = float(dataset.test[0].abs().max())
+        raise ValueError(f"--ood {wanted}: two files have the same name, by which scores are listed: rename one.")
+    largest = float(dataset.test[0].abs().max())
     for name, x in found.items():
-        if (theirs := float(x.abs().max())) > LARGER * ours:  # as whole numbers to 255 are beside numbers to 1
+        if (reached := float(x.abs().max())) > LARGER * largest:  # such as 0 to 255 against 0 to 1
             warnings.warn(
-                f"the inputs in {name!r} reach {theirs:.3g}, those of {dataset.name!r} {ours:.3g}: if only the scale "
-                "differs, any score separates them. Bring them to one scale (uint8 images are divided by 255).",
+                f"the inputs in {name!r} reach {reached:.3g}, those of {dataset.name!r} {largest:.3g}: if only the "
+                "scale differs, any score separates them. Bring them to one scale (uint8 images are divided by 255).",
                 stacklevel=2,
             )
     names = [word for word in words if word not in files]
@@ -196,5 +199,5 @@ def _partners(dataset: Dataset, wanted: str | None, card: Card) -> dict[str, Ten
 
 
 def _plain(title: str) -> str:
-    """The title as --data has it: fashion_mnist for Fashion-MNIST."""
+    """The title in the form of --data: fashion_mnist for Fashion-MNIST."""
     return title.lower().replace("-", "_").replace(" ", "_")

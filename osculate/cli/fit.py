@@ -1,7 +1,7 @@
 """Fit a Laplace posterior to a trained network, and tune its prior.
 
-Leaves in --output (the folder of the checkpoint): posterior.safetensors, model.safetensors, fit.yaml, and the section
-"fit" of metrics.json.
+Writes to --output (by default the checkpoint's folder): posterior.safetensors, model.safetensors, fit.yaml, and the
+section "fit" of metrics.json.
 """
 
 import time
@@ -29,10 +29,10 @@ from osculate.registry import lookup
 from osculate.serialization import save
 from osculate.tensorfiles import fill
 
-#: Descriptions of checkpoints that are not at a mode, by their name in tables; {} is the method.
+#: Descriptions of checkpoints that are not MAP estimates, by their name in tables; {} is the method.
 _WORDS = {
-    "first member": "the first of its members: the posterior is around that one alone, and knows nothing of the others",
-    "its mean": "the mean of its posterior: the new posterior is around that, and takes nothing else from {}",
+    "first member": "the first of its members: the new posterior is around this member and ignores the others",
+    "its mean": "the mean of its posterior: the new posterior is around this mean, and uses nothing else of {}",
 }
 #: The structures of posteriors that a file can hold.
 STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make().unstorable)
@@ -44,17 +44,17 @@ class FitOptions:
     """The fit.
 
     Args:
-        checkpoint: weights as safetensors: model.safetensors of osculate train, or a state dict of your own.
-        model: the network of a checkpoint that osculate did not write, or whose network is your own: one of
+        checkpoint: weights as safetensors: model.safetensors of osculate train, or your own state dict.
+        model: the network of a checkpoint that osculate did not write, or of your own network: one of
             {networks}, or package.module:factory; autoencoder is short for conv_autoencoder.
         structure: structure of the posterior, {structures}; by default kron, for autoencoders approx_diag.
         curvature: kind of curvature, {curvatures}; ggn is exact, fisher samples labels and is cheaper for many
             classes.
         prior: evidence (one precision for each parameter tensor, and the noise of a regression), or a number; by
             default evidence, for autoencoders the precision 1 that osculate train uses.
-        subset: all, last_layer, or names of parameters and modules with commas between.
-        tune: then choose prior precision and temperature on the validation part; of an autoencoder the temperature,
-            which is always chosen where there is such a part.
+        subset: all, last_layer, or names of parameters and modules, separated by commas.
+        tune: choose prior precision and temperature on the validation part after the fit; for an autoencoder only the
+            temperature, which is always chosen if there is a validation part.
     """
 
     checkpoint: Path
@@ -113,11 +113,7 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
 
 
 def require_storable(structure: str) -> None:
-    """Refuse, before the fit, a structure whose posterior no file could hold.
-
-    Raises:
-        ValueError: such a structure, or an unknown one.
-    """
+    """Raise ValueError, before the fit, for a structure that is unknown or cannot be saved."""
     if why := lookup("structure", structure, structures.REGISTRY)().unstorable:
         raise ValueError(why)
 
@@ -131,7 +127,7 @@ def summary_of(q: Gaussian) -> dict[str, Any]:
     scale = getattr(q.likelihood, "scale", None)
     return {
         "structure": q.structure.structure.name,
-        # that of a tempered likelihood, which is not normalised, compares with nothing
+        # a tempered likelihood is not normalised, so that its evidence is not comparable
         "log_evidence": float(log_evidence(q)) if float(q.temperature) == 1 else None,
         "parameters": space.size,
         "data": q.num_data,
@@ -144,11 +140,11 @@ def summary_of(q: Gaussian) -> dict[str, Any]:
 
 
 def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Dataset]:
-    """The network with its weights, its card, and the data that it was trained on."""
+    """The network with its weights, its card, and its training data."""
     tensors, card = read_model(options.checkpoint)
     if card is None and options.model is None:
         raise ValueError(
-            f"{str(options.checkpoint)!r} does not say which network it belongs to: pass --model with one of "
+            f"{str(options.checkpoint)!r} does not name its network: pass --model with one of "
             f"{', '.join(MODELS)}, or package.module:factory."
         )
     chosen = data if card is None else data.over(card.data_options())
@@ -169,16 +165,16 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
 
 
 def _require_mode(card: Card, options: FitOptions, where: RunOptions) -> None:
-    """Refuse a network that is at no mode, and to write over a posterior that took a training."""
+    """Raise ValueError if the network is not at a mode, or the output would overwrite a posterior from training."""
     if card.method == "hmc":
         raise ValueError(
-            f"the network in {str(options.checkpoint)!r} is a draw of --method hmc, and fit needs one at a mode: train "
-            "it with --method map."
+            f"the network in {str(options.checkpoint)!r} is a draw of --method hmc, but fit needs a mode: train a "
+            "network with --method map."
         )
     target = where.output or options.checkpoint.parent
     if card.method and target.resolve() == options.checkpoint.parent.resolve() and (target / POSTERIOR).is_file():
         raise ValueError(
-            f"{str(target / POSTERIOR)!r} is the posterior of --method {card.method}, over which fit would write: name "
+            f"{str(target / POSTERIOR)!r} is the posterior of --method {card.method}, which fit would overwrite: name "
             "another folder with --output."
         )
     if card.method and (words := _WORDS.get(rows(card.method)[0])):
@@ -187,16 +183,16 @@ def _require_mode(card: Card, options: FitOptions, where: RunOptions) -> None:
 
 def _require_fitting(dataset: Dataset, card: Card) -> None:
     facts: list[tuple[str, Any, Any]] = [("inputs of shape {}", tuple(dataset.input_shape), card.input_shape)]
-    if not card.reconstructs:  # labels of images are nothing to an autoencoder
+    if not card.reconstructs:  # an autoencoder ignores labels
         facts += [
             ("{} outputs", dataset.outputs, card.outputs),
             ("regression: {}", dataset.classes is None, card.classes is None),
         ]
-    for text, mine, theirs in facts:
-        if mine != theirs:
+    for text, of_data, of_network in facts:
+        if of_data != of_network:
             raise ValueError(
-                f"the network was trained for {text.format(theirs)}, {dataset.name!r} has {text.format(mine)}: "
-                "fit it to the data that it was trained on."
+                f"the network was trained for {text.format(of_network)}, but {dataset.name!r} has "
+                f"{text.format(of_data)}: fit it to its training data."
             )
 
 

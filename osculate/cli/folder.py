@@ -1,4 +1,4 @@
-"""The run folder: every file is written aside and renamed, so that an interruption leaves the old one or the new."""
+"""The run folder: files are written atomically, so that an interruption leaves the old or the new file."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def write_section(path: Path, section: str, content: Mapping[str, Any], fresh: b
             others = json.loads(path.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:
             raise ValueError(
-                f"{str(path)!r} is no JSON file ({error}): remove it or choose another --output."
+                f"{str(path)!r} is not a JSON file ({error}): remove it or choose another --output."
             ) from error
     write_json(path, {**others, section: content})
 
@@ -46,9 +46,9 @@ def write_config(path: Path, command: str, *parts: Any) -> None:
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """A new folder to fill, whose files take the places of the old ones in `folder` only when all are there.
+    """Yield a temporary folder, whose files replace those in `folder` only when all are complete.
 
-    Files in `folder` that the run does not write stay; after an error everything there is as it was.
+    Other files in `folder` are kept; after an error nothing there has changed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))

@@ -1,4 +1,4 @@
-"""Measurements to reconstruct from: of a picture, simulated here, or read from a file."""
+"""Measurements to reconstruct from: simulated from a picture, or read from a file."""
 
 import warnings
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from osculate.data import rectangles, shepp_logan
 from osculate.inverse import Blur, LinearOperator, Matrix, RayTransform, Subsampling, brightness
 from osculate.registry import lookup
 
-#: Operators, and the options that are theirs.
+#: Operators and their options.
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "radon": ("angles", "detectors"),
     "blur": ("blur",),
     "inpainting": ("keep",),
     "matrix": ("matrix",),
 }
-#: Angles of the rays, where neither options nor data say how many.
+#: Default number of angles of the rays.
 ANGLES = 20
-#: Standard deviation of a blur, and share of the pixels that inpainting sees, where they are not named.
+#: Default standard deviation of a blur, and default share of observed pixels in inpainting.
 BLUR, KEEP = 1.5, 0.3
 
 
@@ -38,10 +38,10 @@ class OperatorOptions:
 
     Args:
         operator: name of the operator, {operators}.
-        angles: number of angles of radon, evenly over half a turn; by default 20, or as many as the data have.
-        detectors: rays of radon at each angle, one pixel apart; by default as many as cover the diagonal.
+        angles: number of angles of radon, evenly over half a turn; by default 20, or the number in the data.
+        detectors: number of rays of radon at each angle, one pixel apart; by default enough to cover the diagonal.
         blur: standard deviation of the Gaussian blur in pixels, by default 1.5.
-        keep: share of the pixels that inpainting sees, by default .3.
+        keep: share of the pixels that inpainting observes, by default .3.
         matrix: file of the matrix, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement.
     """
 
@@ -56,16 +56,16 @@ class OperatorOptions:
 def operator_for(
     how: OperatorOptions, shape: tuple[int, int], given: tuple[Tensor, Mapping[str, Any]] | None, seed: int
 ) -> LinearOperator:
-    """The operator that the options name, as the data need it.
+    """The operator for the options and the data.
 
     Args:
         how: the options.
         shape: (H, W) of the image.
-        given: data and the arrays beside them; None where a picture is measured.
-        seed: seed of the pixels that inpainting sees.
+        given: data and the other arrays of the file; None if a picture is measured.
+        seed: seed of the observed pixels of inpainting.
 
     Raises:
-        ValueError: options and data that do not go together.
+        ValueError: options and data are incompatible.
     """
     data, arrays = given if given is not None else (None, {})
     for operator, options in OPERATORS.items():
@@ -73,9 +73,9 @@ def operator_for(
             if operator != how.operator and getattr(how, name) is not None:
                 raise ValueError(f"--{name} goes with --operator {operator}, not with {how.operator!r}.")
     if "angles" in arrays and how.operator != "radon":
-        raise ValueError(f"the file has angles, which are those of rays: use --operator radon, not {how.operator!r}.")
+        raise ValueError(f"the file has angles of rays: use --operator radon, not {how.operator!r}.")
     if "mask" in arrays and how.keep is not None:
-        raise ValueError("the file has a mask, which says what was seen: leave --keep out.")
+        raise ValueError("the file has a mask of the observed pixels: leave --keep out.")
     if how.operator == "radon":
         sinogram = tuple(data.shape) if data is not None and data.ndim == 2 else (ANGLES, None)
         angles: Any = sinogram[0] if how.angles is None else how.angles
@@ -93,7 +93,7 @@ def operator_for(
         if "mask" in arrays:
             mask = torch.from_numpy(np.asarray(arrays["mask"], dtype=bool))
             if mask.ndim != 2:
-                raise ValueError(f"the mask has shape {tuple(mask.shape)}, not that of an image, (H, W).")
+                raise ValueError(f"the mask has shape {tuple(mask.shape)}, but an image has shape (H, W).")
             return Subsampling(mask)
         return Subsampling.random(shape, KEEP if how.keep is None else how.keep, torch.Generator().manual_seed(seed))
     return Matrix(_matrix(how.matrix), shape, None if data is None else tuple(data.shape))
@@ -114,9 +114,9 @@ def _matrix(path: Path | None) -> Any:
 
 #: Pictures that need no file.
 PICTURES = {"shepp_logan": shepp_logan, "rectangles": rectangles}
-#: Side of a picture that needs no file, and noise, where none are named.
+#: Default side of a picture that needs no file, and default noise.
 SIDE, NOISE = 64, 0.05
-#: Pixels of a picture that is taken as it is.
+#: Largest number of pixels of a picture without --size.
 LARGEST = 512**2
 #: Share of white below which the brightest pixel of a picture is dark enough for a warning.
 DARK = 0.25
@@ -128,18 +128,18 @@ class MeasurementOptions:
     """The measurement.
 
     Args:
-        image: a picture (.png, .jpg, …, in grey) that is measured here with noise and then reconstructed; one of
-            {pictures}, which need no file; or measured data, .npy, or .npz with "data" (or "sinogram"), and "angles"
-            in radians, "noise", "shape", "mask" and "truth" where they are known. The name needs no --image.
-        size: longer side in pixels, to which a picture is shrunk (64 for those that need no file); side of the
-            reconstruction from measured data, by default what the detectors cover.
-        noise: standard deviation of a simulated measurement's noise, as a share of its mean absolute value; by
+        image: a picture (.png, .jpg, …, in grey), from which a noisy measurement is simulated; one of
+            {pictures}, which need no file; or measured data, .npy, or .npz with "data" (or "sinogram"), and optionally
+            "angles" in radians, "noise", "shape", "mask" and "truth". The option name --image can be left out.
+        size: longer side in pixels to which a picture is shrunk (64 for those that need no file); for measured data
+            the side of the reconstruction, by default the width of the detectors.
+        noise: standard deviation of a simulated measurement's noise, relative to its mean absolute value; by
             default .05.
         sigma: standard deviation of the noise of measured data, in their units; by default estimated.
-        estimate_noise: find the noise from the data, though it is known.
+        estimate_noise: estimate the noise from the data even if it is known.
         scale: largest value of the image; by default 1 for pictures, whose values it multiplies, and guessed for a
             measured sinogram.
-        measurement_seed: seed of the noise, of random pictures and of the pixels that inpainting sees.
+        measurement_seed: seed of the noise, of random pictures and of the observed pixels of inpainting.
     """
 
     image: str | None = None
@@ -158,9 +158,9 @@ class Measured:
     Attributes:
         operator: A.
         data: y.
-        noise: σ; None where it is not known.
+        noise: σ; None if unknown.
         scale: largest value of the image.
-        truth: the image, where it is known.
+        truth: the image; None if unknown.
         guessed: True if the scale was guessed from the data.
     """
 
@@ -176,8 +176,8 @@ def measure_picture(what: MeasurementOptions, how: OperatorOptions) -> Measured:
     """Measure a picture with noise.
 
     Raises:
-        ValueError: a file that is no picture, is black or too large.
-        FileNotFoundError: there is no such file.
+        ValueError: the file is not a picture, is black or is too large.
+        FileNotFoundError: the file does not exist.
     """
     if what.sigma is not None:
         raise ValueError("--sigma is the noise of measured data; the noise of a picture's measurement is --noise.")
@@ -222,7 +222,7 @@ def _picture(what: MeasurementOptions) -> Float[Tensor, "H W"]:
     if 0 < float(image.max()) < DARK:
         warnings.warn(
             f"the brightest pixel of {name!r} has {100 * float(image.max()):.1f} % of white: stretch its values, "
-            "or its contrast is small beside the range that an image may have.",
+            "as otherwise its contrast is small relative to the range of an image.",
             stacklevel=2,
         )
     if what.size is None and image.numel() > LARGEST:
@@ -251,8 +251,8 @@ def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
     """Measure a picture, or read measured data.
 
     Raises:
-        ValueError: a file that cannot be read, or options that do not go together.
-        FileNotFoundError: there is no such file.
+        ValueError: the file cannot be read, or options are incompatible.
+        FileNotFoundError: the file does not exist.
     """
     lookup("operator", how.operator, OPERATORS)
     if what.image is None:
@@ -275,7 +275,7 @@ def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
 def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measured:
     """Read measured data."""
     if what.noise is not None:
-        raise ValueError("--noise is that of a picture's measurement; the noise of measured data is --sigma.")
+        raise ValueError("--noise is the noise of a picture's measurement; the noise of measured data is --sigma.")
     arrays = _arrays(path)
     names = [name for name in ARRAYS if name in arrays]
     if len(names) != 1:
@@ -283,10 +283,10 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
     name = names[0]
     if unknown := sorted(set(arrays) - {name, *BESIDE}):
         raise ValueError(
-            f"{str(path)!r} has an unknown array {unknown[0]!r}: beside {name!r} there may be {', '.join(BESIDE)}."
+            f"{str(path)!r} has an unknown array {unknown[0]!r}: besides {name!r} it may hold {', '.join(BESIDE)}."
         )
     if how.operator == "inpainting" and "mask" not in arrays:
-        raise ValueError('measured data of inpainting are an .npz file with "data" and "mask", the pixels seen.')
+        raise ValueError('measured data of inpainting are an .npz file with "data" and "mask", the observed pixels.')
     if "mask" in arrays and how.operator != "inpainting":
         raise ValueError(f"{str(path)!r} has a mask: use --operator inpainting, not {how.operator!r}.")
     data = _numbers(arrays[name], name)
@@ -298,7 +298,7 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
     shape = _shape(data, what, how, arrays, truth)
     operator = operator_for(how, shape, (data, arrays), what.measurement_seed)
     if isinstance(operator, Subsampling) and tuple(data.shape) == operator.image_shape:
-        data = operator(data)  # a whole image, of which the mask says what was seen
+        data = operator(data)  # a whole image, of which the mask selects the observed pixels
     if truth is not None and tuple(truth.shape) != operator.image_shape:
         raise ValueError(f"the truth has shape {tuple(truth.shape)}, the reconstruction {operator.image_shape}.")
     sigma = what.sigma
@@ -337,7 +337,7 @@ def _numbers(array: Any, name: str) -> Tensor:
 def _shape(
     data: Tensor, what: MeasurementOptions, how: OperatorOptions, arrays: Mapping[str, Any], truth: Tensor | None
 ) -> tuple[int, int]:
-    """(H, W) of the image behind some data."""
+    """(H, W) of the image for the data."""
     sources = {
         "the mask": np.shape(arrays["mask"]) if "mask" in arrays and how.operator == "inpainting" else None,
         "the truth": None if truth is None else tuple(truth.shape),

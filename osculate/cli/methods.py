@@ -20,8 +20,8 @@ from osculate.training.settings import OPTIMIZERS, SCHEDULES
 
 T = TypeVar("T")
 
-#: Temperature at which networks are drawn while an autoencoder trains. With a noise of 0.2 it puts the networks where
-#: those of the published code are: the squared noise times it is 1/500. [miani2022]
+#: Temperature of sampled networks in the training of an autoencoder. With a noise scale of 0.2 it matches the published
+#: code, where temperature times squared noise is 1/500. [miani2022]
 COLD = 0.05
 #: The methods that train a network from fresh weights, by name.
 METHODS: Mapping[str, type[Method]] = {
@@ -33,10 +33,10 @@ OPTIONS = {name: option.kind for kind in METHODS.values() for name, option in ki
 
 
 def rows(method: str) -> tuple[str, str]:
-    """Names that tables give to the network in model.safetensors and to the posterior beside it.
+    """Names in tables of the network in model.safetensors and of the posterior in the same folder.
 
     Args:
-        method: Method of the posterior; "" if ``osculate fit`` has made it.
+        method: Method of the posterior; "" if ``osculate fit`` made it.
 
     >>> rows(""), rows("ivon")
     (('MAP', 'Laplace'), ('its mean', 'ivon'))
@@ -52,7 +52,7 @@ def taking(option: str) -> tuple[str, ...]:
 
 
 def _help(name: str) -> str:
-    """The words of an option, with the methods that have it and their defaults."""
+    """The help of an option, with its methods and their defaults."""
     by_words: dict[str, list[str]] = {}
     for method in taking(name):
         option, default = METHODS[method].options[name], ""
@@ -64,7 +64,7 @@ def _help(name: str) -> str:
 
 
 def _with_options_of_methods(part: type[T]) -> type[T]:
-    """Decorate a part: give it a field for each option of a method."""
+    """Decorate a part by adding a field for each option of a method."""
     for name, kind in OPTIONS.items():
         part.__annotations__[name] = kind | None
         setattr(part, name, None)
@@ -84,7 +84,7 @@ class MethodOptions:
     """The method and its options.
 
     Args:
-        method: name of the method, {methods}. All but map and vae save a posterior; fit makes one after map.
+        method: name of the method, {methods}. All but map and vae save a posterior; after map, use fit.
         latent: length of the code of a built-in autoencoder, 2 by default.
         codes: options of vae, as in --codes.likelihood bernoulli: likelihood of pixels ({pixels}; bernoulli takes grey
             values as probabilities), prior of codes ({priors}), estimator of the bound ({estimators}), samples of each
@@ -107,40 +107,36 @@ class MethodOptions:
         """The class of the method.
 
         Raises:
-            ValueError: an unknown method.
+            ValueError: the method is unknown.
         """
         return lookup("method", self.method, METHODS)
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of methods that have a value, by name."""
+        """The options of the methods that are set, by name."""
         return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
     def check(self) -> None:
-        """Refuse options that the method does not have.
-
-        Raises:
-            ValueError: an unknown method, or such an option.
-        """
+        """Raise ValueError if the method is unknown or does not have some option."""
         lookup("method", self.method, METHODS)
         codes = {} if self.codes is None else {"codes": self.codes}
         for name, value in {**self.options, **codes}.items():
             known = ("vae",) if name == "codes" else taking(name)
             if self.method not in known:
                 raise ValueError(
-                    f"--{name} {value} is for --method {' or '.join(known)}, and the method is {self.method}: leave it "
+                    f"--{name} {value} is for --method {' or '.join(known)}, but the method is {self.method}: leave it "
                     "out."
                 )
 
     def resolved(
         self, epochs: int, real_valued: bool = False, before: Mapping[str, Any] | None = None
     ) -> "MethodOptions":
-        """The same with the method's defaults for the options that are not named.
+        """The options with the method's defaults for those that are not set.
 
         Args:
             epochs: Epochs of the training.
             real_valued: True if the targets are real values.
-            before: Options of the run that is resumed, whose defaults are kept where they follow from the run.
+            before: Options of the run to resume, which override defaults that depend on the run.
         """
         before = before or {}
         found = self.kind.defaults(before.get("epochs") or epochs, real_valued)
@@ -153,12 +149,12 @@ class MethodOptions:
         """The method, ready to train.
 
         Args:
-            network: Function that makes the network with a number.
+            network: Function that makes network number n.
             card: Card of the networks, with the likelihood.
             prior: Precision, or "fan_in".
 
         Raises:
-            ValueError: an unknown prior.
+            ValueError: the prior is unknown.
         """
         if isinstance(prior, str) and prior != FAN_IN:
             raise ValueError(f"--prior {prior!r} is neither a number, which is a precision, nor {FAN_IN}.")
@@ -172,15 +168,15 @@ class MethodOptions:
 
 
 _USUAL = Settings()
-#: Steps of a training whose length no one has named, and the epochs that they may take. Measured on digits, two classes
-#: and a regression of a few hundred data each: with 200 steps no method is done, with 2,000 all are.
+#: Default number of training steps, and largest default number of epochs. On digits, two classes and a regression with
+#: a few hundred data each, no method converges in 200 steps, and all do in 2,000.
 STEPS, LONGEST = 2000, 500
-#: Data below which a step takes fewer of them, and how many: a quarter of the data at most.
+#: Number of data below which batches are smaller, and their size, at most a quarter of the data.
 FEW, SMALL = 5000, 32
 
 
 def _by_default(setting: str) -> str:
-    """The usual value, and those of methods that need another."""
+    """The usual default, and the defaults of methods that need another."""
     of = {name: {**kind.usual, **kind.recommended} for name, kind in METHODS.items()}
     others = [f"{settings[setting]} ({name})" for name, settings in of.items() if setting in settings]
     return ", ".join([str(getattr(_USUAL, setting)), *others])
@@ -204,7 +200,7 @@ class SettingOptions:
         optimizer: name of the optimiser, {optimizers} (with momentum 0.9), without weight decay. By default
             {optimizer_default}; ivon, vogn and hmc have their own steps.
         schedule: schedule of the learning rate, {schedules}. By default {schedule_default}.
-        patience: stop after so many epochs without a better validation NLL, and keep the best weights.
+        patience: stop after this number of epochs without a better validation NLL, and keep the best weights.
     """
 
     epochs: int | None = None
@@ -217,16 +213,16 @@ class SettingOptions:
     def settings(
         self, how: MethodOptions, seed: int, noise: float | None = None, num_data: int | None = None
     ) -> Settings:
-        """The settings, with what the method needs where the user has named nothing.
+        """The settings, with the method's defaults for those that are not set.
 
         Args:
             how: the method.
             seed: seed of the training.
-            noise: scale of a Gaussian likelihood, whose gradients are as many times larger as its square is below 1.
-            num_data: N, by which a training of few data takes smaller batches and more epochs.
+            noise: noise scale of a Gaussian likelihood, with whose inverse square gradients grow.
+            num_data: N; small data sets get smaller batches and more epochs.
 
         Raises:
-            ValueError: a setting that does not go with the method, or a value out of its range.
+            ValueError: a setting is incompatible with the method, or a value is out of range.
         """
         needed = {**how.kind.usual, **how.kind.recommended}
         named = {name: value for name, value in vars(self).items() if value is not None}
@@ -242,12 +238,12 @@ class SettingOptions:
 
     @classmethod
     def of(cls, settings: Settings, how: MethodOptions) -> "SettingOptions":
-        """The options that give these settings again, whatever the defaults are by then."""
+        """The options that reproduce these settings independently of defaults."""
         return cls(**{f.name: getattr(settings, f.name) for f in fields(cls) if _means_something(f.name, how)})
 
 
 def _by_size(num_data: int, batch_size: int | None) -> dict[str, int]:
-    """Size of a batch and epochs, of so many data.
+    """Default batch size and number of epochs for a number of data.
 
     >>> _by_size(1078, None), _by_size(60_000, None)
     ({'batch_size': 32, 'epochs': 59}, {'batch_size': 128, 'epochs': 20})

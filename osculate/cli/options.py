@@ -1,4 +1,4 @@
-"""Options that several commands share, as frozen dataclasses, and what they turn into."""
+"""Options that several commands share, as frozen dataclasses."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def naming(**known: Iterable[str]) -> Callable[[type[T]], type[T]]:
-    """Decorate a part: fill names, such as those of a registry, into its docstring, which is the help of its options.
+    """Decorate a part by filling names, such as those of a registry, into its docstring, the help of its options.
 
     >>> naming(links=("mc", "probit"))(type("Part", (), {"__doc__": "link: {links}."})).__doc__
     'link: mc, probit.'
@@ -34,14 +34,14 @@ class DataOptions:
     """The data.
 
     Args:
-        data: name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y; for autoencoders X
-            will do.
-        data_folder: the only folder to look into for a named set; by default $OSCULATE_DATA, the cache, a download.
-        train_size: rows to train on; by default all.
-        validation_size: rows held out of the training data; by default a tenth, at most 2000.
+        data: name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y; autoencoders need X
+            only.
+        data_folder: folder of the named data set; by default $OSCULATE_DATA, then the cache, then a download.
+        train_size: number of training rows; by default all.
+        validation_size: number of rows held out of the training data; by default a tenth, at most 2000.
         split: number of the split, for sets with several.
         splits: family of splits: standard, gap or random.
-        split_seed: chooses the rows that are held out, apart from the seed of the training.
+        split_seed: seed of the choice of held-out rows, separate from the seed of the training.
     """
 
     data: str | None = None
@@ -53,7 +53,7 @@ class DataOptions:
     split_seed: int | None = None
 
     def over(self, other: "DataOptions") -> "DataOptions":
-        """These options, with the other's where nothing was said; another data set takes nothing over."""
+        """These options, with unset ones taken from the other if both name the same data set."""
         if self.data not in (None, other.data):
             return self
         return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
@@ -62,8 +62,8 @@ class DataOptions:
         """Read the data set.
 
         Raises:
-            ValueError: no data set was named, or an unknown one.
-            FileNotFoundError: its files are nowhere.
+            ValueError: no data set is named, or its name is unknown.
+            FileNotFoundError: its files are not found.
         """
         if self.data is None:
             raise ValueError(
@@ -102,10 +102,10 @@ class RunOptions:
 
 
 def pick_device(name: str) -> torch.device:
-    """The torch device for a name; "auto" takes an accelerator where there is one.
+    """The torch device for a name; "auto" is an accelerator if there is one.
 
     Raises:
-        ValueError: an unknown device, or one that this machine does not have.
+        ValueError: the device is unknown or not available.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -124,7 +124,7 @@ def likelihood_for(dataset: Dataset, noise: float) -> Likelihood:
 
 
 def plain(value: Any) -> Any:
-    """A value as YAML and JSON can hold it: paths as strings, tuples as lists."""
+    """A value in plain types for YAML and JSON: paths as strings, tuples as lists."""
     if isinstance(value, dict):
         return {str(name): plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Reports of the command line: one HTML file with its pictures inside."""
+"""Reports of the command line: one HTML file with embedded pictures."""
 
 import base64
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ $body
 </body></html>
 """)
 
-#: Of a figure: heading, what it shows, how to read it.
+#: Explanation of a figure: heading, description, reading guide.
 Explanation = tuple[str, str, str]
 
 
 def page(name: str, body: str) -> str:
-    """The whole file.
+    """The complete HTML file.
 
     Args:
         name: title of the page.
@@ -46,7 +46,7 @@ def page(name: str, body: str) -> str:
 
 
 def table(caption: str, rows: Mapping[str, Mapping[str, Score]]) -> str:
-    """Scores by method; empty where a method has none."""
+    """A table of scores by method; a cell is empty if the method lacks the score."""
     headings = columns(rows)
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings.values())
     body = "".join(

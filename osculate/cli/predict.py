@@ -1,7 +1,7 @@
-"""Predict with a posterior: means, probabilities and their uncertainties, to a file.
+"""Predict with a posterior, and write means, probabilities and their uncertainties to a file.
 
 Inputs are --inputs file.npz (X), or the test part of --data. --output names the file (predictions.npz or .csv); a name
-without ending writes both.
+without an extension writes both.
 """
 
 import csv
@@ -29,7 +29,7 @@ from osculate.progress import track
 from osculate.serialization import load
 from osculate.tensorfiles import fill
 
-#: Rows at a time.
+#: Batch size.
 ROWS = 500
 
 
@@ -42,12 +42,12 @@ class PosteriorOptions:
     """The posterior, and its predictive.
 
     Args:
-        posterior: posterior.safetensors of osculate fit or train, with model.safetensors beside it; or their folder.
-        model: allows package.module:factory to run, where the network is your own.
+        posterior: posterior.safetensors of osculate fit or train, in one folder with model.safetensors; or this folder.
+        model: the package.module:factory of your own network, which is then allowed to run.
         via: kind of predictive, {ways}, if the posterior has it. By default linearised for a Gaussian (sampled for
-            autoencoders), the members for an ensemble, drawn networks for swag and hmc.
+            autoencoders), the members for an ensemble, sampled networks for swag and hmc.
         link: integration of class probabilities, {links}.
-        samples: number of networks to draw, if any are; by default 100, for imputation 10, for few labels 20.
+        samples: number of sampled networks; by default 100, for imputation 10, for few labels 20.
         seed: seed of the draws.
     """
 
@@ -64,14 +64,14 @@ class PosteriorOptions:
         return self.posterior if self.posterior.is_dir() else self.posterior.parent
 
     def open(self, device: str) -> tuple[Any, Card]:
-        """Read the posterior and the card of its network; a network alone, where it has no posterior, is a point.
+        """Read the posterior and the card of its network; a network without a posterior becomes a point posterior.
 
         Raises:
             FileNotFoundError: one of the two files is missing.
-            ValueError: a file is damaged, or belongs to another network; fewer than one sample.
+            ValueError: a file is damaged or belongs to another network, or there is fewer than one sample.
         """
         if self.samples is not None and self.samples < 1:
-            raise ValueError(f"--samples is {self.samples}: at least one network is drawn.")
+            raise ValueError(f"--samples must be at least 1, got {self.samples}.")
         path = self.posterior / POSTERIOR if self.posterior.is_dir() else self.posterior
         beside = path.parent / MODEL
         alone = path == beside or (self.posterior.is_dir() and not path.is_file())
@@ -79,8 +79,8 @@ class PosteriorOptions:
             raise FileNotFoundError(f"there is no file at {str(path)!r}: osculate fit writes posteriors.")
         if not beside.is_file():
             raise FileNotFoundError(
-                f"there is no file at {str(beside)!r}: the network of a posterior must lie beside it. Copy it there, "
-                "or run osculate fit again."
+                f"there is no file at {str(beside)!r}: a posterior needs its network in the same folder. Copy it "
+                "there, or run osculate fit again."
             )
         tensors, card = read_model(beside)
         if card is None:
@@ -92,8 +92,8 @@ class PosteriorOptions:
         mode = q.network.module.state_dict()
         if not all(torch.equal(mode[name], value) for name, value in tensors.items()):
             raise ValueError(
-                f"{str(path)!r} was fitted to other weights than those in {str(beside)!r}: the network has "
-                "been trained again since. Run osculate fit again."
+                f"{str(path)!r} was fitted to other weights than those in {str(beside)!r}: the network was "
+                "trained again after the fit. Run osculate fit again."
             )
         return q.to(device=pick_device(device)), card
 
@@ -130,12 +130,12 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, wher
 def predictions(
     q: Any, x: Tensor, card: Card, options: PosteriorOptions, progress: bool = False
 ) -> dict[str, np.ndarray]:
-    """Everything that is known about each input, as arrays with one row each.
+    """Predictions and their uncertainties, as arrays with one row for each input.
 
     Classes: ``prediction``, ``probabilities``, ``entropy`` (nats), ``mean`` and ``functional_variance`` of the logits.
     Real values, in original units: ``mean``, ``sd`` (noise included), ``sd_function`` (noise left out).
     """
-    # the seed gives each part the same networks
+    # with the seed, each part uses the same networks
     parts = [
         _classes(q, part, options) if card.noise is None else _numbers(q, part, card, options)
         for part in track(x.split(ROWS), "predicting", -(-len(x) // ROWS), progress)
@@ -157,7 +157,7 @@ def _classes(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _logits(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
-    """Mean and variance of the function: of the networks themselves, where the posterior is made of networks."""
+    """Mean and variance of the function, over the networks if the posterior is a set of networks."""
     if isinstance(q, Point):
         return {"mean": q.network(x.to(q.network.device))}
     if isinstance(q, Gaussian | Mixture):
@@ -188,18 +188,18 @@ def how(options: PosteriorOptions, q: Any) -> dict[str, Any]:
 
 
 def drawn(options: PosteriorOptions, q: Any) -> str:
-    """The number of networks that a prediction draws, for a caption; "" if it draws none."""
+    """The number of sampled networks, for a caption; "" if predictions use no samples."""
     number = how(options, q).get("samples")
     return "" if number is None or isinstance(q, Ensemble) else f", {number} networks drawn"
 
 
 def _inputs(path: Path | None, data: DataOptions, card: Card) -> Tensor:
-    """Inputs in the units that the network was trained in."""
+    """Inputs in the units of the training."""
     if path is not None:
         return card.inputs(read_arrays(path, targets=False)[0], path)
     x = data.over(card.data_options()).load().test[0]
     if tuple(x.shape[1:]) != card.input_shape:
-        raise ValueError(f"the inputs have shape {tuple(x.shape[1:])} each, the network takes {card.input_shape}.")
+        raise ValueError(f"the inputs have shape {tuple(x.shape[1:])} each, but the network takes {card.input_shape}.")
     return x
 
 

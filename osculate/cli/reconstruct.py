@@ -1,7 +1,7 @@
 """Reconstruct an image from few measurements, with error bars: osculate reconstruct picture.png --angles 10.
 
-Leaves in --output (reconstruction by default) the image and its error bars as pictures and arrays (reconstruction.npz),
-samples, a calibration plot where the truth is known, metrics.json, and report.html.
+Writes to --output (by default reconstruction) the image and its error bars as pictures and arrays (reconstruction.npz),
+samples, a calibration plot if the truth is known, metrics.json, and report.html.
 """
 
 import hashlib
@@ -32,16 +32,16 @@ from osculate.networks import SkipUNet
 from osculate.randomness import seeded
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
 
-#: The option that may be given without its name.
+#: The positional argument of the command.
 SUBJECT = "image"
 FOLDER = Path("reconstruction")
-#: The fitted network, from which an interrupted run goes on.
+#: The fitted network, from which a run can be resumed.
 NETWORK, HEADER = "deep_image_prior.safetensors", "osculate_deep_image_prior"
-#: What else is in the folder in the end.
+#: Other files in the folder.
 ARRAYS, PAGE, METRICS, CONFIG = "reconstruction.npz", "report.html", "metrics.json", "config.yaml"
 MEAN, DEVIATION = "reconstruction.png", "stddev.png"
 WRITTEN = (ARRAYS, PAGE, METRICS, CONFIG, MEAN, DEVIATION, *(f"{name}.png" for name in EXPLAINED))
-#: Whole images that are drawn into the folder.
+#: Number of sampled images in the folder.
 SAMPLES = 20
 
 
@@ -51,9 +51,9 @@ class PriorOptions:
 
     Args:
         steps: number of training steps.
-        learning_rate: initial learning rate; it falls to zero.
-        variation: weight of the total variation, in nats for a unit of it.
-        width: channels of the U-Net.
+        learning_rate: initial learning rate, which decays to zero.
+        variation: weight of the total variation, in nats per unit.
+        width: number of channels of the U-Net.
         depth: number of times that the U-Net halves the resolution.
         stopping: early stopping rule, variance or discrepancy; none by default.
         seed: seed of initial weights and draws.
@@ -90,7 +90,7 @@ class ErrorBarOptions:
 
     @property
     def settings(self) -> ErrorBars:
-        """These options as settings of the library."""
+        """The settings of the library for these options."""
         return ErrorBars(self.objective, self.predcp, self.posterior, self.samples, self.rank)
 
 
@@ -105,7 +105,7 @@ def run(
     given = measured(what, how)
     folder = options.output or FOLDER
     if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"--output {str(folder)!r} is a file, and a folder is needed.")
+        raise FileExistsError(f"--output {str(folder)!r} is a file: name a folder.")
     folder.mkdir(parents=True, exist_ok=True)
     device = pick_device(options.device)
     data = (given.data / given.scale).to(device)
@@ -113,7 +113,7 @@ def run(
     with stages("deep image prior"):
         fitted = _fitted(given, data, noise, prior, folder if bars.resume else None, options.progress)
         if not (bars.resume and (folder / NETWORK).is_file()):
-            for name in WRITTEN:  # of another network
+            for name in WRITTEN:  # files of another network
                 (folder / name).unlink(missing_ok=True)
         history = {"misfits": fitted.misfits, "variations": fitted.variations, "step": fitted.step}
         tensors = network_tensors(fitted.network) | {"input": fitted.input, "image": fitted.image}
@@ -138,7 +138,7 @@ def run(
 def _fitted(
     given: Measured, data: Tensor, noise: float | None, prior: PriorOptions, folder: Path | None, progress: bool
 ) -> FittedImage:
-    """The deep image prior, trained now or taken from an earlier run."""
+    """The deep image prior, newly trained or from an earlier run."""
     with seeded(prior.seed):
         network = SkipUNet(width=prior.width, depth=prior.depth)
     training = DeepImagePrior(network, prior.variation, prior.steps, prior.learning_rate, prior.stopping)
@@ -191,7 +191,7 @@ def _write(folder: Path, given: Measured, result: ImageReconstruction, parts: tu
 
 
 def _grey(path: Path, image: Tensor) -> None:
-    """An image with values in [0, 1] as a picture."""
+    """Write an image with values in [0, 1] as a picture."""
     require_library("PIL", "image files")
     from PIL import Image
 
@@ -203,4 +203,4 @@ def _print(given: Measured, result: ImageReconstruction, folder: Path) -> None:
     console().print(table("Reconstruction", {"linearised deep image prior": scores}))
     print(", ".join(f"{name}: {value}" for name, value in described(given, result).items()))
     print("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()))
-    print(f"Saved {folder / PAGE}, with pictures, arrays and samples beside it")
+    print(f"Saved {folder / PAGE}, with pictures, arrays and samples in the same folder")

@@ -1,4 +1,4 @@
-"""The report of a reconstruction: numbers, pictures, and how to read them."""
+"""The report of a reconstruction: numbers, pictures and their explanations."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -106,14 +106,14 @@ def described(given: Measured, result: ImageReconstruction) -> dict[str, str]:
 
 
 def ceiling(given: Measured, result: ImageReconstruction) -> str | None:
-    """A warning, if the image is as bright as a guess allows."""
+    """A warning if the image reaches the guessed largest value."""
     if not given.guessed or float(result.mean.max()) < TOUCHING * given.scale:
         return None
     return GUESSED.substitute(largest=f"{given.scale:.3g}")
 
 
 def white(given: Measured, result: ImageReconstruction) -> float:
-    """The value that is drawn white: the largest that was given, or the largest there is."""
+    """The value of white in figures: the given largest value, or the largest pixel."""
     shown = [result.mean] if given.truth is None else [result.mean, given.truth]
     return max(float(image.max()) for image in shown) if given.guessed else given.scale
 
@@ -123,7 +123,7 @@ def _sides(shape: Sequence[int]) -> str:
 
 
 def numbers(given: Measured, result: ImageReconstruction) -> dict[str, float]:
-    """Scores of a reconstruction; those against the truth where it is known."""
+    """Scores of a reconstruction, including those against the truth if it is known."""
     residual = result.fitted.misfit(given.operator, given.data / given.scale) * given.scale**2 / result.noise**2
     found = {"sigma": result.noise, "mean_stddev": float(result.stddev.mean()), "residual": residual}
     if given.truth is None:

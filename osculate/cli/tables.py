@@ -1,4 +1,4 @@
-"""Numbers for people: which scores there are, what they are called, and tables of them."""
+"""Scores in tables: their headings, order and formats."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-#: What the scores are called, in the order of the columns; scores without a title are not shown.
+#: Headings of the scores, in the order of the columns; scores without a heading are not shown.
 TITLES = {
     "accuracy": "accuracy ↑",
     "nll": "NLL ↓",
@@ -40,7 +40,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Score:
-    """A score over seeds: mean, and standard error where there are several."""
+    """A score over seeds: mean, and standard error if there are several seeds."""
 
     mean: float
     error: float | None = None
@@ -55,7 +55,7 @@ class Score:
 
 
 def title(score: str) -> str | None:
-    """The heading of a score, or None for one that tables leave out.
+    """The heading of a score, or None if tables omit it.
 
     >>> title("auroc/shuffled pixels/entropy"), title("accuracy/5")
     ('AUROC, shuffled pixels ↑', '5 labels ↑')
@@ -70,7 +70,7 @@ def title(score: str) -> str | None:
 
 
 def columns(rows: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
-    """The scores that any row has and that have a title, with their headings, in order."""
+    """The scores of all rows that have a heading, with their headings, in order."""
     found = {name for row in rows.values() for name in row}
     ordered = [name for name in TITLES if name in found]
     ordered += [name for row in rows.values() for name in row if name.startswith(("auroc/", "accuracy/"))]
@@ -97,18 +97,18 @@ def table(caption: str, rows: Mapping[str, Mapping[str, Score]]) -> Table:
 
 
 def console() -> Console:
-    """The terminal; where the output goes to a file or a pipe, wide enough for every table."""
+    """The console; wide enough for every table if the output is a file or a pipe."""
     found = Console()
     return found if found.is_terminal else Console(width=120)
 
 
 def print_scores(caption: str, scores: Mapping[str, Mapping[str, float]]) -> None:
-    """Print one table of scores, with the standard errors that stand beside them as ``NAME_error``."""
+    """Print one table of scores, with their standard errors from the entries ``NAME_error``."""
     console().print(table(caption, {label: with_errors(row) for label, row in scores.items()}))
 
 
 def with_errors(row: Mapping[str, float]) -> dict[str, Score]:
-    """Scores with the standard errors that stand beside them as ``NAME_error``.
+    """Scores with their standard errors from the entries ``NAME_error``.
 
     >>> with_errors({"pixel_rmse": 0.2, "pixel_rmse_error": 0.01})["pixel_rmse"]
     Score(mean=0.2, error=0.01)

@@ -1,8 +1,8 @@
 """Train a network, built-in or your own, on a named data set or your own arrays.
 
-A network that is an autoencoder learns to give back its inputs. Leaves in --output (runs/train): config.yaml,
-model.safetensors, metrics.json, training.csv, last.ckpt (of hmc last.safetensors) to resume, posterior.safetensors
-where the method has one, and figures of an autoencoder.
+An autoencoder learns to reconstruct its inputs. Writes to --output (by default runs/train): config.yaml,
+model.safetensors, metrics.json, training.csv, last.ckpt (last.safetensors for hmc) to resume, posterior.safetensors if
+the method has a posterior, and figures for an autoencoder.
 """
 
 import time
@@ -33,9 +33,9 @@ from osculate.serialization import save
 from osculate.tasks import calibration
 from osculate.training import train
 
-#: Noise scale while a regression trains, in standard deviations of the targets, and while an autoencoder does.
+#: Noise scale in the training of a regression, in standard deviations of the targets, and of an autoencoder.
 NOISE = {False: 0.3, True: 0.2}
-#: Only the network as it is.
+#: The method options of plain MAP.
 PLAIN = MethodOptions()
 
 
@@ -51,12 +51,12 @@ class TrainOptions:
         model_options: keyword arguments of the network, as in --model-options.width 32. With mc_dropout mlp, cnn and
             lenet have dropout 0.1, autoencoders 0.2.
         prior: precision of the Gaussian prior on the weights, or fan_in: for each layer the number of its inputs, which
-            is strong for few data.
-        noise: standard deviation of the noise of real-valued targets, in standardised units; by default 0.3 while
+            is a strong prior for small data sets.
+        noise: standard deviation of the noise of real-valued targets, in standardised units; by default 0.3 in
             training (0.2 for autoencoders, in units of the inputs, which are standardised if they are vectors), and the
-            error on the validation part afterwards. Draws of hmc keep the noise that they were drawn with.
-        seed: seed of the initial weights, the order of the data, and draws while training.
-        resume: go on from the checkpoint in the output folder.
+            error on the validation part afterwards. The noise scale of hmc does not change after training.
+        seed: seed of the initial weights, the order of the data, and samples in training.
+        resume: continue from the checkpoint in the output folder.
     """
 
     model: str = "auto"
@@ -76,7 +76,7 @@ def run(
     """Train, measure, save."""
     started = time.perf_counter()
     pick_device(where.device)
-    chosen.settings(how, options.seed)  # refused before anything is read
+    chosen.settings(how, options.seed)  # raises errors before any data are read
     dataset = data.load()
     folder = where.output or Path("runs/train")
     network, card = new_networks(dataset, data, options, options.seed, how)
@@ -85,9 +85,9 @@ def run(
     before: dict[str, Any] = {}
     if options.resume and (folder / "config.yaml").is_file():
         before = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    if before.get("method") not in (None, how.method):  # checkpoints of other methods may have other names
+    if before.get("method") not in (None, how.method):  # checkpoints of other methods may have different names
         raise ValueError(
-            f"the training in {str(folder)!r} was begun with --method {before['method']}, and cannot be resumed with "
+            f"the training in {str(folder)!r} was started with --method {before['method']} and cannot be resumed with "
             f"{how.method}: use the same method, or another --output."
         )
     how = how.resolved(settings.epochs, card.noise is not None, before)
@@ -112,7 +112,7 @@ def run(
     as_evaluated = PosteriorOptions(folder)
     scores = scores_of(q, card, dataset, as_evaluated, where.progress)
     save_model(folder / MODEL, q.model, card)
-    saved = not isinstance(q, Point)  # a point is its network
+    saved = not isinstance(q, Point)  # a point posterior is its network
     if saved:
         save(q, folder / POSTERIOR)
     facts: dict[str, Any] = {"parameters": sum(p.numel() for p in network(0).parameters())}
@@ -156,7 +156,7 @@ def new_networks(
     """A function that makes fresh networks by number, with seed, seed + 1, …, and their card.
 
     Raises:
-        ValueError: a network or options that do not go with the method or the data.
+        ValueError: the network or some option is incompatible with the method or the data.
     """
     shape = tuple(dataset.input_shape)
     name = network_name(options.model, how, shape, dataset.has_targets)
@@ -171,8 +171,8 @@ def new_networks(
     reconstructs = isinstance(network(0), Autoencoder)
     if reconstructs and how.method == "randomized_priors":
         raise ValueError(
-            "--method randomized_priors adds a fixed network to the outputs, and an autoencoder has codes besides: "
-            "take --method deep_ensemble."
+            "--method randomized_priors adds a fixed network to the outputs, which does not work with the codes of an "
+            "autoencoder: use --method deep_ensemble."
         )
     if how.method == "vae" and not how.coded.has_noise:
         if options.noise is not None:
@@ -186,7 +186,7 @@ def new_networks(
 def scores_of(
     q: Posterior, card: Card, dataset: Dataset, options: PosteriorOptions, progress: bool = False
 ) -> dict[str, dict[str, float]]:
-    """The scores of what was trained, on validation and test part; the second as osculate evaluate gives them."""
+    """The scores of the result on the validation and test parts, the latter as in osculate evaluate."""
     parts = {"validation": dataset.validation, "test": dataset.test}
     filled = {name: part for name, part in parts.items() if len(part[0])}
     if card.reconstructs:

@@ -104,7 +104,7 @@ def test_sections_of_a_file_are_kept(tmp_path: Path) -> None:
     write_section(path, "fit", {"b": Path("x")})
     assert json.loads(path.read_text()) == {"train": {"a": 1}, "fit": {"b": "x"}}
     write_text(path, "not json")
-    with pytest.raises(ValueError, match=r"metrics\.json.*no JSON"):
+    with pytest.raises(ValueError, match=r"metrics\.json.*not a JSON"):
         write_section(path, "fit", {})
 
 

@@ -167,7 +167,7 @@ def test_fit_refuses_what_does_not_fit(
     [
         (b"PK\x03\x04 a pickle", ("not a safetensors file", "save_file")),
         ("truncated", ("truncated or not a safetensors file",)),
-        ("no card", ("does not say which network", "--model")),
+        ("no card", ("does not name its network", "--model")),
         ("other weights", ("another network", "'0.weight'")),
         ("other format", ("format 99",)),
     ],
@@ -265,7 +265,7 @@ def test_predict_refuses_what_it_does_not_know(
 def test_inputs_of_another_shape_are_refused(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
     np.savez(tmp_path / "x.npz", X=np.zeros((3, 1, 9, 9)))
     assert run("predict", "--posterior", classifier / "posterior.safetensors", "--inputs", tmp_path / "x.npz") == 2
-    assert "(1, 9, 9) each, the network takes (1, 8, 8)" in capsys.readouterr().err
+    assert "(1, 9, 9) each, but the network takes (1, 8, 8)" in capsys.readouterr().err
 
 
 def test_a_posterior_of_an_earlier_training_is_refused(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
@@ -273,7 +273,7 @@ def test_a_posterior_of_an_earlier_training_is_refused(run: Any, classifier: Pat
     again = ("--config", classifier / "config.yaml", "--seed", 1, "--epochs", 1, "--output", tmp_path / "run")
     assert run("train", *again) == 0
     assert run("evaluate", "--posterior", tmp_path / "run" / "posterior.safetensors") == 2
-    assert "trained again since" in capsys.readouterr().err
+    assert "trained again after" in capsys.readouterr().err
 
 
 # ---- evaluate -----------------------------------------------------------------------------------------------------

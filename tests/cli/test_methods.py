@@ -334,7 +334,7 @@ def test_the_noise_of_chains_warns_where_held_out_data_say_another(
 ) -> None:
     words = ("train", "--data", arrays, *few("hmc"), "--model-options.hidden", "[]")
     assert run(*words, "--noise", 5, "--output", tmp_path) == 0
-    assert "by held-out data" not in capsys.readouterr().err, "what the user has named stays without a word"
+    assert "hmc sampled with" not in capsys.readouterr().err, "what the user has named stays without a word"
     assert run(*words, "--epochs", 90, "--output", tmp_path) == 0
     assert "train again with --noise 0.0" in capsys.readouterr().err
     _, card = read_model(tmp_path / "model.safetensors")
@@ -347,7 +347,7 @@ def test_a_held_out_error_above_the_noise_of_the_training_warns(run: Any, tmp_pa
     np.savez(tmp_path / "noise.npz", X=random.normal(size=(60, 3)), y=random.normal(size=(60, 1)))
     words = ("train", "--data", tmp_path / "noise.npz", "--epochs", 1, "--output", tmp_path / "run")
     assert run(*words) == 0
-    assert "the error on held-out data is" in (err := capsys.readouterr().err)
+    assert "the error hmc sampled with is" in (err := capsys.readouterr().err)
     assert "Train again with --noise" in err
     assert run(*words, "--noise", 0.9) == 0
     assert "held-out" not in capsys.readouterr().err

@@ -202,7 +202,7 @@ BAD = {
     "other angles than the file": (("angles.npz", "--angles", "7"), "--angles is 7"),
     "angles in degrees": (("degrees.npz",), "look like degrees"),
     "two shapes": (("truth.npz", "--size", "9"), "--size says (9, 9)"),
-    "a folder in place of a file": (("small.png", "--output", "small.png"), "is a file, and a folder is needed"),
+    "a folder in place of a file": (("small.png", "--output", "small.png"), "is a file: name a folder"),
     "a mask without its operator": (("seen.npz",), "use --operator inpainting"),
     "data of another shape": (
         ("sinogram.npy", "--operator", "blur", "--size", "8", "--scale", "1"),
