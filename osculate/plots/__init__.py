@@ -1,4 +1,4 @@
-"""Figures: a few shapes that draw on given axes, and the figures made of them.
+"""Figures: basic plots on given axes, and whole figures composed of them.
 
 Shapes: :func:`~osculate.plots.bands.band`, :func:`~osculate.plots.lines.lines`, :func:`~osculate.plots.dots.dots`,
 :func:`~osculate.plots.images.picture`, :func:`~osculate.plots.maps.class_map`; heat maps, image grids, histograms,

@@ -51,7 +51,7 @@ class Draws:
     Args:
         x: Inputs (G,), ascending.
         draws: Sampled functions, one a row, (S, G).
-        mean: Mean of these and perhaps more draws (G,).
+        mean: Mean of these draws, or of a larger number (G,).
         mode: The network at its mode (G,).
         note: A few words in the title of the panel.
     """
@@ -72,7 +72,7 @@ def band(
     gaps: Sequence[tuple[float, float]] = (),
     widths: Sequence[int] = (2, 1),
 ) -> None:
-    """Draw one predictive on given axes: mean and bands in one colour, data, the true function, gaps without data.
+    """Draw one predictive on given axes: mean and bands, data, the true function, and gaps without data.
 
     Args:
         ax: Axes to draw on.
@@ -92,7 +92,7 @@ def band(
         low, high = mean - width * sd, mean + width * sd
         ax.fill_between(shown.x, low, high, color=tint, alpha=_ALPHA[width], linewidth=0, label=f"± {width} sd")
     if data is not None:
-        few = len(data[0]) < 100  # many dots would hide the mean
+        few = len(data[0]) < 100  # many dots would cover the mean
         ax.plot(*data, ".", color=INK, markersize=4 if few else 2, zorder=3 if few else 2, label="data")
     if truth is not None:
         ax.plot(shown.x, truth, "--", color=INK, linewidth=1, label="true function")
@@ -101,7 +101,7 @@ def band(
 
 
 def scale_to(ax: Axes, values: Values, room: float) -> None:
-    """Limit the vertical axis to the range of some values, with the share ``room`` of it below and above."""
+    """Limit the vertical axis to the range of the values, extended by its share ``room`` below and above."""
     low, high = float(np.min(values)), float(np.max(values))
     ax.set_ylim(low - room * (high - low), high + room * (high - low))
 
@@ -115,14 +115,14 @@ def regression_bands(
     columns: int = 2,
     heading: str = "Do the error bars grow where there are no data?",
 ) -> Figure:
-    """Data, mean, and bands of one and two standard deviations, on shared axes; one panel for each posterior.
+    """Draw data, mean, and bands of one and two standard deviations; one panel for each posterior.
 
     Args:
         bands: The predictive of each posterior, by name.
         x: Training inputs (N,).
         y: Training targets (N,).
         gaps: Intervals without data, marked in each panel.
-        truth: The true function on the inputs of the bands (G,); the axes are then scaled to it, not to the targets.
+        truth: The true function on the inputs of the bands (G,); if given, the axes are scaled to it.
         columns: Largest number of panels in a row.
         heading: Heading of the figure.
 
@@ -154,7 +154,7 @@ def band_grid(
     gaps: Sequence[tuple[float, float]] = (),
     heading: str = "Do the error bars grow where there are no data?",
 ) -> Figure:
-    """As :func:`regression_bands`, with a row for each way to predict and a column for each posterior.
+    """Draw :func:`regression_bands` in a grid with a row for each kind of predictive and a column for each posterior.
 
     Args:
         rows: Bands by posterior, by the name of the row.
@@ -190,14 +190,14 @@ def function_draws(
     heading: str = "Functions drawn from one posterior, in two ways",
     limits: Sequence[float] | None = None,
 ) -> Figure:
-    """Draws (thin), their mean (thick) and the mode (dashed), on axes scaled to the data: the rest is off scale.
+    """Draw sampled functions (thin), their mean (thick) and the mode (dashed), on axes scaled to the data.
 
     Args:
         shown: The draws by name of the panel.
         x: Training inputs (N,).
         y: Training targets (N,).
         heading: Heading of the figure.
-        limits: Ends of the vertical axis; by default the range of the targets with half of it on either side.
+        limits: Ends of the vertical axis; by default the range of the targets, extended by half of it on either side.
 
     Raises:
         ValueError: there are no draws.

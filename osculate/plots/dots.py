@@ -1,4 +1,4 @@
-"""Dots: one row a method, a dot a seed or a mean with its standard error; values off scale are written at the edge."""
+"""Dot plots: one row per method, with a dot per seed or a mean with its standard error."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
@@ -20,11 +20,11 @@ def dots(
 
     Args:
         ax: Axes to draw on.
-        values: Values by name, one a seed; names may be missing.
+        values: Values by name, one per seed; names may be missing.
         order: The names in order, which label the rows.
         colours: Colours by name; by default those of :func:`osculate.plots.style.tints`.
-        errors: Standard errors of the means by name. With them only the means are drawn, with bars; without, a dot a
-            seed and a stroke at their mean.
+        errors: Standard errors of the means by name. With them only the means are drawn, with bars; without, a dot per
+            seed and a stroke at the mean.
         limits: Ends of the horizontal axis. A mean outside is an arrow at the edge, with its value.
     """
     colours = colours or tints(order)

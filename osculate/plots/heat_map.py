@@ -18,10 +18,10 @@ Places = tuple[str, Sequence[str]]
 def heat_map(
     values: Mapping[str, np.ndarray], rows: Places, columns: Places, heading: str, what: str, form: str = ".1f"
 ) -> Figure:
-    """Draw panels of coloured cells with their numbers, each panel in its own scale.
+    """Draw panels of coloured cells with their numbers, each panel with its own scale.
 
     Args:
-        values: Values (R, C) by panel, such as training and test data; NaN where there is none.
+        values: Values (R, C) by panel, such as training and test data; NaN if missing.
         rows: Name of the setting by row, and its values, from above.
         columns: Name of the setting by column, and its values, from the left.
         heading: Heading of the figure.
@@ -29,7 +29,7 @@ def heat_map(
         form: Format of the numbers.
 
     Raises:
-        ValueError: there is no panel, a panel of another shape, or one without a value.
+        ValueError: there is no panel, or a panel has another shape or no value.
     """
     if not values:
         raise ValueError("no values to draw: pass at least one panel of them, by its title.")
@@ -37,10 +37,10 @@ def heat_map(
     for name, matrix in values.items():
         if matrix.shape != shape or not np.isfinite(matrix).any():
             raise ValueError(
-                f"the panel {name!r} has shape {matrix.shape} and {np.isfinite(matrix).sum()} values, its rows and"
+                f"the panel {name!r} has shape {matrix.shape} and {np.isfinite(matrix).sum()} values, but its rows and"
                 f" columns have {shape} names: give a value for each pair, at least one of them not NaN."
             )
-    # beside the cells: the words of the rows, and the colour bar
+    # margins for the labels of the rows and the colour bar
     width = max(CELL[0] * shape[1] + 0.075 * max(map(len, rows[1])) + 1.6, 3.8 if len(values) > 1 else 5.6)
     across = min(len(values), max(1, int(WIDEST / width)))
     figure, axes = wrapped(len(values), across, width, CELL[1] * shape[0] + 1.3)
@@ -50,7 +50,7 @@ def heat_map(
         for (row, column), value in np.ndenumerate(matrix):
             word, ink = "–", GREY
             if not np.isnan(value):
-                # the ink with more contrast: a relative luminance (WCAG) of 0.21 is as far from black as from white
+                # black or white, whichever has more contrast: they are equal at a relative luminance (WCAG) of 0.21
                 luminance = np.dot(np.power(image.to_rgba(value)[:3], 2.2), (0.2126, 0.7152, 0.0722))
                 word, ink = f"{value:{form}}", INK if luminance > 0.21 else "white"
             ax.text(column, row, word, ha="center", va="center", fontsize=8.5, color=ink)
@@ -67,7 +67,7 @@ _FLOOR = 1e-4
 
 
 def matrices(shown: Mapping[str, tuple[np.ndarray, str]], blocks: Mapping[str, int], heading: str) -> Figure:
-    """Square matrices side by side, coloured by the logarithm of their entries, sign by sign.
+    """Draw square matrices side by side, with colours for the sign and the logarithm of their entries.
 
     Args:
         shown: A matrix (P, P) and a note below it, by title.

@@ -19,7 +19,7 @@ def entropy_histograms(
     classes: int,
     auroc: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Figure:
-    """Histograms of predictive entropy on test data and on OOD data, one row of axes for each method.
+    """Draw histograms of predictive entropy on test and OOD data, one row of axes for each method.
 
     Args:
         inside: Entropies (N,) of the test data in nats, by method.
@@ -50,10 +50,10 @@ def score_histograms(
     words: Mapping[str, str] | None = None,
     heading: str = "Scores in and out of distribution: higher is less familiar",
 ) -> Figure:
-    """Histograms of any score, one row of axes with its own scale for each score or method.
+    """Draw histograms of any score, one row of axes with its own scale for each score or method.
 
-    The axis runs over all but the extreme 1 % of the scores, which are counted at its ends; it is logarithmic where
-    they span more than two decades.
+    The axis covers all but the extreme 1 % of the scores, which are counted at its ends; it is logarithmic if they span
+    more than two decades.
 
     Args:
         inside: Scores (N,) of the test data, by score or method.
@@ -83,7 +83,7 @@ def _require_both(inside: Mapping[str, np.ndarray], outside: Mapping[str, Mappin
 
 
 def _bins(score: str, inside: np.ndarray, outside: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Edges over nearly all of the scores of all sets."""
+    """Bin edges over nearly all scores of all sets."""
     for name, values in {"test data": inside, **outside}.items():
         if not len(values) or not np.isfinite(values).all():
             raise ValueError(f"the scores {score!r} of {name} are empty or not finite: give each set finite scores.")

@@ -35,7 +35,7 @@ def image_grid(
     columns: int = 10,
     captions: Mapping[str, Sequence[str]] | None = None,
 ) -> Figure:
-    """Images in labelled rows, such as those that each model generates, all in one scale.
+    """Draw images in labelled rows, such as samples of several models, all with one scale.
 
     Args:
         rows: Images (N, channels, height, width) by label, one channel or three.
@@ -46,7 +46,7 @@ def image_grid(
         captions: Words under each image by row; rows may be missing.
 
     Raises:
-        ValueError: there is no image, images of a shape that cannot be drawn, or captions that do not fit the rows.
+        ValueError: there is no image, images cannot be drawn, or captions do not fit the rows.
     """
     rows = {label: _drawable(label, images)[:columns] for label, images in rows.items()}
     if not rows:
@@ -74,9 +74,9 @@ def reconstructions(
     names: Sequence[str] = (),
     heading: str = "Reconstructions and their standard deviations",
 ) -> Figure:
-    """A column for each image: the input, then for each method the mean reconstruction and its standard deviation.
+    """Draw a column for each image: the input, and the mean and standard deviation of each method's reconstruction.
 
-    All images are drawn in the scale of the inputs, all standard deviations in one scale, from zero.
+    All images have the scale of the inputs, and all standard deviations one scale from zero.
 
     Args:
         images: Inputs (N, channels, height, width), one channel or three.
@@ -114,7 +114,7 @@ def reconstructions(
 
 
 def _over_channels(deviation: np.ndarray) -> np.ndarray:
-    """The root of the mean variance of the channels, (N, height, width)."""
+    """The square root of the mean variance over channels, (N, height, width)."""
     return np.sqrt(np.square(deviation).mean(1))
 
 
@@ -134,7 +134,7 @@ def _limits(images: np.ndarray) -> tuple[float, float]:
 def _frames(labels: Sequence[str], columns: int, captioned: int = 0) -> tuple[Figure, np.ndarray]:
     """Axes without ticks, each row with its label at the left, and room for captions under ``captioned`` rows."""
     figure, axes = panels(len(labels), columns, 0.9, 0.98)
-    # labels stand left of the first column, and headings need room over few columns
+    # labels need room left of the first column, and headings over few columns
     figure.set_size_inches(max(0.9 * columns + 1.6, 5.6), 0.95 * len(labels) + 0.2 * captioned + 0.7)
     for line, label in zip(axes, labels, strict=True):
         for ax in line:
@@ -151,12 +151,12 @@ def error_maps(
     words: str = "pixel",
     white: float | None = None,
 ) -> Figure:
-    """A row for each method: its image, the absolute error where the truth is known, and its standard deviation.
+    """Draw a row for each method: its image, the absolute error if the truth is known, and its standard deviation.
 
     All images have one scale; error and deviation share one in each row.
 
     Args:
-        truth: True image (H, W); None where it is not known.
+        truth: True image (H, W); None if unknown.
         found: Image and standard deviation by method, both (H, W).
         heading: Heading of the figure.
         words: Name of an element of the image, for the colour bars.
@@ -213,9 +213,9 @@ def least_sure(
     classes: Sequence[str],
     count: int = 12,
 ) -> Figure:
-    """The most uncertain test images with their true class, and each method's class with its probability.
+    """Draw the most uncertain test images with their true class, and each method's prediction with its probability.
 
-    Uncertainty is the entropy under the last of the methods given.
+    Uncertainty is the entropy under the last method.
 
     Args:
         images: Test images (N, channels, height, width), one channel or three.
@@ -272,20 +272,20 @@ def manifold(
     ends: tuple[float, float] | None = None,
     limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
-    """Images of a grid of two-dimensional codes, without frames between them (Kingma and Welling, 2014, figure 4).
+    """Draw the images of a grid of two-dimensional codes as a mosaic (Kingma and Welling, 2014, figure 4).
 
     Args:
         shown: Images (R, C, channels, height, width) by panel, one channel or three; row i
             is that of the i-th value of the second code, drawn upwards, column j that of the j-th value of the first.
         heading: Heading of the figure.
         names: Labels of both axes.
-        ends: Quantiles of the first and the last value of each code, the others lie evenly between; by default the
-            centres of equal cells, as :func:`osculate.autoencoders.manifold` has them.
+        ends: Quantiles of the first and the last value of each code, with the others evenly between; by default the
+            centres of equal cells, as in :func:`osculate.autoencoders.manifold`.
         limits: Values of white and black by panel; by default the smallest and the largest. (1.0, 0.0) is a
             photograph in grey.
 
     Raises:
-        ValueError: no panel, images of another shape, or fewer than two values of a code.
+        ValueError: there is no panel, images have another shape, or a code has fewer than two values.
     """
     if not shown:
         raise ValueError("no images to draw: pass at least one manifold, by its title.")
@@ -321,7 +321,7 @@ def _mosaic(images: np.ndarray) -> np.ndarray:
 
 
 def _ticks(count: int, pixels: int, ends: tuple[float, float] | None) -> tuple[np.ndarray, list[str]]:
-    """Places in pixels and labels of quantiles; the outermost are the centres of the outermost images."""
+    """Positions in pixels and labels of quantiles; the outermost are at the centres of the outermost images."""
     number = min(count, TICKS)
     places = pixels * (np.linspace(0, count - 1, number) + 0.5) - 0.5
     return places, [f"{quantile:.2g}" for quantile in np.linspace(*(ends or (0.5 / count, 1 - 0.5 / count)), number)]

@@ -1,4 +1,4 @@
-"""Imputed images: the truth, the observed part of it, and draws of the rest."""
+"""Imputed images: the truth, its observed part, and draws of the missing part."""
 
 from collections.abc import Sequence
 
@@ -21,13 +21,13 @@ def imputations(
     draws: int = 4,
     classes: Sequence[str] | None = None,
 ) -> Figure:
-    """A column for each datum: truth, observed pixels, mean and standard deviation over draws, and single draws.
+    """Draw a column for each datum: truth, observed pixels, mean and standard deviation over draws, and single draws.
 
-    With classes, draws that show different ones come first, the most frequent class at the top; the line under a
-    draw is its class, and in how many of all draws it is seen. Without, the first draws are shown.
+    With classes, draws of different classes come first, the most frequent class at the top, each labelled by its class
+    and the frequency of the class among all draws. Without classes, the first draws are shown.
 
     Args:
-        truth: True images (N, H, W) or (N, channels, H, W), NaN where it is not known.
+        truth: True images (N, H, W) or (N, channels, H, W), NaN where unknown.
         observed: True for observed pixels, of the shape of ``truth`` or of one image.
         images: Completed images (S, N, …).
         heading: Heading of the figure.
@@ -36,7 +36,7 @@ def imputations(
         classes: Names of the classes; by default their numbers.
 
     Raises:
-        ValueError: shapes that do not fit, no image, or no draw to show.
+        ValueError: shapes do not fit, or there is no image or no draw to show.
     """
     if images.shape[1:] != truth.shape or truth.ndim not in (3, 4) or not images.size or draws < 1:
         raise ValueError(
@@ -89,15 +89,15 @@ def _order(images: np.ndarray, predicted: np.ndarray | None) -> list[int]:
 
 def _show(ax: Axes, image: np.ndarray, seen: np.ndarray, low: float, high: float, colours: str = PAPER) -> None:
     """Draw an image of one channel or three, hatched where no channel is observed."""
-    pixels, there = (image, seen) if image.ndim == 2 else (np.moveaxis(image, 0, -1), seen.any(0))
+    pixels, observed = (image, seen) if image.ndim == 2 else (np.moveaxis(image, 0, -1), seen.any(0))
     scaled = np.clip((np.nan_to_num(pixels) - low) / ((high - low) or 1.0), 0, 1)
     if scaled.ndim == 3 and (scaled.shape[-1] == 1 or colours != PAPER):
         scaled = scaled.mean(-1)
     rgb = colormaps[colours](scaled)[..., :3] if scaled.ndim == 2 else scaled
-    rows, columns = there.shape
+    rows, columns = observed.shape
     patch = Rectangle((-0.5, -0.5), columns, rows, facecolor=PALE, edgecolor=GREY, hatch="//////", linewidth=0)
     ax.add_patch(patch)
-    ax.imshow(np.dstack([rgb, there.astype(float)]), interpolation="nearest", zorder=2)
+    ax.imshow(np.dstack([rgb, observed.astype(float)]), interpolation="nearest", zorder=2)
     ax.set_xticks([])
     ax.set_yticks([])
     ax.grid(False)

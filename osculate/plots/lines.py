@@ -1,4 +1,4 @@
-"""Lines: values against a number, one line a method, with error bars, spreads and levels to compare them with."""
+"""Line plots: one line per method, with error bars, shaded areas and reference levels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ def lines(
 
     Args:
         ax: Axes to draw on.
-        shown: Places and values (P,) by name.
+        shown: Abscissae and values (P,) by name.
         colours: Colours by name; by default those of :func:`osculate.plots.style.tints`.
         dashes: Line style, of all lines or by name.
         markers: Markers of the lines in turn; a single one serves all.
@@ -75,16 +75,16 @@ def accuracy_against_labels(
     heading: str,
     chance: float | None = None,
 ) -> Figure:
-    """One curve a method, on a logarithmic axis of labels; bars are one standard error.
+    """Draw one curve per method over a logarithmic axis of labels; bars are one standard error.
 
     Args:
         labels: Labelled images of each class (L,).
-        curves: Mean accuracies (L,) and their standard errors (L,) by method; NaN where there is none.
+        curves: Mean accuracies (L,) and their standard errors (L,) by method; NaN if missing.
         heading: Heading of the figure.
         chance: Accuracy of guessing, a dashed line.
 
     Raises:
-        ValueError: there is no curve, or one of another length.
+        ValueError: there is no curve, or one has another length.
     """
     if not curves or any(len(values) != len(labels) for pair in curves.values() for values in pair):
         lengths = ", ".join(f"{name!r} {len(mean)}" for name, (mean, _) in curves.items()) or "none"
@@ -94,7 +94,7 @@ def accuracy_against_labels(
     if chance is not None:
         ax.axhline(chance, color=GREY, linestyle="--", linewidth=1)
         ax.annotate("chance", (labels[-1], chance), (0, 3), "data", "offset points", fontsize=8, color=GREY, ha="right")
-    # each method a little aside, so that the bars do not cover one another
+    # shift the methods slightly, so that their bars do not overlap
     shifted = {
         name: ([number * 1.03 ** (index - (len(curves) - 1) / 2) for number in labels], mean)
         for index, (name, (mean, _)) in enumerate(curves.items())
@@ -109,10 +109,10 @@ def accuracy_against_labels(
 
 
 def residuals(misfits: Values, variance: float, step: int, heading: str, estimated: bool = False) -> Figure:
-    """The mean squared residual against the step of training, beside the variance of the noise.
+    """Draw the mean squared residual against the training step, with the variance of the noise.
 
     Args:
-        misfits: Mean squared residuals, one a step.
+        misfits: Mean squared residuals, one per step.
         variance: Variance of the noise, in the units of the misfits.
         step: Step whose weights were taken.
         heading: Heading of the figure.
@@ -140,7 +140,7 @@ def residuals(misfits: Values, variance: float, step: int, heading: str, estimat
 def image_calibration(
     levels: Values, covered: Mapping[str, Values], groups: Mapping[str, tuple[Values, Values]], heading: str
 ) -> Figure:
-    """Left, the share of pixels within central intervals; right, errors of pixels with similar error bars.
+    """Draw the coverage of central intervals (left), and errors of pixels against similar error bars (right).
 
     Args:
         levels: Nominal coverage of the intervals (L,).
@@ -170,7 +170,7 @@ def image_calibration(
         low, high = float(bars.min()) / 2, 1.5 * float(max(bars.max(), errors.max()))
         right.plot([low, high], [low, high], "--", color=GREY, linewidth=1)
         lines(right, groups, colours, markers=MARKERS, markersize=3.5, linewidth=1.1)
-        # pixels that are exact to many digits, such as those outside an object, may lie below
+        # nearly exact pixels, such as those outside an object, may lie below
         right.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low / 3, high))
         label(right, "above the line: worse than the error bar says")
         label(right, None, "error bar (groups of pixels with similar ones)", "error, root mean square")
@@ -195,7 +195,7 @@ class Bounds:
 
 
 def sandwich(shown: Mapping[str, Bounds], heading: str, words: str = "log p(x), nats per image") -> Figure:
-    """One panel a model: the bound against K, beside lines that do not depend on it; bands are one standard error.
+    """Draw one panel per model: the bound against K, and estimates independent of K; bands are one standard error.
 
     Args:
         shown: Bounds by model.
@@ -219,7 +219,7 @@ def sandwich(shown: Mapping[str, Bounds], heading: str, words: str = "log p(x), 
     for ax, (name, bounds) in zip(axes.flat, shown.items(), strict=False):
         means, errors = map(np.asarray, bounds.weighted)
         most, tint = int(np.argmax(bounds.counts)), colours[_WEIGHTED]
-        # the legend holds the numbers, which are too close to one another to be read off
+        # the numbers are in the legend, as the lines are too close to be read off
         words_of_line = _with_error(f"{_WEIGHTED}, K = {bounds.counts[most]}", means[most], errors[most])
         lines(ax, {words_of_line: (bounds.counts, means)}, {words_of_line: tint}, markers="o", linewidth=1.6)
         spread(ax, bounds.counts, means - errors, means + errors, tint, 0.2)

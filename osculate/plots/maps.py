@@ -27,7 +27,7 @@ from osculate.plots.style import (
     wrapped,
 )
 
-#: Contours of probability that are drawn and labelled.
+#: Levels of the labelled contours of probability.
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -52,7 +52,7 @@ def probability_maps(
     names: Sequence[str] = ("input 1", "input 2"),
     heading: str = "How sure is the classifier away from its data?",
 ) -> Figure:
-    """Probability of the second of two classes on a grid, with labelled contours and the training data.
+    """Draw the probability of the second of two classes on a grid, with labelled contours and the training data.
 
     Args:
         maps: Probabilities (G2, G1) by title; rows run along the second input.
@@ -90,7 +90,7 @@ def latent_map(
     heading: str = "Codes of the data, and the uncertainty of the decoder around them",
     shared: bool = True,
 ) -> Figure:
-    """Codes as points, by class where it is known, over the deviation of the decoder, white where it is smallest.
+    """Draw codes, coloured by class if known, over the standard deviation of the decoder (white is smallest).
 
     Args:
         maps: Codes and deviations by method.
@@ -98,11 +98,11 @@ def latent_map(
         classes: Names of the classes; by default their numbers.
         quantity: Label of the colour bar.
         heading: Heading of the figure.
-        shared: Use one scale of deviations for all methods; else one for each.
+        shared: Use one scale of deviations for all methods rather than one for each.
 
     Raises:
-        ValueError: there is no map, codes are not two-dimensional or not as many as labels, or a map does not
-            fit its grid.
+        ValueError: there is no map, codes are not two-dimensional or do not fit the labels, or a map does not fit its
+            grid.
     """
     if not maps:
         raise ValueError("no latent map to draw: pass at least one, by method.")
@@ -122,7 +122,7 @@ def latent_map(
     everywhere = min(low for low, _ in ends.values()), max(high for _, high in ends.values())
     for number, (ax, (name, one)) in enumerate(zip(grid.flat, maps.items(), strict=False)):
         low, high = everywhere if shared else ends[name]
-        norm = Normalize(low, high if high > low else low + 1.0)  # white where nothing varies
+        norm = Normalize(low, high if high > low else low + 1.0)  # white if nothing varies
         image = ax.pcolormesh(*one.axes, one.deviation, cmap=UNCERTAINTY, norm=norm, shading="gouraud", rasterized=True)
         edge: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.4}
         if labels is None or classes is None:

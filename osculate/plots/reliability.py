@@ -11,7 +11,7 @@ from osculate.tasks.calibration import CalibrationRecord
 
 
 def reliability_diagram(records: Mapping[str, CalibrationRecord]) -> Figure:
-    """Accuracy in each bin of confidence beside the diagonal, with the number of predictions in each bin below.
+    """Draw the accuracy in each bin of confidence with the diagonal, and the number of predictions in each bin.
 
     Dots on the diagonal are calibrated, dots below it overconfident, dots above it underconfident. A bar
     through a dot is one standard error of its accuracy, sqrt(a (1 - a) / n).
@@ -52,6 +52,6 @@ def reliability_diagram(records: Mapping[str, CalibrationRecord]) -> Figure:
 def _filled(record: CalibrationRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The bins that hold a prediction: mean confidence, accuracy, count."""
     count = np.asarray(record.count, dtype=float)
-    keep = count > 0
-    confidence, accuracy = (np.asarray(part, dtype=float)[keep] for part in (record.confidence, record.accuracy))
-    return confidence, accuracy, count[keep]
+    filled = count > 0
+    confidence, accuracy = (np.asarray(part, dtype=float)[filled] for part in (record.confidence, record.accuracy))
+    return confidence, accuracy, count[filled]

@@ -1,4 +1,4 @@
-"""ROC curves of scores for data out of distribution: one panel a data set, one curve a score or a method."""
+"""ROC curves of scores for out-of-distribution data: one panel per data set, one curve per score or method."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ from osculate.plots.style import (
 )
 
 _TINTS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, INK, SKY)
-#: Largest number of curves whose legend fits into the panel.
+#: Largest number of curves with a legend inside the panel.
 INSIDE = 3
 
 
@@ -36,16 +36,16 @@ def roc_curves(
     auroc: Mapping[str, Mapping[str, tuple[float, float]]],
     heading: str = "ROC curves: test data against data out of distribution",
 ) -> Figure:
-    """Share of OOD data above a threshold against that of the test data, at every threshold.
+    """Draw the share of OOD data above each threshold against that of the test data.
 
     Args:
-        curves: False and true positive rates (T,), as of ``osculate.metrics.roc_curve``, by data set and by score or
+        curves: False and true positive rates (T,), as from ``osculate.metrics.roc_curve``, by data set and by score or
             method.
-        auroc: Area under each curve and its standard error (NaN where there is none).
+        auroc: Area under each curve and its standard error (NaN if missing).
         heading: Heading of the figure.
 
     Raises:
-        ValueError: there is no curve, or one without its area.
+        ValueError: there is no curve, or one lacks its area.
     """
     if not curves or not all(curves.values()):
         raise ValueError("no ROC curve to draw: pass at least one for each data set.")

@@ -1,4 +1,4 @@
-"""Colours, axes, titles and legends of all figures. No global state of matplotlib is touched."""
+"""Colours, axes, titles and legends of all figures, without changes to the global state of matplotlib."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 def arrays(draw: Callable[..., T]) -> Callable[..., T]:
-    """Decorate a plot: tensors among its arguments, also within mappings and tuples, become arrays on the CPU.
+    """Decorate a plot by converting tensors in its arguments, also in mappings and tuples, to arrays on the CPU.
 
     >>> arrays(lambda rows: {name: type(row).__name__ for name, row in rows.items()})({"a": torch.ones(2)})
     {'a': 'ndarray'}
@@ -68,7 +68,7 @@ def _array(value: Any) -> Any:
 
 
 def tints(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each method: its own where it has one, else one that no other has taken.
+    """A colour for each method: its fixed colour if it has one, else an unused one.
 
     >>> tints(["MAP", "wake-sleep", "VI"]) == {"MAP": ORANGE, "wake-sleep": BLUE, "VI": GREEN}
     True
@@ -108,7 +108,7 @@ def wrapped(count: int, most: int, width: float, height: float, **kwargs: Any) -
 
 
 def plain(ax: Axes) -> None:
-    """Remove from axes what carries no information."""
+    """Remove elements of the axes that carry no information."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(GREY)
     ax.tick_params(colors=INK, labelsize=9, color=GREY, length=3)
@@ -144,21 +144,21 @@ def label_outer(axes: np.ndarray, x: str, y: str, count: int | None = None) -> N
 
 
 def ticks(ax: Axes, values: Values, fontsize: float | int = 9) -> None:
-    """A logarithmic horizontal axis with a tick at each of the given values, and at no other."""
+    """Make the horizontal axis logarithmic, with ticks at the given values only."""
     ax.set_xscale("log")
     ax.set_xticks(list(values), [f"{value:g}" for value in values], fontsize=fontsize)
     ax.xaxis.minorticks_off()
 
 
 def legend(ax: Axes, **kwargs: Any) -> None:
-    """The legend of a panel."""
+    """Draw the legend of a panel."""
     ax.legend(**{"fontsize": 8, "frameon": False, **kwargs})
 
 
 def legend_below(
     figure: Figure, handles: Iterable[Any] | Axes, columns: int | None = None, fontsize: float | int = 8, **kwargs: Any
 ) -> None:
-    """One legend of all panels, below them.
+    """Draw one legend of all panels below them.
 
     Args:
         figure: The figure.
@@ -178,7 +178,7 @@ def legend_below(
 
 
 def colour_bar(figure: Figure, image: Any, ax: Any, name: str, **kwargs: Any) -> Any:
-    """A labelled colour bar right of one or several panels; returned for further settings."""
+    """Draw a labelled colour bar right of one or several panels, and return it."""
     bar = figure.colorbar(image, ax=ax, location="right", **kwargs)
     bar.set_label(name, fontsize=8)
     bar.ax.tick_params(labelsize=8)
@@ -186,7 +186,7 @@ def colour_bar(figure: Figure, image: Any, ax: Any, name: str, **kwargs: Any) ->
 
 
 def title(figure: Figure, text: str) -> None:
-    """The heading of a figure, above all panels."""
+    """Draw the heading of a figure, above all panels."""
     figure.suptitle(text, fontsize=12, color=INK)
 
 

@@ -328,7 +328,7 @@ def test_a_posterior_without_its_network_says_which_file_is_missing(
     assert run("predict", "--posterior", tmp_path / "posterior.safetensors") == 2
     err = capsys.readouterr().err
     assert f"{tmp_path / 'model.safetensors'}" in err
-    assert "beside" in err
+    assert "same folder" in err
 
 
 def test_evaluate_writes_where_it_is_told(run: Any, regressor: Path, tmp_path: Path) -> None:

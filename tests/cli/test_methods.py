@@ -347,7 +347,7 @@ def test_a_held_out_error_above_the_noise_of_the_training_warns(run: Any, tmp_pa
     np.savez(tmp_path / "noise.npz", X=random.normal(size=(60, 3)), y=random.normal(size=(60, 1)))
     words = ("train", "--data", tmp_path / "noise.npz", "--epochs", 1, "--output", tmp_path / "run")
     assert run(*words) == 0
-    assert "the error hmc sampled with is" in (err := capsys.readouterr().err)
+    assert "the error on held-out data is" in (err := capsys.readouterr().err)
     assert "Train again with --noise" in err
     assert run(*words, "--noise", 0.9) == 0
     assert "held-out" not in capsys.readouterr().err
