@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Sequence
 
-from osculate.checks import require_library
+from osculate import checks
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status, see :func:`osculate.cli.app.main`; 2 without the extra ``cli``."""
     try:
         for library in ("jsonargparse", "rich", "yaml"):
-            require_library(library, "the commands")
+            checks.require_library(library, "the commands")
     except ImportError as error:
         print(f"osculate: error: {error}", file=sys.stderr)
         return 2

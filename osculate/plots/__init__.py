@@ -6,9 +6,9 @@ reliability diagrams and ROC curves are whole figures. The only folder that impo
 never shown or kept globally.
 """
 
-from osculate.checks import require_library
+from osculate import checks
 
-require_library("matplotlib", "figures")
+checks.require_library("matplotlib", "figures")
 
 from osculate.plots.bands import (
     Band as Band,

@@ -7,7 +7,7 @@ from typing import Any
 
 from osculate import methods, registry
 from osculate.batches import Data
-from osculate.checks import require_library
+from osculate import checks
 from osculate.training import full_batch
 from osculate.training.full_batch import History
 from osculate.training.settings import PRECISIONS, Settings, Training
@@ -89,9 +89,9 @@ def train(
         run: Callable[..., History] = full_batch.fit
     else:
         # Lightning takes seconds to import, and most uses of the library never train.
-        require_library("lightning", "methods that train in batches")
+        checks.require_library("lightning", "methods that train in batches")
         if progress:
-            require_library("rich", "progress bars")
+            checks.require_library("rich", "progress bars")
         from osculate.training import loop
 
         run = partial(loop.fit, precision=precision)
