@@ -50,7 +50,7 @@ class Twice(nn.Module):
 
 
 def run(method: Any, x: Tensor = X, y: Tensor = Y, **settings: Any) -> None:
-    osc.train(method, (x, y), progress=False, device="cpu", **{"epochs": 2, **settings})
+    osc.train(method, (x, y), progress=False, device="cpu", **{"epochs": 4, **settings})
 
 
 @pytest.mark.parametrize("method", IN_BATCHES)

@@ -95,6 +95,7 @@ def test_every_draw_of_the_exact_posterior_weighs_log_p(kind: str) -> None:
         ("ais", {"annealing": Annealing(10, 5, start="posterior", spacing="linear"), "samples": 40}),
     ],
 )
+@pytest.mark.slow
 def test_many_draws_of_a_posterior_that_is_off_find_log_p(kind: str, options: dict[str, Any]) -> None:
     x = LINEAR.data(40)
     found = bound(LINEAR.model(0.2, 1.5), x, kind, likelihood=LIKELIHOOD, generator=generator(), **options)
@@ -147,6 +148,7 @@ def test_draws_that_are_not_held_together_count_alike(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("start", ["prior", "posterior"])
+@pytest.mark.slow
 def test_log_p_of_simulated_data_lies_between_the_bounds_and_these_close_with_temperatures(start: str) -> None:
     model, found = LINEAR.model(0.3, 2.0), []
     for temperatures in (4, 60):
@@ -234,6 +236,7 @@ def test_codes_without_a_density_have_annealed_bounds() -> None:
 
 
 @pytest.mark.parametrize("codes", [SemiImplicitCodes, FlowCodes])
+@pytest.mark.slow
 def test_codes_of_networks_have_bounds(codes: type[CodePosterior]) -> None:
     torch.manual_seed(0)
     x = LINEAR.data(20)
@@ -248,6 +251,7 @@ def test_codes_of_networks_have_bounds(codes: type[CodePosterior]) -> None:
         assert abs(found.mean - float(exact[:8].mean())) < 0.5
 
 
+@pytest.mark.slow
 def test_errors_of_codes_that_share_components_are_those_between_calls() -> None:
     x = LINEAR.data(5)
     torch.manual_seed(0)
@@ -259,6 +263,7 @@ def test_errors_of_codes_that_share_components_are_those_between_calls() -> None
         assert 0.6 < told / actual < 1.7
 
 
+@pytest.mark.slow
 def test_a_chain_that_diverges_is_refused_also_under_two_normals() -> None:
     torch.manual_seed(0)
     stiff = VAE(nn.Linear(3, 4), nn.Linear(2, 3), prior="two_normals").double()

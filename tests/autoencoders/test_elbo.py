@@ -208,6 +208,7 @@ def test_an_interrupted_training_ends_as_the_uninterrupted(
             assert torch.equal(one, two)
 
 
+@pytest.mark.slow
 def test_the_learned_noise_is_that_of_the_residuals() -> None:
     """Codes say nothing of images that are noise of deviation 0.7 around one image."""
     x = 0.7 * torch.randn(2000, 6, generator=torch.Generator().manual_seed(0)) + 1

@@ -149,6 +149,7 @@ def errors_apart(one: Tensor, two: Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", EXPLICIT)
+@pytest.mark.slow
 def test_the_path_gradient_has_the_mean_of_the_whole_one(name: str) -> None:
     net = other(FAMILIES[name])
     assert errors_apart(gradients(net, "stl", 1, 200), gradients(net, "A", 1, 200)) < 4

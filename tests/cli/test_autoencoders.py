@@ -264,6 +264,7 @@ def test_vectors_of_a_file_are_standardised_as_those_of_the_training(run: Any, t
 # ---- evaluate -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tasks_of_autoencoders_leave_numbers_and_figures(run: Any, online: Path, classifier: Path, capsys: Any) -> None:
     words = ("evaluate", "--posterior", online, "--test-size", 120, "--samples", 4)
     assert run(*words, "--task", "ood") == 0

@@ -34,7 +34,8 @@ def demo(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mine.txt").write_text("kept")
     (folder / "report.html").write_text("of an older run")
     with pytest.MonkeyPatch.context() as patch:
-        small = replace(demo_fits.RECIPES["digits"], validation_size=20)
+        recipe = demo_fits.RECIPES["digits"]
+        small = replace(recipe, validation_size=20, training=recipe.training.changed(epochs=4))
         patch.setattr(demo_fits, "RECIPES", {"digits": small})
         patch.setattr(demo_fits, "CURVE_HIDDEN", (8,))
         patch.setattr(demo_fits, "CURVE_SETTINGS", demo_fits.CURVE_SETTINGS.changed(epochs=30))

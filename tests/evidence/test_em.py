@@ -84,6 +84,7 @@ def test_64_samples_come_within_five_percent_of_exact_variances() -> None:
     assert float(few.prior.precision) != float(found.prior.precision)
 
 
+@pytest.mark.slow
 def test_the_mode_em_is_that_and_a_seed_repeats() -> None:
     q, *_ = fitted()
     one, two = (osc.maximise_evidence(q, mode="em") for _ in range(2))
@@ -93,6 +94,7 @@ def test_the_mode_em_is_that_and_a_seed_repeats() -> None:
     assert 0 < float((other.prior.precision - one.prior.precision).abs()) < 0.1 * float(one.prior.precision)
 
 
+@pytest.mark.slow
 def test_groups_and_noise_of_a_regression_are_those_of_exact_variances() -> None:
     torch.manual_seed(0)
     x = torch.randn(40, 2, dtype=torch.double)
@@ -126,6 +128,7 @@ def test_tensors_of_the_same_shape_have_draws_of_their_own() -> None:
     assert float(correlation.max()) < 5 / 400**0.5
 
 
+@pytest.mark.slow
 def test_stochastic_dual_descent_finds_the_samples_too() -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 2).double()

@@ -58,6 +58,7 @@ def test_the_mode_is_where_the_slope_of_the_objective_is_zero(structure: str, li
     assert float(slope.norm()) < 1e-6 * float(first.norm())
 
 
+@pytest.mark.slow
 def test_minibatches_come_to_the_same_mode() -> None:
     q, x, y = fitted("kron", "categorical")
     exact = osc.evidence.linear_mode(q, (x, y), EXACT)

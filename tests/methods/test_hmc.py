@@ -313,6 +313,7 @@ class Breaks(HMC):
 
 
 @pytest.mark.parametrize("after", [9, *(pytest.param(n, marks=pytest.mark.slow) for n in (33, 47))])
+@pytest.mark.slow
 def test_a_resumed_run_ends_where_the_whole_one_does(
     after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +342,7 @@ def test_more_epochs_add_draws(tmp_path: Path) -> None:
     assert more.thetas.shape == (4, 20, 10)
 
 
+@pytest.mark.slow
 def test_the_seed_decides() -> None:
     one, other, third = (
         run(HMC(network(), NOISE, warmup=20, max_depth=4), draws=5, seed=seed).posterior for seed in (1, 1, 2)

@@ -242,6 +242,7 @@ def test_a_squared_error_is_brought_to_the_scale_of_the_likelihood() -> None:
 
 
 @pytest.mark.parametrize("labels", ["data", "drawn"])
+@pytest.mark.slow
 def test_a_refresh_takes_the_moments_again_where_the_weights_are(labels: str) -> None:
     model, optimizer, pair = trained()
     made = L2M.from_optimizer(model, optimizer, 96, 16, CLASSES, pair, prior_precision=1.0)

@@ -94,6 +94,7 @@ def test_the_divergence_is_that_of_normals() -> None:
     assert_close(found, expected)
 
 
+@pytest.mark.slow
 def test_the_divergence_from_a_mixture_is_that_of_a_normal_where_both_parts_are_one() -> None:
     mixture = ScaleMixture(0.3, 0.7, 0.7)
     method = MeanFieldVI(network(), CLASSES, prior=mixture)
@@ -116,6 +117,7 @@ def test_a_mixture_gives_sparser_weights() -> None:
 
 
 @pytest.mark.parametrize("local", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_it_ends_at_the_optimum_of_linear_regression(local: bool) -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0
     method = MeanFieldVI(linear_model(), osc.likelihoods.Gaussian(scale), delta, samples=4, local=local, multiplier=3.0)

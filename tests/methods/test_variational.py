@@ -123,6 +123,7 @@ def test_tied_weights(make: Callable) -> None:
 
 
 @pytest.mark.parametrize("make", [VariationalLaplace, MeanFieldVI])
+@pytest.mark.slow
 def test_a_posterior_that_is_the_prior_warns(make: Callable) -> None:
     torch.manual_seed(0)
     noise = torch.randn(20, 4).double(), torch.randint(3, (20,))

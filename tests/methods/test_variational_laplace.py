@@ -241,6 +241,7 @@ def test_learned_and_closed_form_variances_agree() -> None:
         assert float((closed.variance() / other.variance()).log().abs().mean()) < 0.1
 
 
+@pytest.mark.slow
 def test_a_temperature_weighs_the_divergence() -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0
     method = VariationalLaplace(linear_model(), osc.likelihoods.Gaussian(scale), delta, temperature=0.1)
