@@ -1,6 +1,6 @@
 """The methods of ``osculate train``, with their hyperparameters and training settings as options."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -63,8 +63,32 @@ def _help(name: str) -> str:
     return "; ".join(f"{words}; for {', '.join(of)}" for words, of in by_words.items())
 
 
+def require_distinct_options(kinds: Mapping[str, type[Method]], taken: Container[str]) -> None:
+    """Raise ValueError if an option of a method has a taken name, or another type than that of another method.
+
+    Args:
+        kinds: Methods by name.
+        taken: Names of the other options of the command.
+    """
+    first: dict[str, tuple[str, type]] = {}
+    for method, kind in kinds.items():
+        for name, option in kind.options.items():
+            if name in taken:
+                raise ValueError(
+                    f"the option {name!r} of the method {method!r} has the name of an option of osculate train: rename "
+                    "it."
+                )
+            other, same = first.setdefault(name, (method, option.kind))
+            if option.kind is not same:
+                raise ValueError(
+                    f"the option {name!r} is of type {same.__name__} in the method {other!r}, but "
+                    f"{option.kind.__name__} in {method!r}: use one type, or another name."
+                )
+
+
 def _with_options_of_methods(part: type[T]) -> type[T]:
     """Decorate a part by adding a field for each option of a method."""
+    require_distinct_options(METHODS, part.__annotations__)
     for name, kind in OPTIONS.items():
         part.__annotations__[name] = kind | None
         setattr(part, name, None)
@@ -84,7 +108,7 @@ class MethodOptions:
     """The method and its options.
 
     Args:
-        method: name of the method, {methods}. All but map and vae save a posterior; after map, use fit.
+        method: name of the method, {methods}. Point estimates, such as map, save the network only; continue with fit.
         latent: length of the code of a built-in autoencoder, 2 by default.
         codes: options of vae, as in --codes.likelihood bernoulli: likelihood of pixels ({pixels}; bernoulli takes grey
             values as probabilities), prior of codes ({priors}), estimator of the bound ({estimators}), samples of each

@@ -7,7 +7,7 @@ the method has a posterior, and figures for an autoencoder.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from osculate.cli.architecture import OF_AUTOENCODERS, network_name, network_opt
 from osculate.cli.autoencoder_figures import draw_autoencoder, reconstruction_scores
 from osculate.cli.checkpoint import MODEL, MODELS, Card, build_network, card_of, save_model
 from osculate.cli.folder import POSTERIOR, versions, write_config, write_section
-from osculate.cli.methods import MethodOptions, SettingOptions, summary
+from osculate.cli.methods import METHODS, MethodOptions, SettingOptions, require_distinct_options, summary
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.predict import PosteriorOptions, drawn, how as predicting
 from osculate.cli.tables import print_scores
@@ -68,6 +68,11 @@ class TrainOptions:
 
 
 PARTS = (DataOptions, TrainOptions, MethodOptions, SettingOptions, RunOptions)
+#: Names that no option of a method may have.
+TAKEN = {"config", "help", "traceback"}.union(
+    field.name for part in PARTS if part is not MethodOptions for field in fields(part)
+)
+require_distinct_options(METHODS, TAKEN)
 
 
 def run(

@@ -10,12 +10,16 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from osculate.cli import train
 from osculate.cli.after_training import likeliest_noise
 from osculate.cli.architecture import network_name, network_options
 from osculate.cli.checkpoint import read_model
-from osculate.cli.methods import METHODS, MethodOptions, SettingOptions, rows, taking
+from osculate.cli.methods import METHODS, MethodOptions, SettingOptions, require_distinct_options, rows, taking
 from osculate.cli.predict import PosteriorOptions
+from osculate.methods import MAP, Method, Option
+from osculate.posteriors import Point
 from osculate.training import Settings
+from tests.errors import says
 
 #: The method of autoencoders is tested with them.
 NAMES = tuple(name for name in METHODS if name != "vae")
@@ -52,7 +56,9 @@ def few(method: str) -> tuple[Any, ...]:
 
 def posterior_of(method: str) -> type:
     """The posterior that a method says it has."""
-    return get_type_hints(METHODS[method].result)["return"]
+    hints = get_type_hints(METHODS[method].result)
+    assert "return" in hints, f"{METHODS[method].__name__}.result needs a return annotation, the class of its posterior"
+    return hints["return"]
 
 
 def evaluation(folder: Path) -> Any:
@@ -80,10 +86,10 @@ def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: st
     with np.load(out / "predictions.npz") as found:
         np.testing.assert_allclose(found["probabilities"].sum(1), 1, rtol=1e-4)
         assert found["mean"].shape == (600, 10)
-        assert ("functional_variance" in found) == (method != "map")
+        assert ("functional_variance" in found) == (posterior_of(method) is not Point)
     assert run("evaluate", "--posterior", out, *model, "--samples", 5) == 0
     found = set(evaluation(out)) - {"data", "test_data", "versions"}
-    assert found == set(rows(method)[: 1 + (method != "map")])
+    assert found == set(rows(method)[: 1 + (posterior_of(method) is not Point)])
     other = "l2m" if method == "map" else "map"
     assert run("train", *DIGITS, *few(other), *model, "--output", out, "--resume") == 2
     assert f"--method {method}" in capsys.readouterr().err
@@ -106,11 +112,12 @@ def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: 
     with np.load(out / "predictions.npz") as found:
         assert (found["sd"] > found["sd_function"]).all()
     assert run("evaluate", "--posterior", out) == 0
-    trained, row = json.loads((out / "metrics.json").read_text())["train"], rows(method)[method != "map"]
+    trained = json.loads((out / "metrics.json").read_text())["train"]
+    row = rows(method)[posterior_of(method) is not Point]
     assert evaluation(out)[row] == trained["test"], "evaluate gives the scores that train has reported"
     assert {"rmse", "log_likelihood"} <= set(evaluation(out)[row])
     assert run("train", "--config", out / "config.yaml", "--output", again) == 0, capsys.readouterr().err
-    for name in ("model.safetensors", *(() if method == "map" else ("posterior.safetensors",))):
+    for name in ("model.safetensors", *(() if posterior_of(method) is Point else ("posterior.safetensors",))):
         first, second = load_file(out / name), load_file(again / name)
         assert all(torch.equal(first[key], second[key]) for key in first)
 
@@ -209,6 +216,20 @@ def test_what_makes_no_sense_is_refused(
     err = capsys.readouterr().err
     assert all(part in err for part in parts), err
     assert err.count("\n") == 1
+
+
+def test_options_of_methods_have_names_and_types_that_do_not_clash() -> None:
+    """As every method in the registry is checked when the command is imported."""
+
+    def method(option: str, kind: type) -> type[Method]:
+        return type("Other", (MAP,), {"name": "other", "options": {option: Option(kind, "a value")}})
+
+    for option in ("noise", "seed", "model", "epochs", "data", "output", "config"):
+        with pytest.raises(ValueError, match=says(f"{option!r}", "'other'", "rename")):
+            require_distinct_options({"other": method(option, int)}, train.TAKEN)
+    with pytest.raises(ValueError, match=says("'temperature'", "float", "'ivon'", "int", "'other'")):
+        require_distinct_options({"ivon": METHODS["ivon"], "other": method("temperature", int)}, train.TAKEN)
+    require_distinct_options({**METHODS, "other": method("burn_in", int)}, train.TAKEN)
 
 
 @pytest.mark.slow

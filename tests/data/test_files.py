@@ -74,7 +74,7 @@ class TestFind:
                 fetched.append(url)
                 Path(output_file).write_bytes(b"original")
 
-        monkeypatch.setattr(files.pooch, "HTTPDownloader", Local)
+        monkeypatch.setattr("pooch.HTTPDownloader", Local)
         good = Download("https://example.org/a.npz", hashlib.md5(b"original").hexdigest())
         path = find("toy/a.npz", download=good)
         assert path == places["cache"] / "toy" / "a.npz"
@@ -91,7 +91,7 @@ class TestFind:
         def fail(**_: object) -> str:
             raise ConnectionError("no route to host")
 
-        monkeypatch.setattr(files.pooch, "retrieve", fail)
+        monkeypatch.setattr("pooch.retrieve", fail)
         with pytest.raises(FileNotFoundError, match=says("no route to host", "https://example.org/a")):
             find("toy/a.npz", download=Download("https://example.org/a", "0" * 32))
 

@@ -243,6 +243,7 @@ def few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     "name", [name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow) for name in REGISTRY]
 )
 def test_an_experiment_leaves_a_record_and_a_figure(name: str, tmp_path: Path) -> None:
+    assert name in TINY, f"the experiment {name!r} has no tiny settings: add them to TINY"
     chosen = REGISTRY[name]
     before, seeds = torch.random.get_rng_state(), 1 if name in ONE_SEED else 2
     try:

@@ -21,7 +21,9 @@ DATA = 5
 
 @dataclass(frozen=True)
 class Case:
-    """A likelihood, the shape of one datum's outputs, and their layout as positions of interacting outputs."""
+    """A likelihood with a ``distribution``, the shape of one datum's outputs, and their layout as positions of
+    interacting outputs.
+    """
 
     likelihood: Likelihood
     shape: tuple[int, ...]

@@ -15,7 +15,16 @@ Importing a file registers its rules in :data:`RULES`. To add one, see ``docs/ex
 | exact | the squares of any other operation |
 """
 
-from osculate.curvature.rules import attention, conv, elementwise, embedding, linear, norm, pooling, recurrent
+from osculate.curvature.rules import (
+    attention as attention,
+    conv as conv,
+    elementwise as elementwise,
+    embedding as embedding,
+    linear as linear,
+    norm as norm,
+    pooling as pooling,
+    recurrent as recurrent,
+)
 from osculate.curvature.rules._base import (
     RULES as RULES,
     Call as Call,
@@ -30,8 +39,3 @@ from osculate.curvature.rules._base import (
     rows_of as rows_of,
     squares_of as squares_of,
 )
-
-__all__ = [
-    "RULES", "Call", "Local", "Pulled", "Rule", "Use", "affine", "dense", "entrywise", "parts_of", "rows_of",
-    "squares_of", "attention", "conv", "elementwise", "embedding", "linear", "norm", "pooling", "recurrent",
-]  # fmt: skip

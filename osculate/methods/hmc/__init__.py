@@ -50,22 +50,23 @@ class HMC(FullBatch):
     and effective sample size at any inputs.
 
     Args:
-        model: the network f_θ, of at most 20,000 trained parameters.
+        model: Network f_θ of at most 20,000 trained parameters.
         likelihood: p(y|f).
-        prior: p(θ): a number is the precision of an isotropic Gaussian, or an object of ``osc.priors``.
-        chains: K; more of them cost little on a small network.
-        warmup: transitions of each chain before its first draw.
-        acceptance: the target of the mean acceptance, between 0 and 1: a larger one means smaller steps and fewer
-            divergences.
-        max_depth: a trajectory has at most 2**max_depth − 1 leapfrog steps. If ``leapfrog_steps`` in the history is
-            mostly at this limit, a smaller depth may give more effective draws in the same time.
+        prior: p(θ): the precision of an isotropic Gaussian, or an object of ``osc.priors``.
+        chains: Number of chains K; more of them cost little on a small network.
+        warmup: Number of transitions of each chain before its first draw.
+        acceptance: Target of the mean acceptance probability, between 0 and 1; a larger one means smaller steps and
+            fewer divergences.
+        max_depth: Largest depth of a trajectory, which has at most 2**max_depth − 1 leapfrog steps. If
+            ``leapfrog_steps`` in the history is mostly at this limit, a smaller depth may give more effective draws in
+            the same time.
 
     Raises:
-        TypeError: ``model`` is no module, or ``prior`` neither a number nor a prior.
-        ValueError: a value out of its range, nothing to train, too many parameters, active dropout or batch
-            normalisation in training mode.
+        TypeError: the model is not a module, or the prior is neither a number nor an object of ``osc.priors``.
+        ValueError: an argument is out of range, no parameter is trainable, there are more than 20,000, or dropout or
+            batch normalisation is in training mode.
 
-    Warns: at the end, if outputs at training inputs have an R-hat above 1.05, or trajectories diverged after warm-up.
+    Warns: At the end, if outputs at training inputs have an R-hat above 1.05, or trajectories diverged after warm-up.
 
     Cost: a transition takes up to 2**max_depth − 1 passes over all data, forward and backward, for all chains together.
 
@@ -164,15 +165,15 @@ class HMC(FullBatch):
 
         Args:
             data: Training data; read once and held in double precision.
-            epochs: total number of transitions of each chain.
+            epochs: Total number of transitions of each chain.
             seed: Seed of all draws.
 
         Returns:
             N.
 
         Raises:
-            ValueError: the data are empty or not finite, the targets do not fit, the network cannot run for several
-                chains at once, or there are too few epochs for one draw.
+            ValueError: the data are empty or not finite, the targets do not fit the likelihood, the network does not
+                support ``torch.func.vmap``, or there are too few epochs for one draw.
         """
         if epochs <= self.warmup:
             raise ValueError(
@@ -238,7 +239,7 @@ class HMC(FullBatch):
         Returns:
             A row of the history: ``train_loss`` (negative log joint per datum, the mean over the chains, in nats),
             ``acceptance`` (mean), ``step_size``, ``leapfrog_steps`` (of the longest trajectory, which sets the time),
-            ``divergences`` (how many chains diverged) and ``draws`` (kept so far, of each chain).
+            ``divergences`` (number of chains that diverged) and ``draws`` (so far, of each chain).
         """
         generator = self._generator()
         warming = int(self.count) < self.warmup
@@ -284,7 +285,7 @@ class HMC(FullBatch):
         """Restore the state of a checkpoint.
 
         Raises:
-            ValueError: the checkpoint belongs to another network, or has another number of chains.
+            ValueError: the checkpoint is of a different network or number of chains.
         """
         chains = len(tensors.get("position", self.position))
         if chains != self.chains:
@@ -300,7 +301,7 @@ class HMC(FullBatch):
         Its ``model`` is the network at the last draw of the first chain.
 
         Raises:
-            RuntimeError: there is no draw yet.
+            RuntimeError: warm-up has not ended.
         """
         if self.kept == 0:
             raise RuntimeError(
