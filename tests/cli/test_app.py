@@ -85,7 +85,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["predict", "--posterior", "nowhere/posterior.safetensors"], ["no file at 'nowhere/posterior.safetensors'"]),
         (["predict", "--posterior", "nowhere.safetensors", "--output", "p.txt"], ["'.txt'", ".npz", ".csv"]),
         (["demo", "--data", "diabetes"], ["'diabetes'", "'digits'"]),
-        (["demo", "--seeds", "0"], ["--seeds is 0"]),
+        (["demo", "--seeds", "0"], ["--seeds must be at least 1, got 0"]),
         (["demo", "--structure", "krom"], ["'krom'", "'kron'"]),
         (["demo", "--structure", "matrix_free"], ["cannot be saved", "'kron'"]),
     ],

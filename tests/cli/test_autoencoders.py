@@ -299,7 +299,7 @@ def test_calibration_of_an_autoencoder_stays_the_default(run: Any, online: Path,
         ("online", ("--task", "imputing"), ("'imputing'", "'imputation'")),
         ("online", ("--task", "semi_supervised", "--labels", "a"), ("'a'", "1,5,20")),
         ("online", ("--task", "ood", "--ood", "rotated"), ("'rotated'", "'rotated digits'")),
-        ("online", ("--task", "ood", "--test-size", 0), ("--test-size is 0",)),
+        ("online", ("--task", "ood", "--test-size", 0), ("--test-size must be at least 1, got 0",)),
         ("online", ("--task", "imputation", "--classifier", "nowhere"), ("nowhere",)),
     ],
 )

@@ -147,7 +147,7 @@ def test_centred_moments_have_their_mean_taken_off() -> None:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
         optimizer.step()
-    with pytest.warns(UserWarning, match="average worth about 3 steps"):
+    with pytest.warns(UserWarning, match="average over about 3 steps"):
         made = L2M.from_optimizer(model, optimizer, 48, 16, CLASSES, (x, y), prior_precision=1.0)
     state = [optimizer.state[p] for p in model.parameters()]
     v, mean = (torch.cat([s[k].reshape(-1) for s in state]) / (1 - 0.9**3) for k in ("square_avg", "grad_avg"))
@@ -319,7 +319,7 @@ def test_batches_that_are_always_the_same_are_taken_once() -> None:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=128)
     made = L2M.from_optimizer(model, optimizer, N, 128, YES_OR_NO, loader, prior_precision=1.0)
     assert torch.equal(made.refresh(8).variance(), made.refresh(800).variance())
-    with pytest.raises(ValueError, match="at least two different batches of 128, and the data have 1"):
+    with pytest.raises(ValueError, match="at least two different batches of 128, but the data have 1"):
         L2M.from_optimizer(model, optimizer, N, 128, YES_OR_NO, [(x[:128], y[:128])], prior_precision=1.0).refresh(50)
 
 

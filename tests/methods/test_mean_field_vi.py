@@ -173,10 +173,11 @@ def test_mixtures_that_are_none_are_refused(options: dict[str, float]) -> None:
 
 def test_a_mixture_is_a_density() -> None:
     grid = torch.linspace(-20, 20, 400_001, dtype=torch.double)
-    density = ScaleMixture(0.3, 2.0, 0.01)._log_density(grid).exp()
+    density = torch.vmap(lambda w: ScaleMixture(0.3, 2.0, 0.01).log_prob({"w": w}))(grid).exp()
     assert float(torch.trapezoid(density, grid)) == pytest.approx(1.0, abs=1e-6)
-    weights: dict[str, Tensor] = {"w": torch.randn(3)}
-    assert_close(ScaleMixture().log_prob(weights), ScaleMixture()._log_density(weights["w"]).sum())
+    weights = torch.randn(3)
+    each = torch.stack([ScaleMixture().log_prob({"w": w}) for w in weights])
+    assert_close(ScaleMixture().log_prob({"v": weights[:1], "w": weights[1:]}), each.sum())
 
 
 def test_the_divergence_warms_up_by_the_epoch_and_a_resumed_run_goes_on_with_it(tmp_path: Path) -> None:
