@@ -82,8 +82,7 @@ def squared_diagonal(
 
     Cost: one forward and one backward pass, and their memory. [beckerlecun1989; elsayed2022]
 
-    >>> from osculate.operations import in_place, name_of, tensors_in
-    from osculate.parameters import Network
+    >>> from osculate.parameters import Network
     >>> layer = nn.Linear(2, 1)
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> squared_diagonal(Network(layer, ["weight", "bias"]), x, torch.ones_like)[1]

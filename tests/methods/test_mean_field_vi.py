@@ -175,7 +175,7 @@ def test_a_mixture_is_a_density() -> None:
     grid = torch.linspace(-20, 20, 400_001, dtype=torch.double)
     density = torch.vmap(lambda w: ScaleMixture(0.3, 2.0, 0.01).log_prob({"w": w}))(grid).exp()
     assert float(torch.trapezoid(density, grid)) == pytest.approx(1.0, abs=1e-6)
-    weights = torch.randn(3)
+    weights = torch.randn(3, dtype=torch.double)
     each = torch.stack([ScaleMixture().log_prob({"w": w}) for w in weights])
     assert_close(ScaleMixture().log_prob({"v": weights[:1], "w": weights[1:]}), each.sum())
 
