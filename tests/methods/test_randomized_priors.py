@@ -135,7 +135,9 @@ class Drawn(Scaled):
 
 
 def test_a_module_of_ones_own() -> None:
-    with pytest.raises(ValueError, match="no reset_parameters.. reinitialises the parameter 'gain'.*pass prior_networks"):
+    with pytest.raises(
+        ValueError, match="no reset_parameters.. reinitialises the parameter 'gain'.*pass prior_networks"
+    ):
         RandomizedPriors([Scaled(), Scaled()], CLASSES)
     explicit = RandomizedPriors([Scaled(), Scaled()], CLASSES, prior_networks=[Scaled(), Scaled()])
     for method in (explicit, RandomizedPriors([Drawn(), Drawn()], CLASSES)):
