@@ -108,7 +108,7 @@ class MethodOptions:
     """The method and its options.
 
     Args:
-        method: name of the method, {methods}. Point estimates, such as map, save the network only; continue with fit.
+        method: name of the method, {methods}. Point estimates save the network only; after map, use fit.
         latent: length of the code of a built-in autoencoder, 2 by default.
         codes: options of vae, as in --codes.likelihood bernoulli: likelihood of pixels ({pixels}; bernoulli takes grey
             values as probabilities), prior of codes ({priors}), estimator of the bound ({estimators}), samples of each
