@@ -130,7 +130,7 @@ def evidence_of_widths(
     figure, axes = style.panels(2, 2, 4.6, 3.0)
     for ax, (name, shown), tint in zip(axes[0], curves["bands"].items(), (style.ORANGE, style.BLUE), strict=True):
         fit = plots.Band(curves["x"], shown["mean"], shown["sd"])
-        plots.band(ax, fit, tint, curves["data"], curves["sine"], widths=(2,))
+        plots.band(ax, fit, tint, tuple(curves["data"]), curves["sine"], widths=(2,))
         scale_to(ax, curves["data"][1], 0.6)
         style.label(ax, f"{name} (band with noise)", "input x")
     style.label(axes[0, 0], y="output y")

@@ -235,7 +235,7 @@ def test_images_without_labels_are_enough(run: Any, tmp_path: Path, capsys: Any)
         ((*ood, "--ood", tmp_path / "small.npz"), "(1, 7, 8)"),
         ((*ood, "--ood", twice), "the same name"),
         (("evaluate", "--posterior", out, "--task", "imputation", "--classifier", out), "has no classes"),
-        ((*ood, *other, "--samples", 0), "--samples is 0"),
+        ((*ood, *other, "--samples", 0), "--samples must be at least 1, got 0"),
         ((*ood, *other, "--via", "linearised"), "--via linearised"),
         ((*ood, *other, "--data", tmp_path / "small.npz"), "(1, 7, 8)"),
         (("predict", "--posterior", out, "--inputs", tmp_path / "small.npz"), "(1, 7, 8)"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from osculate.autoencoders import VAE, SigmoidCodes
+from osculate.cli import autoencoder_tasks
 from osculate.cli.codes import PIXELS, CodeOptions
 from osculate.cli.predict import PosteriorOptions
 from osculate.likelihoods import Bernoulli, HeteroscedasticGaussian
