@@ -210,7 +210,7 @@ def _ranked(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _below(these: Tensor, scores: Tensor) -> Tensor:
-    """For each score, the share of these that lie below, ties counted half."""
+    """The share of these that lie below each score, ties counted half."""
     ordered = these.sort().values
     ends = [torch.searchsorted(ordered, scores, side=side) for side in ("left", "right")]
     return (ends[0] + ends[1]).double() / (2 * len(these))

@@ -66,7 +66,7 @@ class ParameterSpace:
         }
 
     def positions(self) -> dict[str, Int[Tensor, "..."]]:
-        """For each tensor, where its entries stand in θ, in the tensor's own shape."""
+        """The positions of the entries of each tensor in θ, in the shape of the tensor."""
         return self.unflatten(torch.arange(self.size))
 
     def spread(self, values: Float[Tensor, " T"]) -> Float[Tensor, " P"]:
@@ -177,6 +177,7 @@ class Network:
     def view(self) -> "Network":
         """The same network with modules of its own, which share the tensors: hooks and modes there are its own."""
         view = copy.copy(self)
+        view._changes_inputs = view._changes_buffers = None  # other modes may change what a call writes
         view.module = _Workplace.of(self.module).module
         return view
 
@@ -221,7 +222,9 @@ class Network:
         buffers: dict[str, Tensor] = {}
         with within or nullcontext():
             if self._changes_buffers is not False:
-                buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+                buffers = dict(self.module.named_buffers(remove_duplicate=False))
+                copies = {id(buffer): buffer.clone() for buffer in buffers.values()}
+                buffers = {name: copies[id(buffer)] for name, buffer in buffers.items()}
                 values |= buffers
             f = functional_call(workplace.module, values, *arguments(x), tie_weights=self._tied)
         if self._changes_buffers is None:

@@ -11,9 +11,19 @@ import torch
 _DEFAULT_GENERATOR = RLock()
 
 
+def fresh_seed(generator: torch.Generator | None = None) -> int:
+    """Draw a seed from a generator, by default torch's own, which no other thread seeds at that moment."""
+    device = "cpu" if generator is None else generator.device
+    with _DEFAULT_GENERATOR:
+        return int(torch.randint(2**62, (), generator=generator, device=device))
+
+
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's default generators, and restore their state afterwards; other threads wait for their turn.
+
+    Only draws within :func:`seeded` and :func:`fresh_seed` wait. A thread that draws from torch's default generator by
+    itself changes what another thread draws here: give each thread a generator.
 
     Args:
         seed: Seed of the random draws.

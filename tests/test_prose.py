@@ -16,7 +16,7 @@ FRAGMENT = re.compile(
     r"\s+[\w*, ]+: (of|for|in|that|those|to|where|as|by|with|at|from|whose|its|what|how|one|whether|which)\b",
     re.IGNORECASE,
 )
-QUESTION = re.compile(r"(What|How|Where|Which|Whether|When|Why)\b")
+QUESTION = re.compile(r"(What|How|Where|Which|Whether|When|Why|Of|By)\b")
 #: A row of the glossary.
 ROW = re.compile(r"^\| ([^|]+) \| [^|]* \| ([^|]*) ?\|$", re.MULTILINE)
 

@@ -155,7 +155,7 @@ def _has(faces: Faces, attribute: str) -> Tensor:
 
 
 def _balanced(faces: Faces, attribute: str, seed: int) -> tuple[Tensor, Tensor]:
-    """As many faces with an attribute as without, in turns."""
+    """Faces with and without an attribute, in turns."""
     y = _has(faces, attribute)
     generator = torch.Generator().manual_seed(seed)
     kinds = [(y == k).nonzero().squeeze(1) for k in (0, 1)]

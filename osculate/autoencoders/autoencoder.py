@@ -213,7 +213,7 @@ class VAE(Autoencoder):
         centre: Shaped[Tensor, "N *D"] | None = None,
         draw: Shaped[Tensor, "N *D"] | None = None,
     ) -> Any:
-        """As for :class:`Autoencoder`; for ``draw``, the images of drawn codes and their divergences from the prior."""
+        """Outputs as for :class:`Autoencoder`; for ``draw``, images of drawn codes and divergences from the prior."""
         if draw is None:
             return super().forward(x, encode=encode, decode=decode, centre=centre)
         h = self.code(draw)

@@ -163,7 +163,7 @@ class TwoNormals(CodePrior):
         return MixtureSameFamily(halves, Normal(places, self.scale, validate_args=False), validate_args=False)
 
     def inverse_cdf(self, u: Float[Tensor, " U"]) -> Float[Tensor, " U"]:
-        """By bisection below ½, and by symmetry above, as F is ½ to the last digit between narrow peaks."""
+        """The quantile by bisection below ½ and by symmetry above, as F is ½ to the last digit between narrow peaks."""
         u = u.double()
         lower = torch.minimum(u, 1 - u)
         low, high = torch.full_like(u, -10 * self.scale), torch.full_like(u, 0.5)

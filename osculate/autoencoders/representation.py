@@ -16,6 +16,7 @@ from osculate.autoencoders.linearised import linear_encoding, linear_reconstruct
 from osculate.posteriors import Gaussian, Posterior, Sampled
 from osculate.posteriors._base import as_posterior
 from osculate.predictive.sampled import warn_if_far_worse
+from osculate.randomness import fresh_seed
 from osculate.registry import choose
 
 #: Inputs that are encoded at a time for the moments of their codes.
@@ -272,7 +273,7 @@ class Representation:
         noise = None
         if isinstance(self.model, VAE):  # a separate generator: the number of codes does not change the weights drawn
             on = torch.device("cpu") if generator is None else generator.device
-            noise = torch.Generator(on).manual_seed(int(torch.randint(2**62, (), generator=generator, device=on)))
+            noise = torch.Generator(on).manual_seed(fresh_seed(generator))
         passes = [self._pass(draw, x, codes, noise) for draw in self._draws(samples, generator)]
         each, images = (list(part) for part in zip(*passes, strict=True))
         return self._encoding(each), Reconstruction(torch.stack(images), self.posterior.likelihood)

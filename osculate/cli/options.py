@@ -9,7 +9,6 @@ import torch
 
 from osculate import data as datasets
 from osculate.data import Dataset, from_arrays, load
-from osculate.likelihoods import Categorical, Gaussian, Likelihood
 
 T = TypeVar("T")
 
@@ -116,11 +115,6 @@ def pick_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {name!r} cannot be used here ({reason}). Use auto or cpu.") from None
     return device
-
-
-def likelihood_for(dataset: Dataset, noise: float) -> Likelihood:
-    """Categorical for classes, Gaussian with this noise scale for real-valued targets."""
-    return Categorical() if dataset.classes is not None else Gaussian(noise)
 
 
 def plain(value: Any) -> Any:

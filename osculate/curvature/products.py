@@ -148,26 +148,6 @@ def ggn_product(
     return gauss_newton_product(network, x, v, lambda f, part: output_hessian(likelihood, f, y[part]), memory)
 
 
-def fisher_product(
-    network: Network, columns: Float[Tensor, "V N *C"], x: Inputs, v: Float[Tensor, "S P"], memory: int = 2**28
-) -> Float[Tensor, "S P"]:
-    r"""F v = Σ_n Σ_v (J_nᵀ s_nv)(J_nᵀ s_nv)ᵀ v for columns s, such as scores of sampled labels, or of the data's own.
-
-    Args:
-        network: the network.
-        columns: s, in output space.
-        x: inputs of N data.
-        v: directions.
-        memory: see :func:`gauss_newton_product`.
-
-    Returns:
-        One product for each direction. Cost: as :func:`ggn_product`.
-    """
-    return gauss_newton_product(
-        network, x, v, lambda _, part: columns_product(Columns.of(columns[:, part]), memory), memory
-    )
-
-
 def hessian_product(
     network: Network, likelihood: Likelihood, x: Inputs, y: Tensor, v: Float[Tensor, "S P"], memory: int = 2**28
 ) -> Float[Tensor, "S P"]:

@@ -38,11 +38,11 @@ class Scaling:
         return cls(values.mean(0), torch.where(constant, torch.ones_like(scale), scale))
 
     def apply(self, values: Float[Tensor, "N *F"]) -> Float[Tensor, "N *F"]:
-        """From original to standardised units."""
+        """Convert original to standardised units."""
         return (values - self.mean) / self.scale
 
     def undo(self, values: Float[Tensor, "N *F"]) -> Float[Tensor, "N *F"]:
-        """From standardised to original units."""
+        """Convert standardised to original units."""
         return values * self.scale + self.mean
 
     def to_float32(self) -> "Scaling":

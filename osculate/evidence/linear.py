@@ -128,7 +128,7 @@ class LinearModel:
         return [-q.likelihood.score(h, y) / q.temperature for h, (_, y) in zip(outputs, self.parts, strict=True)]
 
     def gradient(self, q: Gaussian, place: Place) -> Float[Tensor, " P"]:
-        """Of the objective."""
+        """The gradient of the objective."""
         return self.transposed(self.scores(q, place.outputs)) + self.covered(self.prior(q) * place.theta)
 
     def statistics(self, q: Gaussian, place: Place) -> dict[str, Tensor]:

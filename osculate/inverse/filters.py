@@ -51,7 +51,7 @@ class FilterBlock:
 
     @cached_property
     def pairs(self) -> Float[Tensor, "E k k"]:
-        """For each distance, which entries are so far apart."""
+        """A mask of the pairs of entries at each distance."""
         return ((self._distances - self.distances[:, None, None]).abs() < 1e-6).double()
 
     def correlation(self, lengthscale: Float[Tensor, ""]) -> Float[Tensor, "k k"]:

@@ -98,7 +98,7 @@ class GaussianImage(ImageDistribution):
 
     @property
     def variance(self) -> Float[Tensor, "H W"]:
-        """Of each pixel."""
+        """The variance of each pixel."""
         return self.covariance_matrix.diagonal().reshape(self._mean.shape)
 
     def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
@@ -137,7 +137,7 @@ class DrawnImage(ImageDistribution):
 
     @property
     def variance(self) -> Float[Tensor, "H W"]:
-        """Of each pixel: relative error √(2/S)."""
+        """The variance of each pixel, with a relative error of √(2/S)."""
         return (self.draws - self._mean).square().mean(0) + self.noise**2
 
     def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
@@ -189,7 +189,7 @@ class IndependentImage(ImageDistribution):
 
     @property
     def variance(self) -> Float[Tensor, "H W"]:
-        """Of each pixel."""
+        """The variance of each pixel."""
         return self._variance
 
     def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:

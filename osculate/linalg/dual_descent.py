@@ -141,7 +141,7 @@ class _Descent:
         self.dual, self.image = (torch.stack([each, torch.zeros_like(each), each]) for each in self.first)
 
     def largest_eigenvalue(self) -> float:
-        """Of I + X_b X_bᵀ over some blocks b."""
+        """The largest eigenvalue of I + X_b X_bᵀ over some blocks b."""
         asked, found = torch.randperm(len(self.parts), generator=self.generator)[:ASKED].tolist(), 0.0
         for number in asked:
             shape = (1, self.rows.sizes[number])
@@ -182,7 +182,7 @@ class _Descent:
         self.steps = 0
 
     def residual(self) -> Float[Tensor, " S"]:
-        """Of the average, ‖Xᵀ((I + K) α − X u)‖ / ‖u‖ by an unbiased estimate of that vector; infinite for NaN."""
+        """The residual ‖Xᵀ((I + K) α − X u)‖ / ‖u‖ of the average, by an unbiased estimate; infinite for NaN."""
         left = torch.zeros_like(self.right)
         for number in self.watched:
             left += self.rows.transposed(number, self._slope(number, self.dual[2], self.image[2]))

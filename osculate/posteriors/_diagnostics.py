@@ -37,7 +37,7 @@ def r_hat(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "*C"]:
 
 
 def effective_sample_size(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "*C"]:
-    r"""As many independent draws as would know the centre of the distribution as well.
+    r"""The number of independent draws that would determine the centre of the distribution as well.
 
     .. math:: K S / \hat\tau, \qquad \hat\tau = -1 + 2 \sum_t \hat P_t
 

@@ -90,7 +90,7 @@ class Chains(Sampled):
         return _diagnostics.r_hat(self._functions(x))
 
     def effective_sample_size(self, x: Inputs) -> Float[Tensor, "N *C"]:
-        """As many independent draws as know the centre of each output as well (bulk); of K S in all.
+        """The number of independent draws that determine the centre of each output as well (bulk), of K S in all.
 
         Args:
             x: inputs (N, ...).

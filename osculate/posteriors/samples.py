@@ -12,7 +12,7 @@ from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood, drawn_on
 from osculate.parameters import Network, require_deterministic_layers, require_shapes
 from osculate.posteriors._base import Sampled
-from osculate.randomness import seeded
+from osculate.randomness import fresh_seed, seeded
 from osculate.settings import first_difference
 
 
@@ -155,9 +155,7 @@ class Dropout(Sampled):
             yield partial(self._dropped, generator)
 
     def _dropped(self, generator: torch.Generator | None, x: Inputs) -> Tensor:
-        device, on = self.network.device, "cpu" if generator is None else generator.device
-        seed = int(torch.randint(2**62, (), generator=generator, device=on))
-        with seeded(seed, device):
+        with seeded(fresh_seed(generator), self.network.device):
             return self._dropping(x)
 
     def to(self, device: Any = None, dtype: Any = None) -> "Dropout":

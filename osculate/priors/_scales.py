@@ -73,7 +73,7 @@ class Watch(TorchFunctionMode):
         return number
 
     def factors(self, tensor: object) -> Factors:
-        """Of a tensor."""
+        """The scales of a tensor."""
         return tuple(sorted(self.root(number) for number in self._factors.get(id(tensor), ())))
 
     def see(self, *factors: Factors) -> None:
@@ -136,7 +136,7 @@ class Watch(TorchFunctionMode):
         return factors if bias is None else self._sum([factors, self.factors(bias)])
 
     def _sum(self, terms: list[Factors]) -> Factors:
-        """Of terms with the same factors; single ones become one."""
+        """The scales of a sum of terms; those of different terms become one."""
         first = terms[0]
         for term in terms[1:]:
             if term == first:

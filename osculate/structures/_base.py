@@ -86,7 +86,7 @@ class Structure(ABC):
 
 
 def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:
-    """For each entry of a block, the number of the tensor among the block's that it belongs to."""
+    """The number of the tensor, among those of the block, that each entry of a block belongs to."""
     starts = torch.tensor(space.offsets())
     tensors = torch.bucketize(spec.positions.reshape(-1).cpu(), starts, right=True) - 1
     place = {name: number for number, name in enumerate(spec.names)}

@@ -11,6 +11,7 @@ from osculate.batches import Data, as_batches, number_of_batches
 from osculate.posteriors import as_posterior
 from osculate.predictive import predict
 from osculate.progress import track
+from osculate.randomness import fresh_seed
 
 
 def in_closed_form(compute: Callable[..., Tensor], *arguments: Tensor) -> Tensor | None:
@@ -30,7 +31,7 @@ def predictions(
     batches: Any = as_batches(data, batch_size)
     state: Tensor | None = None
     if (options.get("via") or as_posterior(q).ways[0]) == "sampled":
-        generator = options.get("generator") or torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        generator = options.get("generator") or torch.Generator().manual_seed(fresh_seed())
         options, state = {**options, "generator": generator}, generator.get_state()
     for x, y in track(batches, title, number_of_batches(data, batch_size), progress):
         if state is not None:

@@ -17,6 +17,7 @@ from osculate.autoencoders.drawn import at_once
 from osculate.posteriors import as_posterior
 from osculate.predictive import functional_variance
 from osculate.progress import track
+from osculate.randomness import fresh_seed
 from osculate.registry import lookup
 from osculate.tasks._predictions import in_closed_form, predictions
 
@@ -256,7 +257,7 @@ class Representations(Views):
         progress: bool,
     ) -> None:
         self.q, self.train, self.samples, self.batch_size, self.progress = q, train, samples, batch_size, progress
-        self._generator = generator or torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        self._generator = generator or torch.Generator().manual_seed(fresh_seed())
         self._state = self._generator.get_state()
         self._usual_nll: float | None = None
 

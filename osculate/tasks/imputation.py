@@ -14,6 +14,7 @@ from osculate.autoencoders.representation import require_representation
 from osculate.likelihoods import drawn_on
 from osculate.posteriors import as_posterior
 from osculate.progress import track
+from osculate.randomness import fresh_seed
 from osculate.registry import choose
 from osculate.tasks._predictions import predictions
 from osculate.tasks.calibration import CalibrationRecord, Record, scored_classes
@@ -131,8 +132,7 @@ def imputation(
     if targets is not None and (classifier is None or len(targets) != len(x)):
         why = "no classifier to compare them with" if classifier is None else f"{len(x)} images"
         raise ValueError(f"there are {len(targets)} targets and {why}: give one target an image, and a classifier.")
-    on = "cpu" if generator is None else generator.device
-    noise = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator, device=on)))
+    noise = torch.Generator().manual_seed(fresh_seed(generator))
     seen = x[observed].double()
     mean, spread = (float(seen.mean()), float(seen.std(correction=0))) if len(seen) else (0.0, 1.0)
     images = torch.empty(draws, *x.shape, dtype=x.dtype, device=x.device)

@@ -42,7 +42,7 @@ class SemiSupervisedRecord:
 
     @property
     def standard_error(self) -> dict[str, Float[Tensor, " L"]]:
-        """Of :attr:`mean`, by the choice of labelled images alone; NaN after a single repeat."""
+        """The standard error of :attr:`mean`, by the choice of labelled images alone; NaN after a single repeat."""
         return {name: _error(values) for name, values in self.accuracy.items()}
 
     def difference(self, a: str, b: str) -> tuple[Float[Tensor, " L"], Float[Tensor, " L"]]:

@@ -54,18 +54,6 @@ def test_ggn_products_equal_the_dense_matrix(net: str) -> None:
         assert_close(products.ggn_product(network, likelihood, x, y, v, memory), v @ G)
 
 
-@pytest.mark.parametrize("net", ZOO)
-def test_fisher_products_equal_the_sum_over_columns(net: str) -> None:
-    model, network, x, y, likelihood = problem(net)
-    with torch.no_grad():
-        f = call(model, x)
-    columns = torch.stack([likelihood.score(f, y), torch.randn_like(f)])
-    rows = torch.einsum("vnc,ncp->vnp", columns.flatten(2), reference.jacobian(model, x)).flatten(0, 1)
-    v = directions(network)
-    for memory in MEMORIES:
-        assert_close(products.fisher_product(network, columns, x, v, memory), v @ rows.T @ rows)
-
-
 #: Networks with an operation whose second derivative torch gets wrong.
 WRONG = ("derived", "weight_norm")
 

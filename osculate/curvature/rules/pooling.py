@@ -30,7 +30,7 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """As in two dimensions, with a height of one."""
+    """The two-dimensional rule with a height of one."""
     k, p = each_axis(kernel_size, 1), each_axis(padding, 1)
     s = each_axis(stride, 1) if stride else k
     flat = replace(call, operation=F.avg_pool2d)

@@ -58,12 +58,13 @@ class StochasticBlock(MatrixFreeBlock):
 
     def at(self, number: int) -> tuple[Linearisation, OutputMap]:
         """The network around its mode for one block, and u -> Λ u for its outputs; the last one is kept, or all."""
-        if number not in self._kept:
+        found = self._kept.get(number)
+        if found is None:  # another thread may clear the kept ones at any moment
             if not self._keeps:
                 self._kept.clear()
             batch, part = self.parts[number]
-            self._kept[number] = batch.at(part)
-        return self._kept[number]
+            found = self._kept[number] = batch.at(part)
+        return found
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "StochasticPrecision":
         return StochasticPrecision(*vars(super().precision(scale, delta)).values())
