@@ -206,3 +206,46 @@ def test_derivatives_of_attention_leave_the_settings_of_the_process() -> None:
     q = fitted(case.model(), case.x(8), structure="diag")
     in_turn_and_together([VERBS["functional_variance"]], q, case.x(6), 5)
     assert torch.backends.cuda.flash_sdp_enabled() is enabled
+
+
+def test_unseeded_passes_with_dropout_do_not_disturb_seeded_ones() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    q, x = osc.posteriors.Dropout(model, osc.likelihoods.Categorical()), torch.randn(6, 4)
+    alone = [osc.predict(q, x, samples=3, generator=seeded(n)).probs for n in range(20)]
+    start = Barrier(THREADS)
+
+    def work(thread: int) -> list[Tensor]:
+        start.wait()
+        return [osc.predict(q, x, samples=3, generator=None if thread else seeded(n)).probs for n in range(len(alone))]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        together = list(pool.map(work, range(THREADS)))[0]
+    assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
+
+
+def test_a_buffer_under_two_names_is_left_as_it_was() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 1)
+            self.register_buffer("first", torch.zeros(()))
+            self.register_buffer("second", self.first)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.second += 1
+            return self.layer(x) * self.first
+
+    network, x = Network(Counting(), ["layer.weight"]), torch.ones(3, 2)
+    outputs = [network(x) for _ in range(3)]
+    assert torch.equal(outputs[0], outputs[2])
+    assert float(network.module.first) == 0
+
+
+def test_a_view_in_training_mode_leaves_running_statistics() -> None:
+    network, x = Network(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).eval(), ["0.weight"]), torch.randn(5, 2)
+    network(x)
+    view = network.view()
+    view.module.train()
+    view(x)
+    assert torch.equal(network.module[1].running_mean, torch.zeros(3))
