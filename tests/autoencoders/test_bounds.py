@@ -281,6 +281,7 @@ def test_what_is_of_one_network_is_refused_of_several(judge: Callable[[Any, Tens
 # ---- networks --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_drawn_networks_explain_the_data_together() -> None:
     members = [Linear(seed) for seed in range(3)]
     x = members[0].data(10)

@@ -40,6 +40,7 @@ def encoding(family: str) -> Encoding:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.slow
 def test_codes_are_drawn_from_the_mixture_of_what_each_network_says(name: str) -> None:
     code, x, state = encoding(name), images(), torch.get_rng_state()
     assert torch.equal(code.codes(6, torch.Generator().manual_seed(1)), code.codes(6, torch.Generator().manual_seed(1)))

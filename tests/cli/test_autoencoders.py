@@ -124,6 +124,7 @@ def test_autoencoder_is_short_for_the_convolutional_one(run: Any, tmp_path: Path
         assert found["mean"].shape == (600, 1, 8, 8)
 
 
+@pytest.mark.slow
 def test_online_laplace_of_a_classifier_and_of_a_regression(run: Any, arrays: Path, tmp_path: Path) -> None:
     words = ("--method", "online_laplace", "--epochs", 3)
     assert run("train", *words, *SMALL, "--model", "cnn", "--epochs", 2, "--output", tmp_path / "c") == 0
@@ -245,6 +246,7 @@ def test_images_without_labels_are_enough(run: Any, tmp_path: Path, capsys: Any)
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_vectors_of_a_file_are_standardised_as_those_of_the_training(run: Any, tmp_path: Path, capsys: Any) -> None:
     rng = np.random.default_rng(0)
     x = 100 + 10 * rng.normal(size=(300, 2)) @ rng.normal(size=(2, 5))

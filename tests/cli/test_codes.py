@@ -76,6 +76,7 @@ def test_codes_that_cannot_be_are_refused_in_a_sentence(
     assert all(word in message for word in said), message
 
 
+@pytest.mark.slow
 def test_a_bound_needs_codes_with_a_prior(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert run("train", "--model", "mlp_autoencoder", *SMALL, "--output", tmp_path) == 0
     assert run("evaluate", "--posterior", tmp_path, "--task", "bound") == 2

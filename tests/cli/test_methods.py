@@ -261,6 +261,7 @@ def test_dropout_is_put_into_networks_that_can_have_it() -> None:
         assert network_options("mlp_autoencoder", {}, how, chosen) == {"dropout": 0.2}
 
 
+@pytest.mark.slow
 def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_path: Path, capsys: Any) -> None:
     words = ("train", *DIGITS, *few("variational_laplace"), "--epochs", 1, "--output", tmp_path)
     assert run(*words) == 0
@@ -288,6 +289,7 @@ def test_members_are_the_networks_of_their_seeds(run: Any, arrays: Path, tmp_pat
     assert len(q.members) == 3
 
 
+@pytest.mark.slow
 def test_fit_takes_the_first_member_and_no_draw_and_writes_over_no_training(
     run: Any, arrays: Path, tmp_path: Path, capsys: Any
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_guess_that_is_reached_is_told_and_white_is_the_largest_that_there_is(
     assert white(replace(far, guessed=False), found) == far.scale
 
 
+@pytest.mark.slow
 def test_a_run_warns_of_a_guess_that_is_reached(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

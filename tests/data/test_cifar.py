@@ -173,6 +173,7 @@ def test_real_cifar(data_folder: Path) -> None:
     assert data.test[1].bincount().tolist() == [105, 93, 100, 104, 92, 87, 114, 102, 110, 110]
 
 
+@pytest.mark.slow
 def test_real_jpegs_show_the_same_pictures(data_folder: Path) -> None:
     images, labels = read_jpegs(data_folder / "cifar10_jpeg" / "cifar10_jpeg_test.zip")
     assert labels.bincount().tolist() == [806, 797, 813, 801, 816, 811, 789, 800, 776, 791]

@@ -73,6 +73,7 @@ def test_estimates_of_gamma_are_unbiased_for_each_group() -> None:
     assert len(set(spread.argmin(0).tolist())) > 1  # no form is best for all groups
 
 
+@pytest.mark.slow
 def test_64_samples_come_within_five_percent_of_exact_variances() -> None:
     q, x, y = fitted()
     exact = osc.maximise_evidence(fitted("full")[0], mode="linear", data=(x, y), tolerance=1e-4)

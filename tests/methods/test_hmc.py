@@ -169,6 +169,7 @@ def test_windows_are_those_of_stan() -> None:
 # ---- what it reaches ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_linear_model_has_its_closed_form(float64: None) -> None:
     x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
     y = x @ torch.tensor([[1.0], [-2.0]]) + 0.7 + 0.5 * torch.randn(30, 1, generator=torch.Generator().manual_seed(1))

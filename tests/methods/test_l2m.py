@@ -155,6 +155,7 @@ def test_centred_moments_have_their_mean_taken_off() -> None:
     assert_close(1 / made.posterior.variance(), 1 + 48 * 16 * 47 / 32 * spread + 48 * mean.square())
 
 
+@pytest.mark.slow
 def test_the_mean_gradient_of_adamw_is_what_its_decay_holds_against() -> None:
     """At the fixed point of AdamW the gradient is not zero: without it, strongly decayed weights would seem sharp."""
     model, x, y = logistic()

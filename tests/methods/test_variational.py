@@ -72,6 +72,7 @@ def test_it_is_saved_and_loaded(make: Callable, dtype: torch.dtype, tmp_path: Pa
 
 
 @every_method
+@pytest.mark.slow
 def test_it_stops_early_on_the_network_of_the_mean(make: Callable) -> None:
     done = run(make(network(), CLASSES), epochs=30, validation=HELD_OUT, patience=3, schedule="constant", lr=0.05)
     best = min(row["validation_nll"] for row in done.history)

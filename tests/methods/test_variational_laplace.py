@@ -164,6 +164,7 @@ def test_without_variance_it_is_map_bit_for_bit(fisher: str, p: float, rows: flo
     assert torch.equal(flat(run(method).model), flat(alone.model))
 
 
+@pytest.mark.slow
 def test_it_is_exact_for_linear_regression() -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0
     method = VariationalLaplace(linear_model(), osc.likelihoods.Gaussian(scale), delta, settings=EXACT)
