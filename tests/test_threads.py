@@ -46,8 +46,8 @@ VERBS: dict[str, Verb] = {
 }
 
 
-def in_turn_and_together(verbs: list[Verb], q: Posterior, x: Tensor, calls: int) -> None:
-    """Each thread makes these calls in its own order."""
+def assert_threads_agree(verbs: list[Verb], q: Posterior, x: Tensor, calls: int) -> None:
+    """Compare calls of several threads, each in its own order, with the same calls in turn."""
     jobs = [(verb, n) for n in range(calls) for verb in verbs]
     alone = [verb(q, x[n % 3 :], n) for verb, n in jobs]
     start = Barrier(THREADS)
@@ -83,7 +83,7 @@ OPTIONS = [{"structure": "kron"}, {"structure": "diag"}, {"structure": "full", "
 @pytest.mark.parametrize("options", OPTIONS, ids=["kron", "diag", "last layer"])
 def test_public_verbs_agree_with_one_thread(options: dict) -> None:
     model, x = mlp()
-    in_turn_and_together(list(VERBS.values()), fitted(model, x, **options), x, 5)
+    assert_threads_agree(list(VERBS.values()), fitted(model, x, **options), x, 5)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_public_verbs_agree_with_one_thread(options: dict) -> None:
 )
 def test_public_verbs_agree_with_one_thread_in_many_calls(options: dict) -> None:
     model, x = mlp()
-    in_turn_and_together(list(VERBS.values()), fitted(model, x, **options), x, 200)
+    assert_threads_agree(list(VERBS.values()), fitted(model, x, **options), x, 200)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_public_verbs_agree_with_one_thread_in_many_calls(options: dict) -> None
 def test_networks_of_many_kinds(name: str) -> None:
     case = ZOO[name]
     q = fitted(case.model(), case.x(8), structure="diag")
-    in_turn_and_together(list(VERBS.values())[1:4], q, case.x(6), 3)
-    in_turn_and_together(list(VERBS.values())[:1], q, case.x(6), 3)
+    assert_threads_agree(list(VERBS.values())[1:4], q, case.x(6), 3)
+    assert_threads_agree(list(VERBS.values())[:1], q, case.x(6), 3)
 
 
 @pytest.mark.filterwarnings("ignore:on these held-out data")
@@ -137,8 +137,8 @@ def test_the_other_verbs(tmp_path: Path) -> None:
         saved,
         evidence,
     ]
-    in_turn_and_together(verbs, q, x, 2)
-    in_turn_and_together([validated], q, x, 1)
+    assert_threads_agree(verbs, q, x, 2)
+    assert_threads_agree([validated], q, x, 1)
 
 
 def test_passes_with_dropout() -> None:
@@ -146,7 +146,7 @@ def test_passes_with_dropout() -> None:
     q = osc.posteriors.Dropout(model, osc.likelihoods.Categorical())
     verb: Verb = lambda q, x, n: osc.predict(q, x, samples=3, generator=seeded(n), memory=MEMORY).probs  # noqa: E731
     at_the_mode: Verb = lambda q, x, n: osc.predict(q, x, via="mode").probs  # noqa: E731
-    in_turn_and_together([verb, at_the_mode], q, x, 20)
+    assert_threads_agree([verb, at_the_mode], q, x, 20)
 
 
 class Counting(nn.Module):
@@ -204,7 +204,7 @@ def test_derivatives_of_attention_leave_the_settings_of_the_process() -> None:
     case = ZOO["attention"]
     enabled = torch.backends.cuda.flash_sdp_enabled()
     q = fitted(case.model(), case.x(8), structure="diag")
-    in_turn_and_together([VERBS["functional_variance"]], q, case.x(6), 5)
+    assert_threads_agree([VERBS["functional_variance"]], q, case.x(6), 5)
     assert torch.backends.cuda.flash_sdp_enabled() is enabled
 
 
