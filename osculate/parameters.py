@@ -5,7 +5,8 @@ A :class:`ParameterSpace` says in which order the tensors of a network stand in 
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
@@ -19,6 +20,9 @@ from torch.nn.parameter import is_lazy
 
 from osculate.inputs import Inputs, apply, arguments, count, moved, require_type, returned, tensors
 from osculate.registry import choose
+
+#: From the module that a call of a network runs, the context in which it runs.
+Within = Callable[[nn.Module], AbstractContextManager]
 
 
 @dataclass(frozen=True)
@@ -82,53 +86,77 @@ class ParameterSpace:
         return tuple(accumulate(self.sizes, initial=0))[:-1]
 
 
-@dataclass(frozen=True)
 class _Workplace:
-    """A copy of a module for one call at a time.
+    """A copy of a module for one call at a time, which leaves no trace in it.
 
-    Attributes:
-        module: The copy; its tensors are those of the original.
-        layers: Each of its layers beside the original.
+    Parameters are those of the original, and so are the buffers into which nothing is written; the layers, their
+    attributes and the tensors in them are its own.
+
+    Args:
+        original: The module.
     """
 
-    module: nn.Module
-    layers: list[tuple[nn.Module, nn.Module]]
+    def __init__(self, original: nn.Module) -> None:
+        shared: dict[int, Any] = {id(tensor): tensor for tensor in chain(original.parameters(), original.buffers())}
+        # in a thread of its own, since a transform of torch.func would claim the tensors that are made inside it
+        with ThreadPoolExecutor(1) as thread:
+            self.module: nn.Module = thread.submit(copy.deepcopy, original, shared).result()
+        own = (tensor for number, tensor in shared.items() if isinstance(tensor, Tensor) and id(tensor) != number)
+        self._tensors = [(tensor, tensor._version) for tensor in own]
+        pairs = zip(self.module.modules(), original.modules(), strict=True)
+        self._layers = [(layer, model, dict(vars(layer))) for layer, model in pairs]
+        self._with_buffers = [(layer, model) for layer, model, _ in self._layers if model._buffers]
 
-    @classmethod
-    def of(cls, module: nn.Module) -> "_Workplace":
-        """A copy with layers and attributes of its own; the tensors, also those in attributes, are shared."""
-        attributes = (value for layer in module.modules() for value in vars(layer).values())
-        shared = [
-            *module.parameters(),
-            *module.buffers(),
-            *(value for value in attributes if isinstance(value, Tensor)),
-        ]
-        copied = copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
-        return cls(copied, list(zip(copied.modules(), module.modules(), strict=True)))
+    def take_modes(self) -> None:
+        """Set the modes of the layers to those of the original."""
+        for layer, original, attributes in self._layers:
+            if attributes["training"] is not original.training:
+                layer.training = attributes["training"] = original.training
 
-    def follow(self) -> None:
-        """Take over the modes and buffers of the original, which may have moved, and drop those of the last call."""
-        for layer, original in self.layers:
-            if layer.training is not original.training:
-                layer.training = original.training
-            if original._buffers:
-                layer._buffers.update(original._buffers)
+    def take_buffers(self) -> None:
+        """Take the buffers of the original, as copies where a layer may write into them.
 
-    def report(self) -> None:
+        In evaluation mode no layer of torch writes into its buffers, the running statistics of a batch normalisation.
+        """
+        copies: dict[int, Tensor] = {}
+        for layer, original in self._with_buffers:
+            buffers = original._buffers
+            if layer.training or not type(layer).__module__.startswith("torch.nn."):
+                for number, buffer in ((id(buffer), buffer) for buffer in buffers.values() if buffer is not None):
+                    copies[number] = copies[number] if number in copies else buffer.clone()  # one of two names
+                buffers = {name: copies.get(id(buffer)) for name, buffer in buffers.items()}
+            layer._buffers.update(buffers)
+
+    def give_learned_sizes(self) -> None:
         """Give the original the sizes that its layers learned from their first inputs, such as that of a code."""
-        for layer, original in self.layers:
+        for layer, original, attributes in self._layers:
             for name, value in vars(layer).items():
                 if isinstance(value, int) and vars(original).get(name, value) is None:
+                    attributes[name] = value
                     setattr(original, name, value)
+
+    def clear(self) -> bool:
+        """Undo what a call did to the layers: True, unless it wrote into a tensor in one of their attributes."""
+        for layer, original, attributes in self._layers:
+            _restore(vars(layer), attributes)
+            _restore(layer._buffers, original._buffers)
+        return all(tensor._version == version for tensor, version in self._tensors)
+
+
+def _restore(items: dict[str, Any], before: dict[str, Any]) -> None:
+    if len(items) > len(before):
+        for name in items.keys() - before.keys():
+            del items[name]
+    items.update(before)
 
 
 class Network:
     """A private, frozen copy of a module, as a function of a chosen set of its parameters.
 
     The copy makes a posterior independent of what happens to the user's module afterwards; it costs one set of
-    parameters and buffers. A call works on a second copy, which shares the tensors, so that several threads may call
+    parameters and buffers. A call works on a second copy, which shares the parameters, so that several threads may call
     one network: it keeps as many of these as calls ever ran at the same time. Whatever a forward pass writes into
-    buffers is gone after the call.
+    buffers and attributes is gone after the call.
 
     Args:
         model: The trained module. It is copied and left as it is.
@@ -137,7 +165,7 @@ class Network:
         dtype: The floating type of the copy, by default that of the module.
 
     Attributes:
-        module: The copy. Its tensors may be changed in place, and its modes; hooks belong on that of a :meth:`view`.
+        module: The copy. Its parameters and buffers may be changed in place, and its modes.
         space: The tracked parameters.
         device: Device of the parameters.
         dtype: Floating type of the parameters.
@@ -169,17 +197,9 @@ class Network:
         self.state_dtype = torch.float32 if first.dtype in (torch.float16, torch.bfloat16) else first.dtype
         self._idle: list[_Workplace] = []
         self._changes_inputs: bool | None = None  # its first operation is in place: the first call shows it
-        self._changes_buffers: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_idle": []}
-
-    def view(self) -> "Network":
-        """The same network with modules of its own, which share the tensors: hooks and modes there are its own."""
-        view = copy.copy(self)
-        view._changes_inputs = view._changes_buffers = None  # other modes may change what a call writes
-        view.module = _Workplace.of(self.module).module
-        return view
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -195,14 +215,15 @@ class Network:
         self,
         x: Inputs,
         theta: Mapping[str, Tensor] | None = None,
-        within: AbstractContextManager | None = None,
+        within: Within | None = None,
     ) -> Tensor:
         """f(x; θ), at the mode where ``theta`` is not given.
 
         Args:
             x: Inputs of N data.
             theta: Tracked parameters by name.
-            within: Context in which the module runs, such as a recorder of its operations.
+            within: The context in which the module runs, such as a recorder of its operations, from the module of this
+                call: modes set there end with the call, and hooks with the context.
 
         Raises:
             ValueError: the output is not a tensor with one row for each input.
@@ -211,32 +232,34 @@ class Network:
         try:
             workplace = self._idle.pop()
         except IndexError:
-            with torch.inference_mode(False):
-                workplace = _Workplace.of(self.module)
-        workplace.follow()
+            workplace = _Workplace(self.module)
+        workplace.take_modes()
         require_type(x, self.dtype)
         values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
         x = moved(x, self.device)
         if self._changes_inputs is not False or any(tensor.is_inference() for tensor in tensors(x).values()):
             x = apply(torch.clone, x)
-        buffers: dict[str, Tensor] = {}
-        with within or nullcontext():
-            if self._changes_buffers is not False:
-                buffers = dict(self.module.named_buffers(remove_duplicate=False))
-                copies = {id(buffer): buffer.clone() for buffer in buffers.values()}
-                buffers = {name: copies[id(buffer)] for name, buffer in buffers.items()}
-                values |= buffers
-            f = functional_call(workplace.module, values, *arguments(x), tie_weights=self._tied)
-        if self._changes_buffers is None:
-            workplace.report()
-        self._idle.append(workplace)  # not after an exception, which may leave a layer half changed
-        if self._changes_buffers is None and not torch.is_inference_mode_enabled():  # where tensors have no version
-            self._changes_inputs = any(tensor._version for tensor in tensors(x).values())
-            self._changes_buffers = any(buffer._version for buffer in buffers.values())
+        try:
+            with within(workplace.module) if within else nullcontext():
+                workplace.take_buffers()
+                f = functional_call(workplace.module, values, *arguments(x), tie_weights=self._tied)
+        except Exception:
+            self._end(workplace)
+            raise
+        if self._changes_inputs is None:
+            workplace.give_learned_sizes()
+            if not torch.is_inference_mode_enabled():  # where tensors have no version
+                self._changes_inputs = any(tensor._version for tensor in tensors(x).values())
+        self._end(workplace)
         f = getattr(f, "logits", f)  # the output of a Hugging Face model
         if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != count(x):
             raise ValueError(returned(f, x))
         return f
+
+    def _end(self, workplace: _Workplace) -> None:
+        """Keep a workplace for another call; one that an interrupt left half changed does not come here."""
+        if workplace.clear():
+            self._idle.append(workplace)
 
     def in_state_precision(self) -> "Network":
         """The same network, or a copy in single precision of one in half."""

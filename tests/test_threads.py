@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from sys import getswitchinterval, setswitchinterval
 from threading import Barrier, get_ident
+from weakref import ref
 
 import pytest
 import torch
@@ -177,6 +179,7 @@ def test_a_call_leaves_the_network_unchanged() -> None:
         assert torch.equal(network(x, {"layer.weight": torch.zeros(3, 4)}), model.layer.bias.expand(5, 3))
     assert network.module.calls == network.module.total == 0
     assert network.module.last is None
+    assert ref(network(x))() is None  # nor is the output that it kept alive
     assert model.calls == 0
 
 
@@ -189,15 +192,20 @@ def test_a_failed_call_leaves_no_trace() -> None:
     assert torch.equal(network(x), expected)
 
 
-def test_modes_and_hooks_of_a_view_are_its_own() -> None:
-    network = Network(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), ["0.weight"])
-    x, view = torch.randn(5, 4), network.view()
-    view.module[0].register_forward_hook(lambda _, __, output: torch.zeros_like(output))
-    view.module.train(not network.module.training)
-    assert torch.equal(view(x), network.module[1].bias.expand(5, 2))
-    assert torch.equal(network(x), network.module(x))
-    assert view.module.training is not network.module.training
-    assert view.module[0].weight is network.module[0].weight
+def test_modes_and_hooks_of_a_call_end_with_it() -> None:
+    network, x = Network(nn.Sequential(nn.Linear(4, 3), nn.Dropout(1.0)).eval(), ["0.weight"]), torch.randn(5, 4)
+
+    def dropping(module: nn.Module) -> AbstractContextManager:
+        module[1].training = True
+        return nullcontext()
+
+    def zeros(module: nn.Module) -> AbstractContextManager:
+        return module[0].register_forward_hook(lambda _, __, output: torch.zeros_like(output))
+
+    for within in (dropping, zeros):
+        assert torch.equal(network(x, within=within), torch.zeros(5, 3))
+        assert torch.equal(network(x), network.module(x))
+    assert not network.module[1].training
 
 
 def test_derivatives_of_attention_leave_the_settings_of_the_process() -> None:
@@ -242,10 +250,50 @@ def test_a_buffer_under_two_names_is_left_as_it_was() -> None:
     assert float(network.module.first) == 0
 
 
-def test_a_view_in_training_mode_leaves_running_statistics() -> None:
+def test_a_call_in_training_mode_leaves_running_statistics() -> None:
     network, x = Network(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).eval(), ["0.weight"]), torch.randn(5, 2)
+
+    def training(module: nn.Module) -> AbstractContextManager:
+        module.train()
+        return nullcontext()
+
     network(x)
-    view = network.view()
-    view.module.train()
-    view(x)
+    network(x, within=training)
     assert torch.equal(network.module[1].running_mean, torch.zeros(3))
+    network.module.train()
+    network(x)
+    assert torch.equal(network.module[1].running_mean, torch.zeros(3))
+
+
+class Remembering(nn.Module):
+    """It changes what it keeps outside buffers, for large inputs only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.scale = torch.ones(())
+        self.scales = [torch.ones(())]
+        self.calls = 0
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.max() > 1:
+            self.scale += 1
+            self.scales[0].mul_(2)
+            self.calls += 1
+            self.total += 1
+        return self.layer(x) * self.scale * self.scales[0] * (1 + self.calls) * (1 + self.total)
+
+
+def test_what_a_network_keeps_of_some_inputs_is_gone_after_the_call() -> None:
+    network = Network(Remembering(), ["layer.weight"])
+    x, large = torch.zeros(5, 4), torch.full((5, 4), 2.0)
+    before, changed = network(x), network(large)
+    assert torch.equal(network(x), before)
+    assert torch.equal(network(large), changed)
+
+
+def test_a_first_call_within_a_transform_leaves_no_trace() -> None:
+    network, x = Network(Remembering(), ["layer.weight"]), torch.zeros(5, 4)
+    torch.func.jvp(network, (x,), (torch.ones_like(x),))
+    assert torch.equal(network(x), network.module(x))

@@ -182,7 +182,7 @@ def record(network: Network, x: Inputs) -> Tape:
             x = apply(torch.clone, x)
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
         recorder = Recorder(theta, (*network.module.buffers(), *network.module.parameters()))
-        f = network(x, theta, within=recorder)
+        f = network(x, theta, within=lambda _: recorder)
     if not f.requires_grad:
         raise ValueError(
             "the network's output does not depend on any tracked parameter "

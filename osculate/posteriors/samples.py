@@ -1,6 +1,7 @@
 """Posteriors made of networks: the members of an ensemble, passes with dropout, the snapshots of a training run."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
@@ -143,10 +144,9 @@ class Dropout(Sampled):
         require_dropout(model)
         self.network = Network(model, [name for name, _ in model.named_parameters()])
         self.network.module.eval()
-        self._dropping = self.network.view()
-        for layer in self._dropping.module.modules():
-            # what holds a dropout layer too: the fused paths of containers in evaluation mode would pass it by
-            layer.training = any(map(_drops, layer.modules()))
+        # what holds a dropout layer too: the fused paths of containers in evaluation mode would pass it by
+        layers = self.network.module.named_modules()
+        self._dropping = [name for name, layer in layers if any(map(_drops, layer.modules()))]
         self.likelihood = likelihood
 
     def draws(self, samples: int, generator: torch.Generator | None = None) -> Iterator[Callable[[Inputs], Tensor]]:
@@ -156,7 +156,12 @@ class Dropout(Sampled):
 
     def _dropped(self, generator: torch.Generator | None, x: Inputs) -> Tensor:
         with seeded(fresh_seed(generator), self.network.device):
-            return self._dropping(x)
+            return self.network(x, within=self._with_dropout)
+
+    def _with_dropout(self, module: nn.Module) -> AbstractContextManager:
+        for name in self._dropping:
+            module.get_submodule(name).training = True
+        return nullcontext()
 
     def to(self, device: Any = None, dtype: Any = None) -> "Dropout":
         """The same posterior on another device or in another floating type."""

@@ -1,7 +1,7 @@
 """The diagonal of a network with a bottleneck: exact before it, by a choice of ways behind it."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,7 @@ from osculate.differentiation import UnfusedAttention
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood
 from osculate.linalg import psd
-from osculate.parameters import Network, ParameterSpace
+from osculate.parameters import Network, ParameterSpace, Within
 from osculate.registry import choose
 from osculate.structures._base import Curvature
 from osculate.structures.approx_diag import output_diagonal, parts
@@ -199,7 +199,7 @@ def bottleneck_hessian(
     network = observation.network
     with torch.inference_mode(False), torch.enable_grad(), UnfusedAttention():
         leaf = z.clone().to(network.dtype).requires_grad_()
-        f = output_replaced(network, module, lambda _: leaf.clone())(x)
+        f = network(x, within=replacing(module, lambda _: leaf.clone()))
         u = torch.zeros_like(f, requires_grad=True)
         (gradient,) = torch.autograd.grad(f, leaf, u, create_graph=True)
         width = z[0].numel()
@@ -232,7 +232,7 @@ class Until(Network):
         self,
         x: Inputs,
         theta: Mapping[str, Tensor] | None = None,
-        within: AbstractContextManager | None = None,
+        within: Within | None = None,
     ) -> Tensor:
         found: list[Tensor] = []
 
@@ -240,18 +240,21 @@ class Until(Network):
             found.append(output)
             raise _Reached
 
+        @contextmanager
+        def stopping(module: nn.Module) -> Iterator[None]:
+            with replacing(self._name, stop)(module), within(module) if within else nullcontext():
+                yield
+
         try:
-            output_replaced(self._whole, self._name, stop)(x, theta, within)
+            self._whole(x, theta, stopping)
         except _Reached:
             return found[0]
         raise ValueError(f"the network did not call {self._name!r} for this batch, as it did for the first.")
 
 
-def output_replaced(network: Network, module: str, function: Callable[[Tensor], Tensor]) -> Network:
-    """The network with the output of one of its modules passed through a function."""
-    view = network.view()
-    view.module.get_submodule(module).register_forward_hook(lambda _, __, output: function(output))
-    return view
+def replacing(name: str, function: Callable[[Tensor], Tensor]) -> Within:
+    """The context of a call in which the output of one module of the network passes through a function."""
+    return lambda module: module.get_submodule(name).register_forward_hook(lambda _, __, output: function(output))
 
 
 def tracking(network: Network, names: set[str]) -> Network:
@@ -311,12 +314,16 @@ def _widths(network: Network, x: Inputs) -> dict[str, int]:
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
         return lambda _, __, output: outputs.setdefault(name, []).append(output)
 
-    view = network.view()
-    for name, layer in view.module.named_modules():
-        if name:
-            layer.register_forward_hook(note(name))
+    @contextmanager
+    def noting(module: nn.Module) -> Iterator[None]:
+        with ExitStack() as hooks:
+            for name, layer in module.named_modules():
+                if name:
+                    hooks.enter_context(layer.register_forward_hook(note(name)))
+            yield
+
     with torch.no_grad():
-        view(x)
+        network(x, within=noting)
     single = {name: found[0] for name, found in reversed(outputs.items()) if len(found) == 1}
     return {
         name: output[0].numel()
@@ -335,7 +342,7 @@ def _sides(network: Network, x: Inputs, name: str) -> tuple[set[str], set[str]]:
 
     with torch.inference_mode(False), torch.enable_grad():
         theta = {n: p.requires_grad_() for n, p in network.parameters.items()}
-        f = output_replaced(network, name, cut)(x, theta)
+        f = network(x, theta, replacing(name, cut))
     return _acting(found[0], theta), _acting(f, theta)
 
 
