@@ -104,7 +104,8 @@ class _Workplace:
         own = (tensor for number, tensor in shared.items() if isinstance(tensor, Tensor) and id(tensor) != number)
         self._tensors = [(tensor, tensor._version) for tensor in own]
         pairs = zip(self.module.modules(), original.modules(), strict=True)
-        self._layers = [(layer, model, dict(vars(layer))) for layer, model in pairs]
+        # a layer that torch.jit compiled keeps its state outside Python, and is left as it is
+        self._layers = [(layer, model, vars(layer).copy()) for layer, model in pairs if "training" in vars(layer)]
         self._with_buffers = [(layer, model) for layer, model, _ in self._layers if model._buffers]
 
     def take_modes(self) -> None:
@@ -122,8 +123,9 @@ class _Workplace:
         for layer, original in self._with_buffers:
             buffers = original._buffers
             if layer.training or not type(layer).__module__.startswith("torch.nn."):
-                for number, buffer in ((id(buffer), buffer) for buffer in buffers.values() if buffer is not None):
-                    copies[number] = copies[number] if number in copies else buffer.clone()  # one of two names
+                for buffer in buffers.values():
+                    if buffer is not None and id(buffer) not in copies:  # it may have two names
+                        copies[id(buffer)] = buffer.clone()
                 buffers = {name: copies.get(id(buffer)) for name, buffer in buffers.items()}
             layer._buffers.update(buffers)
 
@@ -139,7 +141,8 @@ class _Workplace:
         """Undo what a call did to the layers: True, unless it wrote into a tensor in one of their attributes."""
         for layer, original, attributes in self._layers:
             _restore(vars(layer), attributes)
-            _restore(layer._buffers, original._buffers)
+            if layer._buffers:
+                _restore(layer._buffers, original._buffers)
         return all(tensor._version == version for tensor, version in self._tensors)
 
 

@@ -179,7 +179,8 @@ def test_a_call_leaves_the_network_unchanged() -> None:
         assert torch.equal(network(x, {"layer.weight": torch.zeros(3, 4)}), model.layer.bias.expand(5, 3))
     assert network.module.calls == network.module.total == 0
     assert network.module.last is None
-    assert ref(network(x))() is None  # nor is the output that it kept alive
+    output = ref(network(x))
+    assert output() is None  # nor is the output alive that it kept
     assert model.calls == 0
 
 
