@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
+from osculate import structures
 from osculate.parameters import Network
 from osculate.posteriors import Posterior
 from tests.zoo import ZOO
@@ -79,26 +80,45 @@ def mlp() -> tuple[nn.Module, Tensor]:
         return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), torch.randn(30, 4)
 
 
-OPTIONS = [{"structure": "kron"}, {"structure": "diag"}, {"structure": "full", "subset": ["2"]}]
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=["kron", "diag", "last layer"])
-def test_public_verbs_agree_with_one_thread(options: dict) -> None:
+@pytest.mark.parametrize("structure", structures.REGISTRY)
+def test_public_verbs_agree_with_one_thread(structure: str) -> None:
     model, x = mlp()
-    assert_threads_agree(list(VERBS.values()), fitted(model, x, **options), x, 5)
+    calls = 2 if structure == "matrix_free" else 5
+    assert_threads_agree(list(VERBS.values()), fitted(model, x, structure=structure), x, calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [
-        pytest.param(OPTIONS[0], marks=pytest.mark.slow, id="kron"),
-        pytest.param(OPTIONS[1], marks=pytest.mark.release, id="diag"),
-        pytest.param(OPTIONS[2], marks=pytest.mark.release, id="last layer"),
-    ],
+    [{"structure": "kron"}, {"structure": "diag"}, {"structure": "full", "subset": ["2"]}],
+    ids=["kron", "diag", "last layer"],
 )
 def test_public_verbs_agree_with_one_thread_in_many_calls(options: dict) -> None:
     model, x = mlp()
     assert_threads_agree(list(VERBS.values()), fitted(model, x, **options), x, 200)
+
+
+@pytest.mark.parametrize("structure", ["kron", "diag", "dual"])
+def test_first_calls_and_fits_at_the_same_time(structure: str) -> None:
+    model, x = mlp()
+    expected = osc.predict(fitted(model, x, structure=structure), x, memory=MEMORY).probs
+    for _ in range(5):
+        shared, start = fitted(model, x, structure=structure), Barrier(THREADS)
+
+        def work(thread: int, q: Posterior = shared, start: Barrier = start) -> Tensor:
+            start.wait()
+            return osc.predict(fitted(model, x, structure=structure) if thread == 0 else q, x, memory=MEMORY).probs
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            assert all(torch.equal(result, expected) for result in pool.map(work, range(THREADS)))
+
+
+def test_members_of_an_ensemble() -> None:
+    torch.manual_seed(0)
+    models = [nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)) for _ in range(2)]
+    verb: Verb = lambda q, x, n: osc.predict(q, x, memory=MEMORY).probs  # noqa: E731
+    q = osc.posteriors.Ensemble(models, osc.likelihoods.Categorical())
+    assert_threads_agree([verb], q, torch.randn(6, 4), 10)
 
 
 @pytest.mark.parametrize(
