@@ -15,9 +15,7 @@ from torch.nn.utils import parametrizations, weight_norm
 
 from osculate.inputs import Inputs
 from osculate.networks import GPT, UNet, ViT
-from osculate.networks.fixup_resnet import Bias, FixupBlock
-from osculate.networks.preact_resnet import PreActBlock
-from osculate.networks.resnet import Bottleneck
+from osculate.networks.resnet import Bias, Bottleneck, FixupBlock, PreActBlock
 
 OUTPUTS = 3
 

@@ -5,24 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import nn
 
 from osculate import registry
-from osculate.networks.autoencoder import ConvAutoencoder as ConvAutoencoder
-from osculate.networks.cnn import SmallCNN as SmallCNN
-from osculate.networks.cnn3c3d import CNN3C3D as CNN3C3D
+from osculate.networks.cnn import (
+    CNN3C3D as CNN3C3D,
+    LeNet as LeNet,
+    NormalisedCNN as NormalisedCNN,
+    SmallCNN as SmallCNN,
+)
 from osculate.networks.coders import (
+    ConvAutoencoder as ConvAutoencoder,
     VarianceFloor as VarianceFloor,
     conv_coders as conv_coders,
     mlp_coders as mlp_coders,
 )
-from osculate.networks.fixup_resnet import FixupResNet as FixupResNet
-from osculate.networks.gpt import GPT as GPT
-from osculate.networks.lenet import LeNet as LeNet
 from osculate.networks.mlp import MLP as MLP
-from osculate.networks.normalised_cnn import NormalisedCNN as NormalisedCNN
-from osculate.networks.preact_resnet import PreActResNet as PreActResNet
-from osculate.networks.resnet import ResNet as ResNet
-from osculate.networks.skip_unet import SkipUNet as SkipUNet
-from osculate.networks.unet import UNet as UNet
-from osculate.networks.vit import ViT as ViT
+from osculate.networks.resnet import FixupResNet as FixupResNet, PreActResNet as PreActResNet, ResNet as ResNet
+from osculate.networks.transformer import GPT as GPT, ViT as ViT
+from osculate.networks.unet import SkipUNet as SkipUNet, UNet as UNet
 from osculate.networks.wrapped import Tempered as Tempered, WithPrior as WithPrior
 
 #: Networks by name: each builds from the shape of one input and the number of outputs.

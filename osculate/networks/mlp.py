@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
@@ -38,13 +39,8 @@ class MLP(nn.Sequential):
 
     @classmethod
     def for_inputs(
-        cls,
-        input_shape: Sequence[int],
-        outputs: int,
-        hidden: Sequence[int] = (50, 50),
-        activation: str = "tanh",
-        dropout: float = 0.0,
+        cls, input_shape: Sequence[int], outputs: int, hidden: Sequence[int] = (50, 50), **options: Any
     ) -> nn.Sequential:
         """An MLP for inputs of any shape: images are flattened first."""
-        mlp = cls(math.prod(input_shape), hidden, outputs, activation, dropout)
+        mlp = cls(math.prod(input_shape), hidden, outputs, **options)
         return mlp if len(input_shape) == 1 else nn.Sequential(nn.Flatten(), *mlp)

@@ -9,8 +9,8 @@ from torch import nn
 from osculate import networks
 from osculate.networks import CNN3C3D, MLP, FixupResNet, LeNet, PreActResNet, ResNet, SmallCNN, ViT
 from osculate.networks.activations import ACTIVATIONS
-from osculate.networks.cnn3c3d import halving
-from osculate.networks.fixup_resnet import FixupBlock
+from osculate.networks.cnn import halving
+from osculate.networks.resnet import FixupBlock
 from tests.errors import says
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import osculate as osc
 from osculate.inputs import take
-from osculate.networks.autoencoder import ConvAutoencoder
+from osculate.networks import ConvAutoencoder
 from osculate.posteriors import Gaussian
 from osculate.predictive import link as links
 from tests.errors import says
