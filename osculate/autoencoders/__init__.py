@@ -28,7 +28,7 @@ from osculate.autoencoders.estimators import (
     compare_estimators as compare_estimators,
     estimates as estimates,
 )
-from osculate.autoencoders.drawn import Encoding as Encoding, Reconstruction as Reconstruction
+from osculate.autoencoders.distributions import Encoding as Encoding, Reconstruction as Reconstruction
 from osculate.autoencoders.representation import Representation as Representation
 from osculate.autoencoders.laplacian import LaplacianAutoencoder as LaplacianAutoencoder
 from osculate.autoencoders.pictures import (

@@ -1,18 +1,22 @@
 """Annealed importance sampling of codes, forward from a tractable distribution and backward from an exact draw."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution
 
+from osculate.autoencoders.autoencoder import VAE
 from osculate.autoencoders.code_posteriors import GaussianCodes, ImplicitCodes, SigmoidCodes
 from osculate.autoencoders.code_priors import CodePrior, SparseBeta, drawn_by
-from osculate.autoencoders.log_joint import LogJoint
 from osculate.checks import require_whole
-from osculate.likelihoods import drawn_on
+from osculate.likelihoods import Likelihood, drawn_on
+from osculate.memory import budget, even_parts
+from osculate.parameters import Network
 from osculate.registry import choose
 
 #: β as a function of t in [0, 1], before its ends are moved to 0 and 1.
@@ -25,6 +29,67 @@ STARTS = ("prior", "posterior")
 PILOTS, FIRST_STEP, SEARCH, FEWEST = 4, 0.1, 50, 100
 #: Growth of the log step size per unit of acceptance above the target.
 RATE = 0.2
+#: Bytes of images that each thread decodes at once, such that they stay in its cache.
+CACHED = 2**19
+#: Copies of the images held at once: outputs, and temporaries of their density.
+PEAK = 8
+
+
+class LogJoint:
+    """q(z|x), p(z) and p(y|z) under one network, the terms of bounds on log p(y).
+
+    Args:
+        network: network of the posterior, or one drawn from it.
+        model: autoencoder with the distributions of codes.
+        likelihood: p(y|z).
+        memory: memory for the images of a pass; by default the cache of a CPU, and :func:`osculate.memory.budget` on
+            other devices.
+    """
+
+    def __init__(
+        self, network: Callable[[Any], Tensor], model: VAE, likelihood: Likelihood, memory: str | int | None = None
+    ) -> None:
+        self.network, self.likelihood, self._memory = network, likelihood, memory
+        member = (
+            network.module if isinstance(network, Network) else model
+        )  # members of an ensemble have different distributions of codes
+        assert isinstance(member, VAE)
+        self.posterior, self.prior = member.posterior, member.prior
+
+    def encoded(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "N R"]:
+        """The outputs of the encoder, the parameters of q(z|x)."""
+        return torch.cat([self.network({"encode": x[part]}) for part in even_parts(len(x), self._rows(x))])
+
+    def require_targets(self, y: Tensor, like: Float[Tensor, "1 K"]) -> None:
+        """Raise the error of the likelihood if targets do not fit the image of any code ``like``."""
+        for part in even_parts(len(y), self._rows(y)):
+            self.likelihood.check(self.network({"decode": like.expand(len(y[part]), -1)}), y[part])
+
+    def log_prob(self, z: Float[Tensor, "S N K"], y: Tensor) -> Float[Tensor, "S N"]:
+        """log p(y_n|z_sn), in double precision."""
+        found = torch.empty(z.shape[:2], dtype=torch.double, device=z.device)
+        for s, n in self.parts(z, y):
+            found[s, n] = self.each(z[s, n], y[n]).double()
+        return found
+
+    def each(self, z: Float[Tensor, "S N K"], y: Tensor) -> Float[Tensor, "S N"]:
+        """log p(y_n|z_sn) in a single differentiable pass."""
+        f = self.network({"decode": z.flatten(0, 1)})
+        return self.likelihood.log_prob(f, y.expand(len(z), *y.shape).flatten(0, 1)).unflatten(0, z.shape[:2])
+
+    def parts(self, z: Float[Tensor, "S N K"], y: Tensor) -> Iterator[tuple[slice, slice]]:
+        """Yield slices of draws and data that may be decoded at once."""
+        rows = self._rows(y)
+        for n in even_parts(z.shape[1], rows):
+            for s in even_parts(len(z), rows // (n.stop - n.start)):
+                yield s, n
+
+    def _rows(self, y: Tensor) -> int:
+        """The number of images that may be decoded at once."""
+        size, device = max(1, y[0].numel()) * y.element_size(), y.device
+        if self._memory is None and device.type == "cpu":
+            return max(1, torch.get_num_threads() * CACHED // size)
+        return max(1, budget(self._memory, device) // (PEAK * size))
 
 
 @dataclass(frozen=True)
@@ -148,13 +213,7 @@ class Annealed:
 
     def forward(self, chains: int) -> Float[Tensor, "C N"]:
         """log w of chains from r(u) to p(u|y)."""
-        state = self._at(self._drawn(chains))
-        total = torch.zeros_like(state.gain)
-        for t, step in enumerate([*self._steps, None], 1):
-            total += (self._path[t] - self._path[t - 1]) * state.gain
-            if step is not None:
-                state, _ = self._transition(state, self._path[t], step)
-        return total
+        return self._log_weights(self._drawn(chains), 1)
 
     def backward(self, codes: Float[Tensor, "N K"], chains: int) -> Float[Tensor, "C N"]:
         r"""log w of chains from exact draws of p(z|y) to r(u), with E 1/w = 1/p(y). [grosse2015]
@@ -163,12 +222,18 @@ class Annealed:
             codes: exact draws as u, one for each datum, from which all its chains start.
             chains: C.
         """
-        state = self._at(codes.repeat(chains, 1, 1))
+        return self._log_weights(codes.repeat(chains, 1, 1), -1)
+
+    def _log_weights(self, position: Float[Tensor, "C N K"], direction: int) -> Float[Tensor, "C N"]:
+        """Follow chains along the path, or with direction −1 back."""
+        state = self._at(position)
         total = torch.zeros_like(state.gain)
-        for t, step in reversed([*enumerate([None, *self._steps])]):
-            total += (self._path[t + 1] - self._path[t]) * state.gain
-            if step is not None:
-                state, _ = self._transition(state, self._path[t], step)
+        increments = [after - before for before, after in pairwise(self._path)][::direction]
+        transitions = [*zip(self._path[1:-1], self._steps, strict=True)][::direction]
+        for increment, transition in zip_longest(increments, transitions):
+            total += increment * state.gain
+            if transition is not None:  # none behind the last increment
+                state, _ = self._transition(state, *transition)
         return total
 
     def _tuned(self) -> list[Float[Tensor, " N"]]:
@@ -202,31 +267,23 @@ class Annealed:
         return draw(shape, generator=self._generator, dtype=self._h.dtype, device=on).to(self._h.device)
 
     def _at(self, position: Float[Tensor, "C N K"]) -> State:
-        state = State(
-            position,
-            position.new_empty(position.shape[:2], dtype=torch.double),
-            position.new_empty(position.shape[:2], dtype=torch.double),
-            position.new_empty(2, *position.shape),
-        )
+        """The densities and gradients at some positions."""
+        logs = position.new_empty(2, *position.shape[:2], dtype=torch.double)
+        state, prior = State(position, logs[0], logs[1], position.new_empty(2, *position.shape)), self._joint.prior
         for c, n in self._joint.parts(position, self._y):
             with torch.enable_grad():
                 u = position[c, n].detach().requires_grad_()
-                start, gain = self._densities(u, n)
+                explained = self._joint.each(codes_at(prior, u), self._y[n])
+                start = before = prior.logit_log_prob(u) if self._logits else prior.over(u).log_prob(u)
+                gain = explained
+                if self._settings.start == "posterior":
+                    start = self._first(self._h[n]).log_prob(u)
+                    gain = explained + before - start
                 state.gradients[0, c, n], state.gradients[1, c, n] = (
                     torch.autograd.grad(each.sum(), u, retain_graph=True)[0] for each in (start, gain)
                 )
             state.start[c, n], state.gain[c, n] = start.detach().double(), gain.detach().double()
         return state
-
-    def _densities(self, u: Float[Tensor, "C n K"], n: slice) -> tuple[Float[Tensor, "C n"], Float[Tensor, "C n"]]:
-        """log r(u) and log p(y, u) − log r(u) of some of the data."""
-        explained = self._joint.each(codes_at(self._joint.prior, u), self._y[n])
-        prior = self._joint.prior
-        before = prior.logit_log_prob(u) if self._logits else prior.over(u).log_prob(u)
-        if self._settings.start == "prior":
-            return before, explained
-        start = self._first(self._h[n]).log_prob(u)
-        return start, explained + before - start
 
     def _first(self, h: Float[Tensor, "n R"]) -> Distribution:
         """q(u|x)."""

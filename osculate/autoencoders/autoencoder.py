@@ -205,17 +205,11 @@ class VAE(Autoencoder):
             )
 
     def forward(
-        self,
-        x: Shaped[Tensor, "N *D"] | None = None,
-        *,
-        encode: Shaped[Tensor, "N *D"] | None = None,
-        decode: Float[Tensor, "N K"] | None = None,
-        centre: Shaped[Tensor, "N *D"] | None = None,
-        draw: Shaped[Tensor, "N *D"] | None = None,
+        self, x: Shaped[Tensor, "N *D"] | None = None, *, draw: Shaped[Tensor, "N *D"] | None = None, **other: Any
     ) -> Any:
         """Outputs as for :class:`Autoencoder`; for ``draw``, images of drawn codes and divergences from the prior."""
         if draw is None:
-            return super().forward(x, encode=encode, decode=decode, centre=centre)
+            return super().forward(x, **other)
         h = self.code(draw)
         known = self.posterior.divergence(h, self.prior)
         if known is not None:

@@ -10,11 +10,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.annealed import Annealed, Annealing, codes_at, prior_draws
+from osculate.autoencoders.annealed import Annealed, Annealing, LogJoint, codes_at, prior_draws
 from osculate.autoencoders.autoencoder import VAE
 from osculate.autoencoders.checks import require_inputs
 from osculate.autoencoders.code_priors import drawn_by
-from osculate.autoencoders.log_joint import LogJoint
 from osculate.checks import require_object, require_whole
 from osculate.likelihoods import Likelihood
 from osculate.memory import even_parts

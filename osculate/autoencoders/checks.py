@@ -5,8 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from osculate.posteriors import Chains, Posterior, Snapshots
-
 #: Meanings of the arguments that must be at least 1.
 COUNTED = {
     "samples": "sample",
@@ -49,12 +47,3 @@ def require_some(**numbers: int | None) -> None:
     for name, value in numbers.items():
         if value is not None and value < 1:
             raise ValueError(f"at least one {COUNTED[name]} is needed, got {name}={value}.")
-
-
-def require_one_posterior_of_codes(q: Posterior) -> None:
-    """Raise ValueError for draws that change parameters of q(z|h), as the module alone then does not define it."""
-    if isinstance(q, Snapshots | Chains) and any(name.startswith("posterior.") for name in q.network.space.names):
-        raise ValueError(
-            f"the networks of these {type(q).__name__} differ in the parameters of q(z|x): use an ensemble, a "
-            "posterior over the decoder, or codes without parameters, such as GaussianCodes()."
-        )

@@ -4,7 +4,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +24,7 @@ from osculate.autoencoders.code_priors import CodePrior
 from osculate.checks import require_library, require_whole
 from osculate.likelihoods import drawn_on
 from osculate.likelihoods._quadrature import normal_nodes
+from osculate.networks import MLP
 from osculate.networks.activations import initialise
 
 #: Draws for moments without a closed form.
@@ -101,6 +101,7 @@ class CodePosterior(nn.Module, ABC):
         return self._moments(h)[1]
 
     def _moments(self, h: Float[Tensor, "N R"]) -> tuple[Tensor, Tensor]:
+        """E z and var z."""
         half = np.random.default_rng(0).standard_normal((DRAWS // 2, 1, self.noise(h)))
         half /= np.sqrt(np.square(half).mean(0))  # antithetic pairs: exact if g is linear in ε
         z = self.transform(h, torch.from_numpy(np.concatenate([half, -half])).to(h))
@@ -137,8 +138,7 @@ class GaussianCodes(CodePosterior):
         return mean + (0.5 * log_variance).exp() * noise
 
     def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
-        mean, log_variance = h.chunk(2, 1)
-        return Independent(Normal(mean, (0.5 * log_variance).exp(), validate_args=False), 1, validate_args=False)
+        return normal(h)
 
     def divergence(self, h: Float[Tensor, "N R"], prior: CodePrior) -> Float[Tensor, " N"] | None:
         """KL(q‖p) if torch has a closed form, else None."""
@@ -147,11 +147,9 @@ class GaussianCodes(CodePosterior):
         except NotImplementedError:
             return None
 
-    def mean(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
-        return h.chunk(2, 1)[0]
-
-    def variance(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
-        return h.chunk(2, 1)[1].exp()
+    def _moments(self, h: Float[Tensor, "N R"]) -> tuple[Tensor, Tensor]:
+        mean, log_variance = h.chunk(2, 1)
+        return mean, log_variance.exp()
 
 
 class SigmoidCodes(GaussianCodes):
@@ -174,42 +172,63 @@ class SigmoidCodes(GaussianCodes):
         q = super().distribution(h.detach() if path_only else h)
         return u.sigmoid(), q.log_prob(u) - prior.logit_log_prob(u)
 
-    def mean(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
-        """E z, by quadrature."""
-        return self._moments(h)[0]
-
-    def variance(self, h: Float[Tensor, "N R"]) -> Float[Tensor, "N K"]:
-        """var z, by quadrature."""
-        return self._moments(h)[1]
-
     def _moments(self, h: Float[Tensor, "N R"]) -> tuple[Tensor, Tensor]:
+        """E z and var z, by quadrature."""
         nodes, logs = (each.to(h).reshape(-1, 1, 1) for each in normal_nodes())
         z = self.transform(h, nodes)
         mean = (logs.exp() * z).sum(0)
         return mean, (logs.exp() * (z - mean).square()).sum(0)
 
 
-class ImplicitCodes(CodePosterior):
+def normal(parameters: Float[Tensor, "*N twoK"]) -> Independent:
+    """N(μ, diag σ²) of codes, from μ and log σ² side by side."""
+    mean, log_variance = parameters.chunk(2, -1)
+    return Independent(Normal(mean, (0.5 * log_variance).exp(), validate_args=False), 1, validate_args=False)
+
+
+class SizedCodes(CodePosterior):
+    """q(z|h) by networks that are built for one size of h.
+
+    Args:
+        latent: K.
+        numbers: outputs of the encoder for each datum.
+        **sizes: other sizes.
+
+    Raises:
+        ValueError: a size that is not positive.
+    """
+
+    def __init__(self, latent: int, numbers: int, **sizes: int) -> None:
+        super().__init__()
+        for name, value in {"latent": latent, "numbers": numbers, **sizes}.items():
+            require_whole(name, value)
+        self._latent, self._numbers = latent, numbers
+
+    def latent(self, numbers: int) -> int:
+        if numbers != self._numbers:
+            raise ValueError(
+                f"{type(self).__name__} were built for {self._numbers} encoder outputs, and the encoder has {numbers}: "
+                f"pass numbers={numbers}."
+            )
+        return self._latent
+
+
+class ImplicitCodes(SizedCodes):
     """z = g(h, ε), without a density in closed form.
 
     Args:
         latent: K.
         numbers: outputs of the encoder for each datum.
         noise: length of ε.
+        **sizes: other sizes.
 
     Raises:
         ValueError: a size that is not positive.
     """
 
-    def __init__(self, latent: int, numbers: int, noise: int) -> None:
-        super().__init__()
-        for name, value in {"latent": latent, "numbers": numbers, "noise": noise}.items():
-            require_whole(name, value)
-        self._latent, self._numbers, self._noise = latent, numbers, noise
-
-    def latent(self, numbers: int) -> int:
-        require_numbers(self, numbers, self._numbers)
-        return self._latent
+    def __init__(self, latent: int, numbers: int, noise: int, **sizes: int) -> None:
+        super().__init__(latent, numbers, noise=noise, **sizes)
+        self._noise = noise
 
     def noise(self, h: Float[Tensor, "N R"]) -> int:
         return self._noise
@@ -250,8 +269,7 @@ class SemiImplicitCodes(ImplicitCodes):
     independent = False
 
     def __init__(self, latent: int, numbers: int, hidden: int = 64, noise: int = 8, mixtures: int = 50) -> None:
-        super().__init__(latent, numbers, noise)
-        require_whole("mixtures", mixtures)
+        super().__init__(latent, numbers, noise, hidden=hidden, mixtures=mixtures)
         self.mixtures = mixtures
         self.net = _network(numbers + noise, hidden, 2 * latent)
 
@@ -267,8 +285,7 @@ class SemiImplicitCodes(ImplicitCodes):
     def _components(self, h: Float[Tensor, "N R"], count: int) -> Independent:
         """Draw components for each datum, (count, N)."""
         noise = torch.randn(count, len(h), self._noise, dtype=h.dtype, device=h.device)
-        mean, log_variance = self.net(_joined(h, noise)).chunk(2, -1)
-        return Independent(Normal(mean, (0.5 * log_variance).exp(), validate_args=False), 1, validate_args=False)
+        return normal(self.net(_joined(h, noise)))
 
     def draw(
         self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
@@ -302,7 +319,7 @@ class AdversarialCodes(ImplicitCodes):
     inside = ("dreg",)
 
     def __init__(self, latent: int, numbers: int, hidden: int = 64, noise: int = 8) -> None:
-        super().__init__(latent, numbers, noise)
+        super().__init__(latent, numbers, noise, hidden=hidden)
         self.net = _network(numbers + noise, hidden, latent)
         self.discriminator = _network(numbers + latent, hidden, 1)
 
@@ -330,14 +347,9 @@ class AdversarialCodes(ImplicitCodes):
 
 
 def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    for name, value in {"inputs": inputs, "hidden": hidden, "outputs": outputs}.items():
-        require_whole(name, value)
-    layers: list[nn.Module] = []
-    for before, after in pairwise((inputs, hidden, hidden)):
-        layers += [nn.Linear(before, after), nn.ReLU()]
-    layers.append(nn.Linear(hidden, outputs))
-    initialise(layers, "orthogonal", "relu")  # the network would learn to ignore noise with small initial weights
-    return nn.Sequential(*layers)
+    network = MLP(inputs, (hidden, hidden), outputs, "relu")
+    initialise(network, "orthogonal", "relu")  # the network would learn to ignore noise with small initial weights
+    return network
 
 
 def _joined(h: Float[Tensor, "N R"], other: Float[Tensor, "S #N Q"]) -> Float[Tensor, "S N RQ"]:
@@ -346,7 +358,7 @@ def _joined(h: Float[Tensor, "N R"], other: Float[Tensor, "S #N Q"]) -> Float[Te
     return torch.cat([h.expand(*size, -1), other.expand(*size, -1)], -1)
 
 
-class FlowCodes(CodePosterior):
+class FlowCodes(SizedCodes):
     r"""z = g_h(ε) with g_h invertible: log q(z|h) = log N(ε; 0, I) − log |det ∂g_h/∂ε|. [rezende2015]
 
     Affine couplings from the package zuko (extra ``flows``): density and draws in one pass.
@@ -363,19 +375,12 @@ class FlowCodes(CodePosterior):
     """
 
     def __init__(self, latent: int, numbers: int, transforms: int = 4, hidden: int = 64) -> None:
-        super().__init__()
-        for name, value in {"numbers": numbers, "transforms": transforms, "hidden": hidden}.items():
-            require_whole(name, value)
         if latent < 2:
             raise ValueError(f"a flow couples the dimensions of a code, and latent is {latent}: take at least 2.")
-        self._latent, self._numbers = latent, numbers
+        super().__init__(latent, numbers, transforms=transforms, hidden=hidden)
         self.flow = _zuko().flows.MAF(
             latent, numbers, transforms=transforms, hidden_features=(hidden, hidden), passes=2
         )
-
-    def latent(self, numbers: int) -> int:
-        require_numbers(self, numbers, self._numbers)
-        return self._latent
 
     def noise(self, h: Float[Tensor, "N R"]) -> int:
         return self._latent
@@ -410,15 +415,6 @@ def _zuko() -> Any:
     finally:
         Distribution.set_default_validate_args(checks)
     return zuko
-
-
-def require_numbers(codes: CodePosterior, given: int, expected: int) -> None:
-    """Raise ValueError unless the encoder has as many outputs as these codes were built for."""
-    if given != expected:
-        raise ValueError(
-            f"{type(codes).__name__} were built for {expected} encoder outputs, and the encoder has {given}: pass "
-            f"numbers={given}."
-        )
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """p(z): prior distributions of codes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from torch.distributions import Beta, Categorical, Distribution, Independent, Mi
 from torch.nn.functional import logsigmoid
 
 from osculate.checks import require_positive
-from osculate.randomness import seeded
+from osculate.randomness import fresh_seed, seeded
 from osculate.registry import made
 
 #: Bisection steps in the search for a quantile, to double precision.
@@ -59,15 +59,9 @@ class CodePrior(ABC):
         """The quantisation of one code dimension: edges between 2^bits cells, and a value for each cell."""
 
 
-@contextmanager
-def drawn_by(generator: torch.Generator | None) -> Iterator[None]:
+def drawn_by(generator: torch.Generator | None) -> AbstractContextManager[None]:
     """Seed torch from a generator within the context, for functions that take none; None leaves torch's state."""
-    if generator is None:
-        yield
-        return
-    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    with seeded(seed):
-        yield
+    return nullcontext() if generator is None else seeded(fresh_seed(generator))
 
 
 def quantiles(places: int) -> Float[Tensor, " places"]:

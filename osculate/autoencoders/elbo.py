@@ -135,6 +135,7 @@ class ELBO(MAP):
 
     name = "vae"
 
+    model: VAE
     done: Tensor
     epochs: Tensor
 
@@ -169,14 +170,12 @@ class ELBO(MAP):
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """-(1/B) Σ_b L(x_b) - (1/N) log p(θ), where y is the target, usually x."""
-        model = self.model
-        assert isinstance(model, VAE)
         assert isinstance(x, Tensor)
+        model = self.model
         x, y = self._binarised(x, y)
         if self.settings.corruption is not None:
             x = self.settings.corruption(x, float(self.done))
-        warmup = WarmUp(self.settings.warmup or 1)
-        bound = self._estimates(x, y, warmup.after(int(self.epochs)))
+        bound = self._estimates(x, y, WarmUp(self.settings.warmup or 1).after(int(self.epochs)))
         self._total += float(bound.detach().sum())
         self._count += len(x)
         learned = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -184,10 +183,8 @@ class ELBO(MAP):
         return own - bound.mean() - self.prior.log_prob(learned) / num_data
 
     def _estimates(self, x: Tensor, y: Tensor, weight: float = 1.0) -> Float[Tensor, " B"]:
-        model = self.model
-        assert isinstance(model, VAE)
         likelihood = self.likelihood.times(self.log_noise.exp()) if self.settings.learn_noise else self.likelihood
-        return estimates(model, likelihood, x, y, self.estimator, self.samples, weight)
+        return estimates(self.model, likelihood, x, y, self.estimator, self.samples, weight)
 
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
         """The bound on log p(x) of clean images, by the estimator of training."""

@@ -1,9 +1,8 @@
 """Estimators of the evidence lower bound of each datum, by drawn codes."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -16,58 +15,14 @@ from osculate.likelihoods import Likelihood
 from osculate.progress import track
 from osculate.registry import choose
 
-#: A function of model, likelihood, inputs, targets, L, and the weight w of log q − log p, to the terms of the average,
-#: log p(y|z_l) − w (log q(z_l|x) − log p(z_l)), (L, N).
-Draws = Callable[[VAE, Likelihood, Tensor, Tensor, int, float], Tensor]
-
-
-def _drawn(
-    model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int, weight: float, path_only: bool = False
-) -> Float[Tensor, "S N"]:
-    z, ratio = model.posterior.draw(model.code(x), model.prior, samples, path_only)
-    return _densities(model, likelihood, z, y) - weight * ratio
-
-
-def _densities(model: VAE, likelihood: Likelihood, z: Float[Tensor, "S N K"], y: Tensor) -> Float[Tensor, "S N"]:
-    """log p(y|z)."""
-    f = model(decode=z.flatten(0, 1))
-    y = y.expand(len(z), *y.shape).flatten(0, 1)
-    likelihood.check(f, y)
-    return likelihood.log_prob(f, y).unflatten(0, z.shape[:2])
-
-
-def _analytic(
-    model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int, weight: float
-) -> Float[Tensor, "S N"]:
-    h = model.code(x)
-    divergence = model.posterior.divergence(h, model.prior)
-    if divergence is None:
-        raise ValueError(
-            f"estimator 'B' needs the divergence of {type(model.posterior).__name__} from {model.prior!r}, which has "
-            "no closed form: pass estimator 'A' or 'stl'."
-        )
-    return _densities(model, likelihood, model.posterior.codes(h, samples=samples), y) - weight * divergence
-
-
-def _doubly(
-    model: VAE, likelihood: Likelihood, x: Tensor, y: Tensor, samples: int, weight: float
-) -> Float[Tensor, "S N"]:
-    """The terms with reweighted gradients through z; at w = 1 the factor is the normalised weight of each draw."""
-    z, ratio = model.posterior.draw(model.code(x), model.prior, samples, path_only=True)
-    each = _densities(model, likelihood, z, y) - weight * ratio
-    if z.requires_grad:
-        factor = 1 - weight * (1 - each.detach().softmax(0))
-        z.register_hook(lambda gradient: gradient * factor.unsqueeze(-1))
-    return each
-
-
-#: Estimators by name: their terms, and True if the average over draws is inside the logarithm.
-ESTIMATORS: Mapping[str, tuple[Draws, bool]] = {
-    "A": (_drawn, False),
-    "B": (_analytic, False),
-    "stl": (partial(_drawn, path_only=True), False),
-    "iwae": (_drawn, True),
-    "dreg": (_doubly, True),
+#: Estimators by name: True if log q is differentiated through the codes alone, and if the average over draws is inside
+#: the logarithm.
+ESTIMATORS: Mapping[str, tuple[bool, bool]] = {
+    "A": (False, False),
+    "B": (False, False),
+    "stl": (True, False),
+    "iwae": (False, True),
+    "dreg": (True, True),
 }
 
 
@@ -110,15 +65,34 @@ def estimates(
     >>> estimates(net, osc.likelihoods.Gaussian(0.5), torch.rand(5, 6), estimator="A", samples=3).shape
     torch.Size([5])
     """
-    make, inside = ESTIMATORS[choose("estimator", estimator, ESTIMATORS)]
+    path_only, inside = ESTIMATORS[choose("estimator", estimator, ESTIMATORS)]
     require_whole("samples", samples)
     if inside and estimator not in model.posterior.inside:
         raise ValueError(
             f"the gradient of {estimator!r} is biased with {type(model.posterior).__name__}, whose log q cannot be "
             f"differentiated with respect to its parameters and codes separately: pass {model.posterior.inside[0]!r}."
         )
-    each = make(model, likelihood, x, x if y is None else y, samples, weight)
-    return each.logsumexp(0) - math.log(samples) if inside else each.mean(0)
+    h, y = model.code(x), x if y is None else y
+    ratio: Tensor | None  # log q − log p of each code, or its expectation
+    if estimator == "B":
+        ratio = model.posterior.divergence(h, model.prior)
+        if ratio is None:
+            raise ValueError(
+                f"estimator 'B' needs the divergence of {type(model.posterior).__name__} from {model.prior!r}, which "
+                "has no closed form: pass estimator 'A' or 'stl'."
+            )
+        z = model.posterior.codes(h, samples=samples)
+    else:
+        z, ratio = model.posterior.draw(h, model.prior, samples, path_only)
+    f, y = model(decode=z.flatten(0, 1)), y.expand(samples, *y.shape).flatten(0, 1)
+    likelihood.check(f, y)
+    each = likelihood.log_prob(f, y).unflatten(0, z.shape[:2]) - weight * ratio
+    if not inside:
+        return each.mean(0)
+    if path_only and z.requires_grad:  # at weight 1 the factor is the normalised weight of each draw
+        factor = 1 - weight * (1 - each.detach().softmax(0))
+        z.register_hook(lambda gradient: gradient * factor.unsqueeze(-1))
+    return each.logsumexp(0) - math.log(samples)
 
 
 @dataclass(frozen=True)

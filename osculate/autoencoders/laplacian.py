@@ -10,7 +10,7 @@ from torch import Tensor
 
 from osculate.autoencoders.autoencoder import Autoencoder
 from osculate.autoencoders.checks import require_inputs
-from osculate.autoencoders.drawn import at_once
+from osculate.autoencoders.distributions import at_once
 from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood
 from osculate.methods.laplace import laplace

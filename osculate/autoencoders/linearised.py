@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from osculate.autoencoders.autoencoder import Autoencoder
-from osculate.autoencoders.drawn import Encoding, Reconstruction
+from osculate.autoencoders.distributions import Encoding, Reconstruction
 from osculate.curvature.linearisation import recording
 from osculate.differentiation import forward_derivative
 from osculate.likelihoods import Likelihood, drawn_on
@@ -68,8 +68,7 @@ def linear_encoding(q: Posterior, x: Float[Tensor, "N *D"], batch_size: int | No
 
     Cost: one forward and K backward passes of the encoder, without weight gradients.
     """
-    gaussian, model = require_gaussian(q), q.model
-    assert isinstance(model, Autoencoder)
+    gaussian, model = require_gaussian(q)
     random_encoder = any(name.startswith("encoder.") for block in gaussian.fit.plan.blocks for name in block.names)
     parts = []
     for part in x.split(batch_size or len(x)):
@@ -94,8 +93,7 @@ def linear_reconstruction(
 
     Cost: one Jacobian-vector product per draw; for a VAE one more for each code dimension.
     """
-    gaussian, model = require_gaussian(q), q.model
-    assert isinstance(model, Autoencoder)
+    gaussian, model = require_gaussian(q)
     f = torch.cat(list(linear_functions(gaussian, x, samples, generator))).to(x)
     slopes, codes = _slopes(gaussian, model, x), CODES if codes is None else codes
     if slopes is None:
@@ -118,8 +116,7 @@ def marginal_reconstruction(q: Posterior, x: Float[Tensor, "N *D"]) -> MarginalR
 
     Cost: one forward pass and one backward pass for each output of the decoder, without weight gradients.
     """
-    gaussian, model, likelihood = require_gaussian(q), q.model, q.likelihood
-    assert isinstance(model, Autoencoder)
+    (gaussian, model), likelihood = require_gaussian(q), q.likelihood
     if not likelihood.real_valued:
         raise ValueError(
             f"exact=True is for real-valued pixels, and {type(likelihood).__name__} has a nonlinear link: leave it out "
@@ -152,11 +149,12 @@ def _slopes(q: Gaussian, model: Autoencoder, x: Tensor) -> Float[Tensor, "K N *C
     return torch.stack(found)
 
 
-def require_gaussian(q: Posterior) -> Gaussian:
-    """Return the posterior, or raise TypeError if it is not Gaussian."""
+def require_gaussian(q: Posterior) -> tuple[Gaussian, Autoencoder]:
+    """Return the posterior and its network, or raise TypeError if it is not Gaussian."""
     if not isinstance(q, Gaussian):
         raise TypeError(
             f"via='linearised' needs a Gaussian posterior over the weights, and this is a {type(q).__name__}: pass "
             "via='sampled', or fit one with osc.laplace or osc.autoencoders.LaplacianAutoencoder.post_hoc."
         )
-    return q
+    assert isinstance(q.model, Autoencoder)
+    return q, q.model

@@ -10,10 +10,11 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
-from osculate.autoencoders.checks import require_inputs, require_one_posterior_of_codes, require_some
-from osculate.autoencoders.drawn import Encoding, Reconstruction
+from osculate.autoencoders.checks import require_inputs, require_some
+from osculate.autoencoders.distributions import Encoding, Reconstruction
 from osculate.autoencoders.linearised import linear_encoding, linear_reconstruction, marginal_reconstruction
-from osculate.posteriors import Gaussian, Posterior, Sampled
+from osculate.likelihoods import drawn_on
+from osculate.posteriors import Chains, Gaussian, Sampled, Snapshots
 from osculate.posteriors._base import as_posterior
 from osculate.predictive.sampled import warn_if_far_worse
 from osculate.randomness import fresh_seed
@@ -23,50 +24,6 @@ from osculate.registry import choose
 ROWS = 500
 #: The computations of codes and images: by drawn networks, or by the linearised one.
 WAYS = ("sampled", "linearised")
-
-
-class NewCodes:
-    """The prior of a VAE without data, else the Gaussian with the moments of the codes of some data at the mode.
-
-    Args:
-        posterior: posterior over the network.
-        model: the network.
-        data: x, encoded when codes are first drawn; None for the prior of a VAE.
-    """
-
-    def __init__(self, posterior: Posterior, model: Autoencoder, data: Shaped[Tensor, "N *D"] | None) -> None:
-        self._posterior, self._model, self._data = posterior, model, data
-
-    def draw(self, n: int, generator: torch.Generator | None) -> Float[Tensor, "n K"]:
-        """Draw codes, on the device of the generator.
-
-        Raises:
-            ValueError: no data for a plain autoencoder, or a VAE with an unknown code size.
-        """
-        on = torch.device("cpu") if generator is None else generator.device
-        if self._data is None:
-            if not isinstance(self._model, VAE):
-                raise ValueError(
-                    "a plain autoencoder has no prior of codes: make the representation with codes=x, data whose codes "
-                    "define their distribution."
-                )
-            return self._model.prior.sample(n, self._model.code_size(), generator)
-        mean, root = self._moments
-        white = torch.randn(n, len(mean), generator=generator, dtype=mean.dtype, device=on).cpu()
-        return mean + white @ root.T
-
-    @cached_property
-    def _moments(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "K K"]]:
-        """The mean of the codes, and the Cholesky factor of their covariance."""
-        assert self._data is not None
-        require_inputs(self._data)
-        network = self._posterior.network
-        parts = self._data.split(ROWS)
-        raw = [network({"encode": part.to(network.device, network.dtype)}).detach() for part in parts]
-        z = self._model.centre(torch.cat(raw)).double().cpu()
-        centred = z - z.mean(0)
-        covariance = centred.T @ centred / max(1, len(z) - 1) + 1e-9 * torch.eye(z.shape[1], dtype=z.dtype)
-        return z.mean(0), torch.linalg.cholesky(covariance)
 
 
 class Representation:
@@ -102,9 +59,14 @@ class Representation:
             )
         if isinstance(self.posterior, Gaussian):
             model.require_curvature(self.posterior.network.space.names)
-        require_one_posterior_of_codes(self.posterior)
+        q, own = self.posterior, "posterior."  # the parameters of q(z|h), which the module alone would not define
+        if isinstance(q, Snapshots | Chains) and any(name.startswith(own) for name in q.network.space.names):
+            raise ValueError(
+                f"the networks of these {type(q).__name__} differ in the parameters of q(z|x): use an ensemble, a "
+                "posterior over the decoder, or codes without parameters, such as GaussianCodes()."
+            )
         self.model: Autoencoder = model
-        self._prior = NewCodes(self.posterior, model, codes)
+        self._data = codes
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.posterior!r})"
@@ -384,9 +346,33 @@ class Representation:
         """
         require_some(n=n)
         network = self.posterior.network
-        z = self._prior.draw(n, generator).to(network.device, network.dtype)
+        if self._data is not None:
+            mean, root = self._moments
+            on = drawn_on(mean, generator)
+            z = mean + torch.randn(n, len(mean), generator=generator, dtype=mean.dtype, device=on).cpu() @ root.T
+        elif isinstance(self.model, VAE):
+            z = self.model.prior.sample(n, self.model.code_size(), generator)
+        else:
+            raise ValueError(
+                "a plain autoencoder has no prior of codes: make the representation with codes=x, data whose codes "
+                "define their distribution."
+            )
+        z = z.to(network.device, network.dtype)
         images = [draw({"decode": z[k : k + 1]}) for k, draw in enumerate(self._always(n, generator))]
         return self.posterior.likelihood.distribution(torch.cat(images)).mean
+
+    @cached_property
+    def _moments(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "K K"]]:
+        """The mean of the codes of the given data at the mode, and the Cholesky factor of their covariance."""
+        assert self._data is not None
+        require_inputs(self._data)
+        network = self.posterior.network
+        parts = self._data.split(ROWS)
+        raw = [network({"encode": part.to(network.device, network.dtype)}).detach() for part in parts]
+        z = self.model.centre(torch.cat(raw)).double().cpu()
+        centred = z - z.mean(0)
+        covariance = centred.T @ centred / max(1, len(z) - 1) + 1e-9 * torch.eye(z.shape[1], dtype=z.dtype)
+        return z.mean(0), torch.linalg.cholesky(covariance)
 
 
 def require_representation(r: Any, what: str) -> None:

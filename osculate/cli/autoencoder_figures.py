@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from osculate.autoencoders import VAE, Bound, LatentMap, Reconstruction, Representation, interpolations, manifold
-from osculate.autoencoders.drawn import at_once
+from osculate.autoencoders.distributions import at_once
 from osculate.data import Dataset
 from osculate.metrics import roc_curve
 from osculate.posteriors import Point

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution
 
 from osculate.autoencoders import Encoding, Reconstruction, Representation
-from osculate.autoencoders.drawn import at_once
+from osculate.autoencoders.distributions import at_once
 from osculate.posteriors import as_posterior
 from osculate.predictive import functional_variance
 from osculate.progress import track

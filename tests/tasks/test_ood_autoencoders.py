@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import osculate as osc
 from osculate.autoencoders import VAE, Autoencoder, Representation
-from osculate.autoencoders.drawn import PEAK
+from osculate.autoencoders.distributions import PEAK
 from osculate.tasks import ood
 from tests.errors import says
 
@@ -203,7 +203,7 @@ def test_batches_are_small_enough_for_the_images_of_all_draws(monkeypatch: pytes
 
     monkeypatch.setattr(Representation, "represent", seen)
     monkeypatch.setattr(
-        "osculate.autoencoders.drawn.budget", lambda *_: 3 * PEAK * 10 * 9 * 8
+        "osculate.autoencoders.distributions.budget", lambda *_: 3 * PEAK * 10 * 9 * 8
     )  # three images of ten draws
     ood(representation("point"), INSIDE, OUTSIDE, samples=10, scores=("nll",))
     assert sizes == [3, 3, 3, 3, 3, 1]
