@@ -12,7 +12,7 @@ import osculate as osc
 from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, ONLINE, VARIATIONAL, Fit, Models
-from osculate.data.celeba import Faces, celeba
+from osculate.data.photographs import Faces, celeba
 from osculate.networks.coders import Coders, conv_coders
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import osculate as osc
 from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, seeded, train
 from experiments.evaluation import Difference
-from osculate.data.uci_classification import FILES
+from osculate.data.uci import CLASSIFICATION
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Settings:
         samples: Sampled networks.
     """
 
-    sets: tuple[str, ...] = tuple(FILES)
+    sets: tuple[str, ...] = tuple(CLASSIFICATION)
     layers: tuple[int, ...] = (1, 2)
     precisions: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
     steps: Steps = Steps()
@@ -124,7 +124,7 @@ def conclude(runs: Runs) -> Findings:
 
 def load_split(name: str, seed: int) -> osc.data.Dataset:
     """Load a split of a set, or a set that the seed draws or splits, such as "two_moons"."""
-    return osc.data.load(name, split=seed) if name in FILES else osc.data.load(name, seed=seed)
+    return osc.data.load(name, split=seed) if name in CLASSIFICATION else osc.data.load(name, seed=seed)
 
 
 def run(data: osc.data.Dataset, layers: int, settings: Settings, seed: int) -> Run:

@@ -62,7 +62,12 @@ def from_arrays(
     x, y = _pair(path, arrays, "X", "y", labelled)
     if "X_test" in arrays or "y_test" in arrays:
         train, test = (x, y), _pair(path, arrays, "X_test", "y_test", labelled)
-        _check_alike(path, train, test)
+        for name, a, b in zip("Xy", train, test, strict=True):
+            if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
+                raise ValueError(
+                    f"{name} in {path} has rows of shape {tuple(a.shape[1:])} ({a.dtype}), {name}_test"
+                    f" {tuple(b.shape[1:])} ({b.dtype}): they must be alike"
+                )
     else:
         if not 0 < test_fraction < 1:
             raise ValueError(f"test_fraction is {test_fraction}, but must lie between 0 and 1")
@@ -83,26 +88,19 @@ def _pair(path: str | Path, arrays: dict[str, np.ndarray], x_key: str, y_key: st
     x = arrays[x_key]
     y = arrays[y_key] if targets else np.empty((len(x), 0) if x.ndim else 0)
     for key, array in ((x_key, x), (y_key, y)):
-        _check_numbers(path, key, array)
+        if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
+            raise ValueError(f"{key} in {path} is of type {array.dtype}, but must hold real numbers")
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+            raise ValueError(f"{key} in {path} is {array[where]} at index {where}; remove or fill such values first")
     if x.ndim < 2:
         raise ValueError(f"{x_key} in {path} has shape {x.shape}, but inputs need a batch axis and features: (N, F)")
     if y.ndim not in (1, 2):
         raise ValueError(f"{y_key} in {path} has shape {y.shape}, but targets have shape (N,) or (N, C)")
     if len(x) != len(y) or not len(x):
         raise ValueError(f"{x_key} in {path} has {len(x)} rows and {y_key} {len(y)}: each input needs one target")
-    return _inputs(x), _targets(path, y_key, y)
-
-
-def _check_numbers(path: str | Path, key: str, array: np.ndarray) -> None:
-    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
-        raise ValueError(f"{key} in {path} is of type {array.dtype}, but must hold real numbers")
-    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{key} in {path} is {array[where]} at index {where}; remove or fill such values first")
-
-
-def _inputs(x: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(x) if x.dtype == np.uint8 else torch.from_numpy(x.astype(np.float32))
+    inputs = torch.from_numpy(x if x.dtype == np.uint8 else x.astype(np.float32))
+    return inputs, _targets(path, y_key, y)
 
 
 def _targets(path: str | Path, key: str, y: np.ndarray) -> torch.Tensor:
@@ -117,12 +115,3 @@ def _targets(path: str | Path, key: str, y: np.ndarray) -> torch.Tensor:
     if int(y.min()) < 0:
         raise ValueError(f"{key} in {path} has the class {int(y.min())}, but classes are numbered from 0")
     return torch.from_numpy(y.astype(np.int64))
-
-
-def _check_alike(path: str | Path, train: Part, test: Part) -> None:
-    for name, a, b in zip("Xy", train, test, strict=True):
-        if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
-            raise ValueError(
-                f"{name} in {path} has rows of shape {tuple(a.shape[1:])} ({a.dtype}), {name}_test"
-                f" {tuple(b.shape[1:])} ({b.dtype}): they must be alike"
-            )

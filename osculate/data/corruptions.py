@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from osculate.checks import require_library
-from osculate.data.cifar import as_jpeg
+from osculate.data.photographs import as_jpeg
 from osculate.registry import lookup
 
 SEVERITIES = 5
@@ -66,27 +66,31 @@ def _noise_like(x: Tensor, generator: Generator | None) -> Tensor:
     return torch.randn(x.shape, generator=generator, dtype=x.dtype)
 
 
-def _gaussian_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def gaussian_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+    """Add normal noise."""
     return x + (0.04, 0.06, 0.08, 0.09, 0.10)[level] * _noise_like(x, generator)
 
 
-def _shot_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def shot_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+    """Count photons."""
     photons = (500, 250, 100, 75, 50)[level]
     return torch.poisson(photons * x, generator) / photons
 
 
-def _impulse_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def impulse_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     """Each value of each channel by itself becomes 0 or 1."""
     share = (0.01, 0.02, 0.03, 0.05, 0.07)[level]
     hit, white = (torch.rand(x.shape, generator=generator, dtype=x.dtype) for _ in range(2))
     return torch.where(hit < share, (white < 0.5).to(x), x)
 
 
-def _speckle_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def speckle_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+    """Add normal noise in proportion to the value."""
     return x + (0.06, 0.1, 0.12, 0.16, 0.2)[level] * x * _noise_like(x, generator)
 
 
-def _gaussian_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def gaussian_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+    """Blur by a Gaussian."""
     return _blurred(x, (0.4, 0.6, 0.7, 0.8, 1.0)[level])
 
 
@@ -96,7 +100,7 @@ def _blurred(x: Tensor, sigma: float) -> Tensor:
     return torch.from_numpy(ndimage.gaussian_filter(x.numpy(), (0, 0, sigma, sigma), mode="nearest", truncate=4.0))
 
 
-def _glass_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def glass_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     """Blur, let each pixel take the value of a near one, from the lower right to the upper left, and blur again.
 
     The paper says that pixels are swapped; the published program, and so the published images, copy them.
@@ -114,7 +118,7 @@ def _glass_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     return _blurred(x, sigma)
 
 
-def _defocus_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def defocus_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     """A disk, softened by a 3 × 3 Gaussian, with the image mirrored at its edges."""
     radius, softness = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))[level]
     steps = torch.arange(-2, 3, dtype=x.dtype)
@@ -126,7 +130,7 @@ def _defocus_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     return F.conv2d(F.pad(channels, (2, 2, 2, 2), mode="reflect"), kernel).reshape(x.shape)
 
 
-def _zoom_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def zoom_blur(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     """The mean of the image and of its centre magnified by 1, 1.01, 1.02 and so on."""
     largest = (1.06, 1.11, 1.16, 1.21, 1.26)[level]
     factors = np.arange(1, largest, 0.01)
@@ -145,7 +149,8 @@ def _magnified(x: Tensor, factor: float) -> Tensor:
     return large[..., top : top + height, left : left + width]
 
 
-def _fog(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def fog(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+    """Add a cloud of random heights, and keep the brightest value."""
     amount, decay = ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75))[level]
     height, width = x.shape[-2:]
     brightest = x.amax((1, 2, 3), keepdim=True)
@@ -178,19 +183,20 @@ def _plasma(count: int, side: int, decay: float, generator: Generator | None) ->
     return heights / heights.amax((1, 2), keepdim=True)
 
 
-def _contrast(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def contrast(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+    """Pull the values of each channel to their mean."""
     means = x.mean((-2, -1), keepdim=True)
     return (x - means) * (0.75, 0.5, 0.4, 0.3, 0.15)[level] + means
 
 
-def _brightness(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def brightness(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     """Value, the largest channel, is raised; hue and saturation stay."""
     value = x.amax(1, keepdim=True)
     raised = (value + (0.05, 0.1, 0.15, 0.2, 0.3)[level]).clamp(max=1)
     return torch.where(value > 0, x * raised / value.clamp_min(1e-12), raised)
 
 
-def _saturate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def saturate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     """Saturation is changed; hue and value stay. Grey has hue 0, which is red."""
     if x.shape[1] != 3:
         raise ValueError("the corruption 'saturate' needs images of three channels: grey ones have no saturation")
@@ -205,7 +211,8 @@ def _saturate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     return value * (1 - (factor * saturation + offset).clamp(0, 1) * part)
 
 
-def _pixelate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def pixelate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+    """Shrink, and enlarge again, by boxes."""
     share = (0.95, 0.9, 0.85, 0.75, 0.65)[level]
     height, width = x.shape[-2:]
     small = (int(width * share), int(height * share))
@@ -222,24 +229,28 @@ def _pixelate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     return found.permute(0, 3, 1, 2) / 255.0
 
 
-def _jpeg_compression(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+def jpeg_compression(x: Tensor, level: int, generator: Generator | None) -> Tensor:
+    """Compress as a JPEG file, and decode it."""
     return as_jpeg((255 * x).round().byte(), (80, 65, 58, 50, 40)[level]).double() / 255
 
 
-#: Corruptions by their published names: images as float64, the severity less one, and a generator.
+#: Corruptions by their published names: functions of images as float64, the severity less one, and a generator.
 CORRUPTIONS: Mapping[str, Callable[[Tensor, int, Generator | None], Tensor]] = {
-    "gaussian_noise": _gaussian_noise,
-    "shot_noise": _shot_noise,
-    "impulse_noise": _impulse_noise,
-    "speckle_noise": _speckle_noise,
-    "gaussian_blur": _gaussian_blur,
-    "glass_blur": _glass_blur,
-    "defocus_blur": _defocus_blur,
-    "zoom_blur": _zoom_blur,
-    "fog": _fog,
-    "contrast": _contrast,
-    "brightness": _brightness,
-    "saturate": _saturate,
-    "pixelate": _pixelate,
-    "jpeg_compression": _jpeg_compression,
+    corrupt.__name__: corrupt
+    for corrupt in (
+        gaussian_noise,
+        shot_noise,
+        impulse_noise,
+        speckle_noise,
+        gaussian_blur,
+        glass_blur,
+        defocus_blur,
+        zoom_blur,
+        fog,
+        contrast,
+        brightness,
+        saturate,
+        pixelate,
+        jpeg_compression,
+    )
 }

@@ -1,11 +1,14 @@
-"""A data set that is ready to use: three parts, and the scaling of inputs and targets."""
+"""A data set that is ready to use: what its reader is asked and answers, its three parts, and their scaling."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from osculate.data.files import Download, find
 
 #: Inputs and targets.
 Part: TypeAlias = tuple[Tensor, Tensor]
@@ -126,6 +129,29 @@ class Dataset:
 
 
 @dataclass(frozen=True)
+class Request:
+    """The request that a reader of data sets answers.
+
+    Args:
+        folder: the only folder to look into, or None for the usual places.
+        split: number of the set's own split, counted from 0.
+        splits: the family of splits, "standard", "gap" or "random".
+        seed: seed of random splits and draws.
+        download: allow missing files to be downloaded.
+    """
+
+    folder: str | Path | None = None
+    split: int = 0
+    splits: str = "standard"
+    seed: int = 0
+    download: bool = True
+
+    def find(self, relative: str, describe: str = "", original: Download | None = None) -> Path:
+        """Find a file of the set where the request says, by :func:`osculate.data.files.find`."""
+        return find(relative, self.folder, original if self.download else None, describe)
+
+
+@dataclass(frozen=True)
 class Source:
     """The contents of a data set's files, in original units and order.
 
@@ -180,7 +206,13 @@ def assemble(
         validation_size = 0
     elif validation_size is None:
         validation_size = min(available // 10, LARGEST_DEFAULT_VALIDATION)
-    _check_sizes(name, available, train_size, validation_size)
+    if not 0 <= validation_size < available:
+        raise ValueError(
+            f"validation_size is {validation_size}, but {name!r} has {available} training rows: it must be at least"
+            " 0 and leave some of them to train on"
+        )
+    if train_size is not None and not 1 <= train_size <= available:
+        raise ValueError(f"train_size is {train_size}, but {name!r} has {available} training rows: take 1 to that")
     order = torch.randperm(available, generator=torch.Generator().manual_seed(seed))
     chosen = order[validation_size : available if train_size is None else validation_size + train_size]
     held_out = _rows(source.train, order[:validation_size]) if source.validation is None else source.validation
@@ -191,16 +223,6 @@ def random_test_part(inputs: Tensor, targets: Tensor, size: int, seed: int) -> t
     """Split off ``size`` random rows for testing: (training part, test part)."""
     order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))
     return _rows((inputs, targets), order[size:]), _rows((inputs, targets), order[:size])
-
-
-def _check_sizes(name: str, available: int, train_size: int | None, validation_size: int) -> None:
-    if not 0 <= validation_size < available:
-        raise ValueError(
-            f"validation_size is {validation_size}, but {name!r} has {available} training rows: it must be at least"
-            " 0 and leave some of them to train on"
-        )
-    if train_size is not None and not 1 <= train_size <= available:
-        raise ValueError(f"train_size is {train_size}, but {name!r} has {available} training rows: take 1 to that")
 
 
 def _rows(part: Part, rows: Tensor) -> Part:
@@ -214,10 +236,10 @@ def as_inputs(x: Tensor) -> Tensor:
 
 def as_targets(y: Tensor) -> Tensor:
     """Targets for a likelihood: classes int64 (N,), everything else float32 (N, C)."""
-    return _columns(y.float()) if y.is_floating_point() else y.long()
+    return columns(y.float()) if y.is_floating_point() else y.long()
 
 
-def _columns(y: Tensor) -> Tensor:
+def columns(y: Tensor) -> Tensor:
     """(N, C) from (N,) or (N, C)."""
     return y[:, None] if y.ndim == 1 else y
 
@@ -227,11 +249,11 @@ def _scaled(name: str, parts: list[Part], classes: tuple[str, ...] | None, stand
     vectors = x.ndim == 2 and x.dtype != torch.uint8
     # statistics in float64: values around 1e6 would lose their digits
     inputs = Scaling.of(x.double()) if vectors and (standardise or classes is None) else None
-    targets = Scaling.of(_columns(y.double())) if classes is None and y.numel() else None
+    targets = Scaling.of(columns(y.double())) if classes is None and y.numel() else None
     train, validation, test = [
         (
             as_inputs(inputs.apply(x.double()) if inputs else x),
-            targets.apply(_columns(y.double())).float() if targets else as_targets(y),
+            targets.apply(columns(y.double())).float() if targets else as_targets(y),
         )
         for x, y in parts
     ]

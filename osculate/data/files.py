@@ -57,7 +57,14 @@ def find(relative: str, folder: str | Path | None = None, download: Download | N
     Raises:
         FileNotFoundError: it is in none of these places; the message lists them and says what to set.
     """
-    candidates = _candidates(relative, folder)
+    if folder is None:
+        named = os.environ.get(VARIABLE)
+        candidates = [*([Path(named) / relative] if named else []), user_cache() / relative]
+    else:
+        candidates = [Path(folder) / relative]
+        # the folder of the set itself will do, but not another set's: MNIST and Fashion-MNIST share file names
+        if Path(folder).name == Path(relative).parent.name:
+            candidates.append(Path(folder) / Path(relative).name)
     for path in candidates:
         if path.is_file():
             return path
@@ -72,15 +79,6 @@ def find(relative: str, folder: str | Path | None = None, download: Download | N
         f"{relative} was not found; looked for {looked}.{problem} Put the file there"
         f"{f' ({describe})' if describe else ''}, or set {VARIABLE} to the folder that holds it."
     )
-
-
-def _candidates(relative: str, folder: str | Path | None) -> list[Path]:
-    if folder is not None:
-        # the folder of the set itself will do, but not another set's: MNIST and Fashion-MNIST share file names
-        itself = Path(folder).name == Path(relative).parent.name
-        return [Path(folder) / relative, *([Path(folder) / Path(relative).name] if itself else [])]
-    named = os.environ.get(VARIABLE)
-    return [*([Path(named) / relative] if named else []), user_cache() / relative]
 
 
 def _fetch(relative: str, download: Download) -> Path:

@@ -3,9 +3,8 @@
 import numpy as np
 import torch
 
-from osculate.data.dataset import Source, random_test_part
-from osculate.data.files import find, read_npz
-from osculate.data.request import Request
+from osculate.data.dataset import Request, Source, random_test_part
+from osculate.data.files import read_npz
 
 FRAMES = (1_965, 28, 20)
 #: Frames to test on.
@@ -33,7 +32,7 @@ def frey_face(request: Request) -> Source:
             f"'frey_face' has one {request.splits} split, so split={request.split} means nothing; for other random ones"
             " use seed"
         )
-    path = find("frey_face/frey_face.npz", request.folder, describe=FORMAT)
+    path = request.find("frey_face/frey_face.npz", FORMAT)
     (x,) = read_npz(path, "X")
     if x.shape != FRAMES or x.dtype != np.uint8:
         raise ValueError(f"X in {path} has shape {x.shape} ({x.dtype}), but Frey Face is {FORMAT}")

@@ -4,34 +4,32 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from osculate.data import cifar, digits, frey_face, mnist, svhn, toys, uci, uci_classification
-from osculate.data.dataset import Dataset, Source, assemble
-from osculate.data.request import Request
+from osculate.data import frey_face, mnist, photographs, toys, uci
+from osculate.data.dataset import Dataset, Request, Source, assemble
 from osculate.registry import choose, lookup
 
 #: Readers by name. A new data set is one row.
 REGISTRY: Mapping[str, Callable[[Request], Source]] = {
-    "digits": digits.digits,
-    "diabetes": digits.diabetes,
+    "digits": toys.digits,
+    "diabetes": toys.diabetes,
     "two_moons": toys.two_moons,
     "sine": toys.sine,
     "cubic": toys.cubic,
     **{name: partial(toys.published, name) for name in toys.PUBLISHED},
-    "cos3": toys.cos3,
     **{name: partial(mnist.mnist_family, name) for name in mnist.FAMILY},
-    "cifar10": cifar.cifar10,
-    "cifar10_jpeg": cifar.cifar10_jpeg,
-    "cifar100": cifar.cifar100,
-    "svhn": svhn.svhn,
+    "cifar10": photographs.cifar10,
+    "cifar10_jpeg": photographs.cifar10_jpeg,
+    "cifar100": photographs.cifar100,
+    "svhn": photographs.svhn,
     "frey_face": frey_face.frey_face,
     **{name: partial(uci.uci, name) for name in uci.NAMES},
-    **{name: partial(uci_classification.uci_classification, name) for name in uci_classification.FILES},
+    **{name: partial(uci.uci_classification, name) for name in uci.CLASSIFICATION},
 }
 
 #: The kinds of splits of sets that come in several.
 SPLITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(uci.NAMES, ("standard", "gap")),
-    **dict.fromkeys(uci_classification.FILES, ("standard",)),
+    **dict.fromkeys(uci.CLASSIFICATION, ("standard",)),
     "frey_face": ("standard", "random"),
 }
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from osculate.data.dataset import Part, Source, random_test_part
-from osculate.data.files import VARIABLE, Download, find, read_idx, read_npz
-from osculate.data.request import Request
+from osculate.data.dataset import Part, Request, Source, random_test_part
+from osculate.data.files import VARIABLE, Download, read_idx, read_npz
 
 
 @dataclass(frozen=True)
@@ -93,45 +92,38 @@ def mnist_family(name: str, request: Request) -> Source:
     Sources: LeCun, Cortes and Burges; Xiao, Rasul and Vollgraf (2017); Clanuwat et al. (2018); Bulatov
         (2011).
     """
-    family = FAMILY[name]
     if name == "notmnist":
-        images, labels = test_part(name, request)
+        images, labels = family_part(name, 1, request)
         train, test = random_test_part(images, labels, min(2_000, len(images) // 5), request.seed)
-        return Source(train, test, family.classes)
-    return Source(_part(name, 0, request), test_part(name, request), family.classes)
+        return Source(train, test, FAMILY[name].classes)
+    return Source(family_part(name, 0, request), family_part(name, 1, request), FAMILY[name].classes)
 
 
-def test_part(name: str, request: Request) -> Part:
-    """The test images, uint8 (N, 1, 28, 28), and their labels, int64 (N,)."""
-    return _part(name, 1, request)
+def family_part(name: str, part: int, request: Request) -> Part:
+    """Images, uint8 (N, 1, 28, 28), and labels, int64 (N,), of the training part (0) or the test part (1).
 
-
-def _part(name: str, part: int, request: Request) -> Part:
-    """Training part (0) or test part (1): an archive in NumPy format where there is one, else the idx files."""
+    They come from an archive in NumPy format where there is one, else from the idx files.
+    """
     family = FAMILY[name]
     if family.archives:
         with suppress(FileNotFoundError):  # the original files are looked for below, and their error says what to do
-            path = find(f"{name}/{family.archives[part]}", request.folder)
+            path = request.find(f"{name}/{family.archives[part]}")
             images, labels = (torch.from_numpy(array) for array in read_npz(path, "X", "y"))
-            return _checked(name, images, labels)
-    images, labels = (_original(name, 2 * part + kind, request) for kind in (0, 1))
-    return _checked(name, images, labels)
+            return _checked(family, images, labels)
+    found = []
+    for number, axes in ((2 * part, 3), (2 * part + 1, 1)):
+        original = Download(family.mirror + FILES[number], family.md5[number]) if family.mirror else None
+        describe = f"the original gzip-compressed idx file of {family.title}"
+        found.append(read_idx(request.find(f"{name}/{FILES[number]}", describe, original), axes))
+    return _checked(family, *found)
 
 
-def _original(name: str, number: int, request: Request) -> Tensor:
-    family = FAMILY[name]
-    public = request.download and family.mirror
-    download = Download(family.mirror + FILES[number], family.md5[number]) if public else None
-    describe = f"the original gzip-compressed idx file of {family.title}"
-    return read_idx(find(f"{name}/{FILES[number]}", request.folder, download, describe), axes=1 if number % 2 else 3)
-
-
-def _checked(name: str, images: Tensor, labels: Tensor) -> Part:
+def _checked(family: Family, images: Tensor, labels: Tensor) -> Part:
     if len(images) != len(labels):
         raise ValueError(
-            f"{FAMILY[name].title} has {len(images)} images and {len(labels)} labels: the two files do not belong"
+            f"{family.title} has {len(images)} images and {len(labels)} labels: the two files do not belong"
             f" together. Fetch both again, or point {VARIABLE} at a complete copy."
         )
-    if len(labels) and int(labels.max()) >= len(FAMILY[name].classes):
-        raise ValueError(f"{FAMILY[name].title} has a label {int(labels.max())}, but its labels go from 0 to 9")
+    if len(labels) and int(labels.max()) >= len(family.classes):
+        raise ValueError(f"{family.title} has a label {int(labels.max())}, but its labels go from 0 to 9")
     return images[:, None], labels.long()

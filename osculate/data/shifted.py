@@ -3,19 +3,20 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.data.celeba import celeba
-from osculate.data.cifar import as_jpeg
-from osculate.data.dataset import Dataset, as_inputs
-from osculate.data.mnist import FAMILY, test_part
-from osculate.data.request import Request
+from osculate.data.dataset import Dataset, Request, as_inputs
+from osculate.data.mnist import FAMILY, family_part
+from osculate.data.photographs import as_jpeg, celeba
 
+T = TypeVar("T")
 Shifted = dict[str, Tensor]
 
 #: Images of other sets that stand beside CIFAR-10: thousands of colour images take memory, and more change nothing.
@@ -90,7 +91,8 @@ def rotated(images: Float[Tensor, "N *S"], degrees: float | int) -> Float[Tensor
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
-def _digits(dataset: Dataset, request: Request) -> Shifted:
+def beside_digits(dataset: Dataset, request: Request) -> Shifted:
+    """The test images turned, and their pixels shuffled."""
     images = dataset.test[0]
     generator = torch.Generator().manual_seed(request.seed)
     return {
@@ -99,17 +101,41 @@ def _digits(dataset: Dataset, request: Request) -> Shifted:
     }
 
 
-def _family(dataset: Dataset, request: Request) -> Shifted:
+def beside_family(dataset: Dataset, request: Request) -> Shifted:
+    """The other members of the MNIST family."""
     return {title: as_inputs(images) for title, images in _members(request, dataset.name).items()}
+
+
+def beside_cifar(dataset: Dataset, request: Request) -> Shifted:
+    """Faces, the MNIST family, and the test images with their pixels shuffled."""
+    faces = _found({"CelebA": partial(celeba, "test", request.folder)})
+    grey = {
+        title: F.pad(images[:LARGEST_CIFAR_PARTNER], (2, 2, 2, 2)).expand(-1, 3, -1, -1)
+        for title, images in _members(request).items()
+    }
+    own = shuffled_pixels(dataset.test[0][:LARGEST_CIFAR_PARTNER], torch.Generator().manual_seed(request.seed))
+    partners = {
+        # each pixel is the mean of 2 × 2 pixels of the copy at 64 × 64
+        **{
+            title: (255 * F.avg_pool2d(found.images[:LARGEST_CIFAR_PARTNER], 2)).round().byte()
+            for title, found in faces.items()
+        },
+        **grey,
+        "shuffled pixels": (255 * own).round().byte(),
+    }
+    if dataset.name == "cifar10_jpeg":
+        partners = {title: as_jpeg(images) for title, images in partners.items()}
+    return {title: as_inputs(images) for title, images in partners.items()}
 
 
 def _members(request: Request, but: str = "") -> dict[str, Tensor]:
     """The test images of the MNIST family, uint8 (N, 1, 28, 28), as far as they are here."""
-    readers = {m.title: lambda name=name: test_part(name, request)[0] for name, m in FAMILY.items() if name != but}
-    return _found(readers)
+    readers = {m.title: partial(family_part, name, 1, request) for name, m in FAMILY.items() if name != but}
+    return {title: images for title, (images, _) in _found(readers).items()}
 
 
-def _found(readers: Mapping[str, Callable[[], Tensor]]) -> dict[str, Tensor]:
+def _found(readers: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+    """Read each; what is not there is left out with a warning."""
     found = {}
     for title, read in readers.items():
         try:
@@ -119,31 +145,9 @@ def _found(readers: Mapping[str, Callable[[], Tensor]]) -> dict[str, Tensor]:
     return found
 
 
-def _cifar(dataset: Dataset, request: Request) -> Shifted:
-    grey = {
-        title: F.pad(images[:LARGEST_CIFAR_PARTNER], (2, 2, 2, 2)).expand(-1, 3, -1, -1)
-        for title, images in _members(request).items()
-    }
-    own = shuffled_pixels(dataset.test[0][:LARGEST_CIFAR_PARTNER], torch.Generator().manual_seed(request.seed))
-    partners = {
-        **_found({"CelebA": lambda: _faces(request)}),
-        **grey,
-        "shuffled pixels": (255 * own).round().byte(),
-    }
-    if dataset.name == "cifar10_jpeg":
-        partners = {title: as_jpeg(images) for title, images in partners.items()}
-    return {title: as_inputs(images) for title, images in partners.items()}
-
-
-def _faces(request: Request) -> Tensor:
-    """Faces of CelebA, uint8 (N, 3, 32, 32): each pixel is the mean of 2 × 2 pixels of the copy at 64 × 64."""
-    faces = celeba("test", request.folder).images[:LARGEST_CIFAR_PARTNER]
-    return (255 * F.avg_pool2d(faces, 2)).round().byte()
-
-
 #: What makes the partners of each data set.
 PARTNERS: Mapping[str, Callable[[Dataset, Request], Shifted]] = {
-    "digits": _digits,
-    **dict.fromkeys(FAMILY, _family),
-    **dict.fromkeys(("cifar10", "cifar10_jpeg"), _cifar),
+    "digits": beside_digits,
+    **dict.fromkeys(FAMILY, beside_family),
+    **dict.fromkeys(("cifar10", "cifar10_jpeg"), beside_cifar),
 }

@@ -1,27 +1,57 @@
-"""Small sets in one and two dimensions, to look at: generated, or published ones from files."""
+"""Small sets: those that scikit-learn carries, and toys in one and two dimensions, generated or from files."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from osculate.checks import require_library
-from osculate.data.dataset import Part, Source, random_test_part
-from osculate.data.files import find, read_npz
-from osculate.data.request import Request
+from osculate.data.dataset import Part, Request, Source, columns, random_test_part
+from osculate.data.files import read_npz
 
-#: Published toys: file in the folder ``toy``, and the arrays that hold inputs and targets.
+DIGITS_TEST = 600
+DIABETES_TEST = 89
+
+#: Published toys: file in the folder ``toy``, and the arrays that hold inputs and targets, also of a test part.
 PUBLISHED = {
     "snelson": ("snelson1d.npz", "X", "y"),
     "agw": ("gap1d.npz", "agw_x", "agw_y"),
     "matern": ("gap1d.npz", "matern_x", "matern_y"),
     "inbetween_axis": ("inbetween2d.npz", "axis_X", "axis_y"),
     "inbetween_origin": ("inbetween2d.npz", "origin_X", "origin_y"),
+    "cos3": ("gap1d.npz", "cos3_x_train", "cos3_y_train", "cos3_x_test", "cos3_y_test"),
 }
 
 SINE_NOISE = 0.1
 SINE_GAP = (-1.0, 1.5)
 CUBIC_NOISE = 3.0
 CUBIC_SIZE, CUBIC_TEST = 20, 1_000
+
+
+def digits(request: Request) -> Source:
+    """1,797 images of handwritten digits, 8 × 8 pixels, 600 of them (by the seed) for testing.
+
+    Source: scikit-learn; the test part of Alpaydin and Kaynak's optical recognition set (UCI).
+    """
+    require_library("sklearn", "the digits")
+    from sklearn import datasets as sklearn_datasets
+
+    bunch = sklearn_datasets.load_digits()
+    images = torch.from_numpy(bunch.images).float()[:, None] / 16
+    train, test = random_test_part(images, torch.from_numpy(bunch.target).long(), DIGITS_TEST, request.seed)
+    return Source(train, test, tuple("0123456789"))
+
+
+def diabetes(request: Request) -> Source:
+    """Disease progression of 442 patients from ten features; a fifth (by the seed) for testing.
+
+    Source: scikit-learn; Efron, Hastie, Johnstone and Tibshirani (2004).
+    """
+    require_library("sklearn", "the diabetes data")
+    from sklearn import datasets as sklearn_datasets
+
+    x, y = sklearn_datasets.load_diabetes(return_X_y=True)
+    train, test = random_test_part(torch.from_numpy(x), torch.from_numpy(y), DIABETES_TEST, request.seed)
+    return Source(train, test)
 
 
 def two_moons(request: Request) -> Source:
@@ -66,38 +96,22 @@ def cubic(request: Request) -> Source:
     A good error bar is wide beyond the data, where a cubic may be anything.
     """
     random = np.random.default_rng(request.seed)
-    train, test = cubic_points(random), cubic_points(random, CUBIC_TEST)
-    return Source(_line(*train), _line(*test))
+    sets = [map(torch.from_numpy, cubic_points(random, size)) for size in (CUBIC_SIZE, CUBIC_TEST)]
+    train, test = ((x[:, None], y) for x, y in sets)
+    return Source(train, test)
 
 
 def published(name: str, request: Request) -> Source:
     """A published toy from ``toy/*.npz``, a fifth of its points (by the seed) for testing.
 
     Snelson's set (Snelson and Ghahramani 2006); "agw" (Izmailov et al. 2019) and "matern" (Antoran et al.
-    2020) have gaps; the two "inbetween" sets (Foong et al. 2020) have two inputs and two separated clusters.
+    2020) have gaps; the two "inbetween" sets (Foong et al. 2020) have two inputs and two separated clusters. "cos3"
+    (Antoran et al. 2020), a cosine with a trend in three clusters, has a test part of its own.
     """
-    file, x_key, y_key = PUBLISHED[name]
-    path = find(f"toy/{file}", request.folder, describe=f"an .npz archive with the arrays {x_key!r} and {y_key!r}")
-    x, y = (_tensor(array) for array in read_npz(path, x_key, y_key))
-    train, test = random_test_part(_columns(x), y, len(x) // 5, request.seed)
+    file, *keys = PUBLISHED[name]
+    path = request.find(f"toy/{file}", f"an .npz archive with the arrays {' and '.join(map(repr, keys))}")
+    arrays = [torch.from_numpy(array.astype(np.float64)) for array in read_npz(path, *keys)]
+    parts = [(columns(x), y) for x, y in zip(arrays[::2], arrays[1::2], strict=True)]
+    x, y = parts[0]
+    train, test = parts if len(parts) == 2 else random_test_part(x, y, len(x) // 5, request.seed)
     return Source(train, test)
-
-
-def cos3(request: Request) -> Source:
-    """A cosine with a trend in three clusters, with a test part of its own (Antoran et al. 2020)."""
-    keys = ("cos3_x_train", "cos3_y_train", "cos3_x_test", "cos3_y_test")
-    path = find("toy/gap1d.npz", request.folder, describe=f"an .npz archive with the arrays {', '.join(keys)}")
-    x, y, x_test, y_test = (_tensor(array) for array in read_npz(path, *keys))
-    return Source((_columns(x), y), (_columns(x_test), y_test))
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    return torch.from_numpy(array.astype(np.float64))
-
-
-def _line(x: np.ndarray, y: np.ndarray) -> Part:
-    return _tensor(x)[:, None], _tensor(y)
-
-
-def _columns(x: Tensor) -> Tensor:
-    return x if x.ndim > 1 else x[:, None]

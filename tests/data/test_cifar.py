@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from osculate.data import load, out_of_distribution
-from osculate.data.cifar import CLASSES, as_jpeg, read_jpegs
+from osculate.data.photographs import CLASSES, as_jpeg, read_jpegs
 from tests.data.test_loading import check
 from tests.errors import says
 

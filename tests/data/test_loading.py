@@ -255,7 +255,7 @@ class TestSplitsWithValidation:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ({"split": 2}, ["2 standard splits", "no standard split 2"]),
+            ({"split": 2}, ["2 standard splits", "no split 2"]),
             ({"splits": "gap"}, ["'uci_digits'", "'gap'", "known: 'standard'"]),
             ({"validation_size": 3}, ["validation_size is 3", "validation part of 8 rows"]),
             ({"train_size": 21}, ["21", "20 training rows"]),
