@@ -175,7 +175,7 @@ class _Descent:
         return self.rows.times(number, image) + dual[:, part] - self.b[:, part]
 
     def rest(self, back: bool) -> None:
-        """At the average, or back at the start, without velocity."""
+        """Restart without velocity, at the average or back at the start."""
         for each, first in zip((self.dual, self.image), self.first, strict=True):
             each[2] = first if back else each[2]
             each[0], each[1] = each[2], 0

@@ -286,7 +286,7 @@ class Representations(Views):
         }
 
     def scores(self, wanted: Sequence[str] | None, inside: Tensor) -> dict[str, Score]:
-        """As of every view; what compares with the training data knows them.
+        """The scores that are wanted, or all that fit; what compares with the training data knows them.
 
         Raises:
             ValueError: an unknown score, one of training data without any, or one of a spread where there is none.

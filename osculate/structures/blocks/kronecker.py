@@ -151,7 +151,7 @@ class KroneckerBlock(Block):
 
 @dataclass(frozen=True, eq=False)
 class KroneckerPrecision(Precision):
-    """In the eigenbasis: D + (δ_b − δ_w) u uᵀ for each eigenvalue of the output factor, D = signal + δ_w.
+    """The precision in the eigenbasis: D + (δ_b − δ_w) u uᵀ for each eigenvalue of the output factor, D = signal + δ_w.
 
     Attributes:
         block: the factors and their bases.

@@ -203,15 +203,15 @@ class MatrixFreePrecision(Precision):
         return self._coloured(self._solution(self._whitened(v), first)[0])
 
     def _whitened(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        """To the coordinates that :meth:`_solution` solves in."""
+        """Coordinates of v in which :meth:`_solution` solves."""
         return self.base.whiten(v)
 
     def _coloured(self, x: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        """From them, where x is a solution."""
+        """The solution x of :meth:`_solution` in the coordinates of the parameters."""
         return self.base.colour(x)
 
     def _uncoloured(self, theta: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        """To them, where θ is a solution."""
+        """The solution θ in the coordinates of :meth:`_solution`."""
         return self.base.whiten(self.base.multiply(theta))
 
     def _solution(self, right: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
