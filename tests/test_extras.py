@@ -16,7 +16,7 @@ from osculate.autoencoders.code_posteriors import FlowCodes
 from osculate.checks import EXTRAS, require_library
 from osculate.data.corruptions import corrupted
 from osculate.data.files import user_cache
-from osculate.inverse.operators.astra import from_astra
+from osculate.inverse.operators import from_astra
 from osculate.progress import track
 from tests.errors import says
 

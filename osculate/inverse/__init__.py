@@ -19,7 +19,7 @@ from osculate.inverse.image_distributions import (
 from osculate.inverse.linearised import linear_mode as linear_mode
 from osculate.inverse.linearised import LinearisedImage as LinearisedImage
 from osculate.inverse.model import ErrorBars as ErrorBars, LinearisedModel as LinearisedModel
-from osculate.inverse.observed import Observed as Observed
+from osculate.inverse.evidence import Observed as Observed
 from osculate.inverse.operators import (
     Blur as Blur,
     FromFunctions as FromFunctions,

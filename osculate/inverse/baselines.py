@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from osculate.checks import require_positive, require_whole
 from osculate.inverse.dip import DeepImagePrior, FittedImage
@@ -71,7 +71,7 @@ def mc_dropout(
         active = fitted.network.train()
         draws = torch.stack([active(fitted.input[None, None])[0, 0] for _ in range(samples)])
         active.eval()
-    return fitted, DrawnImage(draws.mean(0), draws, image_noise(operator, _level(noise, fitted, operator, data)))
+    return fitted, DrawnImage(draws.mean(0), draws, image_noise(operator, fitted.level(operator, data, noise)))
 
 
 def ensemble(
@@ -101,24 +101,16 @@ def ensemble(
     how = prior or DeepImagePrior()
     fits = []
     for number in track(range(members), "ensemble", members, progress):
-        member = replace(how, network=_new_weights(how.network, seed + number))
-        fits.append(member.fit(operator, data, noise, seed + number))
+        network = copy.deepcopy(how.network)
+        with seeded(seed + number):  # a network that is given draws its weights anew
+            for layer in [] if network is None else network.modules():
+                if callable(draw := getattr(layer, "reset_parameters", None)):
+                    draw()
+        fits.append(replace(how, network=network).fit(operator, data, noise, seed + number))
     images = torch.stack([fitted.image for fitted in fits])
     mean = images.mean(0)
     spread = mean + (images - mean) * math.sqrt(members / (members - 1))
-    return DrawnImage(mean, spread, image_noise(operator, _level(noise, fits[0], operator, data)))
-
-
-def _new_weights(network: nn.Module | None, seed: int) -> nn.Module | None:
-    """A copy whose layers have drawn their weights anew."""
-    if network is None:
-        return None
-    network = copy.deepcopy(network)
-    with seeded(seed):
-        for layer in network.modules():
-            if callable(draw := getattr(layer, "reset_parameters", None)):
-                draw()
-    return network
+    return DrawnImage(mean, spread, image_noise(operator, fits[0].level(operator, data, noise)))
 
 
 def kernel_log_prob(draws: Float[Tensor, "S H W"], image: Float[Tensor, "H W"], bandwidth: float) -> Float[Tensor, ""]:
@@ -126,7 +118,3 @@ def kernel_log_prob(draws: Float[Tensor, "S H W"], image: Float[Tensor, "H W"], 
     exponent = -0.5 * ((image - draws) / bandwidth).double().square()
     constant = math.log(len(draws) * bandwidth * math.sqrt(2 * math.pi))
     return (exponent.logsumexp(0) - constant).sum()
-
-
-def _level(noise: float | None, fitted: FittedImage, operator: LinearOperator, data: Tensor) -> float:
-    return fitted.misfit(operator, data) ** 0.5 if noise is None else noise

@@ -2,7 +2,6 @@
 
 import warnings
 from math import pi
-from typing import Any
 
 import numpy as np
 import torch
@@ -109,7 +108,8 @@ def tv_reconstruction(
     tell_scale(operator.rough_inverse(data), bounds[1], "bounds=(0, scale)")
     slopes = differences(operator.image_shape)
     unit = operator.norm() / NORM
-    both = pylops.VStack([_pylops(operator) * (1 / unit), _pylops(slopes)])
+    own, neighbours = (pylops.aslinearoperator(each.as_scipy()) for each in (operator, slopes))
+    both = pylops.VStack([own * (1 / unit), neighbours])
     y = data.detach().cpu().double().reshape(-1).numpy() / unit
     penalties = pyproximal.VStack(
         [pyproximal.L2(b=y), pyproximal.L1(sigma=weight / unit**2)], nn=[operator.measurements, slopes.measurements]
@@ -154,17 +154,5 @@ def tell_scale(guess: Float[Tensor, "H W"], largest: float = 1.0, name: str = "s
         warnings.warn(
             f"the image seems to have values up to about {times:.3g} times the largest that it may have: divide data "
             f"and noise by the largest value that you know, or give it as {name}.",
-            stacklevel=4,
+            stacklevel=3,
         )
-
-
-def _pylops(operator: LinearOperator) -> Any:
-    import pylops
-
-    def forward(flat: np.ndarray) -> np.ndarray:
-        return operator.apply(torch.from_numpy(flat).reshape(1, -1)).reshape(-1).numpy()
-
-    def adjoint(flat: np.ndarray) -> np.ndarray:
-        return operator.transpose(torch.from_numpy(flat).reshape(1, -1)).reshape(-1).numpy()
-
-    return pylops.FunctionOperator(forward, adjoint, operator.measurements, operator.pixels)

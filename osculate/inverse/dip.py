@@ -56,6 +56,10 @@ class FittedImage:
         """Mean squared residual of the data with these weights, without dropout."""
         return float((operator(self.image) - data.to(self.image)).double().square().mean())
 
+    def level(self, operator: LinearOperator, data: Tensor, noise: float | None) -> float:
+        """σ: the one given, or the root mean square of the residual."""
+        return self.misfit(operator, data) ** 0.5 if noise is None else noise
+
 
 @dataclass(frozen=True)
 class DeepImagePrior:
@@ -129,65 +133,57 @@ class DeepImagePrior:
         require_data(operator, data, noise)
         require_adjoint(operator)
         with torch.inference_mode(False), torch.enable_grad():
-            return self._fit(operator, data.detach().clone(), noise, seed, progress)
-
-    def _fit(
-        self, operator: LinearOperator, data: Tensor, noise: float | None, seed: int, progress: bool
-    ) -> FittedImage:
-        z, unit = operator.rough_inverse(data).detach(), own_unit(data)
-        tell_scale(z)
-        level = None if noise is None else noise / unit
-        network = self._new(operator, z, seed)
-        optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
-        rule = self._rule()
-        # behind a rate that falls to zero, any rule that watches the images change would wait for the end
-        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if rule is None else None
-        misfits, variations, best, chosen = [], [], None, 0
-        with seeded(seed):  # a dropout layer draws here
-            for step in track(range(1, self.steps + 1), "deep image prior", self.steps, progress):
-                optimizer.zero_grad(set_to_none=True)
+            data = data.detach().clone()
+            z, unit = operator.rough_inverse(data).detach(), own_unit(data)
+            tell_scale(z)
+            level = None if noise is None else noise / unit
+            with seeded(seed):
+                network = (SkipUNet() if self.network is None else copy.deepcopy(self.network)).to(z).train()
+            if not any(p.requires_grad for p in network.parameters()):
+                raise ValueError(
+                    "the network of a deep image prior is trained, and none of its weights requires a gradient."
+                )
+            if isinstance(network, SkipUNet):
+                network.show(z[None, None], min(max(float(z.clamp(0, 1).mean()), DARKEST), 1 - DARKEST))
+            optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
+            rule = self._rule()
+            # behind a rate that falls to zero, any rule that watches the images change would wait for the end
+            falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if rule is None else None
+            misfits, variations, best, chosen = [], [], None, 0
+            with seeded(seed):  # a dropout layer draws here
+                for step in track(range(1, self.steps + 1), "deep image prior", self.steps, progress):
+                    optimizer.zero_grad(set_to_none=True)
+                    image = _image(network, z)
+                    misfit = ((operator(image) - data) / unit).square().mean()
+                    varied = total_variation(image)
+                    variance = misfit.detach().clamp(min=1e-12) if level is None else level**2
+                    loss = misfit + 2 * variance * self.variation / operator.measurements * varied
+                    misfits.append(unit**2 * float(misfit.detach()))
+                    variations.append(float(varied.detach()))
+                    if not bool(loss.isfinite()):
+                        raise ValueError(f"the deep image prior diverged at step {step}: use a smaller learning_rate.")
+                    better, stop = rule.look(image, misfits[-1], noise) if rule is not None else (False, False)
+                    if better:
+                        best, chosen = copy.deepcopy(network.state_dict()), step
+                    if stop:
+                        break
+                    loss.backward()
+                    nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+                    optimizer.step()
+                    if falling is not None:
+                        falling.step()
+            if best is not None:
+                network.load_state_dict(best)
+            elif rule is not None:
+                warnings.warn(
+                    f"the stopping rule chose none of {self.steps} steps: these are the weights of the last. Train for "
+                    "more steps, or without a rule.",
+                    stacklevel=2,
+                )
+            with torch.no_grad(), _own_statistics(network.eval()):
                 image = _image(network, z)
-                misfit = ((operator(image) - data) / unit).square().mean()
-                varied = total_variation(image)
-                variance = misfit.detach().clamp(min=1e-12) if level is None else level**2
-                loss = misfit + 2 * variance * self.variation / operator.measurements * varied
-                misfits.append(unit**2 * float(misfit.detach()))
-                variations.append(float(varied.detach()))
-                if not bool(loss.isfinite()):
-                    raise ValueError(f"the deep image prior diverged at step {step}: use a smaller learning_rate.")
-                better, stop = rule.look(image, misfits[-1], noise) if rule is not None else (False, False)
-                if better:
-                    best, chosen = copy.deepcopy(network.state_dict()), step
-                if stop:
-                    break
-                loss.backward()
-                nn.utils.clip_grad_norm_(network.parameters(), CLIP)
-                optimizer.step()
-                if falling is not None:
-                    falling.step()
-        if best is not None:
-            network.load_state_dict(best)
-        elif rule is not None:
-            warnings.warn(
-                f"the stopping rule chose none of {self.steps} steps: these are the weights of the last. Train for "
-                "more steps, or without a rule.",
-                stacklevel=3,
-            )
-        with torch.no_grad(), _own_statistics(network.eval()):
-            image = _image(network, z)
-        step = chosen or len(misfits)
-        return FittedImage(network, z, image, tuple(misfits), tuple(variations), step, self.variation)
-
-    def _new(self, operator: LinearOperator, z: Tensor, seed: int) -> nn.Module:
-        with seeded(seed):
-            network = (SkipUNet() if self.network is None else copy.deepcopy(self.network)).to(z).train()
-        if not any(p.requires_grad for p in network.parameters()):
-            raise ValueError(
-                "the network of a deep image prior is trained, and none of its weights requires a gradient."
-            )
-        if isinstance(network, SkipUNet):
-            network.show(z[None, None], min(max(float(z.clamp(0, 1).mean()), DARKEST), 1 - DARKEST))
-        return network
+            step = chosen or len(misfits)
+            return FittedImage(network, z, image, tuple(misfits), tuple(variations), step, self.variation)
 
     def _rule(self) -> Stopping | None:
         """A new one: an object serves one training."""

@@ -137,8 +137,8 @@ class FilterPrior:
         """The reverse of :meth:`split`."""
         named: dict[str, Tensor] = {}
         sizes = dict(zip(self.space.names, self.space.sizes, strict=True))
-        for block, some in zip(self.blocks, filters, strict=True):
-            parts = some.flatten(-2).split([sizes[name] for name in block.parameters], -1)
+        for block, own in zip(self.blocks, filters, strict=True):
+            parts = own.flatten(-2).split([sizes[name] for name in block.parameters], -1)
             named.update(zip(block.parameters, parts, strict=True))
         return torch.cat([named[name] for name in self.space.names], -1)
 
@@ -175,7 +175,7 @@ class FilterPrior:
 
     def _each(self, theta: Tensor, matrices: Sequence[Tensor]) -> Tensor:
         filters = zip(self.split(theta), matrices, strict=True)
-        return self.merge([some @ matrix.detach().to(theta).T for some, matrix in filters])
+        return self.merge([own @ matrix.detach().to(theta).T for own, matrix in filters])
 
 
 def class_grams(prior: FilterPrior, rows: Float[Tensor, "V P"]) -> Float[Tensor, "E V V"]:
@@ -199,9 +199,9 @@ def class_grams(prior: FilterPrior, rows: Float[Tensor, "V P"]) -> Float[Tensor,
         total = torch.zeros(len(block.distances), len(rows), len(rows), dtype=torch.double, device=rows.device)
         most = max(1, PART // (len(rows) * block.positions))
         for part in even_parts(filters.shape[1], most):
-            some = filters[:, part].double()
-            for number, pairs in enumerate(block.pairs.to(some)):
-                total[number] += (some @ pairs).flatten(1) @ some.flatten(1).T
+            own = filters[:, part].double()
+            for number, pairs in enumerate(block.pairs.to(own)):
+                total[number] += (own @ pairs).flatten(1) @ own.flatten(1).T
         result.append(total)
     return torch.cat(result)
 
@@ -211,6 +211,6 @@ def class_diagonals(prior: FilterPrior, parts: Iterable[Float[Tensor, "_ P"]]) -
     found: list[list[Tensor]] = [[] for _ in prior.blocks]
     for rows in parts:
         for mine, block, filters in zip(found, prior.blocks, prior.split(rows), strict=True):
-            some = filters.double()
-            mine.append(torch.stack([((some @ pairs) * some).sum((1, 2)) for pairs in block.pairs.to(some)]))
+            own = filters.double()
+            mine.append(torch.stack([((own @ pairs) * own).sum((1, 2)) for pairs in block.pairs.to(own)]))
     return [torch.cat(mine, 1) for mine in found]

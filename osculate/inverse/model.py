@@ -8,11 +8,10 @@ from torch import Tensor
 
 from osculate.checks import require_whole
 from osculate.inverse.dip import FittedImage
-from osculate.inverse.evidence import Tuned, log_evidence, tune_filters
+from osculate.inverse.evidence import RANK, Observed, Tuned, log_evidence, tune_filters
 from osculate.inverse.filters import FilterPrior
 from osculate.inverse.image_distributions import ImageDistribution
 from osculate.inverse.linearised import LinearisedImage, linear_mode
-from osculate.inverse.observed import RANK, Observed
 from osculate.inverse.operators import LinearOperator
 from osculate.inverse.posterior import carried_back, drawn_posterior, exact_posterior, singular_values
 from osculate.inverse.predcp import PredCP
@@ -92,7 +91,7 @@ class LinearisedModel:
         self._settings, self._progress = settings, progress
         self.start = settings.start or FilterPrior.of(fitted.network)
         #: σ where it begins: the residual of the deep image prior, if it is not known.
-        self.level = fitted.misfit(operator, data) ** 0.5 if noise is None else noise
+        self.level = fitted.level(operator, data, noise)
         self.linearised = LinearisedImage(fitted.network, fitted.input, self.start.space)
 
     @cached_property

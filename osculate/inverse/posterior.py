@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.inverse.evidence import Observed, prior_product
 from osculate.inverse.filters import PART, FilterPrior
 from osculate.inverse.image_distributions import DrawnImage, GaussianImage
 from osculate.inverse.linearised import AT_ONCE, LinearisedImage
-from osculate.inverse.observed import Observed, prior_product
 from osculate.inverse.operators import LinearOperator
 from osculate.linalg import Product, cholesky, conjugate_gradients
 from osculate.memory import even_parts
@@ -47,7 +47,10 @@ def exact_posterior(
     """
     kxx = _prior_covariance(prior, linearised.jacobian)
     if operator.measurements > operator.pixels:
-        root = _gram_root(operator).to(kxx)
+        units = torch.eye(operator.pixels).double().split(64)
+        gram = torch.cat([operator.transpose(operator.apply(unit)) for unit in units])
+        values, vectors = torch.linalg.eigh(0.5 * (gram + gram.T))
+        root = (vectors * values.clamp(min=0).sqrt()).to(kxx)  # R Rᵀ = AᵀA
         seen = kxx @ root
         kyy = root.T @ seen
     else:
@@ -58,15 +61,6 @@ def exact_posterior(
     covariance = kxx - explained.T @ explained
     covariance = 0.5 * (covariance + covariance.T) + floor**2 * torch.eye(len(kxx)).to(kxx)
     return GaussianImage(linearised.image, covariance)
-
-
-def _gram_root(operator: LinearOperator) -> Float[Tensor, "D D"]:
-    """R with R Rᵀ = AᵀA."""
-    gram = torch.cat(
-        [operator.transpose(operator.apply(unit)) for unit in torch.eye(operator.pixels).double().split(64)]
-    )
-    values, vectors = torch.linalg.eigh(0.5 * (gram + gram.T))
-    return vectors * values.clamp(min=0).sqrt()
 
 
 def drawn_posterior(
@@ -143,22 +137,11 @@ def singular_values(operator: LinearOperator, vectors: int = SINGULAR) -> Float[
     if min(operator.measurements, operator.pixels) <= DENSE:
         values = torch.linalg.svdvals(operator.matrix())[:vectors]
     else:
-        values = _largest_singular_values(operator, vectors)
+        from scipy.sparse.linalg import svds
+
+        found = svds(operator.as_scipy(), k=vectors, return_singular_vectors=False, random_state=0)
+        values = torch.from_numpy(found.copy())
     return values[values > 1e-6 * values.max()]
-
-
-def _largest_singular_values(operator: LinearOperator, count: int) -> Float[Tensor, " k"]:
-    from scipy.sparse.linalg import LinearOperator as SciPyOperator, svds
-
-    def product(vector: object) -> object:
-        return operator.apply(torch.as_tensor(vector).reshape(1, -1)).reshape(-1).numpy()
-
-    def transposed(vector: object) -> object:
-        return operator.transpose(torch.as_tensor(vector).reshape(1, -1)).reshape(-1).numpy()
-
-    shape = (operator.measurements, operator.pixels)
-    matrix = SciPyOperator(shape, matvec=product, rmatvec=transposed, dtype=float)
-    return torch.from_numpy(svds(matrix, k=count, return_singular_vectors=False, random_state=0).copy())
 
 
 def _prior_covariance(prior: FilterPrior, rows: Tensor) -> Float[Tensor, "D D"]:
@@ -176,9 +159,7 @@ def _preconditioner(observed: Observed | None, prior: FilterPrior, noise: float)
     """u to (Q K Qᵀ + σ² I)⁻¹ u, K the prior covariance of the data in the basis of the evidence."""
     if observed is None:
         return None
-    classes = torch.cat(prior.class_weights())
-    covariance, beyond = observed.covariance(classes), float(observed.variance_beyond(classes)) + noise**2
-    factor = cholesky(covariance + noise**2 * torch.eye(len(covariance)).to(covariance))
+    factor, beyond = observed.factorised(prior, noise**2)
 
     def apply(u: Float[Tensor, "S M"]) -> Float[Tensor, "S M"]:
         if observed.basis is None:

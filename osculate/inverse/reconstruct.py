@@ -181,40 +181,39 @@ def with_error_bars(
         with stages("posterior"):
             posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
         level = tuned.noise if tuned else model.level
-        _tell_floor(model.floor(level), posterior)
+        floor = model.floor(level)
+        if floor > HIGH_FLOOR and floor**2 > 0.5 * float(posterior.variance.mean()):
+            warnings.warn(
+                f"most of these error bars is {floor:.2g} of the range of values in every pixel, the noise of the data "
+                "carried back into the image (image_noise): there is too much of it, or the operator blurs too much. "
+                "Draws are noisy, and error bars hardly tell one pixel from another.",
+                stacklevel=2,
+            )
         return ImageReconstruction(posterior, fitted, tuned, level, stages.seconds)
 
 
-def _tell_floor(floor: float, posterior: ImageDistribution) -> None:
-    if floor > HIGH_FLOOR and floor**2 > 0.5 * float(posterior.variance.mean()):
-        warnings.warn(
-            f"most of these error bars is {floor:.2g} of the range of values in every pixel, the noise of the data "
-            "carried back into the image (image_noise): there is too much of it, or the operator blurs too much. Draws "
-            "are noisy, and error bars hardly tell one pixel from another.",
-            stacklevel=3,
-        )
-
-
 def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:
-    """Warn of a network that leaves too much of the data, whose mean square is ``size``, unexplained."""
-    if noise is None and misfit > UNEXPLAINED * size:
+    """Warn of a network that leaves too much of the data, whose mean square is ``size``, unexplained, or too little."""
+    if noise is None:
+        if misfit > UNEXPLAINED * size:
+            warnings.warn(
+                f"the deep image prior leaves {100 * misfit / size:.0f} % of the measurements' mean square "
+                "unexplained, and takes it for noise: check scale, shape and the order of angles and detectors, or "
+                "train for more steps.",
+                stacklevel=3,
+            )
+        return
+    ratio = misfit / noise**2
+    if ratio < OVERFITTED:
         warnings.warn(
-            f"the deep image prior leaves {100 * misfit / size:.0f} % of the measurements' mean square "
-            "unexplained, and takes it for noise: check scale, shape and the order of angles and detectors, or train "
-            "for more steps.",
+            f"the residual is small beside the noise that was given (mean square {ratio:.2g} of its variance): check "
+            "the noise, a standard deviation in the units of the measurements, or train for fewer steps.",
             stacklevel=3,
         )
-    if noise is not None and misfit < OVERFITTED * noise**2:
+    if ratio > UNFITTED:
         warnings.warn(
-            f"the residual is small beside the noise that was given (mean square {misfit / noise**2:.2g} of its "
-            "variance): check the noise, a standard deviation in the units of the measurements, or train for fewer "
-            "steps.",
-            stacklevel=3,
-        )
-    if noise is not None and misfit > UNFITTED * noise**2:
-        warnings.warn(
-            f"the deep image prior has not fitted the data: the mean squared residual is "
-            f"{misfit / noise**2:.1f} times the variance of the noise, and error bars leave such a bias out. "
-            "Train for more steps, with a smaller penalty, or check noise and scale.",
+            f"the deep image prior has not fitted the data: the mean squared residual is {ratio:.1f} times the "
+            "variance of the noise, and error bars leave such a bias out. Train for more steps, with a smaller "
+            "penalty, or check noise and scale.",
             stacklevel=3,
         )

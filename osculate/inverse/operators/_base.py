@@ -3,7 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -96,6 +98,18 @@ class LinearOperator(ABC):
             lambda x: self.transpose(self.apply(x)) + weight * x, right, tolerance=1e-6, max_iterations=2000
         )
         return solution.x.reshape(self.image_shape).to(data)
+
+    def as_scipy(self) -> Any:
+        """The same for flat arrays, as a linear operator of SciPy."""
+        from scipy.sparse.linalg import LinearOperator as SciPyOperator
+
+        def forward(flat: np.ndarray) -> np.ndarray:
+            return self.apply(torch.from_numpy(flat).reshape(1, -1)).reshape(-1).numpy()
+
+        def adjoint(flat: np.ndarray) -> np.ndarray:
+            return self.transpose(torch.from_numpy(flat).reshape(1, -1)).reshape(-1).numpy()
+
+        return SciPyOperator((self.measurements, self.pixels), matvec=forward, rmatvec=adjoint, dtype=float)
 
     def norm(self, iterations: int = 50) -> float:
         """The largest singular value, from below, by that many products with AᵀA."""

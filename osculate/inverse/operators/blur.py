@@ -33,7 +33,11 @@ class Blur(LinearOperator):
             kernel = torch.as_tensor(kernel)
         if not isinstance(kernel, Tensor):
             require_positive("the standard deviation of a blur", kernel)
-            kernel = _gaussian(float(kernel), max(require_image_shape(image_shape)) - 1)
+            reach, most = max(1, round(3 * float(kernel))), max(require_image_shape(image_shape)) - 1
+            profile = torch.exp(-0.5 * (torch.arange(-reach, reach + 1, dtype=torch.double) / float(kernel)) ** 2)
+            profile = profile / profile.sum()
+            kept = slice(max(0, reach - most), min(len(profile), reach + most + 1))  # no pixel is further from another
+            kernel = torch.outer(profile[kept], profile[kept])
         if kernel.ndim != 2 or kernel.shape[0] % 2 == 0 or kernel.shape[1] % 2 == 0:
             raise ValueError(f"a blur's kernel has two odd sides, not shape {tuple(kernel.shape)}.")
         if not bool(kernel.isfinite().all()):
@@ -53,11 +57,3 @@ class Blur(LinearOperator):
         padding = (kernel.shape[0] // 2, kernel.shape[1] // 2)
         image = flat.reshape(-1, 1, *self.image_shape)
         return F.conv2d(image, kernel[None, None].to(flat), padding=padding).reshape(flat.shape)
-
-
-def _gaussian(deviation: float, most: int) -> Tensor:
-    reach = max(1, round(3 * deviation))
-    profile = torch.exp(-0.5 * (torch.arange(-reach, reach + 1, dtype=torch.double) / deviation) ** 2)
-    profile = profile / profile.sum()
-    kept = slice(max(0, reach - most), min(len(profile), reach + most + 1))  # no pixel is further from another
-    return torch.outer(profile[kept], profile[kept])

@@ -1,5 +1,6 @@
 """Any instrument that is there as a matrix."""
 
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -76,6 +77,8 @@ def _tensor(matrix: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(matrix))
     starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
     entries = torch.from_numpy(matrix.data)
-    with warnings.catch_warnings():  # that the layout is young; products with the old one take many times as long
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support", UserWarning)
-        return torch.sparse_csr_tensor(starts, columns, entries, matrix.shape, check_invariants=True)
+    # The layout is young, and torch warns once of it, from here; products with the old layout take many times as long.
+    # The filter is for this warning of this module alone, and stays: catch_warnings would restore what other threads
+    # may have changed meanwhile.
+    warnings.filterwarnings("ignore", "Sparse CSR tensor support", UserWarning, re.escape(__name__))
+    return torch.sparse_csr_tensor(starts, columns, entries, matrix.shape, check_invariants=True)

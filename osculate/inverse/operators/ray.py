@@ -1,6 +1,6 @@
-"""Parallel-beam X-rays: the integrals of an image along straight lines."""
+"""X-rays, the integrals of an image along straight lines: parallel beams, and any geometry of the ASTRA toolbox."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, cos, hypot, pi, sin
 from numbers import Real
 from typing import Any
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.checks import require_whole
+from osculate.checks import require_library, require_whole
 from osculate.inverse.operators._base import require_image_shape
 from osculate.inverse.operators.matrix import Matrix
 
@@ -102,3 +102,36 @@ def _rays(image_shape: Sequence[int], angle: float, detectors: int) -> tuple[np.
         found.append((ray, pixel, weight[inside] * length))
     ray, pixel, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return ray, pixel, weight
+
+
+def from_astra(projection: Mapping[str, Any], volume: Mapping[str, Any], projector: str = "line") -> Matrix:
+    """An operator of ASTRA's CPU projectors, as a sparse matrix: fan beams, strips, rays of any direction.
+
+    ASTRA is an optional extra, under the GPL. [vanaarle2016]
+
+    Args:
+        projection: projection geometry from ``astra.create_proj_geom``.
+        volume: volume geometry from ``astra.create_vol_geom``; two axes.
+        projector: "line", "strip" or "linear", with the ending that ASTRA asks for ("line_fanflat").
+
+    Returns:
+        An operator with data of shape (angles, detectors).
+
+    Raises:
+        ImportError: ASTRA is not installed: ``pip install 'osculate[astra]'``.
+        ValueError: ASTRA knows no such projector for this geometry.
+    """
+    require_library("astra", "geometries of ASTRA")
+    import astra
+
+    try:
+        number = astra.create_projector(projector, dict(projection), dict(volume))
+    except Exception as error:  # ASTRA's own type, which is not public
+        raise ValueError(f"ASTRA made no projector {projector!r} for this geometry: {error}") from error
+    try:
+        held = astra.projector.matrix(number)
+        matrix = astra.matrix.get(held)
+        astra.matrix.delete(held)
+    finally:
+        astra.projector.delete(number)
+    return Matrix(matrix, astra.geom_size(dict(volume)), astra.geom_size(dict(projection)))
