@@ -4,7 +4,7 @@ A structure only decides which block keeps which kind of matrix; the matrices th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from typing import Any, ClassVar
@@ -14,75 +14,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
-from osculate.curvature.engine import Observation
-from osculate.curvature.forms import AnyForm, Dense, Unit
+from osculate.curvature.engine import Observation, Piece
+from osculate.curvature.forms import AnyForm, Unit
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import Inputs
 from osculate.likelihoods import drawn_on
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
-from osculate.structures.blocks import Block, Delta, Precision
+from osculate.structures.blocks import Block, Delta, Joint, Precision
 from osculate.structures.blocks.hessian import add_hessian
-
-
-class Structure(ABC):
-    """The choice of a kind of matrix for each block of parameters."""
-
-    name: ClassVar[str]
-    #: How often the data are read.
-    passes: ClassVar[int] = 1
-    #: Whether its blocks are plain entries: they can be any of a subnetwork, and those of the full Hessian.
-    entrywise: ClassVar[bool] = False
-    #: Whether the factors of a layer are enough, so that the rows of all its entries are never held.
-    by_factors: ClassVar[bool] = False
-    #: Whether one backward pass of the squared chain rule, from the outputs on, gives all of it.
-    by_squares: ClassVar[bool] = False
-    #: Whether the average of its states over batches is a state: then it can be kept while a network trains.
-    averages: ClassVar[bool] = False
-    #: Why a file cannot hold a posterior with it; empty where it can.
-    unstorable: ClassVar[str] = ""
-
-    @abstractmethod
-    def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
-        """An empty block for these parameters."""
-
-    def add(self, curvature: "Curvature", observation: Observation, number: int = 0) -> Tensor:
-        """Add one batch to a curvature, in place.
-
-        Args:
-            curvature: a curvature from :meth:`zero`, which is being accumulated.
-            observation: the batch.
-            number: index of the pass over the data.
-
-        Returns:
-            The outputs f (N, *C) of the batch.
-        """
-        if isinstance(observation.kind, Hessian) and self.entrywise:
-            return add_hessian(curvature.blocks, observation)
-        outputs = []
-        for piece in observation.pieces(self.by_factors, curvature.row_size):
-            curvature.accumulate(piece.forms)
-            if piece.first:
-                outputs.append(piece.f)
-        return torch.cat(outputs)
-
-    def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
-        """The numbers of the forms that share one matrix; one each unless a structure couples layers."""
-        return tuple((number,) for number in range(len(specs)))
-
-    def zero(
-        self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
-    ) -> "Curvature":
-        """The matrix before any data."""
-        groups, blocks = self.groups(specs), []
-        for group in groups:
-            together = specs[group[0]]
-            if len(group) > 1:
-                names = tuple(name for number in group for name in specs[number].names)
-                positions = torch.cat([specs[number].positions.reshape(-1) for number in group])
-                together = BlockSpec(names, "dense", positions)
-            blocks.append(self.block(together, dtype, device))
-        return Curvature(self, tuple(blocks), groups, specs, space)
 
 
 def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:
@@ -123,26 +63,24 @@ class Curvature:
     Attributes:
         structure: the rule by which the blocks were chosen.
         blocks: the matrices.
-        groups: the numbers of the forms of each matrix.
         specs: the parameters of each form.
         space: the parameter space.
     """
 
-    structure: Structure
+    structure: "Structure"
     blocks: tuple[Block, ...]
-    groups: tuple[tuple[int, ...], ...]
     specs: tuple[BlockSpec, ...]
     space: ParameterSpace
 
     @property
-    def precision_class(self) -> type["PosteriorPrecision"]:
-        """The class of its posterior precisions."""
-        return PosteriorPrecision
+    def members(self) -> tuple[tuple[BlockSpec, ...], ...]:
+        """The parameters of the forms of each block."""
+        return (self.specs,) if self.structure.joint else tuple((spec,) for spec in self.specs)
 
     def accumulate(self, forms: Mapping[int, AnyForm]) -> None:
         """Add one more batch, in place: for a state that is still being made and that nobody else holds."""
-        for block, group in zip(self.blocks, self.groups, strict=True):
-            if (form := self._form(group, forms)) is not None:
+        for block, form in zip(self.blocks, self.by_block(forms), strict=True):
+            if form is not None:
                 assert not isinstance(form, Unit)  # it stands for the identity columns of a predictive
                 block.accumulate(form)
 
@@ -151,15 +89,14 @@ class Curvature:
         for block in self.blocks:
             block.finish()
 
-    def _form(self, group: tuple[int, ...], forms: Mapping[int, AnyForm]) -> AnyForm | None:
-        present = [n for n in group if n in forms]
-        if len(group) == 1:
-            return forms[group[0]] if present else None
-        if not present:
-            return None
-        like = forms[present[0]].rows()
-        parts = [forms[n].rows() if n in forms else like.new_zeros(*like.shape[:2], self.specs[n].size) for n in group]
-        return Dense(torch.cat(parts, -1))
+    def by_block(self, forms: Mapping[int, AnyForm]) -> Iterator[Any]:
+        """The forms of some data as each block takes them: nothing, where these did not use its parameters."""
+        if not self.structure.joint:
+            yield from (forms.get(number) for number in range(len(self.blocks)))
+        else:
+            sizes = tuple(spec.size for spec in self.specs)
+            joint = Joint(tuple(forms.get(number) for number in range(len(sizes))), sizes)
+            yield self.blocks[0].together(joint) if forms else None
 
     def __add__(self, other: "Curvature") -> "Curvature":
         """The matrix of both data sets together.
@@ -169,13 +106,12 @@ class Curvature:
         """
         if self.structure.passes > 1:
             raise TypeError(f"structure {self.structure.name!r} cannot be added: fit both data sets together.")
-        mine, theirs = self.tensors(), other.tensors()
-        return self.with_tensors({name: value + theirs[name].to(value) for name, value in mine.items()})
+        return replace(self, blocks=tuple(a.added(b) for a, b in zip(self.blocks, other.blocks, strict=True)))
 
     @property
     def kept(self) -> list[tuple[Inputs, Tensor]]:
         """The data that the state itself holds, in batches; nothing for most structures."""
-        return []
+        return [batch for block in self.blocks for batch in block.kept]
 
     @cached_property
     def row_size(self) -> int:
@@ -205,16 +141,16 @@ class Curvature:
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Curvature":
         """The same matrix with another state."""
-        blocks = [
-            block.with_tensors({name: tensors[f"{number}.{name}"] for name in block.tensors()})
-            for number, block in enumerate(self.blocks)
-        ]
+        by_block: list[dict[str, Tensor]] = [{} for _ in self.blocks]
+        for name, tensor in tensors.items():
+            number, _, within = name.partition(".")
+            by_block[int(number)][within] = tensor
+        blocks = (block.with_tensors(state) for block, state in zip(self.blocks, by_block, strict=True))
         return replace(self, blocks=tuple(blocks))
 
     def project(self, forms: Mapping[int, AnyForm], events: int) -> Iterator[Any]:
         """The input of :meth:`PosteriorPrecision.contract` for the forms of some data and any prior; block by block."""
-        for block, group in zip(self.blocks, self.groups, strict=True):
-            form = self._form(group, forms)
+        for block, form in zip(self.blocks, self.by_block(forms), strict=True):
             yield None if form is None else block.project(form, events)
 
     def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "PosteriorPrecision":
@@ -224,7 +160,7 @@ class Curvature:
             return self.precision_by_tensor(scale, by_tensor, prior.isotropic)
         vector = prior.vector(self.space)
         parts = [block.precision(scale, Delta(partial(vector.__getitem__, block.positions))) for block in self.blocks]
-        return self.precision_class(tuple(parts), self)
+        return self.structure.precision_class(tuple(parts), self)
 
     def precision_by_tensor(
         self, scale: Float[Tensor, ""] | float, delta: Float[Tensor, " T"], isotropic: bool = False
@@ -238,19 +174,18 @@ class Curvature:
         """
         value = dict(zip(self.space.names, delta, strict=True))
 
-        def vector(block: Block, specs: list[BlockSpec]) -> Tensor:
+        def vector(block: Block, specs: tuple[BlockSpec, ...]) -> Tensor:
             if isotropic:
                 return delta[0].expand(len(block.positions))
             parts = [part.reshape(-1) for spec in specs for part in _expanded(spec, value, self.space)]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
         parts = []
-        for block, group in zip(self.blocks, self.groups, strict=True):
-            specs = [self.specs[number] for number in group]
+        for block, specs in zip(self.blocks, self.members, strict=True):
             names = specs[0].names
             bias = None if isotropic or len(names) < 2 else value[names[-1]]
             parts.append(block.precision(scale, Delta(partial(vector, block, specs), value[names[0]], bias, delta)))
-        return self.precision_class(tuple(parts), self)
+        return self.structure.precision_class(tuple(parts), self)
 
     def dense(self) -> Float[Tensor, "P P"]:
         """The matrix itself, for tests and small networks."""
@@ -286,8 +221,7 @@ class PosteriorPrecision:
         """γ of each parameter tensor, in double precision."""
         found: dict[str, Tensor] = {}
         space = self.curvature.space
-        for part, group in zip(self.parts, self.curvature.groups, strict=True):
-            specs = [self.curvature.specs[number] for number in group]
+        for part, specs in zip(self.parts, self.curvature.members, strict=True):
             totals = part.effective_parameters_by_tensor(partial(_by_tensor, specs, space=space))
             found.update(zip([name for spec in specs for name in spec.names], totals, strict=True))
         zero = torch.zeros_like(next(iter(found.values())))
@@ -300,10 +234,11 @@ class PosteriorPrecision:
         return result
 
     def _blockwise(self, verb: str, v: Tensor) -> Tensor:
-        result = torch.zeros_like(v)
+        rows = v.reshape(-1, v.shape[-1])
+        result = torch.zeros_like(rows)
         for part, block in zip(self.parts, self.curvature.blocks, strict=True):
-            result[..., block.positions] = getattr(part, verb)(v[..., block.positions])
-        return result
+            result[:, block.positions] = getattr(part, verb)(rows[:, block.positions])
+        return result.reshape(v.shape)
 
     def multiply(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
         """Λ v."""
@@ -336,22 +271,72 @@ class PosteriorPrecision:
 
     def contract(self, projected: Iterable[Any], events: int) -> Float[Tensor, "N T E E"]:
         """The blocks of J_n Λ⁻¹ J_nᵀ for groups of E rows that belong together, V = T·E rows for each datum."""
-        total: Tensor | None = None
-        for part, p in zip(self.parts, projected, strict=True):
-            if p is not None:
-                term = part.contract(p, events)
-                total = term if total is None else total + term
-        assert total is not None
-        return total
+        terms = (part.contract(p, events) for part, p in zip(self.parts, projected, strict=True) if p is not None)
+        return reduce(torch.add, terms)
 
     def covariance_of_rows(self, forms: Mapping[int, AnyForm]) -> Float[Tensor, "K K"]:
         """J Λ⁻¹ Jᵀ over all rows of all data together, K = N·V ordered by datum; one block at a time."""
-        total: Tensor | None = None
-        for part, group in zip(self.parts, self.curvature.groups, strict=True):
-            form = self.curvature._form(group, forms)
-            if form is None:
-                continue
-            term = part.covariance(form)
-            total = term if total is None else total + term
-        assert total is not None
-        return total
+        each = zip(self.parts, self.curvature.by_block(forms), strict=True)
+        return reduce(torch.add, (part.covariance(form) for part, form in each if form is not None))
+
+
+def outputs_of(pieces: Iterable[Piece], take: Callable[[Piece], object]) -> Tensor:
+    """Take the pieces of a batch one by one, and give its outputs f (N, *C)."""
+    outputs = []
+    for piece in pieces:
+        take(piece)
+        if piece.first:
+            outputs.append(piece.f)
+    return torch.cat(outputs)
+
+
+class Structure(ABC):
+    """The choice of a kind of matrix for each block of parameters."""
+
+    name: ClassVar[str]
+    #: How often the data are read.
+    passes: ClassVar[int] = 1
+    #: Whether its blocks are plain entries: they can be any of a subnetwork, and those of the full Hessian.
+    entrywise: ClassVar[bool] = False
+    #: Whether the factors of a layer are enough, so that the rows of all its entries are never held.
+    by_factors: ClassVar[bool] = False
+    #: Whether one backward pass of the squared chain rule, from the outputs on, gives all of it.
+    by_squares: ClassVar[bool] = False
+    #: Whether the average of its states over batches is a state: then it can be kept while a network trains.
+    averages: ClassVar[bool] = False
+    #: Whether one matrix holds all parameters, so that it couples layers.
+    joint: ClassVar[bool] = False
+    #: The class of its posterior precisions.
+    precision_class: ClassVar[type[PosteriorPrecision]] = PosteriorPrecision
+    #: Why a file cannot hold a posterior with it; empty where it can.
+    unstorable: ClassVar[str] = ""
+
+    @abstractmethod
+    def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
+        """An empty block for these parameters."""
+
+    def add(self, curvature: "Curvature", observation: Observation, number: int = 0) -> Tensor:
+        """Add one batch to a curvature, in place.
+
+        Args:
+            curvature: a curvature from :meth:`zero`, which is being accumulated.
+            observation: the batch.
+            number: index of the pass over the data.
+
+        Returns:
+            The outputs f (N, *C) of the batch.
+        """
+        if isinstance(observation.kind, Hessian) and self.entrywise:
+            return add_hessian(curvature.blocks, observation)
+        pieces = observation.pieces(self.by_factors, curvature.row_size)
+        return outputs_of(pieces, lambda piece: curvature.accumulate(piece.forms))
+
+    def zero(
+        self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
+    ) -> "Curvature":
+        """The matrix before any data."""
+        own = specs
+        if self.joint:
+            names = tuple(name for spec in specs for name in spec.names)
+            own = (BlockSpec(names, "dense", torch.cat([spec.positions.reshape(-1) for spec in specs])),)
+        return Curvature(self, tuple(self.block(spec, dtype, device) for spec in own), specs, space)

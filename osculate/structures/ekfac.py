@@ -1,21 +1,21 @@
 """Kronecker factors with corrected eigenvalues (EKFAC)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from osculate.curvature.engine import Observation
+from osculate.curvature.engine import Observation, Piece
 from osculate.curvature.plan import BlockSpec
-from osculate.structures._base import Curvature
-from osculate.structures.blocks import Block, EigenBlock, EigenLookupBlock
+from osculate.structures._base import Curvature, outputs_of
+from osculate.structures.blocks import Block, KroneckerBlock
 from osculate.structures.kron import Kron
 
 
 @dataclass(frozen=True)
 class EKFAC(Kron):
-    """KFAC's eigenbasis with the exact second moments along it, see ``blocks/eigen.py``. [george2018]
+    """KFAC's eigenbasis with the exact second moments along it, see ``blocks/kronecker.py``. [george2018]
 
     The data are read twice: for the factors, then for the eigenvalues. The eigenvalues belong to the basis of all
     data, so that two fits do not add.
@@ -27,21 +27,19 @@ class EKFAC(Kron):
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """Corrected eigenvalues where the form has factors."""
-        if spec.kind == "outer":
-            return EigenBlock.zero(spec.positions, spec.has_bias, dtype, device)
-        if spec.kind == "lookup":
-            return EigenLookupBlock.zero(spec.positions, False, dtype, device)
-        return super().block(spec, dtype, device)
+        block = super().block(spec, dtype, device)
+        if not isinstance(block, KroneckerBlock):
+            return block
+        return replace(block, corrected=torch.zeros(spec.positions.shape, dtype=dtype, device=device))
 
     def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
         """The factors in the first pass, the eigenvalues in the second."""
         if number == 0:
             return super().add(curvature, observation)
-        outputs = []
-        for piece in observation.pieces():
-            for block, (spec,) in zip(curvature.blocks, curvature.groups, strict=True):
-                if isinstance(block, EigenBlock) and spec in piece.forms:
-                    block.correct(piece.forms[spec])
-            if piece.first:
-                outputs.append(piece.f)
-        return torch.cat(outputs)
+
+        def correct(piece: Piece) -> None:
+            for block, form in zip(curvature.blocks, curvature.by_block(piece.forms), strict=True):
+                if isinstance(block, KroneckerBlock) and form is not None:
+                    block.correct(form)
+
+        return outputs_of(observation.pieces(), correct)

@@ -20,13 +20,10 @@ class Full(Structure):
     """
 
     name: ClassVar[str] = "full"
+    joint: ClassVar[bool] = True
     averages: ClassVar[bool] = True
     entrywise: ClassVar[bool] = True
     limit: int = 20_000
-
-    def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
-        """All forms go into one matrix."""
-        return (tuple(range(len(specs))),)
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """One dense block."""

@@ -45,6 +45,7 @@ class LowRank(Structure):
     """
 
     name: ClassVar[str] = "low_rank"
+    joint: ClassVar[bool] = True
     rank: int = 100
     oversampling: int = 20
     seed: int = 0
@@ -55,10 +56,6 @@ class LowRank(Structure):
                 f"LowRank needs a positive rank and an oversampling of at least 0, got rank={self.rank}, "
                 f"oversampling={self.oversampling}."
             )
-
-    def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
-        """All forms go into one matrix."""
-        return (tuple(range(len(specs))),)
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """One sketch of the whole matrix."""

@@ -1,6 +1,6 @@
 """The whole matrix without building it: products by passes over the data."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -10,8 +10,6 @@ from torch import Tensor
 from osculate.curvature.columns import Hessian
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import BlockSpec
-from osculate.inputs import Inputs
-from osculate.parameters import ParameterSpace
 from osculate.registry import choose
 from osculate.structures._base import Curvature, PosteriorPrecision, Structure
 from osculate.structures.blocks import (
@@ -26,6 +24,34 @@ from osculate.structures.blocks import (
 
 #: One more test vector for so many eigenvalues of the preconditioner.
 OVERSAMPLING = 5
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedPrecision(PosteriorPrecision):
+    """Λ whose log determinant and variances are averages over random probes."""
+
+    @property
+    def _part(self) -> MatrixFreePrecision:
+        (part,) = self.parts
+        assert isinstance(part, MatrixFreePrecision)
+        return part
+
+    def sample(self, n: int, generator: torch.Generator | None, like: Tensor) -> Float[Tensor, "n P"]:
+        structure = self.curvature.structure
+        assert isinstance(structure, MatrixFree)
+        if structure.samples_by == "lanczos":
+            return super().sample(n, generator, like)
+        (block,), draws = self.curvature.blocks, like.new_zeros(n, self.space.size)
+        draws[:, block.positions] = self._part.optimised(*self._part.targets(n, generator)).to(like)
+        return draws
+
+    def log_det_error(self) -> Float[Tensor, ""]:
+        """The standard error of the log determinant; that of the log evidence is half of it."""
+        return self._part.log_determinant.standard_error
+
+    def variance_error(self) -> Float[Tensor, " P"]:
+        """The standard error of each parameter's variance."""
+        return self._assembled([self._part.variances.standard_error])
 
 
 @dataclass(frozen=True)
@@ -70,6 +96,8 @@ class MatrixFree(Structure):
     """
 
     name: ClassVar[str] = "matrix_free"
+    joint: ClassVar[bool] = True
+    precision_class: ClassVar[type[PosteriorPrecision]] = EstimatedPrecision
     unstorable: ClassVar[str] = (
         "a posterior with structure='matrix_free' cannot be saved: its curvature is the data themselves, which a file "
         "of the posterior would have to hold. Save one with structure='low_rank' (the leading directions) or 'kron', "
@@ -90,21 +118,12 @@ class MatrixFree(Structure):
             if (value := getattr(self, field)) is not None and not value > 0:
                 raise ValueError(f"MatrixFree needs a positive {field}, got {value}.")
 
-    def groups(self, specs: tuple[BlockSpec, ...]) -> tuple[tuple[int, ...], ...]:
-        """All forms go into one matrix."""
-        return (tuple(range(len(specs))),)
-
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """The data to pass over, none yet, and the sketch of a preconditioner."""
         accuracy = Accuracy(self.tolerance, self.max_products, self.probes, self.seed)
         vectors = self.rank + self.rank // OVERSAMPLING
         sketch = LowRankBlock.zero(spec.positions, self.rank, vectors, self.seed, dtype, device)
         return (StochasticBlock if self.solver == "sdd" else MatrixFreeBlock).empty(sketch, accuracy)
-
-    def zero(
-        self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
-    ) -> Curvature:
-        return MatrixFreeCurvature(*vars(super().zero(specs, space, dtype, device)).values())
 
     def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
         """Keep one batch, and multiply it with the test vectors."""
@@ -120,53 +139,3 @@ class MatrixFree(Structure):
         if not isinstance(observation.kind, Hessian):  # an indefinite matrix makes no preconditioner
             block.add_product(batch.product)
         return batch.f
-
-
-@dataclass(frozen=True, eq=False)
-class MatrixFreeCurvature(Curvature):
-    """G as data and sketch, which both add."""
-
-    @property
-    def kept(self) -> list[tuple[Inputs, Tensor]]:
-        (block,) = self.blocks
-        assert isinstance(block, MatrixFreeBlock)
-        return [batch.observation.batch for batch in block.batches]
-
-    @property
-    def precision_class(self) -> type["EstimatedPrecision"]:
-        return EstimatedPrecision
-
-    def __add__(self, other: Curvature) -> Curvature:
-        (mine,), (theirs,) = self.blocks, other.blocks
-        assert isinstance(mine, MatrixFreeBlock)
-        assert isinstance(theirs, MatrixFreeBlock)
-        (added,) = super().__add__(other).blocks
-        return replace(self, blocks=(replace(added, batches=mine.batches + theirs.batches),))  # type: ignore[type-var]
-
-
-@dataclass(frozen=True, eq=False)
-class EstimatedPrecision(PosteriorPrecision):
-    """Λ whose log determinant and variances are averages over random probes."""
-
-    @property
-    def _part(self) -> MatrixFreePrecision:
-        (part,) = self.parts
-        assert isinstance(part, MatrixFreePrecision)
-        return part
-
-    def sample(self, n: int, generator: torch.Generator | None, like: Tensor) -> Float[Tensor, "n P"]:
-        structure = self.curvature.structure
-        assert isinstance(structure, MatrixFree)
-        if structure.samples_by == "lanczos":
-            return super().sample(n, generator, like)
-        (block,), draws = self.curvature.blocks, like.new_zeros(n, self.space.size)
-        draws[:, block.positions] = self._part.optimised(*self._part.targets(n, generator)).to(like)
-        return draws
-
-    def log_det_error(self) -> Float[Tensor, ""]:
-        """The standard error of the log determinant; that of the log evidence is half of it."""
-        return self._part.log_determinant.standard_error
-
-    def variance_error(self) -> Float[Tensor, " P"]:
-        """The standard error of each parameter's variance."""
-        return self._assembled([self._part.variances.standard_error])

@@ -234,10 +234,10 @@ def test_the_algebra_of_approximations_is_that_of_their_dense_matrix(approximati
 def test_products_that_do_not_fit_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y = wide()
     kept = osc.maximise_evidence(fitted("dual", model, x, y, prior=osc.priors.Layerwise()))
-    monkeypatch.setattr("osculate.structures.blocks.joint.free", lambda device: 0)
+    monkeypatch.setattr("osculate.structures.blocks.dual.free", lambda device: 0)
     anew = osc.maximise_evidence(fitted("dual", model, x, y, prior=osc.priors.Layerwise()))
     assert_close(anew.prior.precision, kept.prior.precision)
-    assert anew.structure.block._kept_grams is None
+    assert anew.structure.blocks[0]._kept_grams is None
 
 
 @pytest.mark.parametrize("structure", [Dual(), Dual(5, "subset", 2), Dual(5, "nystrom", limit=400)])

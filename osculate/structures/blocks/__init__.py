@@ -1,14 +1,11 @@
 """The matrices that one block of parameters can be: diagonal, dense, a Kronecker product, low rank, or rows."""
 
-from osculate.structures.blocks._base import Block as Block, Delta as Delta, Precision as Precision
+from osculate.structures.blocks._base import Block as Block, Delta as Delta, Joint as Joint, Precision as Precision
 from osculate.structures.blocks.batch import Batch as Batch
 from osculate.structures.blocks.dense import DenseBlock as DenseBlock
 from osculate.structures.blocks.diagonal import DiagonalBlock as DiagonalBlock
-from osculate.structures.blocks.dual import DualBlock as DualBlock
-from osculate.structures.blocks.eigen import EigenBlock as EigenBlock
-from osculate.structures.blocks.joint import Joint as Joint
-from osculate.structures.blocks.kronecker import KroneckerBlock as KroneckerBlock
-from osculate.structures.blocks.lookup import EigenLookupBlock as EigenLookupBlock, LookupBlock as LookupBlock
+from osculate.structures.blocks.dual import Draw as Draw, DualBlock as DualBlock
+from osculate.structures.blocks.kronecker import KroneckerBlock as KroneckerBlock, LookupBlock as LookupBlock
 from osculate.structures.blocks.low_rank import LowRankBlock as LowRankBlock
 from osculate.structures.blocks.matrix_free import (
     Accuracy as Accuracy,

@@ -1,8 +1,8 @@
 """The interface of a block of a curvature matrix, before and after a prior is added."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -10,27 +10,44 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from osculate.curvature.forms import AnyForm, Form
+from osculate.curvature.forms import AnyForm, Dense, Form, Outer
+from osculate.inputs import Inputs
 
 
 class Block(ABC):
-    """The curvature of one set of parameters: plain tensors that add.
+    """The curvature of one set of parameters: plain tensors that add, and verbs that take vectors in its order.
 
     Attributes:
         positions: index of each entry in θ, flat (p,).
     """
 
     positions: Tensor
+    #: The attributes that add over batches.
+    state: ClassVar[tuple[str, ...]] = ()
     #: True if rows over all of its parameters are formed, not the factors of a layer alone.
     whole_rows: ClassVar[bool] = False
 
-    @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
         """The state: everything that adds over batches."""
+        return {name: tensor for name in self.state if (tensor := getattr(self, name)) is not None}
 
-    @abstractmethod
-    def with_tensors(self, tensors: dict[str, Tensor]) -> "Block":
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Block":
         """The same block with another state."""
+        return replace(self, **{name: tensors[name] for name in self.tensors()})  # type: ignore[type-var]
+
+    def added(self, other: "Block") -> "Block":
+        """The block of both data sets together."""
+        theirs = other.tensors()
+        return self.with_tensors({name: value + theirs[name].to(value) for name, value in self.tensors().items()})
+
+    @property
+    def kept(self) -> list[tuple[Inputs, Tensor]]:
+        """The data that the state itself holds, in batches; nothing for most blocks."""
+        return []
+
+    def together(self, joint: "Joint") -> Any:
+        """The forms of all parameters as the block takes them: as whole rows, unless it keeps them apart."""
+        return Dense(joint.rows())
 
     @abstractmethod
     def accumulate(self, form: Form) -> None:
@@ -39,9 +56,9 @@ class Block(ABC):
     def finish(self) -> None:
         """Complete what :meth:`accumulate` left half done for speed, in place."""
 
-    @abstractmethod
     def project(self, form: AnyForm, events: int) -> Any:
         """The input of :meth:`Precision.contract` for a form and any prior: the costly part, done once."""
+        return form.rows()
 
     @abstractmethod
     def precision(self, scale: Float[Tensor, ""] | float, delta: "Delta") -> "Precision":
@@ -50,6 +67,49 @@ class Block(ABC):
     @abstractmethod
     def dense(self) -> Float[Tensor, "p p"]:
         """The matrix itself, in the order of ``positions``."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The forms of all parameters side by side, None for those that the data did not use."""
+
+    forms: tuple[AnyForm | None, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def count(self) -> tuple[int, int]:
+        """V columns and N data."""
+        v, n = _columns(next(form for form in self.forms if form is not None)).shape[:2]
+        return v, n
+
+    def rows(self) -> Float[Tensor, "V N p"]:
+        """The rows themselves."""
+        rows = [None if form is None else form.rows() for form in self.forms]
+        like = next(each for each in rows if each is not None)
+        blank = [like.new_zeros(*like.shape[:2], size) for size in self.sizes]
+        parts = [zeros if each is None else each for each, zeros in zip(rows, blank, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    @staticmethod
+    def of_columns(parts: list["Joint"]) -> "Joint":
+        """The columns of the same data together."""
+        if len(parts) == 1:
+            return parts[0]
+        forms: list[AnyForm | None] = []
+        for several in zip(*(part.forms for part in parts), strict=True):
+            like = next((form for form in several if form is not None), None)
+            if like is None:
+                forms.append(None)
+                continue
+            blank = [_columns(like).new_zeros(part.count[0], *_columns(like).shape[1:]) for part in parts]
+            each = [zeros if form is None else _columns(form) for form, zeros in zip(several, blank, strict=True)]
+            forms.append(replace(like, g=torch.cat(each)) if isinstance(like, Outer) else Dense(torch.cat(each)))
+        return Joint(tuple(forms), parts[0].sizes)
+
+
+def _columns(form: AnyForm) -> Float[Tensor, "V N *p"]:
+    """The factor of a form that depends on the columns."""
+    return form.g if isinstance(form, Outer) else form.rows()
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +135,7 @@ class Delta:
 
 
 class Precision(ABC):
-    """One block of a posterior precision Λ = scale · G + diag(δ). Vectors are (*S, p) in the order of the block."""
+    """One block of a posterior precision Λ = scale · G + diag(δ). Vectors are (S, p) in the order of the block."""
 
     @abstractmethod
     def log_det_ratio(self) -> Float[Tensor, ""]:
@@ -90,32 +150,32 @@ class Precision(ABC):
         return [values.sum(dtype=torch.double) for values in split(self.effective_parameters())]
 
     @abstractmethod
-    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         """Λ v."""
 
     @abstractmethod
-    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def solve(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         """Λ⁻¹ v."""
 
-    def precondition(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def precondition(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         """An approximation of Λ⁻¹ v that needs no pass over the data: Λ⁻¹ v itself where the block has its factors."""
         return self.solve(v)
 
     @abstractmethod
-    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def colour(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         """M z with M Mᵀ = Λ⁻¹: white noise to a posterior sample."""
 
     @abstractmethod
-    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def whiten(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         """Multiply with Mᵀ, so that the products of whitened vectors are vᵀ Λ⁻¹ w."""
 
     @abstractmethod
     def variance(self) -> Float[Tensor, " p"]:
         """The diagonal of Λ⁻¹."""
 
-    @abstractmethod
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         """The blocks of J_n Λ⁻¹ J_nᵀ for groups of E of the V = T·E rows of each datum, from ``Block.project``."""
+        return grams(self.whiten(projected.flatten(0, 1)).unflatten(0, projected.shape[:2]), events)
 
     def covariance(self, form: AnyForm) -> Float[Tensor, "K K"]:
         """J Λ⁻¹ Jᵀ over the rows of all data together, K = N·V ordered by datum."""

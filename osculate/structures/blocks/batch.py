@@ -14,7 +14,6 @@ from osculate.curvature.products import (
     OutputMap,
     columns_product,
     gauss_newton_product,
-    ggn_product,
     hessian_product,
     output_hessian,
     portions,
@@ -52,47 +51,42 @@ class Batch:
 
     def product(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S P"]:
         """This batch's part of G v."""
-        o, columns = self.observation, self.columns
-        if columns is None:
-            product = hessian_product if isinstance(o.kind, Hessian) else ggn_product
-            return product(o.network, o.likelihood, o.x, o.y, v, o.memory)
-
-        def through(_: Tensor, part: slice) -> OutputMap:
-            return columns_product(Columns.of(columns[:, part]), o.memory)
-
-        return gauss_newton_product(o.network, o.x, v, through, o.memory)
+        o = self.observation
+        if isinstance(o.kind, Hessian):
+            return hessian_product(o.network, o.likelihood, o.x, o.y, v, o.memory)
+        return gauss_newton_product(o.network, o.x, v, self._output_map, o.memory)
 
     def at(self, part: Tensor) -> tuple[Linearisation, OutputMap]:
         """The network around its mode for some of the data, by number, and u -> Λ u for their outputs."""
+        at = Linearisation(self.network, take(self.observation.x, part))
+        return at, self._output_map(at.f, part)
+
+    def _output_map(self, f: Float[Tensor, "n *C"], part: slice | Tensor) -> OutputMap:
         o = self.observation
-        at = Linearisation(o.network, take(o.x, part))
         if self.columns is None:
-            return at, output_hessian(o.likelihood, at.f, o.y[part])
-        return at, columns_product(Columns.of(self.columns[:, part]), o.memory)
+            return output_hessian(o.likelihood, f, o.y[part])
+        return columns_product(Columns.of(self.columns[:, part]), o.memory)
 
     def noise(self, count: int, generator: torch.Generator | None) -> Float[Tensor, "S P"]:
         """Draws from N(0, G) for this batch's part of G: Σ_n J_nᵀ Σ_v s_nv ε_nv with white ε."""
-        o = self.observation
+        o, device = self.observation, drawn_on(self.f, generator)
+
+        def white(shape: Sequence[int]) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=self.f.dtype, device=device).to(self.f.device)
+
         vectors, data = portions(o.network, o.x, count, o.memory)
         total = self.f.new_zeros(count, o.network.space.size)
         for part in data:
             at = Linearisation(o.network, take(o.x, part))
             for chunk in vectors:
-                total[chunk] += at.vjp(self._output_noise(at.f, part, chunk.stop - chunk.start, generator))
+                size = chunk.stop - chunk.start
+                if self.columns is None:
+                    u = o.likelihood.combined_columns(at.f, o.y[part], size, white)
+                else:
+                    s = self.columns[:, part].flatten(2)
+                    u = torch.einsum("svn,vnc->snc", white((size, *s.shape[:2])), s).reshape(-1, *at.f.shape)
+                total[chunk] += at.vjp(u)
         return total
-
-    def _output_noise(
-        self, f: Float[Tensor, "n *C"], part: slice, count: int, generator: torch.Generator | None
-    ) -> Float[Tensor, "S n *C"]:
-        def white(shape: Sequence[int]) -> Tensor:
-            return torch.randn(*shape, generator=generator, dtype=f.dtype, device=drawn_on(f, generator)).to(f.device)
-
-        if self.columns is None:
-            return self.observation.likelihood.combined_columns(f, self.observation.y[part], count, white)
-        columns = self.columns[:, part]
-        return torch.einsum("svn,vnc->snc", white((count, *columns.shape[:2])), columns.flatten(2)).reshape(
-            -1, *f.shape
-        )
 
     @property
     def network(self) -> Network:

@@ -1,16 +1,17 @@
 """A block that keeps every entry."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import AnyForm, Form
+from osculate.curvature.forms import Form
 from osculate.linalg import add_gram, cholesky, eigh, mirror
-from osculate.structures.blocks._base import Block, Delta, Precision, grams
+from osculate.structures.blocks._base import Block, Delta, Precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +22,7 @@ class DenseBlock(Block):
     which is more than a vague prior gives to the directions that the data leave open.
     """
 
+    state: ClassVar[tuple[str, ...]] = ("matrix",)
     whole_rows: ClassVar[bool] = True
     positions: Tensor
     matrix: Float[Tensor, "p p"]
@@ -31,10 +33,7 @@ class DenseBlock(Block):
         flat = positions.reshape(-1).to(device)
         return cls(flat, torch.zeros(len(flat), len(flat), dtype=torch.double, device=device))
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {"matrix": self.matrix}
-
-    def with_tensors(self, tensors: dict[str, Tensor]) -> "DenseBlock":
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "DenseBlock":
         return replace(self, matrix=tensors["matrix"].double())
 
     def accumulate(self, form: Form) -> None:
@@ -42,9 +41,6 @@ class DenseBlock(Block):
 
     def finish(self) -> None:
         mirror(self.matrix.unsqueeze(0))
-
-    def project(self, form: AnyForm, events: int) -> Any:
-        return form.rows()
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DensePrecision":
         size = delta.vector.double().to(self.matrix.device).sqrt()
@@ -88,22 +84,17 @@ class DensePrecision(Precision):
     def effective_parameters(self) -> Float[Tensor, " p"]:
         return 1 - torch.cholesky_inverse(self.relative).diagonal()
 
-    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return (v.double() @ self.factor @ self.factor.T).to(v.dtype)
 
-    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return torch.cholesky_solve(v.double().reshape(-1, v.shape[-1]).T, self.factor).T.reshape(v.shape).to(v.dtype)
+    def solve(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return torch.cholesky_solve(v.double().T, self.factor).T.to(v.dtype)
 
-    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        flat = z.double().reshape(-1, z.shape[-1]).T
-        return torch.linalg.solve_triangular(self.factor.T, flat, upper=True).T.reshape(z.shape).to(z.dtype)
+    def colour(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return torch.linalg.solve_triangular(self.factor.T, z.double().T, upper=True).T.to(z.dtype)
 
-    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        flat = v.double().reshape(-1, v.shape[-1]).T
-        return torch.linalg.solve_triangular(self.factor, flat, upper=False).T.reshape(v.shape).to(v.dtype)
+    def whiten(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return torch.linalg.solve_triangular(self.factor, v.double().T, upper=False).T.to(v.dtype)
 
     def variance(self) -> Float[Tensor, " p"]:
         return torch.cholesky_inverse(self.factor).diagonal()
-
-    def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
-        return grams(self.whiten(projected), events)

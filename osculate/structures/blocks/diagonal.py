@@ -1,15 +1,15 @@
 """A block that keeps only its diagonal."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import AnyForm, Form, Lookup, Outer, Unit, rows_in_parts
-from osculate.structures.blocks._base import Block, Delta, Picked, Precision, grams, weighted_grams
+from osculate.structures.blocks._base import Block, Delta, Picked, Precision, weighted_grams
 
 #: Entries of the rows that are formed at once.
 ENTRIES = 2**22
@@ -26,6 +26,7 @@ class DiagonalBlock(Block):
     For few positions no row is formed: for one, the square of an outer product is the outer product of the squares.
     """
 
+    state: ClassVar[tuple[str, ...]] = ("values",)
     positions: Tensor
     values: Float[Tensor, " p"]
 
@@ -34,12 +35,6 @@ class DiagonalBlock(Block):
         """No data yet."""
         flat = positions.reshape(-1).to(device)
         return cls(flat, torch.zeros(len(flat), dtype=dtype, device=device))
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"values": self.values}
-
-    def with_tensors(self, tensors: dict[str, Tensor]) -> "DiagonalBlock":
-        return replace(self, **tensors)
 
     def accumulate(self, form: Form) -> None:
         if isinstance(form, Lookup):
@@ -135,33 +130,33 @@ class DiagonalPrecision(Precision):
     def effective_parameters(self) -> Float[Tensor, " p"]:
         return self.signal / self.values
 
-    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return self.values * v
 
-    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def solve(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return v / self.values
 
-    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def colour(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return z * self.values.rsqrt()
 
-    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def whiten(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return v * self.values.rsqrt()
 
-    @cached_property
-    def _inverse(self) -> Float[Tensor, " p"]:
-        return self.values.reciprocal()
-
     def variance(self) -> Float[Tensor, " p"]:
-        return self._inverse
+        return self._variance
+
+    @cached_property
+    def _variance(self) -> Float[Tensor, " p"]:
+        return self.values.reciprocal()
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         if isinstance(projected, Picked):
-            return projected.grams(self.variance().unflatten(0, (projected.g.shape[-1], -1)), events)
+            return projected.grams(self._variance.unflatten(0, (projected.g.shape[-1], -1)), events)
         if isinstance(projected, tuple):
             a2, g = projected
-            variances = self.variance().reshape(*a2.shape[1:2], -1, a2.shape[-1])  # (G, O, I)
+            variances = self._variance.reshape(*a2.shape[1:2], -1, a2.shape[-1])  # (G, O, I)
             weights = torch.einsum("ngi,goi->ngo", a2, variances)
             return weighted_grams(g, weights, events)
         if events == 1:
-            return (projected @ self.variance()).T[..., None, None]
-        return grams(self.whiten(projected), events)
+            return (projected @ self._variance).T[..., None, None]
+        return super().contract(projected, events)

@@ -1,26 +1,247 @@
-"""The whole matrix by its rows: everything follows from their products, the neural tangent kernel."""
+"""The whole matrix by its rows, of all forms side by side: everything follows from their products, the kernel."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from osculate.curvature.forms import Dense
 from osculate.linalg import cholesky, eigh
-from osculate.structures.blocks._base import Delta, Precision, grams
+from osculate.memory import even_parts, free
+from osculate.structures.blocks._base import Block, Delta, Joint, Precision, grams
 from osculate.structures.blocks.dense import DenseBlock
-from osculate.structures.blocks.joint import Joint, JointRows
-from osculate.structures.blocks.rows import ENTRIES, Pack, pick, size
+from osculate.structures.blocks.rows import ENTRIES, Pack, Rows, pick, size
+
+#: The share of the free memory that Gram matrices of single tensors are kept in.
+SHARE = 0.25
+
+
+@dataclass(eq=False)
+class Draw:
+    """M data of a stream of unknown length: those with the smallest of random numbers, one for each datum.
+
+    The numbers are drawn one after the other, so that the choice does not depend on the batches.
+
+    Attributes:
+        points: M.
+        generator: source of the random numbers.
+        projects: True if all data are projected onto the span of the M in a second pass, False if the M stand for them.
+        seen: N so far.
+        numbers: random numbers of the data that are kept.
+        basis: orthonormal combinations (K, r) of the rows X, whose transpose times X is B; once all data were seen.
+        products: B G Bᵀ of the second pass.
+    """
+
+    points: int
+    generator: torch.Generator
+    projects: bool
+    seen: int = 0
+    numbers: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.double))
+    basis: Tensor | None = None
+    products: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.double))
+
+    def next(self, size: int) -> tuple[Tensor, Tensor]:
+        """A mask of the kept data that stay, and the indices of the next data that are added."""
+        self.seen += size
+        numbers = torch.cat([self.numbers, torch.rand(size, generator=self.generator, dtype=torch.double)])
+        kept = numbers <= numbers.kthvalue(min(self.points, len(numbers))).values
+        old, new = kept.tensor_split([len(self.numbers)])
+        self.numbers = numbers[kept]
+        return old, new.nonzero().squeeze(-1)
 
 
 @dataclass(frozen=True, eq=False)
-class DualBlock(JointRows):
-    """G by its rows, or as a matrix where that is smaller."""
+class DualBlock(Block):
+    r"""G = Xᵀ Cᵀ C X with K rows X, those of all data or of some, and a small matrix C, none for the identity.
+
+    Attributes:
+        owners: the number of the tensor that each entry belongs to.
+        rows: X by form.
+        sizes: V and N of what came together, while the rows are being made.
+        mix: C under that name, or nothing.
+        draw: the choice of data while the rows are being made, None where all are kept.
+    """
+
+    whole_rows: ClassVar[bool] = True
+    positions: Tensor
+    owners: Int[Tensor, " p"]
+    rows: tuple[Rows, ...]
+    sizes: list[tuple[int, int]]
+    mix: dict[str, Float[Tensor, "k K"]]
+    draw: Draw | None
+
+    def together(self, joint: Joint) -> Joint:
+        return joint
+
+    def accumulate(self, form: Joint) -> None:  # type: ignore[override]
+        self.sizes.append(form.count)
+        for rows, each in zip(self.rows, form.forms, strict=True):
+            rows.append(each)
+
+    def finish(self) -> None:
+        """Join the rows after the first pass; combine them after the second."""
+        draw = self.draw
+        if draw is not None and draw.basis is not None:
+            values, vectors = eigh(draw.products)
+            self.mix["mix"] = values.sqrt().unsqueeze(-1) * (vectors.T @ draw.basis.T)
+            return
+        for rows in self.rows:
+            rows.finish(self.sizes)
+        self.sizes.clear()
+        if draw is None:
+            return
+        if not draw.projects:
+            for rows in self.rows:
+                for name in rows.pack.keys() & {"g", "j"}:
+                    rows.pack[name].mul_((draw.seen / len(draw.numbers)) ** 0.5)
+            return
+        # U λ^{-1/2} for X Xᵀ = U diag(λ) Uᵀ: its transpose times the rows is orthonormal
+        values, vectors = eigh(torch.stack([each for _, each in self.tensor_grams()]).sum(0))
+        kept = values > len(values) * torch.finfo(values.dtype).eps * values.max()
+        draw.basis = vectors[:, kept] / values[kept].sqrt()
+        draw.products = draw.basis.new_zeros(draw.basis.shape[1], draw.basis.shape[1])
+
+    def add_projected(self, form: Joint) -> None:
+        """Add the products of the coordinates of rows in the basis of those that are kept, in place."""
+        assert self.draw is not None
+        assert self.draw.basis is not None
+        ones = self.draw.basis.new_ones(len(self.positions))
+        coordinates = self.kernel(self.packed(form), self.packs, ones, separable=True) @ self.draw.basis
+        self.draw.products += coordinates.T @ coordinates
+
+    def select(self, masks: list[Tensor]) -> None:
+        """Keep some data of what came together, in place, one mask (N,) each."""
+        alive = [number for number, mask in enumerate(masks) if bool(mask.any())]
+        for rows in self.rows:
+            rows.packs[:] = [
+                pack if not pack or bool(mask.all()) else pick(pack, mask.to(self.positions.device))
+                for pack, mask in ((rows.packs[number], masks[number]) for number in alive)
+            ]
+        self.sizes[:] = [(self.sizes[number][0], int(masks[number].sum())) for number in alive]
+
+    def added(self, other: Block) -> "DualBlock":
+        """The rows of both, one after the other; they have no C."""
+        assert isinstance(other, DualBlock)
+        device = self.positions.device
+        both = []
+        for mine, theirs in zip(self.rows, other.rows, strict=True):
+            moved = {name: value.to(device) for name, value in theirs.pack.items()}
+            both.append(replace(mine, packs=[mine.pack, moved]))
+            both[-1].finish([self.count, other.count])
+        return replace(self, rows=tuple(both), draw=None)
+
+    def tensors(self) -> dict[str, Tensor]:
+        packs = {f"{n}.{name}": value for n, rows in enumerate(self.rows) for name, value in rows.pack.items()}
+        return {**packs, **self.mix}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "DualBlock":
+        rows = []
+        for n, each in enumerate(self.rows):
+            prefix = f"{n}."
+            pack = {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
+            if "numbers" in pack:
+                pack["numbers"] = pack["numbers"].long()
+            rows.append(replace(each, packs=[pack] if pack else []))
+        mix = {"mix": tensors["mix"].double()} if "mix" in tensors else {}
+        return replace(self, rows=tuple(rows), sizes=[], mix=mix, draw=None)
+
+    @property
+    def count(self) -> tuple[int, int]:
+        """V and N, after :meth:`finish`."""
+        return next((size(rows.pack) for rows in self.rows if rows.pack), (0, 0))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the rows."""
+        return next((t.dtype for t in self.tensors().values() if t.is_floating_point()), torch.float)
+
+    @property
+    def packs(self) -> list[Pack | None]:
+        """X by form, after :meth:`finish`."""
+        return [rows.pack or None for rows in self.rows]
+
+    def split(self, vectors: Shaped[Tensor, "*S p"]) -> tuple[Tensor, ...]:
+        """The entries of each form."""
+        return vectors.split([prod(rows.shape) for rows in self.rows], -1)
+
+    def used(self, vectors: Shaped[Tensor, "*S p"]) -> Iterator[tuple[Rows, Tensor]]:
+        """The rows that some datum used, with their entries of vectors."""
+        yield from ((rows, part) for rows, part in zip(self.rows, self.split(vectors), strict=True) if rows.pack)
+
+    def mixed(self, z: Float[Tensor, "*S K"]) -> Float[Tensor, "*S k"]:
+        """z Cᵀ."""
+        return z @ self.mix["mix"].T if self.mix else z
+
+    def unmixed(self, c: Float[Tensor, "*S k"]) -> Float[Tensor, "*S K"]:
+        """c C."""
+        return c @ self.mix["mix"] if self.mix else c
+
+    def times(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S k"]:
+        """v (C X)ᵀ."""
+        zero = v.new_zeros(len(v), prod(self.count), dtype=torch.double)
+        return self.mixed(sum((rows.times(part) for rows, part in self.used(v)), zero))
+
+    def transposed(self, c: Float[Tensor, "S k"]) -> Float[Tensor, "S p"]:
+        """c C X."""
+        result = c.new_zeros(len(c), len(self.positions))
+        for rows, part in self.used(result):
+            part.copy_(rows.transposed(self.unmixed(c)))
+        return result
+
+    def diagonal(self, w: Float[Tensor, "K K"]) -> Float[Tensor, " p"]:
+        """The diagonal of Xᵀ w X, for a symmetric w."""
+        result = w.new_zeros(len(self.positions))
+        for rows, part in self.used(result):
+            part.copy_(rows.diagonal(w))
+        return result
+
+    def _tensor_grams(self) -> Iterator[tuple[int, Float[Tensor, "K K"]]]:
+        for rows, owners in self.used(self.owners.to(self.positions.device)):
+            numbers = owners.unique()
+            indicators = (owners == numbers.unsqueeze(1)).double()
+            yield from zip(numbers.tolist(), rows.products(rows.pack, rows.pack, indicators, True), strict=True)
+
+    @cached_property
+    def _kept_grams(self) -> list[tuple[int, Float[Tensor, "K K"]]] | None:
+        v, n = self.count
+        if len(self.owners.unique()) * (v * n) ** 2 * 8 > SHARE * free(self.positions.device):
+            return None
+        return list(self._tensor_grams())
+
+    def tensor_grams(self) -> Iterator[tuple[int, Float[Tensor, "K K"]]]:
+        """X_t X_tᵀ for the parameters of each tensor; kept where they fit into memory, since no prior changes them."""
+        yield from self._tensor_grams() if self._kept_grams is None else self._kept_grams
+
+    def packed(self, form: Joint) -> list[Pack | None]:
+        """The tensors of each form."""
+        return [None if each is None else rows.packed(each) for rows, each in zip(self.rows, form.forms, strict=True)]
+
+    def kernel(
+        self, x: list[Pack | None], y: list[Pack | None], weights: Float[Tensor, " p"], separable: bool
+    ) -> Float[Tensor, "K L"]:
+        """x diag(w) yᵀ for the rows of some data."""
+        (v, n), (w, m) = (size(next(pack for pack in packs if pack)) for packs in (x, y))
+        total = weights.new_zeros(v * n, w * m)
+        for rows, left, right, part in zip(self.rows, x, y, self.split(weights), strict=True):
+            if left and right:
+                total = total + rows.products(left, right, part.unsqueeze(0), separable)[0]
+        return total
+
+    def own_kernel(
+        self, packs: list[Pack | None], weights: Float[Tensor, " p"], separable: bool, events: int
+    ) -> Float[Tensor, "N T E E"]:
+        """The blocks of x diag(w) xᵀ for groups of E rows of each datum."""
+        terms = [
+            rows.own_products(pack, part, separable, events)
+            for rows, pack, part in zip(self.rows, packs, self.split(weights), strict=True)
+            if pack
+        ]
+        return torch.stack(terms).sum(0)
 
     def gram(self, delta: Delta) -> Float[Tensor, "K K"]:
         """X diag(δ)⁻¹ Xᵀ."""
@@ -42,8 +263,7 @@ class DualBlock(JointRows):
         block = DenseBlock.zero(self.positions, self.dtype, self.positions.device)
         step = max(1, ENTRIES // (v * len(self.positions)))
         sizes = tuple(prod(rows.shape) for rows in self.rows)
-        for start in range(0, n, step):
-            part = slice(start, start + step)
+        for part in even_parts(n, step):
             forms = [rows.unpacked(pick(rows.pack, part)) if rows.pack else None for rows in self.rows]
             block.accumulate(Dense(Joint(tuple(forms), sizes).rows()))
         block.finish()
@@ -115,25 +335,19 @@ class DualPrecision(Precision):
         owners = [part.reshape(-1)[:1].tolist() for part in split(self.block.owners)]
         return [totals[number[0]] if number else totals.new_zeros(()) for number in owners]
 
-    def _flat(self, verb: Callable[[Tensor], Tensor], v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return verb(v.double().reshape(-1, v.shape[-1])).reshape(v.shape).to(v.dtype)
-
-    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        block = self.block
-        return self._flat(lambda u: self._vector * u + self.scale * block.transposed(block.times(u)), v)
+    def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        u = v.double()
+        return (self._vector * u + self.scale * self.block.transposed(self.block.times(u))).to(v.dtype)
 
     def _without(self, u: Float[Tensor, "S p"], matrix: Callable[[Tensor], Tensor]) -> Float[Tensor, "S p"]:
         """u − X̂ᵀ matrix(X̂ u)."""
         root = self._vector.sqrt()
         return u - self.scale * self.block.transposed(matrix(self.block.times(u / root))) / root
 
-    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def solve(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         root = self._vector.sqrt()
-
-        def solved(u: Tensor) -> Tensor:
-            return self._without(u / root, lambda c: torch.cholesky_solve(c.T, self._cholesky).T) / root
-
-        return self._flat(solved, v)
+        u = self._without(v.double() / root, lambda c: torch.cholesky_solve(c.T, self._cholesky).T)
+        return (u / root).to(v.dtype)
 
     @cached_property
     def _root(self) -> Float[Tensor, "k k"]:
@@ -142,11 +356,11 @@ class DualPrecision(Precision):
         root = (1 + values).sqrt()
         return vectors / (root * (1 + root)) @ vectors.T  # (1 − (1 + θ)^{-1/2}) / θ, stable for small θ
 
-    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return self._flat(lambda u: self._without(u, lambda c: c @ self._root) / self._vector.sqrt(), z)
+    def colour(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return (self._without(z.double(), lambda c: c @ self._root) / self._vector.sqrt()).to(z.dtype)
 
-    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return self._flat(lambda u: self._without(u / self._vector.sqrt(), lambda c: c @ self._root), v)
+    def whiten(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return self._without(v.double() / self._vector.sqrt(), lambda c: c @ self._root).to(v.dtype)
 
     def variance(self) -> Float[Tensor, " p"]:
         left = (1 - self.effective_parameters()).clamp(min=torch.finfo(torch.double).eps)
@@ -163,22 +377,15 @@ class DualPrecision(Precision):
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         v, n = size(next(pack for pack in projected if pack))
-        step = max(1, ENTRIES // max(1, v * len(self._gram)))
-        parts = [
-            self._contract(
-                [None if pack is None else pick(pack, slice(start, start + step)) for pack in projected], events
-            )
-            for start in range(0, n, step)
-        ]
-        return torch.cat(parts)
-
-    def _contract(self, packs: list[Pack | None], events: int) -> Float[Tensor, "N T E E"]:
-        own = self.block.own_kernel(packs, 1 / self._vector, self._separable, events)
-        shape = size(next(pack for pack in packs if pack is not None))
-        left = own - grams(self._halves(packs).unflatten(0, shape), events)
-        floor = torch.finfo(torch.double).eps * own.diagonal(dim1=-2, dim2=-1)
-        lift = (floor - left.diagonal(dim1=-2, dim2=-1)).clamp(min=0)  # rounding may leave less than nothing
-        return (left + lift.diag_embed()).to(self.block.dtype)
+        step, parts = max(1, ENTRIES // max(1, v * len(self._gram))), []
+        for part in even_parts(n, step):
+            packs = [None if pack is None else pick(pack, part) for pack in projected]
+            own = self.block.own_kernel(packs, 1 / self._vector, self._separable, events)
+            left = own - grams(self._halves(packs).unflatten(0, (v, -1)), events)
+            floor = torch.finfo(torch.double).eps * own.diagonal(dim1=-2, dim2=-1)
+            lift = (floor - left.diagonal(dim1=-2, dim2=-1)).clamp(min=0)  # rounding may leave less than nothing
+            parts.append(left + lift.diag_embed())
+        return torch.cat(parts).to(self.block.dtype)
 
     def covariance(self, form: Joint) -> Float[Tensor, "K K"]:  # type: ignore[override]
         packs = self.block.packed(form)

@@ -15,20 +15,35 @@ u the last row of U_A; determinant, inverse and root of such a matrix are closed
 orders of magnitude (a bias that stays at zero), so that they are written as sums of positive terms: the share of the
 bias direction that the prior decides is δ_w uᵀ D⁻¹ u, never one minus the rest, and a variance is what lies off that
 direction plus what lies along it.
+
+EKFAC keeps the eigenbasis U = U_B ⊗ U_A, and takes the diagonal of Uᵀ G U itself,
+
+.. math:: s_{oi} = \sum_n \sum_v \big( U_B^\top \, (J_n^\top s_{nv}) \, U_A \big)_{oi}^2,
+
+instead of the products of the factors' eigenvalues. Of all matrices with this eigenbasis it is the closest to G in
+the Frobenius norm, so never further from it than KFAC.
+
+The inputs of an embedding are one-hot vectors, so that Σ a aᵀ is the diagonal matrix of how often each row of the table
+was picked: its own eigenbasis, held as a vector. A vocabulary of V costs V numbers instead of V², and no
+eigendecomposition but that of the output factor.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.forms import AnyForm, Form, Outer, Unit, matrices
+from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit, matrices
 from osculate.linalg import add_gram, eigh, mirror
-from osculate.structures.blocks._base import Block, Delta, Precision, grams, weighted_grams
+from osculate.memory import even_parts
+from osculate.structures.blocks._base import Block, Delta, Picked, Precision, grams, weighted_grams
+
+#: Entries of the rotated rows that are formed at once.
+ENTRIES = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +56,17 @@ class KroneckerBlock(Block):
         outputs: Σ g gᵀ.
         count: the number of data times positions.
         has_bias: True if the last input is the constant one of a bias.
+        corrected: the diagonal of G in the eigenbasis, from a second pass over the data; None where the eigenvalues are
+            those of the factors.
     """
 
+    state: ClassVar[tuple[str, ...]] = ("inputs", "outputs", "count", "corrected")
     positions: Tensor
     inputs: Float[Tensor, "G I I"]
     outputs: Float[Tensor, "G O O"]
     count: Float[Tensor, ""]
     has_bias: bool
+    corrected: Float[Tensor, "G O I"] | None = None
 
     @classmethod
     def zero(cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device) -> "KroneckerBlock":
@@ -56,12 +75,6 @@ class KroneckerBlock(Block):
         like = torch.zeros((), dtype=dtype, device=device)
         flat = positions.reshape(-1).to(device)
         return cls(flat, like.new_zeros(g, i, i), like.new_zeros(g, o, o), like, has_bias)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"inputs": self.inputs, "outputs": self.outputs, "count": self.count}
-
-    def with_tensors(self, tensors: dict[str, Tensor]) -> "KroneckerBlock":
-        return replace(self, inputs=tensors["inputs"], outputs=tensors["outputs"], count=tensors["count"])
 
     def accumulate(self, form: Form) -> None:
         assert isinstance(form, Outer)
@@ -79,17 +92,40 @@ class KroneckerBlock(Block):
         mirror(self.inputs)
         mirror(self.outputs)
 
+    def correct(self, form: AnyForm) -> None:
+        """Add one batch to the eigenvalues, in the basis of the factors as they stand."""
+        assert isinstance(form, Outer)
+        assert self.corrected is not None
+        if form.shared == 1:
+            a, g = self.project(form, 1)
+            self.corrected.add_(torch.einsum("ngo,ngi->goi", g.sum(0), a.square()))
+            return
+        inputs = form.a
+        for part in even_parts(form.g.shape[1], ENTRIES // (len(form.g) * self.corrected.numel())):
+            self.corrected.add_(self._rotated_matrices(inputs[part], form.g[:, part]).square().sum((0, 1)))
+
+    @cached_property
+    def _mean_inputs(self) -> Tensor:
+        return self.inputs / self.count.clamp(min=1)
+
     @cached_property
     def _input_basis(self) -> tuple[Tensor, Tensor]:
-        return eigh(self.inputs / self.count.clamp(min=1))
+        return eigh(self._mean_inputs)
 
     @cached_property
     def _output_basis(self) -> tuple[Tensor, Tensor]:
         return eigh(self.outputs)
 
+    @property
+    def _input_eigenvalues(self) -> Float[Tensor, "G I"]:
+        return self._input_basis[0]
+
     @cached_property
-    def _eigenvalues(self) -> Float[Tensor, "G O I"]:
-        return self._output_basis[0].unsqueeze(-1) * self._input_basis[0].unsqueeze(-2)
+    def eigenvalues(self) -> Float[Tensor, "G O I"]:
+        """Those of the block: of the factors, or the corrected ones."""
+        if self.corrected is not None:
+            return self.corrected
+        return self._output_basis[0].unsqueeze(-1) * self._input_eigenvalues.unsqueeze(-2)
 
     def rotate(self, v: Float[Tensor, "*S G O I"]) -> Float[Tensor, "*S G O I"]:
         """Matrices into the eigenbasis."""
@@ -135,7 +171,7 @@ class KroneckerBlock(Block):
                 "precisions that vary within a tensor. Use an Isotropic or Layerwise prior, or structure='diag' "
                 "or 'full'."
             )
-        values = self._eigenvalues
+        values = self.eigenvalues
         bias = delta.bias.to(values) if delta.bias is not None and self.has_bias else None
         return KroneckerPrecision(self, scale * values, delta.weight.to(values), bias)
 
@@ -145,8 +181,9 @@ class KroneckerBlock(Block):
         return self._input_basis[1][:, -1:, :]
 
     def dense(self) -> Float[Tensor, "p p"]:
-        a = self.inputs / self.count.clamp(min=1)
-        return torch.block_diag(*(torch.kron(b, a_) for b, a_ in zip(self.outputs, a, strict=True)))
+        size, shape = len(self.positions), self.eigenvalues.shape
+        units = self.rotate(torch.eye(size, dtype=self.outputs.dtype, device=self.outputs.device).unflatten(-1, shape))
+        return units.flatten(1) * self.eigenvalues.reshape(-1) @ units.flatten(1).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,17 +269,17 @@ class KroneckerPrecision(Precision):
         scale = self._determinant**power
         return y + ((scale - 1) / self._length * along).unsqueeze(-1) * direction, scale * along
 
-    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         rows = v.unflatten(-1, self.signal.shape)
         return (self.block.rotate_back(self.signal * self.block.rotate(rows)) + self._prior * rows).flatten(-3)
 
-    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def solve(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return self._coloured(self.block.rotate(v.unflatten(-1, self.signal.shape)) * self._inverse.sqrt(), -1.0)
 
-    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def colour(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return self._coloured(z.unflatten(-1, self.signal.shape), -0.5)
 
-    def _coloured(self, y: Float[Tensor, "*S G O I"], power: float) -> Float[Tensor, "*S p"]:
+    def _coloured(self, y: Float[Tensor, "*S G O I"], power: float) -> Float[Tensor, "S p"]:
         """D^{-1/2} (I + c û ûᵀ)^power y out of the eigenbasis."""
         if self.bias is None:
             return self.block.rotate_back(y * self._inverse.sqrt()).flatten(-3)
@@ -251,7 +288,7 @@ class KroneckerPrecision(Precision):
         rows[..., -1:] = self.block._output_basis[1] @ along.unsqueeze(-1)  # of a large δ_b, a small difference
         return rows.flatten(-3)
 
-    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def whiten(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return self._whitened(self.block.rotate(v.unflatten(-1, self.signal.shape))).flatten(-3)
 
     def _whitened(self, rotated: Tensor) -> Tensor:
@@ -287,3 +324,68 @@ class KroneckerPrecision(Precision):
         if events == 1:
             return (weights[:, 0] @ basis.square().T)[..., None, None]
         return ((basis * weights) @ basis.T).unsqueeze(1)
+
+
+@dataclass(frozen=True, eq=False)
+class LookupBlock(KroneckerBlock):
+    """The block of an embedding: the counts of the rows of its table, and the sum of the output factor.
+
+    Attributes:
+        inputs: the diagonal of Σ a aᵀ, (1, I).
+    """
+
+    inputs: Float[Tensor, "1 I"]
+
+    @classmethod
+    def zero(cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device) -> "LookupBlock":
+        """No data yet; ``positions`` is (1, O, I)."""
+        _, o, i = positions.shape
+        like = torch.zeros((), dtype=dtype, device=device)
+        flat = positions.reshape(-1).to(device)
+        return cls(flat, like.new_zeros(1, i), like.new_zeros(1, o, o), like, has_bias)
+
+    def accumulate(self, form: Form) -> None:
+        assert isinstance(form, Lookup)
+        if form.fresh:
+            self.inputs[0].add_(form.counts())
+            self.count.add_(form.events)
+        super().accumulate(replace(form, fresh=False))
+
+    def finish(self) -> None:
+        mirror(self.outputs)
+
+    def correct(self, form: AnyForm) -> None:
+        assert self.corrected is not None
+        self.project(form, 1).add_squares(self.corrected[0])
+
+    @property
+    def _input_eigenvalues(self) -> Float[Tensor, "1 I"]:
+        return self._mean_inputs
+
+    def rotate(self, v: Float[Tensor, "*S 1 O I"]) -> Float[Tensor, "*S 1 O I"]:
+        return self._output_basis[1].mT @ v
+
+    def rotate_back(self, v: Float[Tensor, "*S 1 O I"]) -> Float[Tensor, "*S 1 O I"]:
+        return self._output_basis[1] @ v
+
+    def project(self, form: AnyForm, events: int) -> Any:
+        if not isinstance(form, Lookup):
+            return super().project(Dense(form.rows()), events)
+        numbers, g = form.merged()
+        return Picked.of(numbers, g @ self._output_basis[1][0], events)
+
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "LookupPrecision":
+        return LookupPrecision(**vars(super().precision(scale, delta)))
+
+
+@dataclass(frozen=True, eq=False)
+class LookupPrecision(KroneckerPrecision):
+    """The precision of a lookup: the eigenbasis is that of the output factor."""
+
+    def variance(self) -> Float[Tensor, " p"]:
+        return (self.block._output_basis[1].square() @ self._inverse).reshape(-1)
+
+    def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
+        if isinstance(projected, Picked):
+            return projected.grams(self._inverse[0], events)
+        return super().contract(projected, events)

@@ -1,7 +1,7 @@
 """A block that is never built: products by passes over the data, and a sketch of it as preconditioner."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import Hessian
+from osculate.inputs import Inputs
 from osculate.likelihoods import drawn_on
 from osculate.linalg import (
     DiagonalPlusLowRank,
@@ -23,9 +24,9 @@ from osculate.linalg import (
     quadrature,
     signs,
 )
-from osculate.structures.blocks._base import Delta, Precision
+from osculate.structures.blocks._base import Block, Delta, Precision
 from osculate.structures.blocks.batch import Batch
-from osculate.structures.blocks.low_rank import LowRankBlock
+from osculate.structures.blocks.low_rank import LowRankBlock, LowRankPrecision
 
 #: Numbers that the Krylov bases made at once may hold, if they end after so many steps.
 NUMBERS, STEPS = 2**26, 50
@@ -65,7 +66,15 @@ class MatrixFreeBlock(LowRankBlock):
         """No data yet."""
         return cls(sketch.positions, sketch.sketch, sketch.rank, sketch.seed, [], accuracy)
 
-    def with_tensors(self, tensors: dict[str, Tensor]) -> "MatrixFreeBlock":
+    def added(self, other: Block) -> Block:
+        assert isinstance(other, MatrixFreeBlock)
+        return replace(super().added(other), batches=self.batches + other.batches)  # type: ignore[type-var]
+
+    @property
+    def kept(self) -> list[tuple[Inputs, Tensor]]:
+        return [batch.observation.batch for batch in self.batches]
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "MatrixFreeBlock":
         sketch = tensors["sketch"]
         batches = self.batches
         if (sketch.device, sketch.dtype) != (self.sketch.device, self.sketch.dtype):
@@ -100,7 +109,8 @@ class MatrixFreeBlock(LowRankBlock):
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "MatrixFreePrecision":
         scale = torch.as_tensor(scale, dtype=torch.double, device=self.sketch.device)
         vector = delta.vector.to(self.sketch)
-        base = self.matrix(scale.detach(), Delta(vector.detach))
+        base = super().precision(scale.detach(), Delta(vector.detach))
+        assert isinstance(base, LowRankPrecision)
         return MatrixFreePrecision(self, scale, vector, base, self.accuracy, self.indefinite)
 
     def dense(self) -> Float[Tensor, "p p"]:
@@ -179,43 +189,33 @@ class MatrixFreePrecision(Precision):
         """Some vectors at a time, so that their Krylov bases fit into memory."""
         yield from v.split(max(1, NUMBERS // (v.shape[-1] * min(STEPS, self._steps(v)))))
 
-    def _flat(self, verb: Callable[[Tensor], Tensor], v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return verb(v.detach().reshape(-1, v.shape[-1])).reshape(v.shape)
-
-    def multiply(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         if not self.clamped:
-            return self._flat(self._exact, v)
+            return self._exact(v.detach())
         size = self.base.diagonal.sqrt()
-        return self._flat(lambda rows: self._power(rows * size, 1.0) * size, v)
+        return self._power(v.detach() * size, 1.0) * size
 
-    def solve(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return self._flat(self.solve_from, v)
+    def solve(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return self.solve_from(v.detach())
 
-    def precondition(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
+    def precondition(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         """Λ̂⁻¹ v, by the sketch."""
         return self.base.solve(v)
 
     def solve_from(self, v: Float[Tensor, "S p"], start: Float[Tensor, "S p"] | None = None) -> Float[Tensor, "S p"]:
         """Λ⁻¹ v, from the solutions of a similar problem."""
-        if self.clamped:
-            return self.base.colour(self._power(self.base.whiten(v), -1.0))
-        first = None if start is None else self._uncoloured(start)
-        return self._coloured(self._solution(self._whitened(v), first)[0])
+        first = None if start is None else self.frame.whiten(self.frame.multiply(start))
+        return self.frame.colour(self._solution(self.frame.whiten(v), first)[0])
 
-    def _whitened(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        """Coordinates of v in which :meth:`_solution` solves."""
-        return self.base.whiten(v)
-
-    def _coloured(self, x: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        """The solution x of :meth:`_solution` in the coordinates of the parameters."""
-        return self.base.colour(x)
-
-    def _uncoloured(self, theta: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        """The solution θ in the coordinates of :meth:`_solution`."""
-        return self.base.whiten(self.base.multiply(theta))
+    @property
+    def frame(self) -> DiagonalPlusLowRank:
+        """M̂ M̂ᵀ = Λ̂⁻¹, by which :meth:`_solution` takes its coordinates."""
+        return self.base
 
     def _solution(self, right: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """C⁻¹ b, and what of b is left."""
+        if self.clamped:
+            return self._power(right, -1.0), torch.zeros_like(right)
         found = conjugate_gradients(
             self._relative,
             right,
@@ -225,8 +225,8 @@ class MatrixFreePrecision(Precision):
         )
         return found.x, found.remainder
 
-    def colour(self, z: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return self._flat(lambda rows: self.base.colour(self._power(rows, -0.5)), z)
+    def colour(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return self.base.colour(self._power(z.detach(), -0.5))
 
     def targets(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         r"""Draws (n, p) of two sides of Λ θ = √scale ξ + D^{1/2} z: ξ = Σ_n J_nᵀ S_n ε_n, and z; ε and z white."""
@@ -242,8 +242,8 @@ class MatrixFreePrecision(Precision):
         with torch.no_grad():
             return self.solve_from(float(self.scale.sqrt()) * data + self.base.diagonal.sqrt() * white, start)
 
-    def whiten(self, v: Float[Tensor, "*S p"]) -> Float[Tensor, "*S p"]:
-        return self._flat(lambda rows: self._power(self.base.whiten(rows), -0.5), v)
+    def whiten(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return self._power(self.base.whiten(v.detach()), -0.5)
 
     @cached_property
     def _probes(self) -> Float[Tensor, "S p"]:
@@ -299,14 +299,10 @@ class MatrixFreePrecision(Precision):
         return torch.minimum(torch.maximum(self.variances.value, base / largest), base / smallest)
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
-        grouped = projected.unflatten(0, (-1, events)).permute(2, 0, 1, 3)
-        if self.clamped:
-            right = self._flat(self.base.whiten, grouped)
-            found = right @ self._flat(lambda rows: self._power(rows, -1.0), right).mT
-        else:
-            right = self._flat(self._whitened, grouped)
-            x, remainder = (each.reshape(right.shape) for each in self._solution(right.reshape(-1, right.shape[-1])))
-            found = right @ x.mT + x @ remainder.mT  # its error is the square of that of the solve
+        grouped = projected.detach().unflatten(0, (-1, events)).permute(2, 0, 1, 3)
+        rows = self.frame.whiten(grouped.flatten(0, 2))
+        right, x, remainder = (each.reshape(grouped.shape) for each in (rows, *self._solution(rows)))
+        found = right @ x.mT + x @ remainder.mT  # its error is the square of that of the solve
         return 0.5 * (found + found.mT)
 
 

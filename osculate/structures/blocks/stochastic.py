@@ -9,7 +9,7 @@ from torch import Tensor
 
 from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import OutputMap, activations
-from osculate.linalg import Rows, dual_descent
+from osculate.linalg import DiagonalPlusLowRank, Rows, dual_descent
 from osculate.memory import budget, even_parts
 from osculate.structures.blocks._base import Delta
 from osculate.structures.blocks.batch import Batch
@@ -115,14 +115,10 @@ class StochasticPrecision(MatrixFreePrecision):
               = I - \hat X^\top (I + \hat X \hat X^\top)^{-1} \hat X
     """
 
-    def _whitened(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        return v / self.base.diagonal.sqrt()
-
-    def _coloured(self, x: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        return x / self.base.diagonal.sqrt()
-
-    def _uncoloured(self, theta: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        return theta * self.base.diagonal.sqrt()
+    @cached_property
+    def frame(self) -> DiagonalPlusLowRank:
+        """D alone."""
+        return DiagonalPlusLowRank(self.base.diagonal, self.base.factor[:0])
 
     def _solution(self, right: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         assert isinstance(self.curvature, StochasticBlock)
