@@ -18,7 +18,7 @@ from experiments.evaluation import Difference
 from osculate.data.dataset import Part
 from osculate.data.uci import NAMES
 from osculate.likelihoods import Gaussian
-from osculate.methods._moments import Sampling, SecondMoments
+from osculate.methods.second_moments import Sampling, SecondMoments
 from osculate.priors import Layerwise
 
 MAP, GGN, SINGLE, MOMENTS, AGAIN = "MAP", "diagonal, GGN", "diagonal, single gradients", "L2M", "L2M, refreshed"

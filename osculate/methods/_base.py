@@ -14,8 +14,9 @@ from torch.optim import Optimizer
 from osculate.batches import Data
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
-from osculate.posteriors import Posterior
-from osculate.priors import Prior, fan_in
+from osculate.parameters import ParameterSpace
+from osculate.posteriors import Gaussian, Posterior
+from osculate.priors import Prior
 from osculate.tensorfiles import fill
 
 #: Name of the prior whose precision in each layer is the layer's fan-in.
@@ -54,6 +55,7 @@ class Method(nn.Module, ABC):
         model: Network f_θ; training changes it in place.
         likelihood: p(y|f).
         name: Name in the registry.
+        fixed_settings: Names of attributes that must not change when training is resumed.
         usual: Default settings of training.
         recommended: Further defaults of the command line.
         refused: Settings that have no meaning for this method, with the reason.
@@ -65,6 +67,7 @@ class Method(nn.Module, ABC):
     model: nn.Module
     likelihood: Likelihood
     name: ClassVar[str]
+    fixed_settings: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[Mapping[str, Any]] = {}
     recommended: ClassVar[Mapping[str, Any]] = {}
     refused: ClassVar[Mapping[str, str]] = {}
@@ -84,8 +87,7 @@ class Method(nn.Module, ABC):
             prior: Precision, "fan_in", or an object of ``osc.priors``.
             **options: Values of :attr:`options`; by default passed to the constructor.
         """
-        model = network(0)
-        return cls(model, likelihood, fan_in(model) if isinstance(prior, str) else prior, **options)
+        return cls(network(0), likelihood, prior, **options)
 
     @classmethod
     def defaults(cls, epochs: int, real_valued: bool) -> dict[str, Any]:
@@ -107,7 +109,7 @@ class Method(nn.Module, ABC):
 
     def choices(self) -> Mapping[str, Any]:
         """Settings by name that must not change when training is resumed."""
-        return {}
+        return {name: getattr(self, name) for name in self.fixed_settings}
 
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
         """log p(y|x) of each held-out datum under the current network, for the validation NLL and early stopping.
@@ -168,6 +170,22 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def result(self) -> Posterior:
         """The posterior, as a frozen value."""
+
+
+class Fitted(Method):
+    """A method that makes its posterior, a Gaussian, when training ends."""
+
+    _posterior: Gaussian | None = None
+
+    def result(self) -> Gaussian:
+        """The trained posterior.
+
+        Raises:
+            RuntimeError: the method has not been trained.
+        """
+        if self._posterior is None:
+            raise RuntimeError("this method has not been trained: use osc.train(method, data).")
+        return self._posterior
 
 
 class FullBatch(Method):
@@ -236,6 +254,19 @@ def require_network(model: object, likelihood: object) -> None:
             f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
             "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
         )
+
+
+@torch.no_grad()
+def set_parameters(module: nn.Module, space: ParameterSpace, theta: Float[Tensor, " P"]) -> None:
+    """Set parameters of a module, in place, from one vector."""
+    for name, value in space.unflatten(theta).items():
+        module.get_parameter(name).copy_(value)
+
+
+def require_memory(name: str, value: float) -> None:
+    """Raise ValueError unless the weight of a previous average is at least 0 and below 1."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value}.")
 
 
 def has_labels(likelihood: Likelihood, y: Tensor) -> bool:

@@ -5,7 +5,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -15,11 +15,10 @@ from torch.optim import Optimizer
 from osculate.checks import require_positive
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FAN_IN, TEMPERATURE, MakeNetwork, Method, require_network
+from osculate.methods._base import FAN_IN, TEMPERATURE, Fitted, require_network
 from osculate.methods._running import constant_diagonal, gaussian_with_curvature
 from osculate.methods.map import as_prior
 from osculate.parameters import Network, ParameterSpace, point_estimated, trainable, undisturbed
-from osculate.posteriors import Gaussian
 from osculate.priors import Prior, fan_in
 from osculate.registry import choose
 
@@ -31,7 +30,7 @@ LEAST = 0.02
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 
-class MeanField(Method):
+class MeanField(Fitted):
     r"""q(θ) = N(μ, diag(σ²)) with the bound
 
     .. math:: \frac1N \mathcal L_T = \frac1N \operatorname{E}_q \log p(D \mid \theta) - \frac TN \sum_p \tfrac12
@@ -53,6 +52,7 @@ class MeanField(Method):
 
     options = {"temperature": replace(TEMPERATURE, default=0.1)}
     network_name = "its mean"
+    fixed_settings: ClassVar[tuple[str, ...]] = ("likelihood", "prior", "temperature")
 
     num_data: Tensor
     steps: Tensor
@@ -78,18 +78,6 @@ class MeanField(Method):
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._rate = 0.0  # the learning rate of log σ
-        self._posterior: Gaussian | None = None
-
-    @classmethod
-    def build(
-        cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
-    ) -> "MeanField":
-        """Make the method; the prior "fan_in" covers the weights only."""
-        return cls(network(0), likelihood, prior, **options)
-
-    def choices(self) -> Mapping[str, Any]:
-        """Likelihood, prior and temperature."""
-        return {"likelihood": self.likelihood, "prior": self.prior, "temperature": self.temperature}
 
     @property
     def mean(self) -> dict[str, Tensor]:
@@ -167,7 +155,7 @@ class MeanField(Method):
 
     @torch.no_grad()
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
-        """Make the posterior with the trained variances; one pass over the data gives its statistics."""
+        """Make the posterior with the curvature T (1/σ² − δ); one pass over the data gives its statistics."""
         self.warn_of_nothing_learned()
         with undisturbed(self.model), torch.no_grad():
             self.model.eval()
@@ -177,12 +165,6 @@ class MeanField(Method):
                 network, self.likelihood, self.prior, data, constant_diagonal(network, curvature)
             )
             self._posterior = q.replace(temperature=self.temperature)
-
-    def result(self) -> Gaussian:
-        """The trained posterior; its curvature is T (1/σ² − δ)."""
-        if self._posterior is None:
-            raise RuntimeError("this method has not been trained: use osc.train(method, data).")
-        return self._posterior
 
 
 def _weights(model: nn.Module) -> tuple[str, ...]:

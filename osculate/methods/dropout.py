@@ -18,7 +18,7 @@ class MCDropout(MAP):
     Args:
         model: the network, with dropout layers; training changes it in place.
         likelihood: p(y|f).
-        prior: p(θ): a precision, or an object of ``osculate.priors``.
+        prior: p(θ): a precision, "fan_in", or an object of ``osculate.priors``.
 
     Raises:
         TypeError: ``model`` is not a module, or ``prior`` is neither a number nor a prior.
@@ -35,7 +35,7 @@ class MCDropout(MAP):
     name = "mc_dropout"
     network_name = "no unit dropped"
 
-    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
+    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | str | Prior = 1.0) -> None:
         super().__init__(model, likelihood, prior)
         require_dropout(model)
 

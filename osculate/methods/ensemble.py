@@ -15,7 +15,7 @@ from osculate.methods.map import MAP
 from osculate.parameters import undisturbed
 from osculate.posteriors import Ensemble
 from osculate.posteriors.samples import listed, require_members
-from osculate.priors import Prior, fan_in
+from osculate.priors import Prior
 
 #: Default number of members.
 MEMBERS = 5
@@ -60,10 +60,9 @@ class DeepEnsemble(Method):
         **options: Any,
     ) -> "DeepEnsemble":
         """Make the ensemble of the first networks."""
-        networks = [network(number) for number in range(members)]
-        return cls(networks, likelihood, fan_in(networks[0]) if isinstance(prior, str) else prior, **options)
+        return cls([network(number) for number in range(members)], likelihood, prior, **options)
 
-    def __init__(self, models: Iterable[nn.Module], likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
+    def __init__(self, models: Iterable[nn.Module], likelihood: Likelihood, prior: float | str | Prior = 1.0) -> None:
         super().__init__()
         self._members = tuple(MAP(model, likelihood, prior) for model in listed(models, type(self).__name__))
         self._networks = [member.model for member in self._members]

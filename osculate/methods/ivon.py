@@ -13,7 +13,7 @@ from osculate.checks import require_object
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import require_batch
+from osculate.methods._base import require_batch, require_memory
 from osculate.methods._mean_field import FAN_IN, MeanField
 from osculate.methods._running import RunningFisher
 from osculate.priors import Prior
@@ -42,9 +42,8 @@ class NaturalSteps:
     curvature: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("momentum", "memory"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}.")
+        require_memory("momentum", self.momentum)
+        require_memory("memory", self.memory)
         if not self.curvature > 0:
             raise ValueError(f"curvature must be positive, got {self.curvature}.")
 
@@ -150,6 +149,7 @@ class IVON(MeanField):
     """
 
     name = "ivon"
+    fixed_settings = (*MeanField.fixed_settings, "hessian", "settings")
     usual = {"lr": 0.3}
     refused = {"optimizer": "has its own optimiser"}
 
@@ -177,10 +177,6 @@ class IVON(MeanField):
         self._size = 0  # batch size of this step
         sizes = torch.tensor(self.space.sizes)
         self._means: list[float] = (self.space.totals(self.delta.double().cpu()) / sizes).tolist()  # δ of each tensor
-
-    def choices(self) -> Mapping[str, Any]:
-        """The settings of every variational method, and those of the steps."""
-        return {**super().choices(), "hessian": self.hessian, "settings": self.settings}
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
         """Its own."""

@@ -1,7 +1,7 @@
 """A Laplace approximation from the second moment in the state of the optimiser."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,10 @@ from osculate.checks import require_positive
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Gaussian as GaussianLikelihood, Likelihood
 from osculate.methods._base import TEMPERATURE
-from osculate.methods._moments import (
+from osculate.methods._running import constant_diagonal, gaussian_with_curvature
+from osculate.methods.laplace import laplace_in_training
+from osculate.methods.map import MAP
+from osculate.methods.second_moments import (
     BatchGradients,
     Sampling,
     SecondMoments,
@@ -26,9 +29,6 @@ from osculate.methods._moments import (
     unchanged,
     warn_of_noise,
 )
-from osculate.methods._running import constant_diagonal, gaussian_with_curvature
-from osculate.methods.laplace import laplace
-from osculate.methods.map import MAP
 from osculate.parameters import Network, undisturbed
 from osculate.posteriors import Gaussian
 from osculate.priors import Prior
@@ -68,7 +68,7 @@ class L2M(MAP):
     Args:
         model: the network f_θ; training changes it in place.
         likelihood: p(y|f).
-        prior: p(θ): a precision, or an object of ``osc.priors``.
+        prior: p(θ): a precision, "fan_in", or an object of ``osc.priors``.
         scaling: "corrected" or "paper".
         temperature: T of the likelihood in the result; training does not depend on it.
 
@@ -86,6 +86,7 @@ class L2M(MAP):
     """
 
     name = "l2m"
+    fixed_settings = (*MAP.fixed_settings, "scaling")
     options = {"temperature": replace(TEMPERATURE, default=0.1)}
 
     num_data: Tensor
@@ -97,7 +98,7 @@ class L2M(MAP):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | Prior = 1.0,
+        prior: float | str | Prior = 1.0,
         scaling: str = "corrected",
         temperature: float = 1.0,
     ) -> None:
@@ -116,10 +117,6 @@ class L2M(MAP):
         self._data: Data | None = None
         self._finish: Callable[[Gaussian], Gaussian] = unchanged
         self._posterior: Gaussian | None = None
-
-    def choices(self) -> Mapping[str, Any]:
-        """Likelihood, prior and scaling."""
-        return {**super().choices(), "scaling": self.scaling}
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
         """Return the optimiser of the settings, and keep a reference to its state."""
@@ -155,16 +152,8 @@ class L2M(MAP):
             self._make(moments.raw)
             self.prior = given
         elif moments.steps != int(self.steps):  # early stopping has put the weights of an earlier step back
-            with undisturbed(self.model):
-                self._posterior = laplace(
-                    self.model.eval(),
-                    self.likelihood,
-                    data,
-                    structure="diag",
-                    prior=self.prior,
-                    curvature="empirical_fisher",
-                    subset=list(moments.names),
-                )
+            choice: dict[str, Any] = {"curvature": "empirical_fisher", "prior": self.prior, "subset": moments.names}
+            self._posterior = laplace_in_training(self.model, self.likelihood, data, structure="diag", **choice)
         else:
             space = self._network().space  # the prior acts through the gradient, as a coupled weight decay does
             decay = self.prior.bind(space).vector(space).to(self._mean) / sampling.num_data

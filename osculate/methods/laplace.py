@@ -18,7 +18,7 @@ from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network
 from osculate.methods.subnetwork import Passes, Subnetwork, Units, path_variance
-from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable
+from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable, undisturbed
 from osculate.posteriors import Fit, Gaussian
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
 from osculate.priors import Isotropic, Layerwise, Prior
@@ -110,6 +110,12 @@ def laplace(
     kept = None if isinstance(data, Iterator) else data
     q = Gaussian(network, fit, likelihood, chosen_prior, first_data=first_rows(*first), data=kept)
     return maximise_evidence(q) if by_evidence else q
+
+
+def laplace_in_training(model: nn.Module, likelihood: Any, data: Data, **choice: Any) -> Gaussian:
+    """The Laplace approximation (:func:`laplace`) of a network that is in training mode, taken in evaluation mode."""
+    with undisturbed(model):
+        return laplace(model.eval(), likelihood, data, **choice)
 
 
 def _prior(prior: str | float | Prior) -> tuple[Prior, bool]:

@@ -16,7 +16,7 @@ from osculate.evidence import log_evidence
 from osculate.evidence.problem import effective_parameters
 from osculate.inputs import Inputs, as_floating, floating, moved
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FullBatch, has_labels, require_labels
+from osculate.methods._base import FullBatch, has_labels, require_labels, set_parameters
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Gaussian
@@ -63,8 +63,7 @@ class Objective:
     ) -> Gaussian:
         """The Gaussian at a point; by default in parameter or output space, whichever is smaller."""
         network = self.start.network
-        for name, value in network.space.unflatten(theta).items():
-            network.module.get_parameter(name).copy_(value)
+        set_parameters(network.module, network.space, theta)
         rows = self.num_data * self.start.plan.outputs
         chosen = structure or (Dual() if rows < network.space.size else Full())
         fit = fitted(replace(self.start, likelihood=likelihood), chosen, [self.batches])
@@ -219,7 +218,7 @@ class LevenbergMarquardt(FullBatch):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | Prior = LAYERWISE,
+        prior: float | str | Prior = LAYERWISE,
         evidence: bool = True,
         burn_in: int = 5,
         every: int = 3,
@@ -322,11 +321,7 @@ class LevenbergMarquardt(FullBatch):
         length = float((theta - self.theta).norm() / theta.norm())
         self.theta.copy_(theta)
         self.waited += 1
-        with torch.no_grad():
-            parts = self._here.network.space.unflatten(self.theta)
-            for name, parameter in self.model.named_parameters():
-                if name in parts:
-                    parameter.copy_(parts[name])
+        set_parameters(self.model, self._here.network.space, self.theta)
         self._look()
         self.at_rest.fill_(before - after <= DECREASE and length <= LENGTH)
         stationary = not self.evidence or self._balance.violation < VIOLATION

@@ -1,17 +1,16 @@
 """Maximum a posteriori: the mode for a Laplace approximation."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import Method, require_network
+from osculate.methods._base import FAN_IN, Method, require_network
 from osculate.parameters import undisturbed
 from osculate.posteriors import Point
-from osculate.priors import Isotropic, Prior
+from osculate.priors import Isotropic, Prior, fan_in
 
 
 class MAP(Method):
@@ -28,7 +27,8 @@ class MAP(Method):
     Args:
         model: the network f_θ; training changes it in place.
         likelihood: p(y|f).
-        prior: p(θ): a number is the precision of an isotropic Gaussian, or an object of ``osculate.priors``.
+        prior: p(θ): a number is the precision of an isotropic Gaussian, "fan_in" a precision of fan-in for each layer;
+            or an object of ``osculate.priors``.
 
     Raises:
         TypeError: ``model``, ``likelihood`` or ``prior`` is of the wrong type.
@@ -42,17 +42,14 @@ class MAP(Method):
     """
 
     name = "map"
+    fixed_settings: ClassVar[tuple[str, ...]] = ("likelihood", "prior")
 
-    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | Prior = 1.0) -> None:
+    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | str | Prior = 1.0) -> None:
         super().__init__()
         require_network(model, likelihood)
         self.model = model
         self.likelihood = likelihood
-        self.prior = as_prior(prior)
-
-    def choices(self) -> Mapping[str, Any]:
-        """Likelihood and prior."""
-        return {"likelihood": self.likelihood, "prior": self.prior}
+        self.prior = as_prior(prior, model)
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """Negative log joint per datum, -(1/B) Σ log p(y|f) - (1/N) log p(θ), in nats.
@@ -87,10 +84,17 @@ def negative_log_joint(
     return -bound.sum() / len(y) / temperature - prior.log_prob(learned) / num_data
 
 
-def as_prior(prior: float | Prior) -> Prior:
-    """Return a prior unchanged, or the isotropic prior with a given precision; raise TypeError for anything else."""
+def as_prior(prior: float | str | Prior, model: nn.Module | None = None) -> Prior:
+    """Return the prior of a name, a precision or an object; raise TypeError for anything else.
+
+    Args:
+        prior: Prior, which is returned unchanged, precision of an isotropic prior, or "fan_in".
+        model: Network of "fan_in".
+    """
     if isinstance(prior, Prior):
         return prior
+    if model is not None and isinstance(prior, str) and prior == FAN_IN:
+        return fan_in(model)
     if isinstance(prior, bool) or not isinstance(prior, int | float):
         raise TypeError(
             f"prior must be a precision (a positive number) or an object of osculate.priors, got {prior!r}."

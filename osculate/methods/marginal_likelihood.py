@@ -16,12 +16,13 @@ from osculate.curvature.columns import Kind
 from osculate.evidence import effective_parameters, log_evidence, maximise_evidence
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import Method
-from osculate.methods.laplace import laplace
+from osculate.methods._base import Fitted
+from osculate.methods.laplace import laplace_in_training
 from osculate.methods.map import MAP, negative_log_joint
-from osculate.parameters import Network, trainable, undisturbed
+from osculate.parameters import Network, trainable
 from osculate.posteriors import Gaussian
 from osculate.priors import Layerwise, Prior
+from osculate.randomness import seeded
 from osculate.registry import choose, lookup, made
 from osculate.structures import Structure
 
@@ -104,7 +105,7 @@ LARGEST_PER_DATUM = 10.0
 LAYERWISE, EACH_EPOCH = Layerwise(1.0), EvidenceUpdates()
 
 
-class MarginalLikelihood(Method):
+class MarginalLikelihood(Fitted):
     r"""Train weights on the log joint, and prior precisions and noise scale on the Laplace evidence, in turns.
 
     .. math:: \theta \leftarrow \arg\max_\theta \; \tfrac1T \log p(D \mid \theta, \sigma) + \log p(\theta \mid \delta),
@@ -156,6 +157,7 @@ class MarginalLikelihood(Method):
     """
 
     name = "marginal_likelihood"
+    fixed_settings = ("settings", "structure", "curvature", "temperature")
 
     precision: Tensor
     noise: Tensor
@@ -168,7 +170,7 @@ class MarginalLikelihood(Method):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | Prior = LAYERWISE,
+        prior: float | str | Prior = LAYERWISE,
         settings: EvidenceUpdates = EACH_EPOCH,
         structure: str | Structure = "kron",
         curvature: str | Kind = "ggn",
@@ -186,7 +188,6 @@ class MarginalLikelihood(Method):
         #: The weights with the largest evidence, as a module, so that they are saved with the other state.
         self.kept = network.module
         self._given, self._family = likelihood, checked.prior.bind(network.space)
-        self._posterior: Gaussian | None = None
         start = self._family.precision.detach()
         for name in ("precision", "kept_precision"):
             self.register_buffer(name, start.clone())
@@ -197,12 +198,7 @@ class MarginalLikelihood(Method):
 
     def choices(self) -> Mapping[str, Any]:
         """The initial settings: noise and prior are learned."""
-        chosen = {"likelihood": self._given, "prior": self._family, "settings": self.settings}
-        return chosen | {
-            "structure": self.structure,
-            "curvature": self.curvature,
-            "temperature": self.temperature,
-        }
+        return {**super().choices(), "likelihood": self._given, "prior": self._family}
 
     @property
     def prior(self) -> Prior:
@@ -280,11 +276,9 @@ class MarginalLikelihood(Method):
     ) -> Gaussian:
         """The Gaussian at these weights in evaluation mode; the epoch number seeds sampled labels."""
         names = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
-        gpus = [self.precision.device] if self.precision.is_cuda else []
         choice: dict[str, Any] = {"structure": self.structure, "curvature": self.curvature}
-        with undisturbed(model), torch.random.fork_rng(gpus):
-            torch.manual_seed(epoch)
-            q = laplace(model.eval(), likelihood, data, prior=prior, subset=names, **choice)
+        with seeded(epoch, self.precision.device):
+            q = laplace_in_training(model, likelihood, data, prior=prior, subset=names, **choice)
         return q.replace(temperature=self.temperature)
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
@@ -310,9 +304,3 @@ class MarginalLikelihood(Method):
             f"no update of the precisions falls within {what}: with burn_in={burn_in} and every={every} the first is "
             f"due after epoch {burn_in + every}. Train longer, or update earlier."
         )
-
-    def result(self) -> Gaussian:
-        """The posterior with the largest evidence during training."""
-        if self._posterior is None:
-            raise RuntimeError("this method has not been trained: use osc.train(method, data).")
-        return self._posterior

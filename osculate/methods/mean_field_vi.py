@@ -156,6 +156,7 @@ class MeanFieldVI(MeanField):
     """
 
     name = "mean_field_vi"
+    fixed_settings = (*MeanField.fixed_settings, "warmup", "samples", "local", "multiplier", "mixture")
     epochs: Tensor
 
     def __init__(
@@ -178,17 +179,6 @@ class MeanFieldVI(MeanField):
         self.samples, self.local, self.multiplier = samples, local, multiplier
         self.log_deviation = nn.Parameter((START * self.delta.rsqrt()).log())
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
-
-    def choices(self) -> Mapping[str, Any]:
-        """The settings of every variational method, and those of the samples."""
-        own = {
-            "warmup": self.warmup,
-            "samples": self.samples,
-            "local": self.local,
-            "multiplier": self.multiplier,
-            "mixture": self.mixture,
-        }
-        return {**super().choices(), **own}
 
     @property
     def weight(self) -> float:
@@ -229,7 +219,11 @@ class MeanFieldVI(MeanField):
         variance = (2 * self.log_deviation).exp()
         total = self.log_deviation.new_zeros(())
         for _ in range(self.samples):
-            f, divergence = self._outputs(x, variance)
+            if self.local:
+                with LocalReparameterisation(self.mean, self.space.unflatten(variance)):
+                    f, divergence = drawn_outputs(self.model, x)
+            else:
+                f, divergence = drawn_outputs(self.model, x, self._drawn())
             self.likelihood.check(f, y)
             total = total - (self.likelihood.log_prob(f, y) - divergence).sum() / (len(y) * self.samples)
         self.steps.add_(1)
@@ -237,13 +231,6 @@ class MeanFieldVI(MeanField):
             return total + self._sampled_divergence(self.mixture) * self.weight / num_data
         of_variances = self.divergence_of_variances(self.log_deviation, variance, num_data)
         return total + self.divergence_at_mean(num_data) + of_variances
-
-    def _outputs(self, x: Inputs, variance: Float[Tensor, " P"]) -> tuple[Tensor, Tensor | float]:
-        """f of a sampled network, and the divergence of its codes if it has any."""
-        if self.local:
-            with LocalReparameterisation(self.mean, self.space.unflatten(variance)):
-                return drawn_outputs(self.model, x)
-        return drawn_outputs(self.model, x, self._drawn())
 
     def _drawn(self) -> dict[str, Tensor]:
         """A sample of the weights, μ + σε."""

@@ -14,13 +14,12 @@ from osculate.checks import require_object, require_positive, require_whole
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import TEMPERATURE, Method, Option, require_batch
+from osculate.methods._base import TEMPERATURE, Fitted, Option, require_batch, require_memory
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal, gaussian_with_curvature
-from osculate.methods.laplace import laplace
+from osculate.methods.laplace import laplace_in_training
 from osculate.methods.map import MAP
 from osculate.methods.marginal_likelihood import LARGEST_PER_DATUM
 from osculate.parameters import Network, ParameterSpace, undisturbed
-from osculate.posteriors import Gaussian
 from osculate.priors import Prior
 from osculate.registry import choose, made
 from osculate.structures import Diag, Structure
@@ -58,8 +57,7 @@ class OnlineUpdates:
     def __post_init__(self) -> None:
         choose("place of the curvature", self.at, PLACES)
         choose("source of the curvature", self.source, SOURCES)
-        if not 0 <= self.memory < 1:
-            raise ValueError(f"memory must be at least 0 and below 1, got {self.memory}.")
+        require_memory("memory", self.memory)
         for name in ("every", "samples"):
             require_whole(name, getattr(self, name))
         if self.antithetic and self.samples % 2:
@@ -78,7 +76,7 @@ PUBLISHED_MEMORY = 0.999
 PUBLISHED_TEMPERATURE = 2 * (1 - PUBLISHED_MEMORY)
 
 
-class OnlineLaplace(Method):
+class OnlineLaplace(Fitted):
     r"""Monte Carlo EM: the mean of q by gradients at sampled weights, its precision by a running curvature.
 
     .. math:: \mu \leftarrow \mu + \lambda \nabla_\mu \Big[ \tfrac1B \textstyle\sum_b
@@ -101,7 +99,7 @@ class OnlineLaplace(Method):
     Args:
         model: the network f_θ; training changes it in place: its parameters are μ.
         likelihood: p(y|f).
-        prior: p(θ): a precision, or an object of ``osc.priors``.
+        prior: p(θ): a precision, "fan_in", or an object of ``osc.priors``.
         settings: Settings of the weight samples and the running curvature.
         structure: Structure of the curvature, by name or an object of ``osc.structures``.
         temperature: T of the likelihood; 1 is Bayes, below 1 the samples stay closer to the mean.
@@ -122,6 +120,7 @@ class OnlineLaplace(Method):
     """
 
     name = "online_laplace"
+    fixed_settings = ("settings", "structure", "temperature")
     options = {
         "structure": Option(str, "structure of the running curvature, which must support averaging", "approx_diag"),
         "temperature": replace(
@@ -139,7 +138,7 @@ class OnlineLaplace(Method):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | Prior = 1.0,
+        prior: float | str | Prior = 1.0,
         settings: OnlineUpdates = ALWAYS,
         structure: str | Structure = "approx_diag",
         temperature: float = 1.0,
@@ -177,16 +176,11 @@ class OnlineLaplace(Method):
         self.register_buffer("error", torch.zeros(2, dtype=torch.double))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
-        self._posterior: Gaussian | None = None
 
     def choices(self) -> Mapping[str, Any]:
         """The initial settings: noise and prior may be learned."""
-        chosen = {"likelihood": self._given, "prior": self._family, "settings": self.settings}
-        return chosen | {
-            "structure": self.structure,
-            "temperature": self.temperature,
-            "learn": sorted(self.learn),
-        }
+        given = {"likelihood": self._given, "prior": self._family, "learn": sorted(self.learn)}
+        return {**super().choices(), **given}
 
     @classmethod
     def published(
@@ -324,17 +318,12 @@ class OnlineLaplace(Method):
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Make the posterior at the final mean, with the curvature of all data there or with the average."""
         names = self._space.names
-        with undisturbed(self.model):
-            self.model.eval()
-            if self.settings.recompute:
-                q = laplace(self.model, self.likelihood, data, structure=self.structure, prior=self.prior, subset=names)
-            else:
-                q = gaussian_with_curvature(Network(self.model, names), self._given, self.prior, data, self.running.of)
-                q = q.replace(likelihood=self.likelihood)
+        choice: dict[str, Any] = {"structure": self.structure, "prior": self.prior, "subset": names}
+        if self.settings.recompute:
+            q = laplace_in_training(self.model, self.likelihood, data, **choice)
+        else:
+            with undisturbed(self.model):
+                network = Network(self.model.eval(), names)
+                q = gaussian_with_curvature(network, self._given, self.prior, data, self.running.of)
+            q = q.replace(likelihood=self.likelihood)
         self._posterior = q.replace(temperature=self.temperature)
-
-    def result(self) -> Gaussian:
-        """The trained posterior."""
-        if self._posterior is None:
-            raise RuntimeError("this method has not been trained: use osc.train(method, data).")
-        return self._posterior

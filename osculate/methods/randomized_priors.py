@@ -12,7 +12,8 @@ from osculate.methods.ensemble import MEMBERS, DeepEnsemble
 from osculate.networks import WithPrior
 from osculate.parameters import frozen_copy
 from osculate.posteriors.samples import listed
-from osculate.priors import Prior, fan_in
+from osculate.priors import Prior
+from osculate.randomness import seeded
 
 
 class RandomizedPriors(DeepEnsemble):
@@ -70,17 +71,14 @@ class RandomizedPriors(DeepEnsemble):
         **options: Any,
     ) -> "RandomizedPriors":
         """Make the ensemble of the first networks, with the following ones as prior networks."""
-        networks = [network(number) for number in range(members)]
-        fixed = [network(number) for number in range(members, 2 * members)]
-        if isinstance(prior, str):
-            prior = fan_in(WithPrior(networks[0], fixed[0]))
-        return cls(networks, likelihood, prior, prior_networks=fixed, **options)
+        networks = [network(number) for number in range(2 * members)]
+        return cls(networks[:members], likelihood, prior, prior_networks=networks[members:], **options)
 
     def __init__(
         self,
         models: Iterable[nn.Module],
         likelihood: Likelihood,
-        prior: float | Prior = 1.0,
+        prior: float | str | Prior = 1.0,
         scale: float = 1.0,
         prior_networks: Iterable[nn.Module] | None = None,
         seed: int = 0,
@@ -89,8 +87,7 @@ class RandomizedPriors(DeepEnsemble):
         for network in networks:
             require_network(network, likelihood)
         if prior_networks is None:  # copies with other random weights, the same on every device
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.manual_seed(seed)
+            with seeded(seed, torch.device("cpu")), torch.no_grad():
                 priors = [_redrawn(network) for network in networks]
         else:
             priors = list(prior_networks)

@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -11,12 +11,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from osculate.batches import Data, as_batches, is_pair
+from osculate.batches import Data, as_batches, shuffled
 from osculate.curvature.columns import Columns, Kind
-from osculate.inputs import Inputs, count, moved, take
+from osculate.inputs import moved
 from osculate.likelihoods import Likelihood
-from osculate.methods.swag import SWAG
+from osculate.methods.map import negative_log_joint
+from osculate.methods.swag import SMALLEST
 from osculate.parameters import Network
+from osculate.priors import Isotropic
 from osculate.progress import track
 from osculate.registry import choose
 
@@ -24,7 +26,7 @@ from osculate.registry import choose
 WAYS = ("function_space", "swag", "magnitude", "random", "diag_variance")
 #: A parameter hardly changes the outputs on the data where they determine less than this share of it, g / (g + δ).
 INSENSITIVE = 0.01
-#: Data in a step of the descent where they are tensors.
+#: Data in a step of the descent where they are tensors or a data set.
 BATCH_SIZE = 128
 
 
@@ -214,8 +216,8 @@ def path_variance(
 ) -> Float[Tensor, " P"]:
     """The variances of the parameters along stochastic gradient descent from the mode: a diagonal SWAG.
 
-    The network is copied. The order of the data is random where they are a pair of tensors, and the loader's own
-    otherwise.
+    The network is copied. The order of the data is random where they are a pair of tensors or a data set, and the
+    loader's own otherwise.
 
     Args:
         network: the network at its mode.
@@ -231,18 +233,16 @@ def path_variance(
         ValueError: the descent diverges.
     """
     module = copy.deepcopy(network.module)
-    for name in network.space.names:
-        module.get_parameter(name).requires_grad_(True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the batch normalisation")  # the variances are wanted, no predictions
-        method = SWAG(module, likelihood, precision, rank=0, burn_in=0.0)
-    optimizer = torch.optim.SGD([module.get_parameter(name) for name in network.space.names], lr, momentum=0.9)
+    weights = {name: module.get_parameter(name).requires_grad_() for name in network.space.names}
+    optimizer = torch.optim.SGD(weights.values(), lr, momentum=0.9)
     generator = torch.Generator().manual_seed(seed)
-    size = sum(len(y) for _, y in as_batches(data))
+    prior, size = Isotropic(precision), sum(len(y) for _, y in as_batches(data))
+    mean = squares = torch.zeros_like(network.mean)
     for epoch in track(range(1, snapshots + 1), "choice of the subnetwork: descent", snapshots, progress):
-        for x, y in _shuffled(data, generator):
+        for x, y in as_batches(shuffled(data, BATCH_SIZE, generator)):
+            batch = moved(x, network.device), y.to(network.device)
             with torch.enable_grad():
-                loss = method.loss(moved(x, network.device), y.to(network.device), size)
+                loss = negative_log_joint(module, likelihood, prior, *batch, size)
             if not bool(loss.isfinite()):
                 raise ValueError(
                     f"the descent of select='swag' diverges with the learning rate {lr:g} (loss {loss.item():g} in "
@@ -251,13 +251,8 @@ def path_variance(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        method.end_epoch(epoch, snapshots, ())
-    return method.result().variance()
-
-
-def _shuffled(data: Data, generator: torch.Generator) -> Iterator[tuple[Inputs, Tensor]]:
-    if is_pair(data):
-        x, y = data
-        order = torch.randperm(count(x), generator=generator)
-        data = [(take(x, rows.to(y.device)), y[rows.to(y.device)]) for rows in order.split(BATCH_SIZE)]
-    yield from as_batches(data)
+        theta = network.space.flatten(weights).detach().to(mean)
+        before = theta - mean
+        mean = mean + before / epoch
+        squares = squares + before * (theta - mean)  # Welford's recursion
+    return (squares / snapshots).clamp(min=SMALLEST)

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
+from osculate.methods._base import set_parameters
 from osculate.methods.map import MAP
 from osculate.parameters import Network, trainable
 from osculate.posteriors import Snapshots
@@ -41,7 +42,7 @@ class SWAG(MAP):
     Args:
         model: the network, possibly trained already; training changes it in place.
         likelihood: p(y|f).
-        prior: p(θ): a precision, or an object of ``osculate.priors``.
+        prior: p(θ): a precision, "fan_in", or an object of ``osculate.priors``.
         rank: the number of deviations kept, at least 2; 0 for a diagonal Gaussian.
         burn_in: the share of the epochs before the first snapshot, at least 0 and below 1.
         every: epochs between snapshots.
@@ -81,7 +82,7 @@ class SWAG(MAP):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | Prior = 1.0,
+        prior: float | str | Prior = 1.0,
         rank: int = 20,
         burn_in: float = 0.5,
         every: int = 1,
@@ -168,9 +169,7 @@ class SWAG(MAP):
             raise ValueError(f"SWAG has {_snapshots(count)}{self._remedy}")
         network = Network(self.model, self._names)
         network.module.eval()
-        with torch.no_grad():
-            for name, value in network.space.unflatten(self.mean).items():
-                network.module.get_parameter(name).copy_(value)
+        set_parameters(network.module, network.space, self.mean)
         diagonal = (self.squares / count).clamp(min=SMALLEST)
         return Snapshots(network, self.likelihood, diagonal, self.deviations[:count].clone())
 

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,10 +14,10 @@ from osculate.checks import require_object, require_whole
 from osculate.differentiation import UnfusedAttention
 from osculate.inputs import Inputs, call, drawn_outputs, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import require_batch
+from osculate.methods._base import require_batch, require_memory
 from osculate.methods._mean_field import FAN_IN, START, MeanField
 from osculate.methods._running import RunningFisher
-from osculate.methods.laplace import laplace
+from osculate.methods.laplace import laplace_in_training
 from osculate.operations import Calls, name_of
 from osculate.parameters import is_active_dropout, undisturbed
 from osculate.priors import Prior
@@ -55,8 +54,7 @@ class VariationalUpdates:
         require_whole("every", self.every)
         if not 0 < self.rows <= 1:
             raise ValueError(f"rows is a share of the batch and must be above 0 and at most 1, got {self.rows}.")
-        if not 0 <= self.memory < 1:
-            raise ValueError(f"memory must be at least 0 and below 1, got {self.memory}.")
+        require_memory("memory", self.memory)
         if not self.multiplier >= 0:
             raise ValueError(f"multiplier must not be negative, got {self.multiplier}.")
         if not self.start > 0:
@@ -161,6 +159,7 @@ class VariationalLaplace(MeanField):
     """
 
     name = "variational_laplace"
+    fixed_settings = (*MeanField.fixed_settings, "fisher", "sigma", "settings")
 
     def __init__(
         self,
@@ -183,10 +182,6 @@ class VariationalLaplace(MeanField):
         else:
             self.running = RunningFisher(self.space, settings.memory, start.dtype, start.device)
         self._known: tuple[Tensor, Tensor] | None = None  # deviations, and their part of the divergence
-
-    def choices(self) -> Mapping[str, Any]:
-        """The settings of every variational method, and those of the variances and the regulariser."""
-        return {**super().choices(), "fisher": self.fisher, "sigma": self.sigma, "settings": self.settings}
 
     def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Warn of operations without second derivatives."""
@@ -280,9 +275,9 @@ class VariationalLaplace(MeanField):
             super().after_training(data)
             return
         self.warn_of_nothing_learned()
-        with undisturbed(self.model):
-            self.model.eval()
-            q = laplace(self.model, self.likelihood, data, structure="diag", prior=self.prior, subset=list(self.names))
+        q = laplace_in_training(
+            self.model, self.likelihood, data, structure="diag", prior=self.prior, subset=self.names
+        )
         self._posterior = q.replace(temperature=self.temperature)
 
 

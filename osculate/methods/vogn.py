@@ -1,7 +1,6 @@
 """Variational online Gauss–Newton: natural-gradient steps with squared gradients of single data."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -57,13 +56,10 @@ class VOGN(IVON):
         temperature: float = 1.0,
         settings: NaturalSteps = STEPS,
     ) -> None:
-        super().__init__(model, likelihood, prior, temperature, "squared", settings)
+        super().__init__(model, likelihood, prior, temperature, settings=settings)
+        self.hessian = "examples"  # the squared gradients of single data, by :meth:`look`
         kind = EmpiricalFisher()
         self.examples = RunningDiagonal(model, likelihood, Diag(), settings.memory, kind, self.names)
-
-    def choices(self) -> Mapping[str, Any]:
-        """The settings of IVON, marked as those of VOGN."""
-        return {**super().choices(), "hessian": "examples"}
 
     def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Record the network's operations on the first batch."""

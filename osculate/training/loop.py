@@ -22,7 +22,7 @@ from osculate.methods._base import Method, has_labels, require_labels
 from osculate.parameters import undisturbed
 from osculate.settings import described
 from osculate.training.epochs import Epochs, Fixed
-from osculate.training.runs import identity, require_same_method, require_same_network, write_log
+from osculate.training.runs import identity, same_run, write_log
 from osculate.training.settings import OPTIMIZERS, PRECISIONS, Settings
 
 CHECKPOINT = "last.ckpt"
@@ -133,23 +133,14 @@ class Loop(pl.LightningModule):
         found = {"precision": "32", **saved["settings"], **saved["choices"], "num_data": saved["num_data"]}
         theirs = saved.get("identity", self.identity)
         self.read = True
-        try:
+        with same_run(theirs, self.identity, self.folder):
             self._require_same_settings(found)
             self._require_same_parameters(checkpoint["state_dict"])
-        except ValueError:
-            require_same_method(theirs, self.identity, self.folder)  # another method explains all other differences
-            raise
-        require_same_network(theirs, self.identity, self.folder)
         self.history, self.best = saved["history"], saved["best"]
 
     def _groups(self) -> list[dict[str, Any]]:
         (optimizer,) = self.trainer.optimizers
         return optimizer.param_groups
-
-    def restore_best(self) -> None:
-        """Restore the weights of the best epoch if early stopping is used."""
-        if self.best is not None:
-            self.method.load_state_dict(self.best["state"])
 
     def _require_same_settings(self, found: dict[str, Any]) -> None:
         # With a constant rate a longer run begins as the shorter one did; with any other the total shapes every step.
@@ -203,7 +194,7 @@ def fit(
         folder.mkdir(parents=True, exist_ok=True)
         name = Path(CHECKPOINT).stem
         callbacks.append(ModelCheckpoint(folder, name, save_on_train_epoch_end=True, enable_version_counter=False))
-    with _quiet(), _given_back(method, accelerator):
+    with _contained(method, accelerator):
         method.train()
         method.prepare(epochs.in_order)
         trainer = pl.Trainer(
@@ -220,25 +211,19 @@ def fit(
             num_sanity_val_steps=0,
             inference_mode=False,  # inference tensors that a user's module caches would poison later training
         )
-        with _readable(loop, checkpoint):
+        try:
             trainer.fit(loop, epochs, held_out, ckpt_path=checkpoint, weights_only=True)
-        loop.restore_best()
+        except Exception as error:
+            if checkpoint is None or loop.read:
+                raise
+            raise ValueError(  # in place of Lightning's internal errors
+                f"{checkpoint} is not a checkpoint that can be resumed ({type(error).__name__}: {error}). Remove it to "
+                "start from the beginning."
+            ) from error
+        if loop.best is not None:
+            method.load_state_dict(loop.best["state"])
         method.after_training(epochs.in_order)
     return loop.history
-
-
-@contextmanager
-def _readable(loop: Loop, checkpoint: Path | None) -> Iterator[None]:
-    """Raise ValueError for a damaged checkpoint, in place of Lightning's internal errors."""
-    try:
-        yield
-    except Exception as error:
-        if checkpoint is None or loop.read:
-            raise
-        raise ValueError(
-            f"{checkpoint} is not a checkpoint that can be resumed ({type(error).__name__}: {error}). Remove it to "
-            "start from the beginning."
-        ) from error
 
 
 def _accelerator(device: str) -> tuple[str, int | list[int]]:
@@ -259,27 +244,20 @@ def _accelerator(device: str) -> tuple[str, int | list[int]]:
 
 
 @contextmanager
-def _given_back(method: Method, accelerator: str) -> Iterator[None]:
-    """Restore modes, device, gradients and random state after the run."""
+def _contained(method: Method, accelerator: str) -> Iterator[None]:
+    """Restore modes, device, gradients and random state after the run, and silence Lightning during it.
+
+    The random state is put aside without :func:`osculate.randomness.seeded`, for which other threads would wait until
+    training has ended.
+    """
     device = next(method.parameters()).device
     gpus = list(range(torch.cuda.device_count())) if accelerator != "cpu" else []
-    try:
-        with undisturbed(method), torch.random.fork_rng(devices=gpus):
-            yield
-    finally:
-        method.zero_grad(set_to_none=True)
-        method.to(device)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Lightning's messages during the run."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "lightning")]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), undisturbed(method), torch.random.fork_rng(devices=gpus):
             warnings.filterwarnings("ignore", module=r"lightning\.")
             yield
     except SystemExit as error:
@@ -287,5 +265,7 @@ def _quiet() -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
+        method.zero_grad(set_to_none=True)
+        method.to(device)
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

@@ -2,7 +2,8 @@
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import StringIO
 from itertools import zip_longest
 from pathlib import Path
@@ -19,17 +20,22 @@ def identity(method: Method) -> dict[str, str]:
     return {"method": type(method).__name__, "network": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(method.model))}
 
 
-def require_same_method(found: Mapping[str, str], expected: Mapping[str, str], folder: Path | None) -> None:
-    """Raise ValueError if a checkpoint is of another method."""
-    if found["method"] != expected["method"]:
-        raise ValueError(
-            f"the checkpoint in {folder} is of {found['method']}, not {expected['method']}. Resume with the same "
-            "method, or use another folder."
-        )
+@contextmanager
+def same_run(found: Mapping[str, str], expected: Mapping[str, str], folder: Path | None) -> Iterator[None]:
+    """Raise ValueError if a checkpoint is of another method, or its network prints differently.
 
-
-def require_same_network(found: Mapping[str, str], expected: Mapping[str, str], folder: Path | None) -> None:
-    """Raise ValueError if a checkpoint's network prints differently: equal shapes may hide other activations."""
+    Another method explains all other differences, which the block may raise. Equal shapes, which it may accept, may
+    hide other activations.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if found["method"] != expected["method"]:
+            raise ValueError(
+                f"the checkpoint in {folder} is of {found['method']}, not {expected['method']}. Resume with the same "
+                "method, or use another folder."
+            ) from error
+        raise
     lines = zip_longest(found["network"].splitlines(), expected["network"].splitlines(), fillvalue="")
     for line, expected_line in lines:
         if line != expected_line:

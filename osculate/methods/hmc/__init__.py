@@ -13,7 +13,7 @@ from osculate.batches import Data
 from osculate.checks import require_whole
 from osculate.inputs import Inputs, floating, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FullBatch, Option
+from osculate.methods._base import FullBatch, Option, set_parameters
 from osculate.methods.hmc.sampler import NUTS, State, first_step_size
 from osculate.methods.hmc.potential import NegativeLogJoint
 from osculate.methods.hmc.sampler import Metric, StepSize, windows
@@ -80,6 +80,7 @@ class HMC(FullBatch):
     """
 
     name = "hmc"
+    fixed_settings = ("likelihood", "prior", "chains", "warmup", "acceptance", "max_depth", "seed")
     recommended = {"epochs": 1500}
     options = {
         "warmup": Option(
@@ -102,7 +103,7 @@ class HMC(FullBatch):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | Prior = 1.0,
+        prior: float | str | Prior = 1.0,
         chains: int = 4,
         warmup: int = WARMUP,
         acceptance: float = 0.8,
@@ -146,11 +147,6 @@ class HMC(FullBatch):
         """A third of the epochs as warm-up."""
         return {"warmup": min(WARMUP, epochs // 3)}
 
-    def choices(self) -> Mapping[str, Any]:
-        """Likelihood, prior, and all settings that affect the draws."""
-        names = ("likelihood", "prior", "chains", "warmup", "acceptance", "max_depth", "seed")
-        return {name: getattr(self, name) for name in names}
-
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """Negative log joint per datum at the network's present weights, in nats, as for ``MAP``."""
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)
@@ -183,7 +179,8 @@ class HMC(FullBatch):
         self.seed = seed
         network = Network(self.model, trainable(self.model)).to(self.position.device, torch.double)
         self._joint = NegativeLogJoint(network, self.likelihood, self.prior, data, self.chains)
-        self._make_room(epochs - self.warmup)
+        missing = max(epochs - self.warmup - len(self.draws), 0)
+        self.draws = torch.cat([self.draws, self.draws.new_zeros(missing, *self.draws.shape[1:])])
         if int(self.count) == 0:
             self._start()
         return self._joint.num_data
@@ -273,10 +270,6 @@ class HMC(FullBatch):
         """S, the draws of each chain so far."""
         return max(int(self.count) - self.warmup, 0)
 
-    def _make_room(self, draws: int) -> None:
-        room = max(draws - len(self.draws), 0)
-        self.draws = torch.cat([self.draws, self.draws.new_zeros(room, *self.draws.shape[1:])])
-
     def checkpoint(self) -> dict[str, Tensor]:
         """The state, with the draws so far and without preallocated memory."""
         return {**self.state_dict(), "draws": self.draws[: self.kept]}
@@ -311,10 +304,7 @@ class HMC(FullBatch):
         network = Network(self.model, trainable(self.model))
         network.module.eval()
         thetas = self.draws[: self.kept].transpose(0, 1).contiguous()
-        parts = network.space.unflatten(thetas[0, -1])
-        with torch.no_grad():
-            for name, value in parts.items():
-                network.module.get_parameter(name).copy_(value)
+        set_parameters(network.module, network.space, thetas[0, -1])
         q = Chains(network, self.likelihood, thetas)
         self._judge(q)
         return q

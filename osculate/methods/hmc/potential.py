@@ -1,8 +1,7 @@
 """The negative log joint of all data as a potential, for several chains in one call of the network."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -84,7 +83,7 @@ class NegativeLogJoint:
         return self.likelihood.log_prob(f.flatten(0, 1), y).unflatten(0, f.shape[:2])
 
     def _function(self, theta: Float[Tensor, " P"], x: Inputs) -> Float[Tensor, "N *C"]:
-        with _plain_attention():
+        with UnfusedAttention():  # a mode, with which layers also leave out the fused attention of evaluation mode
             return self.network(x, self.network.space.unflatten(theta))
 
     def _ready(self, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
@@ -111,18 +110,6 @@ class NegativeLogJoint:
             raise ValueError(
                 f"the network cannot run for several chains at once: torch.func.vmap raised {first!r}. {way_out}"
             ) from error
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Replace the fused attention of evaluation mode by operations with derivatives and ``vmap`` rules."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with UnfusedAttention():
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def recorded(function: Callable[[Tensor], tuple[Tensor, Tensor]], example: Tensor) -> Callable:

@@ -409,6 +409,7 @@ def chosen_prior(
 
 
 def unchanged(q: Gaussian) -> Gaussian:
+    """Return the posterior itself."""
     return q
 
 
