@@ -87,14 +87,14 @@ def predict(
     Normal(loc: torch.Size([4, 1]), scale: torch.Size([4, 1]))
     """
     posterior = as_posterior(q)
-    _require_inputs(x)
     require_whole("samples", samples)
     require_generator(generator)
-    via = _way(posterior, via, noise, joint)
+    via = _way(posterior, x, via, noise, joint)
     if isinstance(posterior, Mixture):
         same = partial(predict, x=x, via=via, link=link, noise=noise, joint=joint, memory=memory, generator=generator)
         shares = zip(posterior.members, posterior.shares(samples), strict=True)
         return mixed([same(member, samples=max(1, share)) for member, share in shares])
+    likelihood = posterior.likelihood
     if link == FUNCTIONS:
         if via != "linearised" or joint is not None:
             what = f"joint={joint!r}" if joint else f"via={via!r}"
@@ -103,18 +103,33 @@ def predict(
                 "of them out; for joint draws use osc.sample_functions."
             )
         functions = linear_functions(as_gaussian(posterior, "linearised"), x, samples, generator, memory)
-        return posterior.likelihood.mixture_of_parts(functions, noise)
+        return likelihood.mixture_of_parts(functions, noise)
     if isinstance(link, str):
-        _require_use_of_link(link, posterior.likelihood, via)
-    link = choose_link(posterior.likelihood, link)
+        _require_use_of_link(link, likelihood, via)
+    link = choose_link(likelihood, link)
     if via == "linearised":
         assert isinstance(posterior, Gaussian)  # no other posterior has this way
         return _linearised(posterior, x, link, noise, joint, memory)
-    return _of_networks(posterior, x, via, samples, generator, noise, memory)
+    if isinstance(posterior, Sampled) and via != "mode":
+        warn_if_far_worse(posterior)
+        draws = sampled_networks(posterior, x, samples, generator, memory)
+        return likelihood.mixture_of_parts((f.unsqueeze(0) for f in draws), noise)
+    f = network_at_mode(posterior.network, x, memory)
+    return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
 
 
-def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None) -> str:
-    """The way to predict, with what else was asked for refused where it does not fit."""
+def _way(posterior: Posterior, x: Any, via: str | None, noise: bool, joint: str | None) -> str:
+    """The way to predict, with inputs and options that do not fit refused."""
+    found = tensors(x)
+    if not found:
+        raise TypeError(
+            f"x must be a tensor of inputs (N, …), or a tuple or mapping of such, got {type(x).__name__}. "
+            "Predict batch by batch."
+        )
+    if count(x) == 0:
+        raise ValueError("there is nothing to predict: x has no rows.")
+    for name, tensor in found.items():
+        require_finite(tensor, f"x{'.' + name if name else ''}")
     via = choose(
         f"way to predict with a {type(posterior).__name__} posterior", via or posterior.ways[0], posterior.ways
     )
@@ -128,25 +143,6 @@ def _way(posterior: Posterior, via: str | None, noise: bool, joint: str | None) 
     if joint is not None and via != "linearised":
         raise ValueError(f"joint predictives are Gaussian: use via='linearised', not {via!r}.")
     return via
-
-
-def _of_networks(
-    posterior: Posterior,
-    x: Inputs,
-    via: str,
-    samples: int,
-    generator: torch.Generator | None,
-    noise: bool,
-    memory: str | int | None,
-) -> Distribution:
-    """The predictive of the network itself: at the mode, or of networks that are drawn."""
-    likelihood, network = posterior.likelihood, posterior.network
-    if isinstance(posterior, Sampled) and via != "mode":
-        warn_if_far_worse(posterior)
-        draws = sampled_networks(posterior, x, samples, generator, memory)
-        return likelihood.mixture_of_parts((f.unsqueeze(0) for f in draws), noise)
-    f = network_at_mode(network, x, memory)
-    return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
 
 
 def sample_functions(
@@ -228,20 +224,6 @@ def _require_use_of_link(link: str, likelihood: Likelihood, via: str) -> None:
         )
 
 
-def _require_inputs(x: Any) -> None:
-    """Raise an error for inputs without tensors or rows, or with values that are not finite."""
-    found = tensors(x)
-    if not found:
-        raise TypeError(
-            f"x must be a tensor of inputs (N, …), or a tuple or mapping of such, got {type(x).__name__}. "
-            "Predict batch by batch."
-        )
-    if count(x) == 0:
-        raise ValueError("there is nothing to predict: x has no rows.")
-    for name, tensor in found.items():
-        require_finite(tensor, f"x{'.' + name if name else ''}")
-
-
 def _linearised(
     q: Gaussian, x: Inputs, link: Link, noise: bool, joint: str | None, memory: str | int | None
 ) -> Distribution:
@@ -255,26 +237,20 @@ def _linearised(
         f, covariance = moments(q, x, all_outputs, memory)
         return likelihood.joint(f.reshape(len(f), -1), covariance.squeeze(1), noise=noise)
     if likelihood.needs_covariance(link):
-        _require_covariances(q, x)
+        size = count(x)
+        if not fits(q, size * q.fit.plan.outputs**2):  # not if all outputs interacted: count those that do
+            with torch.no_grad():
+                first = q.network(take(x, slice(1)))
+            events = likelihood.events(first)
+            require_room(
+                q,
+                size * first.numel() * events,
+                f"the {events:,} x {events:,} covariances of interacting outputs at {first.numel() // events:,} "
+                f"positions of {size} inputs",
+                f"Integrate over draws of the function instead (link={FUNCTIONS!r}), use a link that needs variances "
+                "alone (link='probit'), or predict fewer inputs at once.",
+            )
         f, covariance = moments(q, x, partial(interacting_outputs, likelihood), memory)
         return likelihood.marginal(f, covariance, link, noise=noise)
     f, variance = moments(q, x, single_outputs, memory)
     return likelihood.marginal(f, variance.reshape(f.shape), link, noise=noise)
-
-
-def _require_covariances(q: Gaussian, x: Inputs) -> None:
-    """Refuse covariances of interacting outputs that do not fit into the memory, before any work."""
-    size = count(x)
-    if fits(q, size * q.fit.plan.outputs**2):  # so they do whichever of the outputs interact
-        return
-    with torch.no_grad():
-        first = q.network(take(x, slice(1)))
-    events = q.likelihood.events(first)
-    require_room(
-        q,
-        size * first.numel() * events,
-        f"the {events:,} x {events:,} covariances of interacting outputs at {first.numel() // events:,} positions of "
-        f"{size} inputs",
-        f"Integrate over draws of the function instead (link={FUNCTIONS!r}), use a link that needs variances alone "
-        "(link='probit'), or predict fewer inputs at once.",
-    )

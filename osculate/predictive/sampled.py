@@ -1,7 +1,7 @@
 """The network itself, at sampled weights or at the mode, and a warning where samples no longer explain the data."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from weakref import WeakSet
 
 import torch
@@ -32,37 +32,30 @@ def sampled_networks(
     q: Sampled, x: Inputs, samples: int, generator: torch.Generator | None = None, memory: str | int | None = None
 ) -> Iterator[Float[Tensor, "N *C"]]:
     """The outputs of the networks that are drawn from a posterior, one after the other, each used for all inputs."""
-    x = moved(x, q.network.device)
-    parts = _at_once(q.network, x, memory)
-    for drawn in q.draws(samples, generator):
-        yield _outputs(drawn, x, parts, q.network.state_dtype)
+    yield from _outputs(q.draws(samples, generator), q.network, x, memory)
 
 
 def network_at_mode(network: Network, x: Inputs, memory: str | int | None = None) -> Float[Tensor, "N *C"]:
     """f(x; θ*)."""
-    x = moved(x, network.device)
-    return _outputs(network, x, _at_once(network, x, memory), network.state_dtype)
-
-
-def _at_once(network: Network, x: Inputs, memory: str | int | None) -> list[slice]:
-    """Slices of the inputs that pass through the network together: their activations fit into the memory."""
-    each = network.state_dtype.itemsize * activations(network, x)
-    return even_parts(count(x), min(ROWS, budget(memory, network.device) // each))
+    return next(_outputs([network], network, x, memory))
 
 
 def _outputs(
-    network: Callable[[Inputs], Tensor], x: Inputs, parts: list[slice], dtype: torch.dtype
-) -> Float[Tensor, "N *C"]:
-    whole = torch.empty(0)
-    with torch.no_grad():
-        for part in parts:
-            f = network(take(x, part)).to(dtype)
-            if len(parts) == 1:
-                return f
-            if part.start == 0:
-                whole = f.new_empty(count(x), *f.shape[1:])
-            whole[part] = f
-    return whole
+    functions: Iterable[Callable[[Inputs], Tensor]], network: Network, x: Inputs, memory: str | int | None
+) -> Iterator[Float[Tensor, "N *C"]]:
+    """The outputs of functions like a network, as many inputs at a time as have room for their activations."""
+    x = moved(x, network.device)
+    each = network.state_dtype.itemsize * activations(network, x)
+    parts = even_parts(count(x), min(ROWS, budget(memory, network.device) // each))
+    for function in functions:
+        with torch.no_grad():
+            f = function(take(x, parts[0])).to(network.state_dtype)
+            if len(parts) > 1:
+                first, f = f, f.new_empty(count(x), *f.shape[1:])
+                f[parts[0]] = first
+                for part in parts[1:]:
+                    f[part] = function(take(x, part)).to(f)
+        yield f
 
 
 def warn_if_far_worse(q: Posterior) -> None:
@@ -87,7 +80,7 @@ def warn_if_far_worse(q: Posterior) -> None:
             f"{len(q.first_data[1])} data). The Gaussian describes the linearised network, and the network itself "
             "bends within its width. Use via='linearised' (the default), a larger prior precision, or a temperature by "
             "held-out data (osc.tune; for autoencoders LaplacianAutoencoder.tuned).",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

@@ -1,7 +1,7 @@
 """Prior precision and temperature on held-out data, with every pass over the network done once."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isfinite, log10
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.utils._pytree import tree_leaves
 
-from osculate.batches import Data, as_batches, number_of_batches
+from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs
 from osculate.likelihoods import Link
 from osculate.memory import budget
@@ -209,10 +209,9 @@ class _Validation:
         self._units = partial(interacting_outputs, likelihood) if self._coupled else single_outputs
         self._memory = budget(None, self.q.network.device)
         self._kept: list[tuple[Projected, Tensor]] | None = []
-        self._batches: list[tuple[Inputs, Tensor]] = []  # the loader is read once: it may shuffle, or end
+        self._batches = list(as_batches(self.data))  # the loader is read once: it may shuffle, or end
         size, labelled = 0, False
-        batches = track(as_batches(self.data), "validation pass", number_of_batches(self.data), self.progress)
-        for part in self._project(self._remembered(batches)):
+        for part in self._project(track(self._batches, "validation pass", len(self._batches), self.progress)):
             counted = likelihood.counted(part[1])
             labelled = labelled or counted is None or bool(counted.any())
             leaves = tree_leaves([part[0].f, part[0].parts])
@@ -224,12 +223,7 @@ class _Validation:
         if not labelled:
             raise ValueError("every validation target is one that the likelihood ignores: there is nothing to score.")
 
-    def _remembered(self, batches: Iterator[tuple[Inputs, Tensor]]) -> Iterator[tuple[Inputs, Tensor]]:
-        for batch in batches:
-            self._batches.append(batch)
-            yield batch
-
-    def _project(self, batches: Iterator[tuple[Inputs, Tensor]]) -> Iterator[tuple[Projected, Tensor]]:
+    def _project(self, batches: Iterable[tuple[Inputs, Tensor]]) -> Iterator[tuple[Projected, Tensor]]:
         for x, y in batches:
             start = 0
             for each in projections(self.q, x, self._units, self._memory):
@@ -244,7 +238,7 @@ class _Validation:
         """The losses of a posterior that shares everything but prior and temperature."""
         losses, variances = [], []
         parts: list[Tensor] = []
-        for each, y in self._kept if self._kept is not None else self._project(iter(self._batches)):
+        for each, y in self._kept if self._kept is not None else self._project(self._batches):
             try:
                 parts.append(q.precision.contract(each.parts, each.group))
                 if each.last:

@@ -148,21 +148,19 @@ def _sketched(
     q: Gaussian, x: Inputs, tests: Float[Tensor, "r c"], samples: int, generator: torch.Generator | None, memory: int
 ) -> Float[Tensor, "N *C"]:
     """Data of which the sketches fit into the memory together, so that they share the draws."""
-    found = [_nystrom(tests, _products(q, take(x, slice(n, n + 1)), tests, memory)) for n in range(count(x))]
+    found = []
+    for n in range(count(x)):
+        datum = take(x, slice(n, n + 1))
+        at, (vectors, _) = Linearisation(q.network, datum), portions(q.network, datum, len(tests), memory)
+        # K ω for the covariance K = J Λ⁻¹ Jᵀ and several ω: a product with Jᵀ, a solve, one with J
+        parts = [at.jvp(q.precision.solve(at.vjp(tests[chunk].reshape(-1, *at.f.shape)))) for chunk in vectors]
+        found.append(_nystrom(tests, torch.cat(parts).detach().flatten(1)))
     variance = torch.stack([halves.square().sum(0) for halves, _ in found])
     for f, tangents in deviations(q, x, samples, generator, memory):
         draws = zip(tangents.flatten(2).unbind(1), found, strict=True)
         rest = torch.stack([g - g @ tests.T @ known.T @ halves for g, (halves, known) in draws], 1)
         variance = variance.reshape(f.shape) + rest.reshape(tangents.shape).square().sum(0) / samples
     return variance
-
-
-def _products(q: Gaussian, x: Inputs, tests: Float[Tensor, "r c"], memory: int) -> Float[Tensor, "r c"]:
-    """K ω for the covariance K = J Λ⁻¹ Jᵀ of one datum and several ω: a product with Jᵀ, a solve, one with J."""
-    at = Linearisation(q.network, x)
-    vectors, _ = portions(q.network, x, len(tests), memory)
-    parts = [at.jvp(q.precision.solve(at.vjp(tests[chunk].reshape(-1, *at.f.shape)))) for chunk in vectors]
-    return torch.cat(parts).detach().flatten(1)
 
 
 def _nystrom(
