@@ -1,6 +1,6 @@
 """Figures: basic plots on given axes, and whole figures composed of them.
 
-Shapes: :func:`~osculate.plots.bands.band`, :func:`~osculate.plots.lines.lines`, :func:`~osculate.plots.dots.dots`,
+Shapes: :func:`~osculate.plots.bands.band`, :func:`~osculate.plots.lines.lines`, :func:`~osculate.plots.lines.dots`,
 :func:`~osculate.plots.images.picture`, :func:`~osculate.plots.maps.class_map`; heat maps, image grids, histograms,
 reliability diagrams and ROC curves are whole figures. The only folder that imports matplotlib; figures are returned,
 never shown or kept globally.
@@ -18,27 +18,30 @@ from osculate.plots.bands import (
     function_draws as function_draws,
     regression_bands as regression_bands,
 )
-from osculate.plots.dots import dots as dots
 from osculate.plots.heat_map import heat_map as heat_map, matrices as matrices
-from osculate.plots.histograms import entropy_histograms as entropy_histograms, score_histograms as score_histograms
 from osculate.plots.images import (
     error_maps as error_maps,
     image_grid as image_grid,
+    imputations as imputations,
     least_sure as least_sure,
     manifold as manifold,
     picture as picture,
     reconstructions as reconstructions,
 )
-from osculate.plots.imputations import imputations as imputations
 from osculate.plots.lines import (
     Bounds as Bounds,
     accuracy_against_labels as accuracy_against_labels,
+    dots as dots,
     image_calibration as image_calibration,
     lines as lines,
     residuals as residuals,
     sandwich as sandwich,
 )
 from osculate.plots.maps import class_map as class_map, latent_map as latent_map, probability_maps as probability_maps
-from osculate.plots.reliability import reliability_diagram as reliability_diagram
-from osculate.plots.roc import roc_curves as roc_curves
+from osculate.plots.scores import (
+    entropy_histograms as entropy_histograms,
+    reliability_diagram as reliability_diagram,
+    roc_curves as roc_curves,
+    score_histograms as score_histograms,
+)
 from osculate.plots.style import panels as panels, save as save

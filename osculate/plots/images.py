@@ -1,13 +1,15 @@
-"""Images in rows: samples, reconstructions with their errors and deviations, manifolds, the most uncertain images."""
+"""Images in rows: samples, reconstructions with their errors and deviations, imputations, manifolds."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 
-from osculate.plots.style import BLUE, ERRORS, INK, ORANGE, PAPER, arrays, bare, colour_bar, panels, title
+from osculate.plots.style import BLUE, ERRORS, GREY, INK, ORANGE, PALE, PAPER, arrays, bare, colour_bar, panels, title
 
 #: Longer side of the mosaic of a manifold, in inches, and largest number of quantiles on an axis.
 SIDE, TICKS = 6.2, 7
@@ -167,33 +169,27 @@ def error_maps(
     """
     if not found:
         raise ValueError("no reconstruction to draw: pass at least one image with its standard deviation, by name.")
-    pairs = {name: (np.asarray(mean), np.asarray(deviation)) for name, (mean, deviation) in found.items()}
-    known = None if truth is None else np.asarray(truth)
-    shape = next(iter(pairs.values()))[0].shape if known is None else known.shape
-    for name, parts in pairs.items():
+    known = [] if truth is None else [truth]
+    shape = (known or [next(iter(found.values()))[0]])[0].shape
+    for name, parts in found.items():
         if any(part.shape != shape or part.ndim != 2 for part in parts):
             raise ValueError(
                 f"{name!r} has an image {parts[0].shape} and deviations {parts[1].shape}: all images of a figure have "
                 f"the shape (H, W) of the first, {shape}."
             )
-    columns = (
-        ["reconstruction", "standard deviation"]
-        if known is None
-        else ["truth", "reconstruction", "absolute error", "standard deviation"]
-    )
-    figure, axes = panels(len(pairs), len(columns), 2.3, 2.3 * shape[0] / shape[1] + 0.1)
-    figure.set_size_inches(max(2.3 * len(columns) + 1.0, 6.4), (2.25 * shape[0] / shape[1] + 0.15) * len(pairs) + 0.8)
-    shades = [mean for mean, _ in pairs.values()] + ([] if known is None else [known])
+    columns = ["reconstruction", "standard deviation"]
+    if known:
+        columns = ["truth", "reconstruction", "absolute error", "standard deviation"]
+    figure, axes = panels(len(found), len(columns), 2.3, 2.3 * shape[0] / shape[1] + 0.1)
+    figure.set_size_inches(max(2.3 * len(columns) + 1.0, 6.4), (2.25 * shape[0] / shape[1] + 0.15) * len(found) + 0.8)
+    shades = [mean for mean, _ in found.values()] + known
     black = min(float(image.min()) for image in shades) if white is None else 0.0
     white = max(float(image.max()) for image in shades) if white is None else white
     grey = {"cmap": "gray", "vmin": black, "vmax": white}
-    for row, (name, (mean, deviation)) in zip(axes, pairs.items(), strict=True):
-        error = None if known is None else np.abs(mean - known)
-        top = max(float(deviation.max()), 0.0 if error is None else float(error.max())) or 1.0
-        hot = {"cmap": ERRORS, "vmin": 0.0, "vmax": top}
-        images = [(mean, grey), (deviation, hot)]
-        if known is not None and error is not None:
-            images = [(known, grey), (mean, grey), (error, hot), (deviation, hot)]
+    for row, (name, (mean, deviation)) in zip(axes, found.items(), strict=True):
+        errors = [np.abs(mean - image) for image in known]
+        hot = {"cmap": ERRORS, "vmin": 0.0, "vmax": max(float(image.max()) for image in (*errors, deviation)) or 1.0}
+        images = [(image, grey) for image in (*known, mean)] + [(image, hot) for image in (*errors, deviation)]
         for ax, (image, scale) in zip(row, images, strict=True):
             bare(ax)
             shown = ax.imshow(image, interpolation="nearest", **scale)
@@ -241,27 +237,22 @@ def least_sure(
         ax.axis("off")
     for ax, index in zip(axes.flat, chosen, strict=False):
         picture(ax, images[index], (float(images[index].min()), float(images[index].max())))
-        _words(ax, int(targets[index]), {name: p[index] for name, p in probabilities.items()}, classes)
+        ax.set_title(f"is {classes[int(targets[index])]}", fontsize=9, color=INK, pad=3)
+        for line, (name, each) in enumerate(probabilities.items()):
+            guess = int(each[index].argmax())
+            right = guess == int(targets[index])
+            ax.annotate(
+                f"{name}: {classes[guess]}, {100 * each[index][guess]:.0f} %",
+                (0.5, -0.04 - 0.13 * line),
+                xycoords="axes fraction",
+                ha="center",
+                va="top",
+                fontsize=8,
+                color=BLUE if right else ORANGE,
+                weight="normal" if right else "bold",
+            )
     title(figure, f"The {len(chosen)} test images with the most uncertain predictions")
     return figure
-
-
-def _words(ax: Axes, target: int, probabilities: Mapping[str, np.ndarray], classes: Sequence[str]) -> None:
-    ax.set_title(f"is {classes[target]}", fontsize=9, color=INK, pad=3)
-    for line, (name, p) in enumerate(probabilities.items()):
-        guess = int(p.argmax())
-        right = guess == target
-        text = f"{name}: {classes[guess]}, {100 * p[guess]:.0f} %"
-        ax.annotate(
-            text,
-            (0.5, -0.04 - 0.13 * line),
-            xycoords="axes fraction",
-            ha="center",
-            va="top",
-            fontsize=8,
-            color=BLUE if right else ORANGE,
-            weight="normal" if right else "bold",
-        )
 
 
 @arrays
@@ -325,3 +316,98 @@ def _ticks(count: int, pixels: int, ends: tuple[float, float] | None) -> tuple[n
     number = min(count, TICKS)
     places = pixels * (np.linspace(0, count - 1, number) + 0.5) - 0.5
     return places, [f"{quantile:.2g}" for quantile in np.linspace(*(ends or (0.5 / count, 1 - 0.5 / count)), number)]
+
+
+@arrays
+def imputations(
+    truth: np.ndarray,
+    observed: np.ndarray,
+    images: np.ndarray,
+    heading: str,
+    predicted: np.ndarray | None = None,
+    draws: int = 4,
+    classes: Sequence[str] | None = None,
+) -> Figure:
+    """Draw a column for each datum: truth, observed pixels, mean and standard deviation over draws, and single draws.
+
+    With classes, draws of different classes come first, the most frequent class at the top, each labelled by its class
+    and the frequency of the class among all draws. Without classes, the first draws are shown.
+
+    Args:
+        truth: True images (N, H, W) or (N, channels, H, W), NaN where unknown.
+        observed: True for observed pixels, of the shape of ``truth`` or of one image.
+        images: Completed images (S, N, …).
+        heading: Heading of the figure.
+        predicted: Predicted class of each draw (S, N).
+        draws: Number of draws to show.
+        classes: Names of the classes; by default their numbers.
+
+    Raises:
+        ValueError: shapes do not fit, or there is no image or no draw to show.
+    """
+    if images.shape[1:] != truth.shape or truth.ndim not in (3, 4) or not images.size or draws < 1:
+        raise ValueError(
+            f"{draws} draws of images {images.shape} do not fit true images {truth.shape}: pass (S, N, …) and (N, …) "
+            "with rows and columns, and at least one draw."
+        )
+    seen = np.broadcast_to(observed, truth.shape)
+    if predicted is not None and predicted.shape != images.shape[:2]:
+        raise ValueError(f"classes of shape {predicted.shape} do not fit images {images.shape}: pass one for each.")
+    shown = min(draws, len(images))
+    mean, deviation = images.mean(0), images.std(0)
+    low, high = float(np.nanmin(truth)), float(np.nanmax(truth))
+    top = float(deviation.max())
+    figure, axes = panels(4 + shown, len(truth), 1.05, 1.05 if predicted is None else 1.16)
+    for n, column in enumerate(axes.T):
+        _show(column[0], truth[n], ~np.isnan(truth[n]), low, high)
+        _show(column[1], truth[n], seen[n], low, high)
+        _show(column[2], mean[n], np.ones_like(seen[n]), low, high)
+        _show(column[3], deviation[n], np.ones_like(seen[n]), 0.0, top, "Blues")
+        for ax, s in zip(
+            column[4:], _order(images[:, n], None if predicted is None else predicted[:, n]), strict=False
+        ):
+            _show(ax, images[s, n], np.ones_like(seen[n]), low, high)
+            if predicted is not None:
+                kind, count = int(predicted[s, n]), int((predicted[:, n] == predicted[s, n]).sum())
+                name = str(kind) if classes is None else classes[kind]
+                ax.set_xlabel(f"{name} ({count} of {len(images)})", fontsize=7.5, color=INK, labelpad=2)
+    words = [
+        "truth",
+        "observed\n(hatched: hidden)",
+        f"mean of\n{len(images)} draws",
+        f"standard\ndeviation\n(darkest: {top:.2g})",
+    ]
+    note = "" if predicted is None else "\n(class it is taken\nfor, how often)"
+    words += [f"draw {s + 1}{'' if s else note}" for s in range(shown)]
+    for ax, word in zip(axes[:, 0], words, strict=True):
+        ax.set_ylabel(word, fontsize=8.5, color=INK, rotation=0, ha="right", va="center", labelpad=6)
+    title(figure, heading)
+    return figure
+
+
+def _order(images: np.ndarray, predicted: np.ndarray | None) -> list[int]:
+    """Order of the draws of one datum: one of every class before a second of any, frequent classes first."""
+    if predicted is None:
+        return list(range(len(images)))
+    counts = {kind: int((predicted == kind).sum()) for kind in predicted.tolist()}
+    turn = [int((predicted[:s] == kind).sum()) for s, kind in enumerate(predicted)]
+    return sorted(range(len(images)), key=lambda s: (turn[s], -counts[int(predicted[s])], s))
+
+
+def _show(ax: Axes, image: np.ndarray, seen: np.ndarray, low: float, high: float, colours: str = PAPER) -> None:
+    """Draw an image of one channel or three, hatched where no channel is observed."""
+    pixels, observed = (image, seen) if image.ndim == 2 else (np.moveaxis(image, 0, -1), seen.any(0))
+    scaled = np.clip((np.nan_to_num(pixels) - low) / ((high - low) or 1.0), 0, 1)
+    if scaled.ndim == 3 and (scaled.shape[-1] == 1 or colours != PAPER):
+        scaled = scaled.mean(-1)
+    rgb = colormaps[colours](scaled)[..., :3] if scaled.ndim == 2 else scaled
+    rows, columns = observed.shape
+    patch = Rectangle((-0.5, -0.5), columns, rows, facecolor=PALE, edgecolor=GREY, hatch="//////", linewidth=0)
+    ax.add_patch(patch)
+    ax.imshow(np.dstack([rgb, observed.astype(float)]), interpolation="nearest", zorder=2)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.grid(False)
+    tint = BLUE if colours != PAPER else GREY
+    for spine in ax.spines.values():
+        spine.set(visible=True, color=tint, linewidth=0.6)
