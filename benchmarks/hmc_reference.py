@@ -94,7 +94,7 @@ def compare(case: str, expected: dict[str, Any], seed: int = 0, **changes: int) 
     from torch import nn
 
     import osculate as osc
-    from osculate.posteriors import _diagnostics
+    from osculate.posteriors import chains as diagnostics
 
     settings = {**SETTINGS[case], **changes}
     draws = settings.pop("draws")
@@ -111,7 +111,7 @@ def compare(case: str, expected: dict[str, Any], seed: int = 0, **changes: int) 
     mean, sd = f.mean(0).numpy(), f.std(0).numpy()
     squares = (f - f.mean(0)).square().unflatten(0, q.thetas.shape[:2])
     ess = q.effective_sample_size(grid).squeeze(1).numpy()
-    ess_squares = _diagnostics.effective_sample_size(squares).numpy()
+    ess_squares = diagnostics.effective_sample_size(squares).numpy()
     m, s, n, n2 = (np.array(expected[name]) for name in ("mean", "sd", "ess", "ess_squares"))
     spread = (
         squares.flatten(0, 1).std(0).numpy() / sd

@@ -75,13 +75,16 @@ class Fit:
 
     def _require_same_terms(self, other: "Fit") -> None:
         mine, theirs = self.plan.blocks, other.plan.blocks
+        elsewhere = None  # the first parameter or buffer with other values
+        if self.network is not other.network:
+            elsewhere = first_difference(self.network.module.state_dict(), other.network.module.state_dict())
         kinds = f"{self.kind!r} against {other.kind!r}" if self.kind != other.kind else ""
         blocks = f"{len(mine)} against {len(theirs)} blocks" if len(mine) != len(theirs) else ""
         for what, difference in (
             ("likelihood", differences(self.likelihood, other.likelihood)),
             ("kind of curvature", kinds),
             ("structure", differences(self.curvature.structure, other.curvature.structure)),
-            ("mode", _other_mode(self.network, other.network)),
+            ("mode", f"{elsewhere!r} has other values" if elsewhere else ""),
             ("blocks of parameters", blocks or next(filter(None, map(differences, mine, theirs)), "")),
         ):
             if difference:
@@ -95,14 +98,6 @@ class Fit:
                 "directions of each were set to zero, and those of the sum are others. Fit all data at once, or use "
                 "curvature='ggn' or structure='matrix_free'."
             )
-
-
-def _other_mode(one: Network, other: Network) -> str:
-    """The first parameter or buffer in which two networks differ."""
-    if one is other:
-        return ""
-    name = first_difference(one.module.state_dict(), other.module.state_dict())
-    return name and f"{name!r} has other values"
 
 
 def observe(

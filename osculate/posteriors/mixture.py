@@ -54,7 +54,15 @@ class Mixture(Sampled):
     def __init__(self, members: Any) -> None:
         if isinstance(members, Posterior) or not isinstance(members, Iterable):
             raise TypeError(f"Mixture takes a list of posteriors, got {type(members).__name__}: Mixture([q1, q2]).")
-        self.members = tuple(_drawable(as_posterior(member)) for member in members)
+        posteriors = [as_posterior(member) for member in members]
+        for q in posteriors:
+            if not isinstance(q, Sampled):
+                raise TypeError(
+                    f"a member of a mixture is a posterior with a width, got a {type(q).__name__}: fit "
+                    "osc.laplace(model, likelihood, data) around each network, or mix the networks alone with "
+                    "osc.posteriors.Ensemble."
+                )
+        self.members = tuple(q for q in posteriors if isinstance(q, Sampled))
         _require_alike(self.members)
         self.network, self.likelihood = self.members[0].network, self.members[0].likelihood
 
@@ -82,15 +90,6 @@ class Mixture(Sampled):
         kinds = [type(member).__name__ for member in self.members]
         members = " + ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
         return f"Mixture({members}, likelihood={type(self.likelihood).__name__})"
-
-
-def _drawable(q: Posterior) -> Sampled:
-    if not isinstance(q, Sampled):
-        raise TypeError(
-            f"a member of a mixture is a posterior with a width, got a {type(q).__name__}: fit osc.laplace(model, "
-            "likelihood, data) around each network, or mix the networks alone with osc.posteriors.Ensemble."
-        )
-    return q
 
 
 def _require_alike(members: tuple[Sampled, ...]) -> None:

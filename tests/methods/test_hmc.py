@@ -18,7 +18,7 @@ from osculate.methods import HMC
 from osculate.methods.hmc.potential import NegativeLogJoint
 from osculate.methods.hmc.sampler import NUTS, Metric, State, StepSize, first_step_size, subtrees, windows
 from osculate.parameters import Network
-from osculate.posteriors._diagnostics import effective_sample_size
+from osculate.posteriors.chains import effective_sample_size
 from osculate.training import Training, full_batch
 
 REFERENCE = Path(__file__).with_name("hmc_reference.json")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import osculate as osc
 from osculate.parameters import Network
 from osculate.posteriors import Chains
-from osculate.posteriors._diagnostics import effective_sample_size, r_hat
+from osculate.posteriors.chains import effective_sample_size, r_hat
 from tests.laws import assert_close
 
 CLASSES = osc.likelihoods.Categorical()

@@ -20,7 +20,7 @@ from osculate.methods.hmc.sampler import Metric, StepSize, windows
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Chains
-from osculate.posteriors._diagnostics import FEWEST
+from osculate.posteriors.chains import FEWEST
 from osculate.priors import Prior
 from osculate.tensorfiles import fill
 
