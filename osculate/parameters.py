@@ -140,17 +140,12 @@ class _Workplace:
     def clear(self) -> bool:
         """Undo what a call did to the layers: True, unless it wrote into a tensor in one of their attributes."""
         for layer, original, attributes in self._layers:
-            _restore(vars(layer), attributes)
-            if layer._buffers:
-                _restore(layer._buffers, original._buffers)
+            for items, before in ((vars(layer), attributes), (layer._buffers, original._buffers)):
+                if len(items) > len(before):
+                    for name in items.keys() - before.keys():
+                        del items[name]
+                items.update(before)
         return all(tensor._version == version for tensor, version in self._tensors)
-
-
-def _restore(items: dict[str, Any], before: dict[str, Any]) -> None:
-    if len(items) > len(before):
-        for name in items.keys() - before.keys():
-            del items[name]
-    items.update(before)
 
 
 class Network:
@@ -242,10 +237,11 @@ class Network:
         x = moved(x, self.device)
         if self._changes_inputs is not False or any(tensor.is_inference() for tensor in tensors(x).values()):
             x = apply(torch.clone, x)
+        size, (positional, named) = count(x), arguments(x)
         try:
             with within(workplace.module) if within else nullcontext():
                 workplace.take_buffers()
-                f = functional_call(workplace.module, values, *arguments(x), tie_weights=self._tied)
+                f = functional_call(workplace.module, values, positional, named, tie_weights=self._tied)
         except Exception:
             self._end(workplace)
             raise
@@ -255,7 +251,7 @@ class Network:
                 self._changes_inputs = any(tensor._version for tensor in tensors(x).values())
         self._end(workplace)
         f = getattr(f, "logits", f)  # the output of a Hugging Face model
-        if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != count(x):
+        if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != size:
             raise ValueError(returned(f, x))
         return f
 
