@@ -95,7 +95,7 @@ class Call:
 
     Attributes:
         operation: The torch function that was called.
-        output: The output, for rows; squares compute it.
+        output: The output, for rows; None for squares, which compute it. A function may serve both sides.
         sources: The tensors made of tracked parameters, by their ids, for rows.
         hooks: Handles of the hooks that squares put into the graph, to be removed after the backward pass.
     """

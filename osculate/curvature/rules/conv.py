@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.rules._base import Call, Local, Pulled, Use, affine, rows_of, squares_of
+from osculate.curvature.rules._base import Call, Local, Pulled, affine, rows_of, squares_of
 
 Size = int | Sequence[int]
 
 
 @rows_of(torch.conv1d, torch.conv2d, torch.conv3d)
+@squares_of(torch.conv1d, torch.conv2d, torch.conv3d)
 def conv(
     call: Call,
     input: Tensor,
@@ -22,20 +24,25 @@ def conv(
     padding: Size | str = 0,
     dilation: Size = 1,
     groups: int = 1,
-) -> Use | None:
+) -> Any:
     """Patches of the input times the kernel.
 
     [grosse2016] writes a convolution as this linear map; groups are independent blocks of it.
     """
-    dims = weight.ndim - 2
-    if input.ndim != weight.ndim or call.source(input) is not None:
-        return None
-    kernel, steps, holes = weight.shape[2:], each_axis(stride, dims), each_axis(dilation, dims)
+    dims, kernel = weight.ndim - 2, weight.shape[2:]
+    steps, holes = each_axis(stride, dims), each_axis(dilation, dims)
     if isinstance(padding, str):
         total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(holes, kernel, strict=True)]
         pads = [(t // 2, t - t // 2) for t in total]
     else:
         pads = [(p, p) for p in each_axis(padding, dims)]
+    if call.output is None:
+        if isinstance(padding, str):  # it may be uneven, and is put on beforehand
+            input, pads = _pad(input, pads), [(0, 0)] * dims
+        map = Convolution(steps, [p for p, _ in pads], holes, False, [0] * dims, groups)
+        return map.of(input, weight, bias)
+    if input.ndim != weight.ndim or call.source(input) is not None:
+        return None
     return affine(
         call,
         weight,
@@ -47,6 +54,7 @@ def conv(
 
 
 @rows_of(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
+@squares_of(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
 def conv_transpose(
     call: Call,
     input: Tensor,
@@ -57,14 +65,16 @@ def conv_transpose(
     output_padding: Size = 0,
     groups: int = 1,
     dilation: Size = 1,
-) -> Use | None:
+) -> Any:
     """A convolution with the flipped kernel over the input with zeros put between its entries."""
-    dims = weight.ndim - 2
+    dims, kernel = weight.ndim - 2, weight.shape[2:]
+    steps, pads, extras, holes = (each_axis(size, dims) for size in (stride, padding, output_padding, dilation))
+    if call.output is None:
+        return Convolution(steps, pads, holes, True, extras, groups).of(input, weight, bias)
     if input.ndim != weight.ndim or call.source(input) is not None:
         return None
-    kernel, steps, holes = weight.shape[2:], each_axis(stride, dims), each_axis(dilation, dims)
-    reach = [d * (k - 1) - p for d, k, p in zip(holes, kernel, each_axis(padding, dims), strict=True)]
-    pads = [(r, r + extra) for r, extra in zip(reach, each_axis(output_padding, dims), strict=True)]
+    reach = [d * (k - 1) - p for d, k, p in zip(holes, kernel, pads, strict=True)]
+    around = [(r, r + extra) for r, extra in zip(reach, extras, strict=True)]
 
     def matrix(w: Tensor) -> Tensor:
         flipped = w.flip(tuple(range(2, w.ndim)))
@@ -75,7 +85,7 @@ def conv_transpose(
         call,
         weight,
         bias,
-        inputs=lambda ones: _patches(_pad(_spread_out(input, steps), pads), kernel, [1] * dims, holes, groups, ones),
+        inputs=lambda ones: _patches(_pad(_spread_out(input, steps), around), kernel, [1] * dims, holes, groups, ones),
         outputs=lambda g: _positions_last_to_rows(g, groups),
         matrix=matrix,
     )
@@ -144,6 +154,10 @@ class Convolution(Local):
     def _settings(self) -> tuple:
         return self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups
 
+    def of(self, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        """The output for a batch, or for one datum without its axis."""
+        return self(x, w, b) if x.ndim == w.ndim else self(x.unsqueeze(0), w, b).squeeze(0)
+
     def forward(self, x: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         return torch.convolution(x, w, b, *self._settings), (x, w)
 
@@ -153,48 +167,3 @@ class Convolution(Local):
     def gradient(self, needed: Sequence[bool], g: Tensor, x: Tensor, w: Tensor) -> Pulled:
         pulled = torch.ops.aten.convolution_backward(g, x, w, [g.shape[1]], *self._settings, list(needed))
         return tuple(each if need else None for each, need in zip(pulled, needed, strict=True))
-
-
-@squares_of(torch.conv1d, torch.conv2d, torch.conv3d)
-def conv_squares(
-    call: Call,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Size = 1,
-    padding: Size | str = 0,
-    dilation: Size = 1,
-    groups: int = 1,
-) -> Tensor:
-    """A convolution; an uneven "same" padding is put on beforehand."""
-    dims = weight.ndim - 2
-    holes, pads = each_axis(dilation, dims), [0] * dims
-    if padding == "same":
-        totals = [d * (k - 1) for d, k in zip(holes, weight.shape[2:], strict=True)]
-        input = F.pad(input, [p for t in reversed(totals) for p in (t // 2, t - t // 2)])
-    elif not isinstance(padding, str):
-        pads = each_axis(padding, dims)
-    return _convolve(Convolution(each_axis(stride, dims), pads, holes, False, [0] * dims, groups), input, weight, bias)
-
-
-@squares_of(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
-def conv_transpose_squares(
-    call: Call,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Size = 1,
-    padding: Size = 0,
-    output_padding: Size = 0,
-    groups: int = 1,
-    dilation: Size = 1,
-) -> Tensor:
-    """A transposed convolution."""
-    stride, padding, output_padding, dilation = (
-        each_axis(size, weight.ndim - 2) for size in (stride, padding, output_padding, dilation)
-    )
-    return _convolve(Convolution(stride, padding, dilation, True, output_padding, groups), input, weight, bias)
-
-
-def _convolve(map: Convolution, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    return map(x, w, b) if x.ndim == w.ndim else map(x.unsqueeze(0), w, b).squeeze(0)

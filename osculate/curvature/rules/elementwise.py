@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from osculate.curvature.rules._base import (
@@ -72,7 +72,12 @@ def squared_elementwise(call: Call, operation: Callable, *args: Any, **kwargs: A
     if {edge for edge in y.grad_fn.next_functions if edge[0] is not None} == set(edges):
         _square_node(call, y.grad_fn)
         return y
-    return _square_path(call, y, *edges.values()) if len(edges) == 1 else NotImplemented
+    if len(edges) > 1:
+        return NotImplemented
+    (argument,), edge = edges.values(), get_gradient_edge(y)  # several nodes: once through all before the ordinary way
+    y = y.clone()  # the hook must stand before the nodes that it walks itself
+    call.hooks.append(y.register_hook(lambda m: torch.autograd.grad(edge, argument, m, retain_graph=True)[0]))
+    return y
 
 
 def _square_node(call: Call, node: Any) -> None:
@@ -96,15 +101,6 @@ def _total(gradients: Any, places: list[int]) -> Tensor | None:
     found = gradients if isinstance(gradients, tuple | list) else (gradients,)
     terms = [found[i] for i in places if found[i] is not None]
     return sum(terms[1:], terms[0]) if terms else None
-
-
-def _square_path(call: Call, y: Tensor, argument: GradientEdge) -> Tensor:
-    """Several nodes from the only argument to the output: once through all of them before the ordinary backward."""
-    edge = get_gradient_edge(y)
-    once: Callable[[Tensor], Tensor] = lambda m: torch.autograd.grad(edge, argument, m, retain_graph=True)[0]  # noqa: E731
-    y = y.clone()  # the hook must stand before the nodes that it walks itself
-    call.hooks.append(y.register_hook(once))
-    return y
 
 
 class Slope(Local):

@@ -8,91 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.rules._base import Call, Local, Pulled, Use, entrywise, refusal, rows_of, squares_of
-
-
-@rows_of(F.layer_norm)
-def layer_norm(
-    call: Call,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Use | None:
-    """Scale and shift of the normalised last axes."""
-    shape = tuple(normalized_shape)
-    if input.ndim <= len(shape):
-        return None
-    return entrywise(call, (weight, F.layer_norm(input, shape, eps=eps), shape), (bias, None, shape))
-
-
-@rows_of(F.rms_norm)
-def rms_norm(
-    call: Call,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Use | None:
-    """Scale of the root-mean-square normalised last axes."""
-    shape = tuple(normalized_shape)
-    if input.ndim <= len(shape):
-        return None
-    return entrywise(call, (weight, F.rms_norm(input, shape, eps=eps), shape))
-
-
-@rows_of(F.group_norm)
-def group_norm(
-    call: Call,
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Use | None:
-    """Scale and shift of each channel."""
-    shape = _channels(input)
-    return entrywise(call, (weight, F.group_norm(input, num_groups, eps=eps), shape), (bias, None, shape))
-
-
-@rows_of(F.instance_norm)
-def instance_norm(
-    call: Call,
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Use | None:
-    """Scale and shift of each channel."""
-    mean, var = (None, None) if use_input_stats else (running_mean, running_var)
-    normed = F.instance_norm(input, mean, var, use_input_stats=use_input_stats, eps=eps)
-    shape = _channels(input)
-    return entrywise(call, (weight, normed, shape), (bias, None, shape))
-
-
-@rows_of(F.batch_norm)
-def batch_norm(
-    call: Call,
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Use | None:
-    """Scale and shift of each channel, with the running statistics as constants."""
-    if training:
-        return None
-    normed = F.batch_norm(input, running_mean, running_var, eps=eps)
-    shape = _channels(input)
-    return entrywise(call, (weight, normed, shape), (bias, None, shape))
+from osculate.curvature.rules._base import Call, Local, Pulled, entrywise, refusal, rows_of, squares_of
 
 
 def _channels(input: Tensor) -> tuple[int, ...]:
@@ -150,14 +66,18 @@ class Affine(Local):
         return g_x, g_w, g.sum_to_size(b.shape) if b is not None and needed[2] else None
 
 
-def _scaled(x: Tensor, w: Tensor | None, b: Tensor | None, shape: Sequence[int]) -> Tensor:
+def _scale_and_shift(call: Call, x: Tensor, w: Tensor | None, b: Tensor | None, shape: tuple[int, ...]) -> Any:
+    """The rule for a normalised x times w plus b, both broadcast in this shape."""
+    if call.output is not None:
+        return entrywise(call, (w, x, shape), (b, None, shape)) if x.ndim > len(shape) else None
     if w is None and b is None:
         return x
     return Affine()(x, *(None if t is None else t.reshape(shape) for t in (w, b)))
 
 
+@rows_of(F.layer_norm)
 @squares_of(F.layer_norm, torch.layer_norm)
-def layer_norm_squares(
+def layer_norm(
     call: Call,
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -165,26 +85,34 @@ def layer_norm_squares(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     *_: Any,
-) -> Tensor:
+) -> Any:
     """Normalisation over the last axes, then scale and shift."""
     shape = tuple(normalized_shape)
-    x = Normalised("deviation", eps)(input.flatten(-len(shape))).reshape(input.shape)
-    return _scaled(x, weight, bias, shape)
+    if call.output is None:
+        x = Normalised("deviation", eps)(input.flatten(-len(shape))).reshape(input.shape)
+    else:
+        x = F.layer_norm(input, shape, eps=eps)
+    return _scale_and_shift(call, x, weight, bias, shape)
 
 
+@rows_of(F.rms_norm)
 @squares_of(F.rms_norm, torch.rms_norm)
-def rms_norm_squares(
+def rms_norm(
     call: Call, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
+) -> Any:
     """Division by the root mean square of the last axes, then scale."""
     shape = tuple(normalized_shape)
-    eps = torch.finfo(input.dtype).eps if eps is None else eps
-    x = Normalised("root mean square", eps)(input.flatten(-len(shape))).reshape(input.shape)
-    return _scaled(x, weight, None, shape)
+    if call.output is None:
+        eps = torch.finfo(input.dtype).eps if eps is None else eps
+        x = Normalised("root mean square", eps)(input.flatten(-len(shape))).reshape(input.shape)
+    else:
+        x = F.rms_norm(input, shape, eps=eps)
+    return _scale_and_shift(call, x, weight, None, shape)
 
 
-@squares_of(F.group_norm, torch.group_norm)
-def group_norm_squares(
+@rows_of(F.group_norm)
+@squares_of(F.group_norm)
+def group_norm(
     call: Call,
     input: Tensor,
     num_groups: int,
@@ -192,14 +120,18 @@ def group_norm_squares(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     *_: Any,
-) -> Tensor:
+) -> Any:
     """Normalisation over groups of channels and all positions, then scale and shift of each channel."""
-    x = Normalised("deviation", eps)(input.reshape(len(input), num_groups, -1)).reshape(input.shape)
-    return _scaled(x, weight, bias, _channels(input))
+    if call.output is None:
+        x = Normalised("deviation", eps)(input.reshape(len(input), num_groups, -1)).reshape(input.shape)
+    else:
+        x = F.group_norm(input, num_groups, eps=eps)
+    return _scale_and_shift(call, x, weight, bias, _channels(input))
 
 
+@rows_of(F.instance_norm)
 @squares_of(F.instance_norm)
-def instance_norm_squares(
+def instance_norm(
     call: Call,
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -212,15 +144,19 @@ def instance_norm_squares(
 ) -> Any:
     """Normalisation over the positions of each channel, or by running statistics."""
     if not use_input_stats:
-        return batch_norm_squares(call, input, running_mean, running_var, weight, bias, False, momentum, eps)
-    if running_mean is not None or running_var is not None:
+        return batch_norm(call, input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if call.output is not None:
+        x = F.instance_norm(input, eps=eps)
+    elif running_mean is not None or running_var is not None:
         return NotImplemented  # training mode: it would change the statistics
-    x = Normalised("deviation", eps)(input.flatten(2)).reshape(input.shape)
-    return _scaled(x, weight, bias, _channels(input))
+    else:
+        x = Normalised("deviation", eps)(input.flatten(2)).reshape(input.shape)
+    return _scale_and_shift(call, x, weight, bias, _channels(input))
 
 
+@rows_of(F.batch_norm)
 @squares_of(F.batch_norm)
-def batch_norm_squares(
+def batch_norm(
     call: Call,
     input: Tensor,
     running_mean: Tensor | None,
@@ -231,16 +167,22 @@ def batch_norm_squares(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Constant statistics, then scale and shift of each channel."""
+    """Normalisation by running statistics, which are constants, then scale and shift of each channel."""
+    shape = _channels(input)
+    if call.output is not None:
+        if training:
+            return None
+        x = F.batch_norm(input, running_mean, running_var, eps=eps)
+        return _scale_and_shift(call, x, weight, bias, shape)
     if training or running_mean is None or running_var is None:
         raise refusal("batch_norm", "batch statistics let every output depend on all data")
     inverse = (running_var + eps).rsqrt()
     if not any(isinstance(t, Tensor) and t.requires_grad for t in (weight, bias)):
         scale = inverse if weight is None else inverse * weight
         shift = -running_mean * scale if bias is None else bias - running_mean * scale
-        return _scaled(input, scale, shift, _channels(input))
-    x = _scaled(input, inverse, -running_mean * inverse, _channels(input))
-    return _scaled(x, weight, bias, _channels(input))
+        return _scale_and_shift(call, input, scale, shift, shape)
+    x = _scale_and_shift(call, input, inverse, -running_mean * inverse, shape)
+    return _scale_and_shift(call, x, weight, bias, shape)
 
 
 @squares_of(F.normalize)

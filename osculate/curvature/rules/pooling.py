@@ -20,25 +20,7 @@ def mean(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return call.weigh(y, y.numel() / input.numel())
 
 
-@squares_of(F.avg_pool1d)
-def avg_pool1d(
-    call: Call,
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The two-dimensional rule with a height of one."""
-    k, p = each_axis(kernel_size, 1), each_axis(padding, 1)
-    s = each_axis(stride, 1) if stride else k
-    flat = replace(call, operation=F.avg_pool2d)
-    y = avg_pool(flat, input.unsqueeze(-2), (1, *k), (1, *s), (0, *p), ceil_mode, count_include_pad)
-    return y.squeeze(-2)
-
-
-@squares_of(F.avg_pool2d, F.avg_pool3d)
+@squares_of(F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 def avg_pool(
     call: Call,
     input: Tensor,
@@ -51,15 +33,19 @@ def avg_pool(
 ) -> Tensor:
     """Each entry of a window with one over its divisor, which differs at the border.
 
-    The divisor is how often the sum over the window, of ones, exceeds its average.
+    The divisor is how often the sum over the window, of ones, exceeds its average. One axis is two with a height of
+    one, since a sum cannot be asked for there.
     """
-    stride = stride or kernel_size
+    dims = {F.avg_pool1d: 1, F.avg_pool2d: 2, F.avg_pool3d: 3}[call.operation]
+    if dims == 1:
+        k, s, p = (each_axis(size, 1) for size in (kernel_size, stride or kernel_size, padding))
+        flat, settings = replace(call, operation=F.avg_pool2d), (ceil_mode, count_include_pad)
+        return avg_pool(flat, input.unsqueeze(-2), (1, *k), (1, *s), (0, *p), *settings).squeeze(-2)
 
     def pooled(x: Tensor, divisor: int | None) -> Tensor:
-        return call.operation(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor)
+        return call.operation(x, kernel_size, stride or kernel_size, padding, ceil_mode, count_include_pad, divisor)
 
     y = pooled(input, divisor_override)
-    dims = 2 if call.operation is F.avg_pool2d else 3
     with torch.no_grad():
         ones = input.new_ones(1, 1, *input.shape[-dims:])
         weights = (pooled(ones, divisor_override) / pooled(ones, 1))[0, 0]

@@ -16,13 +16,15 @@ State: TypeAlias = tuple[Tensor, ...]
 Step: TypeAlias = Callable[[Tensor, Tensor, State], State]
 
 
-def _lstm_step(a: Tensor, b: Tensor, state: State) -> State:
+def lstm_step(a: Tensor, b: Tensor, state: State) -> State:
+    """Input, forget and output gates."""
     i, f, g, o = (a + b).chunk(4, -1)
     memory = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(memory), memory
 
 
-def _gru_step(a: Tensor, b: Tensor, state: State) -> State:
+def gru_step(a: Tensor, b: Tensor, state: State) -> State:
+    """Reset and update gates."""
     (a_r, a_z, a_n), (b_r, b_z, b_n) = a.chunk(3, -1), b.chunk(3, -1)
     z = torch.sigmoid(a_z + b_z)
     n = torch.tanh(a_n + torch.sigmoid(a_r + b_r) * b_n)
@@ -33,65 +35,24 @@ def _plain_step(activation: Callable[[Tensor], Tensor], a: Tensor, b: Tensor, st
     return (activation(a + b),)
 
 
-_tanh_step, _relu_step = partial(_plain_step, torch.tanh), partial(_plain_step, torch.relu)
-
-
-@parts_of(torch.lstm)
-def lstm(input: Tensor, hx: Any, params: Any, *settings: Any) -> Any:
-    """Several layers, two directions, projections; a packed batch of sequences is not covered."""
-    if isinstance(hx, Tensor):  # the sizes of a packed batch
-        return NotImplemented
-    found = _layers(_lstm_step, input, tuple(hx), params, *settings)
-    return found if found is NotImplemented else (found[0], *found[1])
-
-
-def _one_state(step: Step, input: Tensor, hx: Tensor, params: Any, *settings: Any) -> Any:
-    if isinstance(params, Tensor):  # a packed batch: hx holds its sizes
-        return NotImplemented
-    found = _layers(step, input, (hx,), params, *settings)
-    return found if found is NotImplemented else (found[0], found[1][0])
-
-
-parts_of(torch.gru)(partial(_one_state, _gru_step))
-parts_of(torch.rnn_tanh)(partial(_one_state, _tanh_step))
-parts_of(torch.rnn_relu)(partial(_one_state, _relu_step))
-
-
-@parts_of(torch.lstm_cell)
-def lstm_cell(input: Tensor, hx: Any, *weights: Any) -> Any:
-    """One step of an LSTM."""
-    return _cell(_lstm_step, input, tuple(hx), *weights)
-
-
-def _one_state_cell(step: Step, input: Tensor, hx: Tensor, *weights: Any) -> Tensor:
-    return _cell(step, input, (hx,), *weights)[0]
-
-
-parts_of(torch.gru_cell)(partial(_one_state_cell, _gru_step))
-parts_of(torch.rnn_tanh_cell)(partial(_one_state_cell, _tanh_step))
-parts_of(torch.rnn_relu_cell)(partial(_one_state_cell, _relu_step))
-
-
 def _cell(
-    step: Step, x: Tensor, state: State, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-) -> State:  # fmt: skip
-    return step(F.linear(x, w_ih, b_ih), F.linear(state[0], w_hh, b_hh), state)
-
-
-def _layers(
-    step: Step,
-    input: Tensor,
-    states: State,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    step: Step, x: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ) -> Any:
-    """The output, and the last states (layers · directions, N, H)."""
+    """One step; a state of one tensor is given and returned as that tensor."""
+    state = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+    state = step(F.linear(x, w_ih, b_ih), F.linear(state[0], w_hh, b_hh), state)
+    return state if len(state) > 1 else state[0]
+
+
+def _network(step: Step, states: int, input: Tensor, hx: Any, params: Any, *settings: Any) -> Any:
+    """Several layers, two directions, projections: the output, and the last states (layers · directions, N, H).
+
+    A packed batch of sequences is not covered: its sizes stand in the place of the states, and these in that of params.
+    """
+    first = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+    if len(first) != states or isinstance(params, Tensor):
+        return NotImplemented
+    has_biases, num_layers, dropout, train, bidirectional, batch_first = settings
     if train and dropout > 0:
         return NotImplemented
     x = input if batch_first else input.transpose(0, 1)
@@ -103,12 +64,12 @@ def _layers(
         for backwards in range(directions):
             number = layer * directions + backwards
             weights = params[number * each : (number + 1) * each]
-            state = tuple(s[number] for s in states)
+            state = tuple(s[number] for s in first)
             output, state = _scan(step, x.flip(1) if backwards else x, state, weights, has_biases)
             outputs.append(output.flip(1) if backwards else output)
             last.append(state)
         x = torch.cat(outputs, -1) if bidirectional else outputs[0]
-    return x if batch_first else x.transpose(0, 1), tuple(torch.stack(s) for s in zip(*last, strict=True))
+    return x if batch_first else x.transpose(0, 1), *(torch.stack(s) for s in zip(*last, strict=True))
 
 
 def _scan(step: Step, x: Tensor, state: State, weights: Sequence[Tensor], has_biases: bool) -> tuple[Tensor, State]:
@@ -123,3 +84,13 @@ def _scan(step: Step, x: Tensor, state: State, weights: Sequence[Tensor], has_bi
             state = (F.linear(state[0], projection[0]), *state[1:])
         hidden.append(state[0])
     return torch.stack(hidden, 1), state
+
+
+for network, cell, step, states in (
+    (torch.lstm, torch.lstm_cell, lstm_step, 2),
+    (torch.gru, torch.gru_cell, gru_step, 1),
+    (torch.rnn_tanh, torch.rnn_tanh_cell, partial(_plain_step, torch.tanh), 1),
+    (torch.rnn_relu, torch.rnn_relu_cell, partial(_plain_step, torch.relu), 1),
+):
+    parts_of(network)(partial(_network, step, states))
+    parts_of(cell)(partial(_cell, step))
