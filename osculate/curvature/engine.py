@@ -90,7 +90,7 @@ class Observation:
             self.check(f, y[part])
             return self.kind.columns(self.likelihood, f, y[part])
 
-        plan = (self.plan.by_factors() if by_factors else self.plan).with_rows(row_size)
+        plan = self.plan.for_structure(by_factors, row_size)
         every = pieces(self.network, plan, x, columns, self.kind.expected(plan.outputs), self.memory)
         counted = self.likelihood.counted(y)
         if counted is None or bool(counted.all()):
@@ -173,9 +173,9 @@ def _last_layer(network: Network, plan: Plan, tape: Tape) -> Unit | None:
 
 def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor) -> dict[int, Form]:
     by_rule = {name for block in plan.blocks if block.kind != "fallback" for name in block.names}
-    if strangers := tape.uncovered & by_rule:
+    if changed := tape.uncovered & by_rule:
         raise ValueError(
-            f"the network used {', '.join(sorted(strangers))} in another way than on the first batch. "
+            f"the network used {', '.join(sorted(changed))} in another way than on the first batch. "
             "Put inputs that take every path of its control flow into the first batch."
         )
     size, cotangents = len(tape.f), columns.to(tape.f.dtype)
@@ -211,11 +211,10 @@ def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:
 
 def _combine(block: BlockSpec, members: list[tuple[Use, Form]], network: Network) -> Form:
     """The uses of one block as one form: positions concatenated, or rows added."""
-    members_forms = [form for _, form in members]
     if block.kind in ("outer", "lookup"):
-        outers = [form for form in members_forms if isinstance(form, Outer)]
+        outers = [form for _, form in members if isinstance(form, Outer)]
         return outers[0] if len(outers) == 1 else concatenate(outers)
-    first = members_forms[0].rows()
+    first = members[0][1].rows()
     total = first.new_zeros(*first.shape[:2], block.size, dtype=network.state_dtype)
     positions = network.space.positions()
     for use, form in members:

@@ -35,8 +35,15 @@ def fallback_forms(network: Network, names: list[str], x: Inputs, cotangents: Fl
     theta = {name: network.parameters[name] for name in names}
     with torch.inference_mode(False):
         x = apply(lambda tensor: tensor.clone() if tensor.is_inference() else tensor, x)
+
+        def rows_of_one(x_n: Inputs, columns: Tensor) -> dict[str, Tensor]:
+            alone = apply(lambda tensor: tensor.unsqueeze(0), x_n)
+            pullback = vjp(lambda values: network(alone, values)[0], theta)[1]
+            return vmap(lambda column: pullback(column)[0])(columns)
+
         try:
-            rows = _at_once(network, theta, x, cotangents)
+            axes = tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, x)
+            rows = vmap(rows_of_one, in_dims=(axes, 1), out_dims=1)(x, cotangents)
             right = _agree(rows, network, theta, x, cotangents)
         except torch.OutOfMemoryError:
             raise
@@ -47,16 +54,6 @@ def fallback_forms(network: Network, names: list[str], x: Inputs, cotangents: Fl
             found = [_gradients(network, theta, take(x, part), cotangents[:, part]) for part in parts]
             rows = {name: torch.stack([each[name] for each in found], 1) for name in theta}
     return [Dense(rows[name].detach().reshape(*cotangents.shape[:2], -1)) for name in names]
-
-
-def _at_once(network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> dict[str, Tensor]:
-    def rows(x_n: Inputs, columns: Tensor) -> dict[str, Tensor]:
-        alone = apply(lambda tensor: tensor.unsqueeze(0), x_n)
-        pullback = vjp(lambda values: network(alone, values)[0], theta)[1]
-        return vmap(lambda column: pullback(column)[0])(columns)
-
-    axes = tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, x)
-    return vmap(rows, in_dims=(axes, 1), out_dims=1)(x, cotangents)
 
 
 def _agree(rows: dict[str, Tensor], network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> bool:

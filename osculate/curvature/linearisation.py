@@ -10,7 +10,7 @@ from torch import Tensor
 
 from osculate.curvature.columns import pull
 from osculate.differentiation import UnfusedAttention, forward_derivative
-from osculate.inputs import Inputs, apply, tensors
+from osculate.inputs import Inputs, apply
 from osculate.parameters import Network
 
 
@@ -24,13 +24,12 @@ class Linearisation:
 
     def __init__(self, network: Network, x: Inputs) -> None:
         self._network = network
-        self._x = apply(torch.clone, x) if any(tensor.is_inference() for tensor in tensors(x).values()) else x
+        self._x = apply(lambda tensor: tensor.clone() if tensor.is_inference() else tensor, x)
 
     @cached_property
     def _graph(self) -> tuple[Tensor, list[Tensor]]:
-        with recording():
-            theta = {name: p.requires_grad_() for name, p in self._network.parameters.items()}
-            return self._network(self._x, theta), list(theta.values())
+        f, theta = with_graph(self._network, self._x)
+        return f, list(theta.values())
 
     @property
     def f(self) -> Float[Tensor, "N *C"]:
@@ -40,7 +39,9 @@ class Linearisation:
     def jvp(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
         """J v for several directions; about three forward passes each, and a backward pass to verify them."""
         v = v.detach().to(self._network.dtype)
-        ways = (self._double_backward, self._batched_forward, self._single_forward)
+        ways = [self._double_backward, lambda v: torch.stack([self._forward(one) for one in v])]
+        if len(v) > 1:
+            ways.insert(1, torch.func.vmap(self._forward))
         return _first_that_works([partial(self._verified, way) for way in ways], v).to(self._network.state_dtype)
 
     @cached_property
@@ -82,12 +83,6 @@ class Linearisation:
         with recording():
             return forward_derivative(outputs, self._network.parameters, tangents).detach()
 
-    def _batched_forward(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
-        return torch.func.vmap(self._forward)(v) if len(v) > 1 else self._single_forward(v)
-
-    def _single_forward(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
-        return torch.stack([self._forward(one) for one in v])
-
     def _double_backward(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
         """J v as the derivative of uᵀ J v by u."""
         u, rows = self._transposed
@@ -108,6 +103,13 @@ def recording() -> Iterator[None]:
     """Derivatives on, and attention in a form that has derivatives of every order."""
     with torch.inference_mode(False), torch.enable_grad(), UnfusedAttention():
         yield
+
+
+def with_graph(network: Network, x: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
+    """The outputs at the mode, and the parameters to which their graph leads."""
+    with recording():
+        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
+        return network(x, theta), theta
 
 
 def _first_that_works(ways: Sequence[Callable[[Tensor], Tensor]], v: Tensor) -> Tensor:

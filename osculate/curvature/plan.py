@@ -48,17 +48,6 @@ class BlockSpec:
         """p, the number of parameters of the block."""
         return self.positions.numel()
 
-    @property
-    def reduced(self) -> "BlockSpec":
-        """The block as structures see it: the entries that are kept, without the factors of the whole."""
-        if self.kept is None:
-            return self
-        return BlockSpec(self.names, "dense", self.positions.reshape(-1)[self.kept])
-
-    def restricted(self, wanted: Tensor) -> "BlockSpec":
-        """The block with those entries alone whose positions in θ are wanted, a mask (P,)."""
-        return replace(self, kept=wanted[self.positions.reshape(-1)].nonzero().squeeze(-1))
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -84,15 +73,17 @@ class Plan:
 
     @property
     def specs(self) -> tuple[BlockSpec, ...]:
-        """The blocks as structures see them."""
-        return tuple(block.reduced for block in self.blocks)
+        """The blocks as structures see them: the entries that are kept, without the factors of the whole."""
+        return tuple(
+            b if b.kept is None else BlockSpec(b.names, "dense", b.positions.reshape(-1)[b.kept]) for b in self.blocks
+        )
 
     def restricted(self, wanted: Tensor) -> "Plan":
         """The plan of a subnetwork, whose parameters are given by a mask (P,)."""
-        blocks = [block.restricted(wanted) for block in self.blocks]
-        blocks = [block for block in blocks if block.kept is not None and len(block.kept)]
-        floats = self.factored + sum(len(block.kept) for block in blocks if block.kept is not None)
-        return replace(self, blocks=tuple(blocks), floats=floats, factored=floats)
+        kept = [wanted[block.positions.reshape(-1)].nonzero().squeeze(-1) for block in self.blocks]
+        blocks = tuple(replace(b, kept=entries) for b, entries in zip(self.blocks, kept, strict=True) if len(entries))
+        floats = self.factored + sum(map(len, kept))
+        return replace(self, blocks=blocks, floats=floats, factored=floats)
 
     def require_same_rows(self, seen: Example) -> None:
         """Raise ValueError if inputs of the same shape give a layer another number of rows than in the first batch.
@@ -102,8 +93,7 @@ class Plan:
         """
         if seen.shapes != self.example.shapes:
             return
-        by_rule = (name for block in self.blocks if block.kind != "fallback" for name in block.names)
-        for name in by_rule:
+        for name in (name for block in self.blocks if block.kind != "fallback" for name in block.names):
             sizes = seen.sizes.get(name, [])
             if not set(sizes) <= set(self.example.sizes.get(name, sizes)):
                 raise ValueError(
@@ -112,13 +102,14 @@ class Plan:
                     "such inputs into the first batch, so that this layer is treated without assumptions."
                 )
 
-    def with_rows(self, size: int) -> "Plan":
-        """The plan for a structure that forms whole rows of so many numbers, and copies in double precision."""
-        return replace(self, floats=self.floats + 3 * size, factored=self.factored + 3 * size)
+    def for_structure(self, by_factors: bool = False, row_size: int = 0) -> "Plan":
+        """The plan for a structure.
 
-    def by_factors(self) -> "Plan":
-        """The plan for a structure that never forms the rows of a layer used at several positions."""
-        return replace(self, floats=self.factored)
+        Args:
+            by_factors: True if it never forms the rows of a layer used at several positions.
+            row_size: numbers of the whole rows that it forms, and copies in double precision.
+        """
+        return replace(self, floats=(self.factored if by_factors else self.floats) + 3 * row_size)
 
     def bytes_each(self, columns: int, itemsize: int = 4) -> int:
         """Bytes that a datum takes with this number of columns."""
@@ -190,7 +181,11 @@ def make_plan(network: Network, x: Inputs) -> Plan:
     positions = network.space.positions()
     column = torch.zeros_like(tape.f)  # random on the first datum, zero on all others
     column[0] = torch.randn(tape.f[0].shape, generator=torch.Generator().manual_seed(0)).to(tape.f)
-    trials = _trials(tape, positions, column)
+    trials = []
+    pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], column.unsqueeze(0))
+    for (use, edge, _), g in zip(tape.uses, pulled, strict=True):
+        merged = g is not None and g.shape[1] != len(tape.f)
+        trials.append(_Trial(use, _readable(use, g, len(tape.f)), use.arrange(positions), edge, merged))
     wrong = tape.uncovered | _ragged(tape, trials) | _unfaithful(network, tape, trials, column)
     wrong |= set(network.space.names) - {name for trial in trials for name in trial.use.names}
     while spread := {name for t in trials if wrong & set(t.use.names) for name in t.use.names} - wrong:
@@ -221,17 +216,6 @@ def _require_a_function(network: Network, x: Inputs) -> None:
         )
 
 
-def _trials(tape: Tape, positions: dict[str, Tensor], column: Tensor) -> list[_Trial]:
-    """Each use on the random column."""
-    pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], column.unsqueeze(0))
-    result = []
-    for (use, edge, _), g in zip(tape.uses, pulled, strict=True):
-        form = None if g is None else _readable(use, g, len(tape.f))
-        merged = g is not None and g.shape[1] != len(tape.f)
-        result.append(_Trial(use, form, use.arrange(positions), edge, merged))
-    return result
-
-
 def _ragged(tape: Tape, trials: list[_Trial]) -> set[str]:
     """The parameters used on rows that do not stand in equal portions, datum after datum, where axes are merged."""
     n = len(tape.f)
@@ -243,20 +227,26 @@ def _ragged(tape: Tape, trials: list[_Trial]) -> set[str]:
     columns = torch.stack([column * (1 - second), column * second])  # rows of a neighbour show in one of the two
     wrong: set[str] = set()
     for trial, g in zip(merged, pull(tape.f, [t.edge for t in merged], columns), strict=True):
-        form = None if g is None else _readable(trial.use, g, n)
-        pulled = form.g if isinstance(form, Outer) else form.j if form is not None else None
-        if pulled is None or bool(pulled[0, 1::2].any()) or bool(pulled[1, 0::2].any()):
+        form = _readable(trial.use, g, n)
+        if form is None or bool(_pulled(form)[0, 1::2].any()) or bool(_pulled(form)[1, 0::2].any()):
             wrong |= set(trial.use.names)
     return wrong
 
 
-def _readable(use: Use, g: Tensor, count: int) -> Form | None:
+def _readable(use: Use, g: Tensor | None, count: int) -> Form | None:
+    """The form of a use for so many data; None where it has no axis of data."""
+    if g is None:
+        return None
     try:
         form = use.form(g)
-        rows = form.g.shape[1] if isinstance(form, Outer) else form.j.shape[1]
-        return form.per_sample(count) if rows % count == 0 else None
+        return form.per_sample(count) if _pulled(form).shape[1] % count == 0 else None
     except (RuntimeError, ValueError):
         return None
+
+
+def _pulled(form: Form) -> Tensor:
+    """What depends on the columns in a form, (V, N, …)."""
+    return form.g if isinstance(form, Outer) else form.j
 
 
 def _unfaithful(network: Network, tape: Tape, trials: list[_Trial], column: Tensor) -> set[str]:
@@ -270,7 +260,7 @@ def _unfaithful(network: Network, tape: Tape, trials: list[_Trial], column: Tens
         if (form := trial.form) is None:
             wrong |= set(trial.use.names)
             continue
-        pulled = form.g[0] if isinstance(form, Outer) else form.j[0]
+        pulled = _pulled(form)[0]
         if bool(pulled[1:].abs().max() > tolerance * pulled[0].abs().max() + floor):
             wrong |= set(trial.use.names)
         rows = form.first().rows()[0, 0].to(total.dtype)

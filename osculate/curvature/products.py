@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import Columns
-from osculate.curvature.linearisation import Linearisation, derivative, recording
+from osculate.curvature.linearisation import Linearisation, derivative, recording, with_graph
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood
 from osculate.memory import even_parts
@@ -124,8 +124,8 @@ def gauss_newton_product(
     for part in data:
         at = Linearisation(network, take(x, part))
         through = output_product(at.f, part)
-        for some in vectors:
-            total[some] += at.vjp(through(at.jvp(v[some])))
+        for rows in vectors:
+            total[rows] += at.vjp(through(at.jvp(v[rows])))
     return total
 
 
@@ -176,14 +176,13 @@ def hessian_product(
     vectors, data = portions(network, x, len(v), memory)
     for part in data:
         with recording():
-            theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-            f = network(take(x, part), theta).to(network.state_dtype)
-            loss = -likelihood.log_prob(f, y[part]).sum()
+            f, theta = with_graph(network, take(x, part))
+            loss = -likelihood.log_prob(f.to(network.state_dtype), y[part]).sum()
             inputs = list(theta.values())
             slopes = torch.autograd.grad(loss, inputs, create_graph=True, allow_unused=True)
-            for some in vectors:
-                directions = network.space.unflatten(v[some].detach().to(network.dtype))
-                total[some] += derivative(slopes, inputs, directions).to(total.dtype)
+            for rows in vectors:
+                directions = network.space.unflatten(v[rows].detach().to(network.dtype))
+                total[rows] += derivative(slopes, inputs, directions).to(total.dtype)
     difference = total[0] @ v[-1] - total[-1] @ v[0]
     scale = total[0].norm() * v[-1].norm() + total[-1].norm() * v[0].norm()
     if bool(difference.abs() > min(0.1, 1e3 * torch.finfo(network.dtype).eps) * scale):
@@ -198,9 +197,9 @@ def hessian_product(
 def portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[list[slice], list[slice]]:
     """Slices of the directions, and of the data, that fit into the memory at once."""
     itemsize, size = network.state_dtype.itemsize, count(x)
-    some = max(1, min(vectors, memory // (4 * itemsize * network.space.size)))
-    step = max(1, memory // (2 * itemsize * some * activations(network, x)))
-    return even_parts(vectors, some), even_parts(size, step)
+    together = max(1, min(vectors, memory // (4 * itemsize * network.space.size)))
+    step = max(1, memory // (2 * itemsize * together * activations(network, x)))
+    return even_parts(vectors, together), even_parts(size, step)
 
 
 def activations(network: Network, x: Inputs) -> int:
@@ -213,7 +212,6 @@ def activations(network: Network, x: Inputs) -> int:
             sizes.append(tensor.numel())
         return tensor
 
-    with recording(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-        f = network(take(x, slice(1)), theta)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        f, _ = with_graph(network, take(x, slice(1)))
     return sum(sizes) + prod(f.shape)

@@ -27,7 +27,7 @@ from osculate.curvature.rules import RULES, Call, Rule
 from osculate.curvature.rules._base import make_ordinary, refusal, words
 from osculate.curvature.rules.elementwise import UNTAGGED, is_elementwise, squared_elementwise
 from osculate.curvature.rules.exact import LocalJacobian
-from osculate.inputs import Inputs, apply, floating, tensors
+from osculate.inputs import Inputs, apply, floating
 from osculate.operations import in_place, name_of, tensors_in
 from osculate.parameters import Network
 
@@ -91,8 +91,7 @@ def squared_diagonal(
     network = network.in_state_precision()  # squares of weights leave the range of half precision
     x = floating(x, network.dtype)
     with torch.inference_mode(False), torch.enable_grad():
-        if any(tensor.is_inference() for tensor in tensors(x).values()):
-            x = apply(torch.clone, x)
+        x = apply(lambda tensor: tensor.clone() if tensor.is_inference() else tensor, x)
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
         f, parts = squared_pass(lambda: network(x, theta), theta, m_of_f)
     return f.detach(), network.space.flatten(parts)
@@ -176,15 +175,20 @@ class Squaring(TorchFunctionMode):
             return NotImplemented
         self._open.append(func)
         try:
+            names = {**func.__globals__, **UNWATCHED}  # the same function, with its operations seen one by one
+            body = FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
+            body.__kwdefaults__ = func.__kwdefaults__
             with self:
-                return _unwatched(func)(*args, **kwargs)
+                return body(*args, **kwargs)
         finally:
             self._open.pop()
 
     def _elementwise(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         name = name_of(func)
         stem = name.rstrip("_") if not name.startswith("__") else name
-        if not is_elementwise(stem) and not _is_scaled_sum(stem, args, kwargs):
+        # an addition selects, but not with a factor, or of a tensor to itself
+        scaled = stem == "add" and (kwargs.get("alpha", 1) != 1 or (len(args) > 1 and args[0] is args[1]))
+        if not scaled and not is_elementwise(stem):
             return NotImplemented
         if stem == name:
             return squared_elementwise(Call(func, hooks=self._hooks), func, *args, **kwargs)
@@ -250,21 +254,6 @@ class Squaring(TorchFunctionMode):
         for node in self._known:
             make_ordinary(node)
         self._known.clear()
-
-
-def _is_scaled_sum(stem: str, args: tuple, kwargs: dict) -> bool:
-    """An addition with a factor, or of a tensor to itself."""
-    if stem != "add":
-        return False
-    return kwargs.get("alpha", 1) != 1 or (len(args) > 1 and args[0] is args[1])
-
-
-def _unwatched(func: FunctionType) -> FunctionType:
-    """The same Python function of torch, with its operations seen one by one instead of as one call."""
-    names = {**func.__globals__, **UNWATCHED}
-    body = FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
-    body.__kwdefaults__ = func.__kwdefaults__
-    return body
 
 
 def _nodes(results: Iterable[Tensor], stop: set[Node]) -> Iterable[Node]:

@@ -129,7 +129,7 @@ def check_density(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
 
 def require_room(start: Observation, structure: Structure, memory: str | int | None) -> None:
     """Refuse a budget, or a machine, in which not even one datum with one column fits."""
-    plan, network = start.plan.by_factors() if structure.by_factors else start.plan, start.network
+    plan, network = start.plan.for_structure(structure.by_factors), start.network
     plan.require_room(free(network.device) if memory is None else start.memory, network.state_dtype.itemsize)
 
 

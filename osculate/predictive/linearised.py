@@ -45,7 +45,7 @@ def projections(
 ) -> Iterator[Projected]:
     """The costly part of a variance, independent of the prior: some data and outputs at a time."""
     curvature, x = q.fit.curvature, moved(x, q.network.device)
-    plan = q.fit.plan.with_rows(curvature.row_size)
+    plan = q.fit.plan.for_structure(row_size=curvature.row_size)
     for piece in pieces(q.network, plan, x, lambda f, part: units(f), outputs or plan.outputs, memory):
         yield Projected(piece.f, piece.first, piece.last, piece.group, curvature.project(piece.forms, piece.group))
 

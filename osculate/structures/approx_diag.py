@@ -64,7 +64,9 @@ class ApproxDiag(Diag):
 
 def parts(observation: Observation) -> Iterator[Observation]:
     """The batch in parts whose activations fit into the memory."""
-    plan = replace(observation.plan.by_factors(), inputs=observation.plan.factored)  # neither rows nor windows
+    plan = replace(
+        observation.plan, floats=observation.plan.factored, inputs=observation.plan.factored
+    )  # neither rows nor windows
     step = plan.data_at_once(2, observation.memory, observation.network.state_dtype.itemsize)
     for part in even_parts(len(observation.y), step):
         yield replace(observation, batch=(take(observation.x, part), observation.y[part]))

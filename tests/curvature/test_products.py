@@ -103,7 +103,7 @@ def test_the_hessian_of_a_linear_network_is_its_ggn() -> None:
 def test_every_way_to_jacobian_products_gives_the_same(net: str) -> None:
     _, network, x, *_ = problem(net)
     at, v = Linearisation(network, x), directions(network)
-    ways = (at._double_backward, at._batched_forward, at._single_forward)
+    ways = (at._double_backward, torch.func.vmap(at._forward), lambda v: torch.stack([at._forward(one) for one in v]))
     first, *others = [way(v) for way in ways]
     for other in others:
         assert_close(other, first)
@@ -205,7 +205,7 @@ def test_a_padding_index_is_the_same_in_both_directions() -> None:
     _, network, x, *_ = problem("sequence", 5)
     at = Linearisation(network, x)
     many = directions(network)
-    assert not torch.allclose(at._batched_forward(many), at._double_backward(many))
+    assert not torch.allclose(torch.func.vmap(at._forward)(many), at._double_backward(many))
     v, u = directions(network, 1), torch.randn(1, 5, 3, dtype=torch.double)
     forward, backward = products.jvp(network, x, v)[1], products.vjp(network, x, u)[1]
     assert_close((forward * u).sum(), (backward * v).sum())
