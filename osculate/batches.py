@@ -81,29 +81,29 @@ class Fixed:
     """
 
     def __init__(self, data: Data, batch_size: int) -> None:
-        self.num_data, self.num_batches = _size(data, batch_size)
+        if isinstance(data, Iterator):
+            raise TypeError(
+                f"{type(data).__name__} can be read only once, and training reads the data once an epoch: "
+                "pass a list of batches, a DataLoader or a pair of tensors (X, Y)."
+            )
         self.data, self._batch_size = data, batch_size
+        if (
+            isinstance(data, DataLoader)
+            and not isinstance(data.dataset, IterableDataset)
+            and isinstance(data.sampler, Sized)
+            and data.batch_size is not None
+            and len(data) > 0
+        ):
+            self.num_data, self.num_batches = len(data.sampler), len(data)
+        else:  # counted in one pass
+            lengths = [len(y) for _, y in self]
+            self.num_data, self.num_batches = sum(lengths), len(lengths)
 
     def __len__(self) -> int:
         return self.num_batches
 
     def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         return as_batches(self.data, self._batch_size)
-
-
-def _size(data: Data, batch_size: int) -> tuple[int, int]:
-    """Number of data and of batches: known from a loader over a data set, counted in one pass otherwise."""
-    if isinstance(data, Iterator):
-        raise TypeError(
-            f"{type(data).__name__} can be read only once, and training reads the data once an epoch: "
-            "pass a list of batches, a DataLoader or a pair of tensors (X, Y)."
-        )
-    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset):
-        known = data.batch_size is not None and isinstance(data.sampler, Sized) and len(data) > 0
-        if known:
-            return len(data.sampler), len(data)  # type: ignore[arg-type]
-    lengths = [len(y) for _, y in as_batches(data, batch_size)]
-    return sum(lengths), len(lengths)
 
 
 def is_pair(data: object) -> TypeGuard[tuple[Inputs, Tensor]]:

@@ -1,24 +1,32 @@
-"""Text files that are whole at any moment, and the software that a result depends on."""
+"""Files that are whole at any moment, and the software that a result depends on."""
 
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _PACKAGES = ("torch", "lightning", "torchmetrics", "numpy", "scikit-learn")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file under a temporary name and rename it; folders are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """A temporary name beside a path, for a file that takes its place when it is complete."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        aside.write_text(text, encoding="utf-8")
+        yield aside
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file under a temporary name and rename it; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
 
 
 def versions(optional: Sequence[str] = ()) -> dict[str, str]:

@@ -5,6 +5,7 @@ a float.
 """
 
 import math
+from types import ModuleType
 from typing import Literal
 
 import torch
@@ -93,10 +94,7 @@ def auroc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
     >>> auroc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
     0.875
     """
-    require_library("torchmetrics", "calibration errors and ROC curves")
-    from torchmetrics.functional.classification import binary_auroc
-
-    return min(1.0, float(binary_auroc(*_ranked(inside, outside))))  # single precision rounds up
+    return min(1.0, float(_torchmetrics().binary_auroc(*_ranked(inside, outside))))  # single precision rounds up
 
 
 def auroc_error(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
@@ -132,10 +130,7 @@ def auprc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
     >>> round(auprc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0])), 4)
     0.8333
     """
-    require_library("torchmetrics", "calibration errors and ROC curves")
-    from torchmetrics.functional.classification import binary_average_precision
-
-    return float(binary_average_precision(*_ranked(inside, outside)))
+    return float(_torchmetrics().binary_average_precision(*_ranked(inside, outside)))
 
 
 def auprc_error(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
@@ -185,11 +180,15 @@ def roc_curve(
     >>> false_positives.tolist(), true_positives.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    require_library("torchmetrics", "calibration errors and ROC curves")
-    from torchmetrics.functional.classification import binary_roc
-
-    false_positives, true_positives, _ = binary_roc(*_ranked(inside, outside))
+    false_positives, true_positives, _ = _torchmetrics().binary_roc(*_ranked(inside, outside))
     return false_positives, true_positives
+
+
+def _torchmetrics() -> ModuleType:
+    require_library("torchmetrics", "calibration errors and ROC curves")
+    from torchmetrics.functional import classification
+
+    return classification
 
 
 def _ranked(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,15 +259,12 @@ def coverage(cdf: Float[Tensor, "N *C"], level: float) -> float:
 
 
 def _calibration_error(probs: Tensor, targets: Tensor, bins: int, norm: Literal["l1", "l2", "max"]) -> float:
-    require_library("torchmetrics", "calibration errors and ROC curves")
-    from torchmetrics.functional.classification import multiclass_calibration_error
-
     _check(probs, targets)
     if bins < 1:
         raise ValueError(f"a calibration error needs at least one bin, not {bins}")
     # torchmetrics treats numbers outside [0, 1] as logits, and rounding can give probabilities of 1.0000001
     inside = probs.clamp(0, 1)
-    return float(multiclass_calibration_error(inside, targets, probs.shape[-1], n_bins=bins, norm=norm))
+    return float(_torchmetrics().multiclass_calibration_error(inside, targets, probs.shape[-1], n_bins=bins, norm=norm))
 
 
 def _check(probs: Tensor, targets: Tensor) -> None:

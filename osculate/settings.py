@@ -82,16 +82,16 @@ def _settings(thing: object) -> dict[str, Any]:
 def _equal(a: object, b: object) -> bool:
     mine, form = tree_flatten(a)
     theirs, other_form = tree_flatten(b)
-    return form == other_form and all(_equal_leaves(x, y) for x, y in zip(mine, theirs, strict=True))
 
+    def same(x: Any, y: Any) -> bool:
+        if isinstance(x, Tensor) and isinstance(y, Tensor):
+            return x.shape == y.shape and bool((x == y.to(x.device)).all())
+        try:
+            return bool(x == y)
+        except (TypeError, ValueError, RuntimeError):  # arrays, and tensors against something else
+            return False
 
-def _equal_leaves(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a is b or (a.shape == b.shape and bool((a == b.to(a.device)).all()))
-    try:
-        return a is b or bool(a == b)
-    except (TypeError, ValueError, RuntimeError):  # arrays, and tensors against something else
-        return False
+    return form == other_form and all(x is y or same(x, y) for x, y in zip(mine, theirs, strict=True))
 
 
 def _shown(value: object) -> str:

@@ -1,7 +1,6 @@
 """Tensors on disk, as safetensors with a JSON header: written aside and renamed, read without executing anything."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from osculate.files import written_aside
+
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], key: str, header: Mapping[str, Any]) -> None:
     """Write tensors and a JSON header under a temporary name, and rename it."""
     ready = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with written_aside(path) as aside:
         save_file(ready, aside, metadata={key: json.dumps(header)})
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -245,7 +245,7 @@ def _readable(use: Use, g: Tensor | None, count: int) -> Form | None:
 
 
 def _pulled(form: Form) -> Tensor:
-    """What depends on the columns in a form, (V, N, …)."""
+    """The part of a form that depends on the columns, (V, N, …)."""
     return form.g if isinstance(form, Outer) else form.j
 
 

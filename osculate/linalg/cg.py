@@ -72,7 +72,7 @@ def conjugate_gradients(
     if start is not None:
         x, residual, used = start, b - product(start), 1
     while True:
-        step, products = _recursion(product, residual, goal, precondition or _identity, max_iterations - used)
+        step, products = _recursion(product, residual, goal, precondition or (lambda v: v), max_iterations - used)
         x = x + step
         residual = b - product(x)
         used += products + 1
@@ -88,10 +88,6 @@ def conjugate_gradients(
             stacklevel=2,
         )
     return Solution(x, residual, relative, used)
-
-
-def _identity(v: Tensor) -> Tensor:
-    return v
 
 
 def _recursion(

@@ -36,20 +36,22 @@ class Prior(ABC):
         """
 
     @abstractmethod
-    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
-        """The precision δ_p of every parameter, in the order of the space."""
-
-    @abstractmethod
     def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"] | None:
         """The precision of every parameter tensor, or None where it varies within a tensor."""
 
     @abstractmethod
-    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Tensor:
-        """Sums of θ-shaped values over each group that shares a precision, in the shape of ``precision``."""
-
-    @abstractmethod
     def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
         """A label for each precision, in order, with the parameter tensors that it belongs to."""
+
+    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
+        """The precision δ_p of every parameter, in the order of the space."""
+        if (per_tensor := self.per_tensor(space)) is None:
+            raise NotImplementedError(f"{type(self).__name__}, whose precision varies within tensors, needs a vector.")
+        return space.spread(per_tensor)
+
+    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Tensor:
+        """Sums of θ-shaped values over each group that shares a precision, in the shape of ``precision``."""
+        return self.pooled(space.totals(values), space)
 
     def pooled(self, totals: Float[Tensor, " T"], space: ParameterSpace) -> Tensor:
         """:meth:`totals` from one sum for each parameter tensor, for a prior whose groups are made of whole tensors."""
@@ -60,9 +62,9 @@ class Prior(ABC):
         """The arguments of the constructor besides the precision: names and numbers, as JSON has them."""
         return {}
 
-    @abstractmethod
     def with_precision(self, precision: Tensor) -> "Prior":
         """The same prior with other precisions."""
+        return type(self)(precision=precision, **self.settings)  # type: ignore[call-arg]
 
     def __repr__(self) -> str:
         values = self.precision.detach().reshape(-1).tolist()

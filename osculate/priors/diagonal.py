@@ -42,6 +42,3 @@ class Diagonal(Prior):
     def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
         sizes = zip(space.names, space.sizes, strict=True)
         return {f"{name}[{number}]": (name,) for name, size in sizes for number in range(size)}
-
-    def with_precision(self, precision: Tensor) -> "Diagonal":
-        return Diagonal(precision)

@@ -129,20 +129,11 @@ class Grouped(Prior):
         number = {name: n for n, members in enumerate(groups.values()) for name in members}
         return torch.tensor([number[name] for name in space.names], device=self.precision.device)
 
-    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
-        return space.spread(self.per_tensor(space))
-
     def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"]:
         return self.bind(space).precision[self._numbers(space)]
-
-    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, " G"]:
-        return self.pooled(space.totals(values), space)
 
     def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
         return self.bind(space).groups
 
     def pooled(self, totals: Float[Tensor, " T"], space: ParameterSpace) -> Float[Tensor, " G"]:
         return totals.new_zeros(len(self.groups)).index_add(0, self._numbers(space).to(totals.device), totals)
-
-    def with_precision(self, precision: Tensor) -> "Grouped":
-        return Grouped(self.groups, precision)

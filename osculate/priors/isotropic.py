@@ -49,6 +49,3 @@ class Isotropic(Prior):
 
     def pooled(self, totals: Float[Tensor, " T"], space: ParameterSpace) -> Float[Tensor, ""]:
         return totals.sum()
-
-    def with_precision(self, precision: Tensor) -> "Isotropic":
-        return Isotropic(precision)

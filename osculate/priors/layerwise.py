@@ -55,14 +55,8 @@ class Layerwise(Prior):
             )
         return Layerwise(precision, space.names)
 
-    def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
-        return space.spread(self.per_tensor(space))
-
     def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"]:
         return self.bind(space).precision
-
-    def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, " T"]:
-        return space.totals(values)
 
     def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
         return {name: (name,) for name in space.names}
