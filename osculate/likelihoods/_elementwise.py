@@ -33,6 +33,29 @@ class Elementwise(Likelihood):
         return self.split(self.precision(f, y).sqrt()).unsqueeze(0)
 
 
+class Canonical(Elementwise):
+    r"""An exponential family in its canonical parameter, log p(y|f) = Σ_c [y_c f_c − A(f_c)] and terms in y alone.
+
+    .. math:: \nabla_f \log p(y \mid f) = y - \mathbb{E}[y \mid f], \qquad
+       \Lambda = \operatorname{diag} \operatorname{Var}[y \mid f]
+
+    A subclass gives the mean by :meth:`response`, the variance by :meth:`precision`, and :meth:`drawn` targets.
+    """
+
+    @abstractmethod
+    def drawn(self, f: Float[Tensor, "S N *C"], generator: torch.Generator | None) -> Float[Tensor, "S N *C"]:
+        """Targets drawn from p(y|f)."""
+
+    def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
+        return y.to(f.dtype) - self.response(f)
+
+    def sampled_root(
+        self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "V N *C"]:
+        """Scores of sampled targets."""
+        return (self.drawn(f.expand(samples, *f.shape), generator) - self.response(f)) / samples**0.5
+
+
 def require_same_shape(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
     """Raise ValueError unless the targets have exactly the shape of the outputs (no silent broadcasting)."""
     if f.shape != y.shape:

@@ -11,11 +11,11 @@ from torch.distributions import Bernoulli as BernoulliDistribution, constraints
 from torch.nn.functional import logsigmoid
 
 from osculate.likelihoods._base import Link, averaged, drawn_on, random_signs
-from osculate.likelihoods._elementwise import Elementwise, first_place, require_unit_interval
+from osculate.likelihoods._elementwise import Canonical, first_place, require_unit_interval
 
 
 @dataclass(frozen=True, eq=False)
-class Bernoulli(Elementwise):
+class Bernoulli(Canonical):
     r"""y ~ Bernoulli(sigmoid f), independent over outputs; targets are 0 or 1 in the shape of the outputs.
 
     Outputs (N, 1) are for binary classification, (N, C) for C labels of which any number may apply, and (N, 1, H, W)
@@ -69,15 +69,8 @@ class Bernoulli(Elementwise):
     def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         return torch.sigmoid(f) * torch.sigmoid(-f)
 
-    def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
-        return y.to(f.dtype) - torch.sigmoid(f)
-
-    def sampled_root(
-        self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "V N *C"]:
-        p = torch.sigmoid(f).expand(samples, *f.shape)
-        drawn = torch.bernoulli(p.to(drawn_on(f, generator)), generator=generator)
-        return (drawn.to(f.device) - p) / samples**0.5
+    def drawn(self, f: Float[Tensor, "S N *C"], generator: torch.Generator | None) -> Float[Tensor, "S N *C"]:
+        return torch.bernoulli(torch.sigmoid(f).to(drawn_on(f, generator)), generator=generator).to(f.device)
 
     def signed_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, generator: torch.Generator | None = None

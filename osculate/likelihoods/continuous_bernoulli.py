@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import ContinuousBernoulli as TorchContinuousBernoulli, Distribution, constraints
 
 from osculate.likelihoods._base import Link, drawn_on
-from osculate.likelihoods._elementwise import Elementwise, mix, require_unit_interval
+from osculate.likelihoods._elementwise import Canonical, mix, require_unit_interval
 from osculate.likelihoods._quadrature import NODES, normal_nodes
 
 #: Below this |f|, the normaliser and its derivatives are summed as series: their closed forms cancel there.
@@ -27,7 +27,7 @@ SERIES = tuple(float((-1) ** (k + 1) * zeta / (k * (2 * pi) ** (2 * k))) for k, 
 
 
 @dataclass(frozen=True, eq=False)
-class ContinuousBernoulli(Elementwise):
+class ContinuousBernoulli(Canonical):
     r"""p(y|f) ∝ e^{f y} for y from 0 to 1, independent over outputs of any shape. [loaizaganem2019]
 
     .. math:: \log p(y \mid f) = \sum_c \left[ y_c f_c - A(f_c) \right], \qquad
@@ -54,15 +54,9 @@ class ContinuousBernoulli(Elementwise):
     def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         return _variance(f)
 
-    def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
-        return y.to(f.dtype) - _mean(f)
-
-    def sampled_root(
-        self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "V N *C"]:
-        shape, device = (samples, *f.shape), drawn_on(f, generator)
-        uniform = torch.rand(shape, generator=generator, dtype=f.dtype, device=device)
-        return (_quantile(f, uniform.to(f.device)) - _mean(f)) / samples**0.5
+    def drawn(self, f: Float[Tensor, "S N *C"], generator: torch.Generator | None) -> Float[Tensor, "S N *C"]:
+        uniform = torch.rand(f.shape, generator=generator, dtype=f.dtype, device=drawn_on(f, generator))
+        return _quantile(f, uniform.to(f.device))
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> "ContinuousBernoulliDistribution":
         return ContinuousBernoulliDistribution(logits=f)
@@ -118,7 +112,11 @@ class ContinuousBernoulliDistribution(TorchContinuousBernoulli):
         """(e^{f y} − 1)/(e^f − 1)."""
         if self._validate_args:
             self._validate_sample(value)
-        return _cumulative(*torch.broadcast_tensors(self.logits, value))
+        f, y = torch.broadcast_tensors(self.logits, value)
+        # computed from the end with most of the mass, to avoid e^{|f|}
+        rate = f.abs().clamp(min=torch.finfo(f.dtype).eps)
+        below = (-rate * torch.where(f > 0, 1 - y, y)).expm1() / (-rate).expm1()
+        return torch.where(f > 0, 1 - below, below)
 
     def icdf(self, value: Tensor) -> Tensor:
         """log(1 + u (e^f − 1))/f."""
@@ -151,13 +149,6 @@ def _variance(f: Tensor) -> Tensor:
     small, near, far = _regimes(f)
     around_zero = _series(near, [2 * k * (2 * k - 1) * c for k, c in enumerate(SERIES, 1)])
     return torch.where(small, around_zero, far**-2 - (-far).exp() / (-far).expm1().square())
-
-
-def _cumulative(f: Tensor, y: Tensor) -> Tensor:
-    """P(Y ≤ y), computed from the end with most of the mass, to avoid e^{|f|}."""
-    rate = f.abs().clamp(min=torch.finfo(f.dtype).eps)
-    below = (-rate * torch.where(f > 0, 1 - y, y)).expm1() / (-rate).expm1()
-    return torch.where(f > 0, 1 - below, below)
 
 
 def _quantile(f: Tensor, u: Tensor) -> Tensor:

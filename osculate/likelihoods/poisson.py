@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.distributions import Distribution, Poisson as PoissonDistribution, constraints
 
 from osculate.likelihoods._base import Link, drawn_on
-from osculate.likelihoods._elementwise import Elementwise, first_place, mix
+from osculate.likelihoods._elementwise import Canonical, first_place, mix
 from osculate.likelihoods._quadrature import normal_nodes
 
 
 @dataclass(frozen=True, eq=False)
-class Poisson(Elementwise):
+class Poisson(Canonical):
     r"""y ~ Poisson(e^f), independent over outputs of any shape; targets are counts 0, 1, 2 …
 
     .. math:: \log p(y \mid f) = \sum_c \left[ y_c f_c - e^{f_c} - \log y_c! \right],
@@ -41,15 +41,8 @@ class Poisson(Elementwise):
     def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         return f.exp()
 
-    def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
-        return y.to(f.dtype) - f.exp()
-
-    def sampled_root(
-        self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "V N *C"]:
-        rate = f.exp().expand(samples, *f.shape)
-        drawn = torch.poisson(rate.to(drawn_on(f, generator)), generator=generator)
-        return (drawn.to(f.device) - rate) / samples**0.5
+    def drawn(self, f: Float[Tensor, "S N *C"], generator: torch.Generator | None) -> Float[Tensor, "S N *C"]:
+        return torch.poisson(f.exp().to(drawn_on(f, generator)), generator=generator).to(f.device)
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> PoissonDistribution:
         return PoissonDistribution(f.exp())

@@ -72,14 +72,13 @@ class Mixture(Sampled):
         first, *others = self.members
         return tuple(way for way in first.ways if all(way in other.ways for other in others))
 
-    def shares(self, samples: int) -> tuple[int, ...]:
-        """The number of draws of each member, one more for the first ones where they do not divide evenly."""
-        return tuple(len(range(number, samples, len(self.members))) for number in range(len(self.members)))
+    def shares(self, samples: int) -> list[tuple[Sampled, int]]:
+        """Each member with its number of draws, one more for the first ones where they do not divide evenly."""
+        return [(q, len(range(number, samples, len(self.members)))) for number, q in enumerate(self.members)]
 
     def draws(self, samples: int, generator: torch.Generator | None = None) -> Iterator[Callable[[Inputs], Tensor]]:
         """Networks from the members in turn."""
-        shares = zip(self.members, self.shares(samples), strict=True)
-        for turn in zip_longest(*(member.draws(share, generator) for member, share in shares)):
+        for turn in zip_longest(*(member.draws(share, generator) for member, share in self.shares(samples))):
             yield from (function for function in turn if function is not None)
 
     def to(self, device: Any = None, dtype: Any = None) -> "Mixture":

@@ -144,6 +144,5 @@ def drawn_functions(
     """All draws of the linearised function of a Gaussian, or of the members of a mixture in turn."""
     if not isinstance(q, Mixture):
         return torch.cat(list(linear_functions(as_gaussian(q, "linearised"), x, samples, generator, memory)))
-    shares = zip(q.members, q.shares(samples), strict=True)
-    each = [drawn_functions(member, x, share, generator, memory) for member, share in shares if share]
+    each = [drawn_functions(member, x, share, generator, memory) for member, share in q.shares(samples) if share]
     return torch.stack([part[turn] for turn in range(len(each[0])) for part in each if turn < len(part)])

@@ -92,8 +92,7 @@ def predict(
     via = _way(posterior, x, via, noise, joint)
     if isinstance(posterior, Mixture):
         same = partial(predict, x=x, via=via, link=link, noise=noise, joint=joint, memory=memory, generator=generator)
-        shares = zip(posterior.members, posterior.shares(samples), strict=True)
-        return mixed([same(member, samples=max(1, share)) for member, share in shares])
+        return mixed([same(member, samples=max(1, share)) for member, share in posterior.shares(samples)])
     likelihood = posterior.likelihood
     if link == FUNCTIONS:
         if via != "linearised" or joint is not None:

@@ -111,8 +111,8 @@ def _total_variance(
     q: Mixture, within: Callable[..., Tensor], x: Inputs, diagonal: bool, samples: int, memory: str | int | None
 ) -> Tensor:
     """The mean of the members' covariances, and the covariance of their means f(x; θ*_m)."""
-    shares = (max(2, share) for share in q.shares(samples))  # a sketch needs two
-    total = torch.stack([within(member, samples=share) for member, share in zip(q.members, shares, strict=True)])
+    # a sketch needs two
+    total = torch.stack([within(member, samples=max(2, share)) for member, share in q.shares(samples)])
     means = torch.stack([network_at_mode(member.network, x, memory) for member in q.members])
     apart = means - means.mean(0)
     if diagonal:

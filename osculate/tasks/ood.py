@@ -107,7 +107,7 @@ def ood(
     dict_keys(['nll', 'typicality', 'mean_pixel'])
     """
     others = {"outside": outside} if isinstance(outside, Tensor) else dict(outside)
-    _require_inputs(inside, others, train)
+    _require_inputs(inside, others, train, one_shape=isinstance(q, Representation))
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row")
     views: Views
@@ -117,7 +117,6 @@ def ood(
                 f"{', '.join(map(repr, predict_options))}: options of osc.predict, which an autoencoder's"
                 " Representation is not scored by; leave them out"
             )
-        _require_one_shape(inside, others, train)
         views = Representations(q, train, samples, generator, batch_size, progress)
     elif train is not None:
         raise TypeError(
@@ -142,16 +141,11 @@ def ood(
     )
 
 
-def _named(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None) -> dict[str, Tensor]:
-    """Every set by the words of an error."""
-    named = {"inside": inside} | {f"outside set {name!r}": x for name, x in outside.items()}
-    return named if train is None else {**named, "train": train}
-
-
-def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None) -> None:
+def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None, one_shape: bool) -> None:
     if not outside:
         raise ValueError("there is no set of outside inputs to tell apart; pass a tensor, or tensors by name")
-    for words, x in _named(inside, outside, train).items():
+    named = {"inside": inside} | {f"outside set {name!r}": x for name, x in outside.items()}
+    for words, x in (named if train is None else {**named, "train": train}).items():
         if not len(x):
             raise ValueError(f"the {words} is empty: pass at least one input, or leave the set out")
         wrong = ~x.isfinite()
@@ -161,11 +155,7 @@ def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor
                 f"row {row} of the {words} holds {x[wrong][0].item()}: scores need finite inputs; drop such rows, or"
                 " fill in what is missing"
             )
-
-
-def _require_one_shape(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None) -> None:
-    for words, x in _named(inside, outside, train).items():
-        if x.shape[1:] != inside.shape[1:]:
+        if one_shape and x.shape[1:] != inside.shape[1:]:
             raise ValueError(
                 f"the inputs of the {words} have shape {tuple(x.shape[1:])}, those of inside"
                 f" {tuple(inside.shape[1:])}: resize them to one shape"
