@@ -186,7 +186,7 @@ class Hessian(Kind):
     seed: int = 0
 
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
-        """There are none.
+        """Refuse: the Hessian has no root.
 
         Raises:
             ValueError: always, with the structures that can be used.

@@ -148,7 +148,7 @@ class DrawnImage(ImageDistribution):
         return SHRUNK * raw + (1 - SHRUNK) * own + self.noise**2 * torch.eye(len(pixels)).to(raw)
 
     def log_prob(self, value: Float[Tensor, "*S H W"]) -> Float[Tensor, "*S"]:
-        """There is none: draws do not tell the density of a whole image.
+        """Refuse: draws do not tell the density of a whole image.
 
         Raises:
             NotImplementedError: always.

@@ -46,7 +46,7 @@ class ImputationRecord(Record):
 
     @property
     def mean(self) -> Float[Tensor, "N *D"]:
-        """Over draws; the data themselves where they were observed."""
+        """The mean over draws; the data themselves where they were observed."""
         return torch.where(self.observed, self.images[0], self.images.mean(0))
 
     @property

@@ -82,7 +82,7 @@ class _Kernel:
     root: Float[Tensor, " p"]
 
     def rows(self) -> Rows:
-        """Both, for the solver."""
+        """X and Yᵀ, for the solver."""
         sizes = [len(part) * batch.f[0].numel() for batch, part in self.block.parts]
         return Rows(sizes, self.times, self.transposed)
 
