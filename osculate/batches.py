@@ -32,8 +32,25 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Input
     >>> [len(x) for x, y in as_batches((torch.zeros(5, 2), torch.zeros(5)), batch_size=2)]
     [2, 2, 1]
     """
+    batches: Iterable
+    if is_pair(data):
+        inputs, targets = data
+        size = count(inputs)
+        if size != len(targets):
+            raise ValueError(f"X has {size} rows and Y has {len(targets)}: give each input one target.")
+        parts = [slice(start, start + batch_size) for start in range(0, size, batch_size)]
+        batches = ((take(inputs, part), targets[part]) for part in parts)
+    elif isinstance(data, Dataset):
+        batches = DataLoader(data, batch_size=batch_size)
+    elif isinstance(data, Iterable) and not isinstance(data, Tensor | str | dict):
+        batches = data
+    else:
+        raise TypeError(
+            f"data must be a DataLoader, an iterable of (x, y) batches or a pair of tensors (X, Y), "
+            f"got {type(data).__name__}."
+        )
     number = -1
-    for number, batch in enumerate(_raw_batches(data, batch_size)):
+    for number, batch in enumerate(batches):
         yield _checked(batch, number)
     if number < 0:
         raise ValueError("the data hold no batch: the loader is empty. Pass at least one (x, y) batch.")
@@ -109,24 +126,6 @@ class Fixed:
 def is_pair(data: object) -> TypeGuard[tuple[Inputs, Tensor]]:
     """True if ``data`` is ``(X, Y)`` rather than an iterable of batches."""
     return isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], Tensor) and bool(tensors(data[0]))
-
-
-def _raw_batches(data: Data, batch_size: int) -> Iterable:
-    if is_pair(data):
-        inputs, targets = data
-        size = count(inputs)
-        if size != len(targets):
-            raise ValueError(f"X has {size} rows and Y has {len(targets)}: give each input one target.")
-        parts = [slice(start, start + batch_size) for start in range(0, size, batch_size)]
-        return ((take(inputs, part), targets[part]) for part in parts)
-    if isinstance(data, Dataset):
-        return DataLoader(data, batch_size=batch_size)
-    if not isinstance(data, Iterable) or isinstance(data, Tensor | str | dict):
-        raise TypeError(
-            f"data must be a DataLoader, an iterable of (x, y) batches or a pair of tensors (X, Y), "
-            f"got {type(data).__name__}."
-        )
-    return data
 
 
 def _checked(batch: Any, number: int) -> tuple[Inputs, Tensor]:

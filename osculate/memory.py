@@ -32,9 +32,8 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
     2000000000
     """
     if memory is None:
-        return min(
-            max(ENOUGH, min(wanted, PLENTY)), max(2**20, int(SHARE * _lately_free(device, int(time.monotonic()))))
-        )
+        share = int(SHARE * _lately_free(device, int(time.monotonic())))
+        return min(max(ENOUGH, min(wanted, PLENTY)), max(2**20, share))
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
     amount = float(found[1]) * UNITS.get(found[2].upper(), 0) if found else 0.0
     if amount < 1:
@@ -54,10 +53,8 @@ def free(device: torch.device) -> int:
     return 4 * ENOUGH if kilobytes is None else 1024 * int(kilobytes)
 
 
-@lru_cache(maxsize=8)
-def _lately_free(device: torch.device, second: int) -> int:
-    """The same, asked at most once a second: the answer takes the system longer than a small layer."""
-    return free(device)
+#: The same, asked at most once a second: the answer takes the system longer than a small layer.
+_lately_free = lru_cache(maxsize=8)(lambda device, second: free(device))
 
 
 def even_parts(size: int, largest: int) -> list[slice]:

@@ -1,6 +1,6 @@
-r"""Matrix-free products with the Jacobian of a network at its mode, and with its curvature matrices.
+r"""Matrix-free products with the curvature matrices of a network at its mode.
 
-.. math:: J v, \qquad J^\top u, \qquad G v = \sum_n J_n^\top \Lambda_n J_n v, \qquad
+.. math:: G v = \sum_n J_n^\top \Lambda_n J_n v, \qquad
           H v = -\frac{\partial^2}{\partial\theta^2} \sum_n \log p(y_n \mid f(x_n; \theta))\, v
 
 No layer rule is needed, and nothing of size c × c or P × P is built. Several vectors go through at once where every
@@ -30,38 +30,6 @@ BLOCK = 32
 OutputMap = Callable[[Tensor], Tensor]
 #: The outputs f (n, *C) of the data ``part`` to their map.
 OutputProduct = Callable[[Tensor, slice], OutputMap]
-
-
-def jvp(network: Network, x: Inputs, tangent: Float[Tensor, "*S P"]) -> tuple[Tensor, Tensor]:
-    """f(x) and J(x) v for one direction v in parameter space, or several.
-
-    Args:
-        network: the network.
-        x: inputs of N data.
-        tangent: v, (P,) or (S, P).
-
-    Returns:
-        f (N, *C), and J v as (N, *C) or (S, N, *C). Cost: about three forward passes for each direction,
-        and a backward pass to verify them.
-    """
-    at = Linearisation(network, x)
-    product = at.jvp(tangent.reshape(-1, tangent.shape[-1]))
-    return at.f, product.reshape(*tangent.shape[:-1], *at.f.shape)
-
-
-def vjp(network: Network, x: Inputs, cotangent: Float[Tensor, "S N *C"]) -> tuple[Tensor, Tensor]:
-    """f(x) and J(x)ᵀ u, summed over the data, for several columns u in output space.
-
-    Args:
-        network: the network.
-        x: inputs of N data.
-        cotangent: u.
-
-    Returns:
-        f (N, *C), and Jᵀ u as (S, P). Cost: one forward pass, and one backward pass for each column.
-    """
-    at = Linearisation(network, x)
-    return at.f, at.vjp(cotangent)
 
 
 def output_hessian(likelihood: Likelihood, f: Float[Tensor, "N *C"], y: Tensor) -> OutputMap:
@@ -107,7 +75,7 @@ def columns_product(columns: Columns, memory: int) -> OutputMap:
 def gauss_newton_product(
     network: Network, x: Inputs, v: Float[Tensor, "S P"], output_product: OutputProduct, memory: int
 ) -> Float[Tensor, "S P"]:
-    r"""Σ_n J_nᵀ A_n J_n v for any symmetric maps A_n of the outputs of each datum.
+    r"""Σ_n J_nᵀ A_n J_n v for any symmetric maps A_n of the outputs of each datum. [schraudolph2002]
 
     Args:
         network: the network.
@@ -127,25 +95,6 @@ def gauss_newton_product(
         for rows in vectors:
             total[rows] += at.vjp(through(at.jvp(v[rows])))
     return total
-
-
-def ggn_product(
-    network: Network, likelihood: Likelihood, x: Inputs, y: Tensor, v: Float[Tensor, "S P"], memory: int = 2**28
-) -> Float[Tensor, "S P"]:
-    r"""G v = Σ_n J_nᵀ Λ_n J_n v, Λ_n the Hessian of −log p(y_n|f_n). [schraudolph2002]
-
-    Args:
-        network: the network.
-        likelihood: p(y|f).
-        x: inputs of N data.
-        y: their targets.
-        v: directions.
-        memory: see :func:`gauss_newton_product`.
-
-    Returns:
-        One product for each direction. Cost: about three forward passes and one backward pass each.
-    """
-    return gauss_newton_product(network, x, v, lambda f, part: output_hessian(likelihood, f, y[part]), memory)
 
 
 def hessian_product(

@@ -145,13 +145,11 @@ class Squaring(TorchFunctionMode):
         before = {leaf.grad_fn for leaf in leaves if leaf.grad_fn is not None}
         rule = RULES.get(func, Rule())
         output = rule.squares(Call(func, hooks=self._hooks), *args, **kwargs) if rule.squares else NotImplemented
-        allowed = output is not NotImplemented
-        if not allowed:
+        if output is NotImplemented:
             if (output := self._in_parts(func, args, kwargs, rule.parts)) is not NotImplemented:
                 return output
             output = self._elementwise(func, args, kwargs)
-            allowed = output is not NotImplemented
-        if not allowed:
+        if not (allowed := output is not NotImplemented):
             output = func(*args, **kwargs)
         results = tensors_in((output,))
         nodes = list(_nodes([*results, *leaves], before | self._known))
@@ -162,7 +160,13 @@ class Squaring(TorchFunctionMode):
             results = tensors_in((output,))
             nodes = list(_nodes(results, before | self._known))
         self._known.update(nodes)
-        _require_precision(func, results)
+        for tensor in results:
+            if tensor.requires_grad and tensor.dtype in (torch.float16, torch.bfloat16):
+                raise ValueError(
+                    f"{name_of(func)} gave {tensor.dtype} within the forward pass, and squared Jacobians leave the "
+                    "range of half precision. Leave autocast and casts out of the network's forward; a half-precision "
+                    "network itself is evaluated in single precision."
+                )
         return output
 
     def _in_parts(self, func: Callable, args: tuple, kwargs: dict, parts: Callable | None) -> Any:
@@ -277,13 +281,3 @@ def _selects(node: Node) -> bool:
     if stem not in SELECTIONS or (stem in ALONG_AN_AXIS and not hasattr(node, "_saved_dim")):
         return False
     return getattr(node, "_saved_alpha", 1) == 1
-
-
-def _require_precision(func: Callable, results: list[Tensor]) -> None:
-    for tensor in results:
-        if tensor.requires_grad and tensor.dtype in (torch.float16, torch.bfloat16):
-            raise ValueError(
-                f"{name_of(func)} gave {tensor.dtype} within the forward pass, and squared Jacobians leave the range "
-                "of half precision. Leave autocast and casts out of the network's forward; a half-precision network "
-                "itself is evaluated in single precision."
-            )

@@ -1,6 +1,5 @@
 """Parameters whose scale a network undoes, by following what each tensor of a forward pass is proportional to."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -118,8 +117,7 @@ class Watch(TorchFunctionMode):
         if name == "addmm":
             return self._sum([before[0], tuple(sorted((*before[1], *before[2])))])
         bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
-        product = Counter(before[0]) + Counter(before[1])
-        factors = tuple(sorted(product.elements()))
+        factors = tuple(sorted((*before[0], *before[1])))
         return factors if bias is None else self._sum([factors, self.factors(bias)])
 
     def _sum(self, terms: list[Factors]) -> Factors:

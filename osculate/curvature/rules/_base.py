@@ -243,6 +243,16 @@ class Local(ABC):
         return _Squared.apply(self, *tensors)
 
 
+class Bilinear(Local):
+    """An operation that is linear in each of two tensors: its ordinary backward, with the other one squared."""
+
+    def pull(self, needed: Sequence[bool], m: Tensor, a: Tensor, b: Tensor | None, *rest: Any) -> Pulled:
+        """The squares of a tensor are those of its coefficients, which are entries of the other."""
+        return self.gradient(
+            needed, m, a.square() if needed[1] else a, b.square() if needed[0] and b is not None else b, *rest
+        )
+
+
 class _Squared(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, local: Local, *tensors: Tensor | None) -> Any:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.rules._base import Call, Local, Pulled, affine, rows_of, squares_of
+from osculate.curvature.rules._base import Bilinear, Call, Pulled, affine, rows_of, squares_of
 
 Size = int | Sequence[int]
 
@@ -140,7 +140,7 @@ def _positions_last_to_rows(g: Tensor, groups: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Convolution(Local):
+class Convolution(Bilinear):
     """A convolution or a transposed one: its own backward with the kernel, or the input, squared."""
 
     stride: list[int]
@@ -160,9 +160,6 @@ class Convolution(Local):
 
     def forward(self, x: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         return torch.convolution(x, w, b, *self._settings), (x, w)
-
-    def pull(self, needed: Sequence[bool], m: Tensor, x: Tensor, w: Tensor) -> Pulled:
-        return self.gradient(needed, m, x.square() if needed[1] else x, w.square() if needed[0] else w)
 
     def gradient(self, needed: Sequence[bool], g: Tensor, x: Tensor, w: Tensor) -> Pulled:
         pulled = torch.ops.aten.convolution_backward(g, x, w, [g.shape[1]], *self._settings, list(needed))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.rules._base import Call, Local, Pulled, Use, affine, rows_of, squares_of
+from osculate.curvature.rules._base import Bilinear, Call, Pulled, Use, affine, rows_of, squares_of
 from osculate.curvature.rules.elementwise import squared_elementwise
 
 
@@ -70,14 +70,11 @@ def _rows(input: Tensor, ones: bool) -> Tensor:
     return torch.cat([a, a.new_ones(*a.shape[:-1], 1)], -1) if ones else a
 
 
-class Linear(Local):
+class Linear(Bilinear):
     """y = x Wᵀ + b: m (W ∘ W) for x, mᵀ (x ∘ x) for W."""
 
     def forward(self, x: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         return F.linear(x, w, b), (x, w)
-
-    def pull(self, needed: Sequence[bool], m: Tensor, x: Tensor, w: Tensor) -> Pulled:
-        return self.gradient(needed, m, x.square() if needed[1] else x, w.square() if needed[0] else w)
 
     def gradient(self, needed: Sequence[bool], g: Tensor, x: Tensor, w: Tensor) -> Pulled:
         flat = g.reshape(-1, g.shape[-1])
@@ -87,7 +84,7 @@ class Linear(Local):
 
 
 @dataclass(frozen=True)
-class Product(Local):
+class Product(Bilinear):
     """y = scale · a b over the last two axes, the others broadcast."""
 
     scale: float = 1.0
@@ -96,9 +93,8 @@ class Product(Local):
         y = a @ b
         return y if self.scale == 1 else y * self.scale, (a, b)
 
-    def pull(self, needed: Sequence[bool], m: Tensor, a: Tensor, b: Tensor) -> Pulled:
-        squares = (a.square() if needed[1] else a, b.square() if needed[0] else b)
-        return Product(self.scale**2).gradient(needed, m, *squares)
+    def pull(self, needed: Sequence[bool], m: Tensor, a: Tensor, b: Tensor | None, *rest: Any) -> Pulled:
+        return super().pull(needed, m if self.scale == 1 else m * self.scale, a, b, *rest)
 
     def gradient(self, needed: Sequence[bool], g: Tensor, a: Tensor, b: Tensor) -> Pulled:
         g = g if self.scale == 1 else g * self.scale

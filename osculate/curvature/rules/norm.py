@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from osculate.curvature.rules._base import Call, Local, Pulled, entrywise, refusal, rows_of, squares_of
+from osculate.curvature.rules._base import Bilinear, Call, Local, Pulled, entrywise, refusal, rows_of, squares_of
 
 
 def _channels(input: Tensor) -> tuple[int, ...]:
@@ -49,16 +49,13 @@ class Normalised(Local):
         return ((centred - k * y * (g * y).sum(-1, keepdim=True)) * inverse,)
 
 
-class Affine(Local):
+class Affine(Bilinear):
     """y = x ∘ w + b, scale and shift broadcast."""
 
     def forward(self, x: Tensor, w: Tensor | None, b: Tensor | None) -> tuple[Tensor, tuple]:
         y = x if w is None else x * w
         y = y if b is None else y + b
         return y, (x, w, b)
-
-    def pull(self, needed: Sequence[bool], m: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None) -> Pulled:
-        return self.gradient(needed, m, x.square() if needed[1] else x, w if w is None else w.square(), b)
 
     def gradient(self, needed: Sequence[bool], g: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None) -> Pulled:
         g_x = (g if w is None else g * w) if needed[0] else None

@@ -35,7 +35,7 @@ def _plain_step(activation: Callable[[Tensor], Tensor], a: Tensor, b: Tensor, st
     return (activation(a + b),)
 
 
-def _cell(
+def one_step(
     step: Step, x: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ) -> Any:
     """One step; a state of one tensor is given and returned as that tensor."""
@@ -44,7 +44,7 @@ def _cell(
     return state if len(state) > 1 else state[0]
 
 
-def _network(step: Step, states: int, input: Tensor, hx: Any, params: Any, *settings: Any) -> Any:
+def layers(step: Step, states: int, input: Tensor, hx: Any, params: Any, *settings: Any) -> Any:
     """Several layers, two directions, projections: the output, and the last states (layers · directions, N, H).
 
     A packed batch of sequences is not covered: its sizes stand in the place of the states, and these in that of params.
@@ -92,5 +92,5 @@ for network, cell, step, states in (
     (torch.rnn_tanh, torch.rnn_tanh_cell, partial(_plain_step, torch.tanh), 1),
     (torch.rnn_relu, torch.rnn_relu_cell, partial(_plain_step, torch.relu), 1),
 ):
-    parts_of(network)(partial(_network, step, states))
-    parts_of(cell)(partial(_cell, step))
+    parts_of(network)(partial(layers, step, states))
+    parts_of(cell)(partial(one_step, step))
