@@ -3,6 +3,5 @@
 from osculate.evidence.em import expectation_maximisation as expectation_maximisation
 from osculate.evidence.laplace import effective_parameters as effective_parameters, log_evidence as log_evidence
 from osculate.evidence.maximise import maximise_evidence as maximise_evidence
-from osculate.evidence.mode import linear_mode as linear_mode
-from osculate.evidence.solvers import Newton as Newton, Stochastic as Stochastic
+from osculate.evidence.mode import Newton as Newton, Stochastic as Stochastic, linear_mode as linear_mode
 from osculate.evidence.elbo import EvidenceBound as EvidenceBound, elbo as elbo

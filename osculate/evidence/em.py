@@ -8,10 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data
-from osculate.evidence.alternation import LinearProblem, alternate
-from osculate.evidence.mode import as_solver
-from osculate.evidence.problem import finish
-from osculate.evidence.solvers import Newton, Stochastic
+from osculate.evidence.mode import Newton, Stochastic, as_solver
+from osculate.evidence.problem import LinearProblem, alternate, finish
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.structures.blocks import MatrixFreePrecision
 

@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data
-from osculate.evidence.mode import found
-from osculate.evidence.solvers import Newton, Stochastic
+from osculate.evidence.mode import Newton, Stochastic, found
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
 

@@ -9,7 +9,7 @@ its weights says little about their prior. The linear model, which predictions a
 exactly one mode for each prior. [antoran2022]
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -133,11 +133,16 @@ class LinearModel:
 
     def statistics(self, q: Gaussian, place: Place) -> dict[str, Tensor]:
         """The sums from which the log likelihood of the linear model follows."""
-        found: dict[str, Tensor] = {}
-        for h, (_, y) in zip(place.outputs, self.parts, strict=True):
-            for name, value in q.likelihood.statistics(h, y).items():
-                found[name] = found.get(name, torch.zeros_like(value)) + value
-        return found
+        return summed_statistics(q, zip(place.outputs, (y for _, y in self.parts), strict=True))
+
+
+def summed_statistics(q: Gaussian, data: Iterable[tuple[Float[Tensor, "_ *C"], Tensor]]) -> dict[str, Tensor]:
+    """The statistics of the likelihood, summed over outputs and targets that come in parts."""
+    found: dict[str, Tensor] = {}
+    for h, y in data:
+        for name, value in q.likelihood.statistics(h, y.to(h.device)).items():
+            found[name] = found.get(name, torch.zeros_like(value)) + value
+    return found
 
 
 def require_all(total: int, q: Gaussian) -> None:

@@ -6,12 +6,10 @@ from typing import Any
 import torch
 
 from osculate.batches import Data
-from osculate.evidence.alternation import LinearProblem, alternate
 from osculate.evidence.em import expectation_maximisation
 from osculate.evidence.laplace import MODES
-from osculate.evidence.mode import as_solver
-from osculate.evidence.problem import LARGEST, Problem, ascend, finish
-from osculate.evidence.solvers import Newton, Stochastic
+from osculate.evidence.mode import Newton, Stochastic, as_solver
+from osculate.evidence.problem import LARGEST, LinearProblem, Problem, alternate, ascend, finish
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
 

@@ -1,16 +1,249 @@
-"""The mode of the linear model around a network."""
+"""The mode of the linear model, by Newton steps with conjugate gradients or by gradients of minibatches."""
 
+import math
 import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.batches import Data
-from osculate.evidence.solvers import Newton, Search, Stochastic
+from osculate.batches import Data, is_pair, number_of_batches
+from osculate.curvature.linearisation import Linearisation
+from osculate.evidence.linear import LinearModel, data_of, require_all, summed_statistics
+from osculate.inputs import Inputs, floating, moved, take
+from osculate.linalg import conjugate_gradients
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import lookup
+
+#: Shortenings of a Newton step at most.
+SHORTENINGS = 20
+
+
+class Search(ABC):
+    """A search for θ_* that goes on where it was when prior or noise change.
+
+    Attributes:
+        theta: the best θ so far.
+    """
+
+    theta: Float[Tensor, " P"]
+
+    @abstractmethod
+    def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
+        """Come closer to the mode for the prior and the noise of ``q``.
+
+        Args:
+            q: the posterior.
+            tolerance: a distance in nats within which θ may stay where it is.
+
+        Returns:
+            About how far the objective was above its minimum at the last θ where its gradient was taken, in nats:
+            ½ gᵀ Λ⁻¹ g with the posterior precision at θ̃.
+        """
+
+    @abstractmethod
+    def statistics(self, q: Gaussian) -> dict[str, Tensor]:
+        """The sums from which the log likelihood of the linear model at ``theta`` follows."""
+
+
+@dataclass(frozen=True)
+class Newton:
+    r"""Newton steps by conjugate gradients, preconditioned with the posterior precision at θ̃.
+
+    For a Gaussian likelihood and the structures "full" and "dual" that precision is the Hessian of the objective, and
+    the first step ends at θ_*: the closed form, in observation space where there are fewer data than parameters.
+
+    Args:
+        tolerance: about how far the objective may be above its minimum, in nats.
+        max_steps: Newton steps at most.
+        forcing: relative residual to which each step is solved.
+        max_products: largest number of products of conjugate gradients in each step.
+
+    Raises:
+        ValueError: a number that is not positive.
+
+    Cost: a pass over the data with one product J v and one Jᵀ u for each iteration of conjugate gradients, and two
+    more for each step. The data are held.
+    """
+
+    tolerance: float = 1e-2
+    max_steps: int = 50
+    forcing: float = 0.1
+    max_products: int = 200
+
+    def __post_init__(self) -> None:
+        _require_positive(self)
+
+    def search(self, q: Gaussian, data: Data | None, start: Tensor | None) -> Search:
+        """A search that begins at ``start``, by default at θ̃."""
+        return _NewtonSearch(self, LinearModel(q, data), start)
+
+
+class _NewtonSearch(Search):
+    def __init__(self, settings: Newton, model: LinearModel, start: Tensor | None) -> None:
+        self._settings, self._model = settings, model
+        self._place = model.place(start)
+
+    @property
+    def theta(self) -> Float[Tensor, " P"]:  # type: ignore[override]
+        return self._place.theta
+
+    def statistics(self, q: Gaussian) -> dict[str, Tensor]:
+        return self._model.statistics(q, self._place)
+
+    def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
+        model, place = self._model, self._place
+        gradient, precondition = model.gradient(q, place), q.precision.precondition
+        gap = _gap(gradient, precondition)
+        if gap <= tolerance:
+            return gap
+        solution = conjugate_gradients(
+            model.curvature(q, place),
+            -gradient.unsqueeze(0),
+            precondition=precondition,
+            tolerance=self._settings.forcing,
+            max_iterations=self._settings.max_products,
+        )
+        direction = solution.x[0]
+        change = model.directional(direction)
+        self._place = place.moved(self._length(q, direction, change), direction, change)
+        return gap
+
+    def _length(self, q: Gaussian, direction: Tensor, change: list[Tensor]) -> float:
+        """The step length at which the slope, which grows, is at most half of its first size above zero."""
+        delta, model = self._model.prior(q).double(), self._model
+
+        def slope(length: float) -> float:
+            there = self._place.moved(length, direction, change)
+            pairs = zip(model.scores(q, there.outputs), change, strict=True)
+            data = sum(float((score.double() * d.double()).sum()) for score, d in pairs)
+            return data + float((delta * there.theta.double()) @ direction.double())
+
+        first, length = slope(0.0), 1.0
+        if first >= 0:  # at the mode, but for rounding
+            return 0.0
+        for _ in range(SHORTENINGS):
+            here = slope(length)
+            if here <= -0.5 * first:
+                break
+            length *= min(0.7, max(0.1, first / (first - here)))
+        return length
+
+
+@dataclass(frozen=True)
+class Stochastic:
+    r"""Minibatch gradients with Nesterov momentum, for data that are too many to be held or passed over often.
+
+    Gradients are preconditioned with the posterior precision at θ̃, so that one learning rate suits all scales; it falls
+    to zero along a cosine.
+
+    Args:
+        epochs: passes over the data in each call.
+        batch_size: data in a step, where the data are a pair (X, Y), which is shuffled.
+        lr: learning rate at its highest; 1 is a full Newton step of the whole objective.
+        momentum: share of the velocity that is kept.
+        tolerance: about how far the objective may be above its minimum, in nats.
+        seed: seed of the order of the data.
+
+    Raises:
+        ValueError: a number that is not positive.
+
+    Cost: one product J v and one Jᵀ u with a minibatch in each step, and with all data once more at the end.
+    """
+
+    epochs: int = 10
+    batch_size: int = 256
+    lr: float = 0.1
+    momentum: float = 0.9
+    tolerance: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_positive(self, apart_from=("seed",))
+        if self.momentum >= 1:
+            raise ValueError(f"the momentum must be below 1, got {self.momentum}.")
+
+    @property
+    def max_steps(self) -> int:
+        """One call makes all epochs."""
+        return 1
+
+    def search(self, q: Gaussian, data: Data | None, start: Tensor | None) -> Search:
+        """A search that begins at ``start``, by default at θ̃."""
+        return _StochasticSearch(self, q, data, start)
+
+
+class _StochasticSearch(Search):
+    def __init__(self, settings: Stochastic, q: Gaussian, data: Data | None, start: Tensor | None) -> None:
+        self._settings, self._data = settings, q.data if data is None and not q.structure.kept else data
+        self._network, self._mask = q.network.in_state_precision(), q.structure.covered.to(q.network.device)
+        mean = self._network.mean
+        self.theta = mean if start is None else torch.where(self._mask, start.to(mean), mean)
+        self._generator = torch.Generator().manual_seed(settings.seed)
+
+    def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
+        settings, precondition = self._settings, q.precision.precondition
+        velocity, size = torch.zeros_like(self.theta), q.num_data * settings.epochs
+        delta, seen = q.prior.vector(q.network.space).detach().to(self.theta), 0
+        if self._data is None:
+            batches: int | None = sum(1 for _ in data_of(q, None))
+        else:
+            batches = number_of_batches(self._data, self._settings.batch_size)  # None where only a pass would tell
+        for _ in range(settings.epochs):
+            for x, y in self._shuffled(q):
+                ahead = self.theta + settings.momentum * velocity
+                _, slope = self._slope(q, ahead, x, y)
+                gradient = (batches or q.num_data / len(y)) * slope + self._mask * delta * ahead
+                lr = 0.5 * settings.lr * (1 + math.cos(math.pi * min(1.0, seen / size)))
+                velocity = settings.momentum * velocity - lr * precondition(gradient.unsqueeze(0))[0]
+                self.theta = self.theta + velocity
+                seen += len(y)
+        gradient, total = self._mask * delta * self.theta, 0
+        for x, y in data_of(q, self._data):
+            gradient = gradient + self._slope(q, self.theta, x, y)[1]
+            total += len(y)
+        require_all(total, q)
+        return _gap(gradient, precondition)
+
+    def _slope(self, q: Gaussian, theta: Tensor, x: Inputs, y: Tensor) -> tuple[Tensor, Float[Tensor, " P"]]:
+        """h(θ, x), and the gradient of −Σ log p(y|h) / T."""
+        at, h = self._tangent(theta, x)
+        score = q.likelihood.score(h, y.to(h.device)) / q.temperature
+        return h, self._mask * -at.vjp(score.unsqueeze(0))[0]
+
+    def _tangent(self, theta: Tensor, x: Inputs) -> tuple[Linearisation, Tensor]:
+        """The linearisation, and h(θ, x)."""
+        network = self._network
+        at = Linearisation(network, floating(moved(x, network.device), network.dtype))
+        return at, at.f + at.jvp((theta - network.mean).unsqueeze(0))[0]
+
+    def _shuffled(self, q: Gaussian) -> Iterator[tuple[Inputs, Tensor]]:
+        data = self._data
+        if data is None or not is_pair(data):
+            yield from data_of(q, data)
+            return
+        x, y = data
+        for rows in torch.randperm(len(y), generator=self._generator).split(self._settings.batch_size):
+            yield take(x, rows), y[rows]
+
+    def statistics(self, q: Gaussian) -> dict[str, Tensor]:
+        return summed_statistics(q, ((self._tangent(self.theta, x)[1], y) for x, y in data_of(q, self._data)))
+
+
+def _gap(gradient: Float[Tensor, " P"], precondition: Callable[[Tensor], Tensor]) -> float:
+    return 0.5 * float(gradient.double() @ precondition(gradient.unsqueeze(0))[0].double())
+
+
+def _require_positive(settings: Any, apart_from: tuple[str, ...] = ()) -> None:
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if field.name not in apart_from and not value > 0:
+            raise ValueError(f"{type(settings).__name__} needs a positive {field.name}, got {value}.")
+
 
 #: Ways to the mode by name.
 SOLVERS = {"newton": Newton, "stochastic": Stochastic}
@@ -39,7 +272,7 @@ def linear_mode(
     Raises:
         ValueError: no data, or other data than those of the fit; an unknown solver.
 
-    Cost: see :class:`~osculate.evidence.solvers.Newton` and :class:`~osculate.evidence.solvers.Stochastic`.
+    Cost: see :class:`Newton` and :class:`Stochastic`.
 
     >>> X, Y = torch.randn(30, 2), torch.randn(30, 1)
     >>> q = osc.laplace(nn.Linear(2, 1), osc.likelihoods.Gaussian(), (X, Y), structure="full", prior=1.0)
