@@ -1,4 +1,4 @@
-"""G as a matrix: which entries of the curvature are kept. One file a structure."""
+"""G as a matrix: which entries of the curvature are kept. One file a family."""
 
 from collections.abc import Callable
 
@@ -7,12 +7,10 @@ from osculate.structures._base import (
     PosteriorPrecision as PosteriorPrecision,
     Structure as Structure,
 )
-from osculate.structures.block import BlockDiagonal as BlockDiagonal
 from osculate.structures.diag import Diag as Diag
 from osculate.structures.dual import Dual as Dual
-from osculate.structures.ekfac import EKFAC as EKFAC
-from osculate.structures.full import Full as Full
-from osculate.structures.kron import Kron as Kron
+from osculate.structures.full import BlockDiagonal as BlockDiagonal, Full as Full
+from osculate.structures.kron import EKFAC as EKFAC, Kron as Kron
 from osculate.structures.low_rank import LowRank as LowRank
 from osculate.structures.approx_diag import ApproxDiag as ApproxDiag
 from osculate.structures.mixed_diag import MixedDiag as MixedDiag

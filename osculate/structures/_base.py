@@ -72,7 +72,7 @@ class Curvature:
     specs: tuple[BlockSpec, ...]
     space: ParameterSpace
 
-    @property
+    @cached_property
     def members(self) -> tuple[tuple[BlockSpec, ...], ...]:
         """The parameters of the forms of each block."""
         return (self.specs,) if self.structure.joint else tuple((spec,) for spec in self.specs)

@@ -1,4 +1,4 @@
-"""The whole matrix, for small networks."""
+"""Every entry: of the whole matrix, for small networks, or of one dense block a layer."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 
 from osculate.curvature.plan import BlockSpec
+from osculate.memory import free, readable
 from osculate.parameters import ParameterSpace
 from osculate.structures._base import Curvature, Structure
 from osculate.structures.blocks import Block, DenseBlock
@@ -40,5 +41,39 @@ class Full(Structure):
                 f"{size**3 / 3e12:,.0f} teraflops for each factorisation (limit: {self.limit:,} parameters). "
                 "Use structure='kron' (the default) or 'diag', or subset='last_layer'; "
                 f"osc.structures.Full(limit={size}) insists."
+            )
+        return super().zero(specs, space, dtype, device)
+
+
+@dataclass(frozen=True)
+class BlockDiagonal(Structure):
+    """Every entry within a layer (weight and bias together), none between layers: Σ p² memory over the blocks.
+
+    Args:
+        limit: the largest block that is accepted.
+    """
+
+    name: ClassVar[str] = "block"
+    averages: ClassVar[bool] = True
+    entrywise: ClassVar[bool] = True
+    limit: int = 10_000
+
+    def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
+        """A dense block."""
+        return DenseBlock.zero(spec.positions, dtype, device)
+
+    def zero(
+        self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
+    ) -> Curvature:
+        large = [spec for spec in specs if spec.size > self.limit]
+        # each matrix, and the largest's double-precision copy and factor
+        bytes_needed = sum(s.size**2 for s in specs) * dtype.itemsize + 16 * max(s.size for s in specs) ** 2
+        if large or bytes_needed > free(device):
+            worst = max(specs, key=lambda spec: spec.size)
+            raise ValueError(
+                f"structure='block' needs about {readable(bytes_needed)}; its largest block, {', '.join(worst.names)}, "
+                f"has {worst.size:,} parameters (limit: {self.limit:,}), and {readable(free(device))} are free. Use "
+                f"structure='kron' or 'diag', or name a subset; osc.structures.BlockDiagonal(limit={worst.size}) "
+                "insists on the limit."
             )
         return super().zero(specs, space, dtype, device)

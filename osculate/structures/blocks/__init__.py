@@ -1,7 +1,6 @@
 """The matrices that one block of parameters can be: diagonal, dense, a Kronecker product, low rank, or rows."""
 
 from osculate.structures.blocks._base import Block as Block, Delta as Delta, Joint as Joint, Precision as Precision
-from osculate.structures.blocks.batch import Batch as Batch
 from osculate.structures.blocks.dense import DenseBlock as DenseBlock
 from osculate.structures.blocks.diagonal import DiagonalBlock as DiagonalBlock
 from osculate.structures.blocks.dual import Draw as Draw, DualBlock as DualBlock
@@ -9,6 +8,7 @@ from osculate.structures.blocks.kronecker import KroneckerBlock as KroneckerBloc
 from osculate.structures.blocks.low_rank import LowRankBlock as LowRankBlock
 from osculate.structures.blocks.matrix_free import (
     Accuracy as Accuracy,
+    Batch as Batch,
     MatrixFreeBlock as MatrixFreeBlock,
     MatrixFreePrecision as MatrixFreePrecision,
 )

@@ -105,27 +105,19 @@ class KroneckerBlock(Block):
             self.corrected.add_(self._rotated_matrices(inputs[part], form.g[:, part]).square().sum((0, 1)))
 
     @cached_property
-    def _mean_inputs(self) -> Tensor:
-        return self.inputs / self.count.clamp(min=1)
-
-    @cached_property
     def _input_basis(self) -> tuple[Tensor, Tensor]:
-        return eigh(self._mean_inputs)
+        return eigh(self.inputs / self.count.clamp(min=1))
 
     @cached_property
     def _output_basis(self) -> tuple[Tensor, Tensor]:
         return eigh(self.outputs)
-
-    @property
-    def _input_eigenvalues(self) -> Float[Tensor, "G I"]:
-        return self._input_basis[0]
 
     @cached_property
     def eigenvalues(self) -> Float[Tensor, "G O I"]:
         """Those of the block: of the factors, or the corrected ones."""
         if self.corrected is not None:
             return self.corrected
-        return self._output_basis[0].unsqueeze(-1) * self._input_eigenvalues.unsqueeze(-2)
+        return self._output_basis[0].unsqueeze(-1) * self._input_basis[0].unsqueeze(-2)
 
     def rotate(self, v: Float[Tensor, "*S G O I"]) -> Float[Tensor, "*S G O I"]:
         """Matrices into the eigenbasis."""
@@ -358,9 +350,10 @@ class LookupBlock(KroneckerBlock):
         assert self.corrected is not None
         self.project(form, 1).add_squares(self.corrected[0])
 
-    @property
-    def _input_eigenvalues(self) -> Float[Tensor, "1 I"]:
-        return self._mean_inputs
+    @cached_property
+    def _input_basis(self) -> tuple[Tensor, Tensor]:
+        """The mean counts; their eigenvectors are unit vectors, which are not made."""
+        return self.inputs / self.count.clamp(min=1), self.inputs.new_empty(0)
 
     def rotate(self, v: Float[Tensor, "*S 1 O I"]) -> Float[Tensor, "*S 1 O I"]:
         return self._output_basis[1].mT @ v

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 
 import torch
 from jaxtyping import Float
@@ -12,8 +13,7 @@ from osculate.curvature.products import OutputMap, activations
 from osculate.linalg import DiagonalPlusLowRank, Rows, dual_descent
 from osculate.memory import budget, even_parts
 from osculate.structures.blocks._base import Delta
-from osculate.structures.blocks.batch import Batch
-from osculate.structures.blocks.matrix_free import NUMBERS, MatrixFreeBlock, MatrixFreePrecision
+from osculate.structures.blocks.matrix_free import NUMBERS, Batch, MatrixFreeBlock, MatrixFreePrecision
 
 #: Data in a block of dual coordinates at most, and how many blocks there are at least: momentum averages over ten.
 DATA, BLOCKS = 128, 16
@@ -70,74 +70,61 @@ class StochasticBlock(MatrixFreeBlock):
         return StochasticPrecision(*vars(super().precision(scale, delta)).values())
 
 
-@dataclass(frozen=True)
-class _Kernel:
-    r"""X = scale · Λ J D^{-1/2} and Yᵀ = D^{-1/2} Jᵀ by blocks of data: I + X Yᵀ is the dual matrix, in output space.
-
-    With Λ_n = S_n S_nᵀ its coordinates are S_n times those of I + X̂ X̂ᵀ, X̂ = √scale Sᵀ J D^{-1/2}.
-    """
-
-    block: StochasticBlock
-    scale: float
-    root: Float[Tensor, " p"]
-
-    def rows(self) -> Rows:
-        """X and Yᵀ, for the solver."""
-        sizes = [len(part) * batch.f[0].numel() for batch, part in self.block.parts]
-        return Rows(sizes, self.times, self.transposed)
-
-    def _chunks(self, number: int, vectors: int) -> list[slice]:
-        """Slices of the vectors that are taken at once."""
-        batch, part = self.block.parts[number]
-        numbers = 2 * batch.network.space.size + len(part) * self.block.activations
-        return even_parts(vectors, batch.observation.memory // (2 * batch.f.itemsize * numbers))
-
-    def times(self, number: int, w: Float[Tensor, "S p"]) -> Float[Tensor, "S n"]:
-        """Rows of X."""
-        at, output_map = self.block.at(number)
-        theta = torch.empty_like(w)
-        theta[:, self.block.positions] = w / self.root
-        found = [self.scale * output_map(at.jvp(theta[chunk])) for chunk in self._chunks(number, len(w))]
-        return torch.cat(found).flatten(1).detach()
-
-    def transposed(self, number: int, c: Float[Tensor, "S n"]) -> Float[Tensor, "S p"]:
-        """Columns of Yᵀ."""
-        at, _ = self.block.at(number)
-        found = [at.vjp(c[chunk].reshape(-1, *at.f.shape)) for chunk in self._chunks(number, len(c))]
-        return torch.cat(found)[:, self.block.positions] / self.root
-
-
 @dataclass(frozen=True, eq=False)
 class StochasticPrecision(MatrixFreePrecision):
     r"""Λ = scale · G + D whose solves are the dual problem's: with X̂ = scale^{1/2} Sᵀ J D^{-1/2},
 
     .. math:: D^{1/2} \Lambda^{-1} D^{1/2} = (I + \hat X^\top \hat X)^{-1}
               = I - \hat X^\top (I + \hat X \hat X^\top)^{-1} \hat X
+
+    Its coordinates are those of output space, by blocks of data: with Λ_n = S_n S_nᵀ those of I + X Yᵀ are S_n times
+    those of I + X̂ X̂ᵀ, where X = scale · Λ J D^{-1/2} and Yᵀ = D^{-1/2} Jᵀ.
     """
+
+    curvature: StochasticBlock
 
     @cached_property
     def frame(self) -> DiagonalPlusLowRank:
         """D alone."""
         return DiagonalPlusLowRank(self.base.diagonal, self.base.factor[:0])
 
-    def _solution(self, right: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        assert isinstance(self.curvature, StochasticBlock)
-        rows = _Kernel(self.curvature, float(self.scale), self.base.diagonal.sqrt()).rows()
-        step = max(1, NUMBERS // (MEMORY * (sum(rows.sizes) + right.shape[-1])))
-        starts = [None] * len(right) if start is None else start.split(step)
-        found = [self._solved(rows, *each) for each in zip(right.split(step), starts, strict=False)]
-        return torch.cat([x for x, _ in found]), torch.cat([remainder for _, remainder in found])
+    def _chunks(self, number: int, vectors: int) -> list[slice]:
+        """Slices of the vectors that are taken at once."""
+        batch, part = self.curvature.parts[number]
+        numbers = 2 * batch.network.space.size + len(part) * self.curvature.activations
+        return even_parts(vectors, batch.observation.memory // (2 * batch.f.itemsize * numbers))
 
-    def _solved(self, rows: Rows, right: Float[Tensor, "S p"], start: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Some right-hand sides, and what of them is left after one more pass."""
-        with torch.no_grad():
-            x = dual_descent(
-                rows,
-                right,
-                start=start,
+    def _rows(self, number: int, w: Float[Tensor, "S p"]) -> Float[Tensor, "S n"]:
+        """Rows of X, times each vector."""
+        at, output_map = self.curvature.at(number)
+        theta = torch.empty_like(w)
+        theta[:, self.curvature.positions] = self.frame.colour(w)
+        found = [float(self.scale) * output_map(at.jvp(theta[chunk])) for chunk in self._chunks(number, len(w))]
+        return torch.cat(found).flatten(1).detach()
+
+    def _columns(self, number: int, c: Float[Tensor, "S n"]) -> Float[Tensor, "S p"]:
+        """Columns of Yᵀ, times each vector."""
+        at, _ = self.curvature.at(number)
+        found = [at.vjp(c[chunk].reshape(-1, *at.f.shape)) for chunk in self._chunks(number, len(c))]
+        return self.frame.whiten(torch.cat(found)[:, self.curvature.positions])
+
+    @torch.no_grad()
+    def _solution(self, right: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        sizes = [len(part) * batch.f[0].numel() for batch, part in self.curvature.parts]
+        step = max(1, NUMBERS // (MEMORY * (sum(sizes) + right.shape[-1])))
+        found = [
+            dual_descent(
+                Rows(sizes, self._rows, self._columns),
+                some,
+                start=first,
                 generator=torch.Generator().manual_seed(self.accuracy.seed),
                 tolerance=TOLERANCE if self.accuracy.tolerance is None else self.accuracy.tolerance,
                 max_passes=self.accuracy.max_products,
             ).x
-            size = self.base.diagonal.sqrt()
-            return x, right - x - float(self.scale) * self.curvature.product(x / size) / size
+            for some, first in zip(
+                right.split(step), repeat(None) if start is None else start.split(step), strict=False
+            )
+        ]
+        x = torch.cat(found)
+        product = self.frame.whiten(self.curvature.product(self.frame.colour(x)))
+        return x, right - x - float(self.scale) * product
