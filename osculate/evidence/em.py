@@ -111,7 +111,7 @@ class Draws:
     def of(cls, q: Gaussian, samples: int, generator: torch.Generator | None) -> "Draws":
         """Draw ε and z. Cost: a pass over the data."""
         part = matrix_free_part(q)
-        generator = generator or torch.Generator().manual_seed(part.accuracy.seed)
+        generator = generator or torch.Generator().manual_seed(part.curvature.accuracy.seed)
         return cls(*part.targets(samples, generator))
 
     def effective_parameters(self, q: Gaussian) -> dict[str, Float[Tensor, "K G"]]:

@@ -11,7 +11,6 @@ exactly one mode for each prior. [antoran2022]
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -69,20 +68,13 @@ class LinearModel:
         require_all(total, q)
         each = COPIES * self.network.state_dtype.itemsize * activations(self.network, batches[0][0])
         room = budget(memory, self.network.device, total * each)
-        self._keeps = total * each <= room
         self.parts = [
             (take(x, part), y[part]) for x, y in batches for part in even_parts(count(x), max(1, room // each))
         ]
+        self._kept = [Linearisation(self.network, x) for x, _ in self.parts] if total * each <= room else None
 
-    @cached_property
-    def _kept(self) -> list[Linearisation]:
-        return [Linearisation(self.network, x) for x, _ in self.parts]
-
-    def _passes(self) -> Iterator[Linearisation]:
-        if self._keeps:
-            yield from self._kept
-        else:
-            yield from (Linearisation(self.network, x) for x, _ in self.parts)
+    def _passes(self) -> Iterable[Linearisation]:
+        return (Linearisation(self.network, x) for x, _ in self.parts) if self._kept is None else self._kept
 
     def covered(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
         """v, zero where the posterior is not over a parameter."""

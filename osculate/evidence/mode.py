@@ -285,12 +285,24 @@ def linear_mode(
 
 
 def found(q: Gaussian, data: Data | None, solver: str | Newton | Stochastic, start: Tensor | None = None) -> Search:
-    """A search that has ended at the mode for the prior and the noise of ``q``."""
+    """A search that has ended as close to the mode for the prior and the noise of ``q`` as the solver is asked for."""
     chosen = as_solver(solver)
     q = q.replace(prior=q.prior.with_precision(q.prior.precision.detach()))
     with torch.no_grad():
-        search = chosen.search(q, data, start)
-        _settle(search, q, chosen)
+        search, gap = chosen.search(q, data, start), float("inf")
+        for _ in range(chosen.max_steps):
+            gap = search.improve(q, chosen.tolerance)
+            if gap <= chosen.tolerance:
+                return search
+        if isinstance(chosen, Newton):
+            gap = search.improve(q, chosen.tolerance)  # of the last step
+    if not gap <= chosen.tolerance:
+        warnings.warn(
+            f"the mode of the linear model was not reached: the objective is still about {gap:.1e} nats above its "
+            f"minimum, and {chosen.tolerance:.1e} was asked for. Allow {type(chosen).__name__} more work, a larger "
+            "tolerance, or compute in float64.",
+            stacklevel=3,
+        )
     return search
 
 
@@ -301,21 +313,3 @@ def as_solver(solver: Any) -> Newton | Stochastic:
     if not isinstance(solver, Newton | Stochastic):
         raise TypeError(f"solver must be 'newton', 'stochastic' or an object of these classes, got {solver!r}.")
     return solver
-
-
-def _settle(search: Search, q: Gaussian, solver: Newton | Stochastic) -> None:
-    """Search until the mode is as close as the solver is asked for, or warn."""
-    gap = float("inf")
-    for _ in range(solver.max_steps):
-        gap = search.improve(q, solver.tolerance)
-        if gap <= solver.tolerance:
-            return
-    if isinstance(solver, Newton):
-        gap = search.improve(q, solver.tolerance)  # of the last step
-    if not gap <= solver.tolerance:
-        warnings.warn(
-            f"the mode of the linear model was not reached: the objective is still about {gap:.1e} nats above its "
-            f"minimum, and {solver.tolerance:.1e} was asked for. Allow {type(solver).__name__} more work, a larger "
-            "tolerance, or compute in float64.",
-            stacklevel=4,
-        )

@@ -331,10 +331,14 @@ class Structure(ABC):
         pieces = observation.pieces(self.by_factors, curvature.row_size)
         return outputs_of(pieces, lambda piece: curvature.accumulate(piece.forms))
 
+    def require_room(self, specs: tuple[BlockSpec, ...], dtype: torch.dtype, device: torch.device) -> None:
+        """Raise ValueError, naming the ways out, where these parameters are too many for the structure."""
+
     def zero(
         self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
     ) -> "Curvature":
         """The matrix before any data."""
+        self.require_room(specs, dtype, device)
         own = specs
         if self.joint:
             names = tuple(name for spec in specs for name in spec.names)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import ClassVar
 
 import torch
@@ -47,19 +47,21 @@ class ApproxDiag(Diag):
 
     def diagonal(self, observation: Observation) -> Float[Tensor, " P"]:
         """One forward and one backward pass for each part of the batch that fits into the memory."""
-        every = [squared_diagonal(p.network, p.x, partial(output_diagonal, p))[1] for p in parts(observation)]
-        return every[0] if len(every) == 1 else torch.stack(every).sum(0)
+        return sum_of_squares(observation)[1]
 
     def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
         """One forward and one backward pass for each part of the batch that fits into the memory."""
-        outputs = []
-        for part in parts(observation):
-            f, diagonal = squared_diagonal(part.network, part.x, partial(output_diagonal, part))
-            for block in curvature.blocks:
-                assert isinstance(block, DiagonalBlock)
-                block.values.add_(diagonal[block.positions])
-            outputs.append(f)
-        return torch.cat(outputs)
+        f, diagonal = sum_of_squares(observation)
+        for block in curvature.blocks:
+            assert isinstance(block, DiagonalBlock)
+            block.values.add_(diagonal[block.positions])
+        return f
+
+
+def sum_of_squares(observation: Observation) -> tuple[Float[Tensor, "N *C"], Float[Tensor, " P"]]:
+    """The outputs of a batch and its approximate diagonal."""
+    found = [squared_diagonal(p.network, p.x, partial(output_diagonal, p)) for p in parts(observation)]
+    return torch.cat([f for f, _ in found]), reduce(torch.add, [diagonal for _, diagonal in found])
 
 
 def parts(observation: Observation) -> Iterator[Observation]:

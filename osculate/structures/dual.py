@@ -110,7 +110,7 @@ class Dual(Structure):
             columns.extend(curvature.by_block(piece.forms))
             if piece.last:
                 block.accumulate(Joint.of_columns(columns))
-                self._require_room(block)
+                self._require_memory(block)
                 columns.clear()
 
         def project(piece: Piece) -> None:
@@ -129,7 +129,7 @@ class Dual(Structure):
             outputs_of(replace(o, batch=(take(o.x, rows), o.y[rows])).pieces(), keep)
         return f
 
-    def _require_room(self, block: DualBlock) -> None:
+    def _require_memory(self, block: DualBlock) -> None:
         """Raise ValueError where rows or their products outgrow the memory, or what is reasonable."""
         data, rows = sum(n for _, n in block.sizes), sum(v * n for v, n in block.sizes)
         latest = [value for each in block.rows for value in each.packs[-1].values()]

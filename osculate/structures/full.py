@@ -7,8 +7,7 @@ import torch
 
 from osculate.curvature.plan import BlockSpec
 from osculate.memory import free, readable
-from osculate.parameters import ParameterSpace
-from osculate.structures._base import Curvature, Structure
+from osculate.structures._base import Structure
 from osculate.structures.blocks import Block, DenseBlock
 
 
@@ -30,9 +29,7 @@ class Full(Structure):
         """One dense block."""
         return DenseBlock.zero(spec.positions, dtype, device)
 
-    def zero(
-        self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
-    ) -> Curvature:
+    def require_room(self, specs: tuple[BlockSpec, ...], dtype: torch.dtype, device: torch.device) -> None:
         size = sum(spec.size for spec in specs)
         if size > self.limit:
             gigabytes = 24 * size**2 / 1e9  # the matrix, what is factorised and the factor
@@ -42,7 +39,6 @@ class Full(Structure):
                 "Use structure='kron' (the default) or 'diag', or subset='last_layer'; "
                 f"osc.structures.Full(limit={size}) insists."
             )
-        return super().zero(specs, space, dtype, device)
 
 
 @dataclass(frozen=True)
@@ -62,9 +58,7 @@ class BlockDiagonal(Structure):
         """A dense block."""
         return DenseBlock.zero(spec.positions, dtype, device)
 
-    def zero(
-        self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
-    ) -> Curvature:
+    def require_room(self, specs: tuple[BlockSpec, ...], dtype: torch.dtype, device: torch.device) -> None:
         large = [spec for spec in specs if spec.size > self.limit]
         # each matrix, and the largest's double-precision copy and factor
         bytes_needed = sum(s.size**2 for s in specs) * dtype.itemsize + 16 * max(s.size for s in specs) ** 2
@@ -76,4 +70,3 @@ class BlockDiagonal(Structure):
                 f"structure='kron' or 'diag', or name a subset; osc.structures.BlockDiagonal(limit={worst.size}) "
                 "insists on the limit."
             )
-        return super().zero(specs, space, dtype, device)

@@ -128,12 +128,12 @@ class KroneckerBlock(Block):
         return self._output_basis[1] @ v @ self._input_basis[1].mT
 
     def project(self, form: AnyForm, events: int) -> Any:
-        if isinstance(form, Outer) and form.shared == 1:
+        if isinstance(form, Unit) or (isinstance(form, Outer) and form.shared == 1):
             a = torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1])
+            if isinstance(form, Unit):
+                return a, None
             g = torch.einsum("vngo,gop->vngp", form.g[:, :, 0], self._output_basis[1])
             return a, g.square() if events == 1 else g
-        if isinstance(form, Unit):
-            return torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1]), None
         if isinstance(form, Outer):
             return self._rotated_matrices(form.a, form.g)
         shape = (len(self.outputs), self.outputs.shape[-1], self.inputs.shape[-1])

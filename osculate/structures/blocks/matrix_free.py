@@ -179,7 +179,7 @@ class MatrixFreeBlock(LowRankBlock):
 
     @property
     def indefinite(self) -> bool:
-        """True if the curvature may have negative directions."""
+        """True if the curvature may have negative directions, which then count as directions without data."""
         return any(isinstance(batch.observation.kind, Hessian) for batch in self.batches)
 
     def _present(self) -> list[Batch]:
@@ -205,7 +205,7 @@ class MatrixFreeBlock(LowRankBlock):
         vector = delta.vector.to(self.sketch)
         base = super().precision(scale.detach(), Delta(vector.detach))
         assert isinstance(base, LowRankPrecision)
-        return MatrixFreePrecision(self, scale, vector, base, self.accuracy, self.indefinite)
+        return MatrixFreePrecision(self, scale, vector, base)
 
     def dense(self) -> Float[Tensor, "p p"]:
         eye = torch.eye(len(self.positions), dtype=self.sketch.dtype, device=self.sketch.device)
@@ -230,20 +230,16 @@ class MatrixFreePrecision(Precision):
         scale: factor on G.
         delta: D.
         base: Λ̂.
-        accuracy: tolerances and probes.
-        clamped: True if directions of negative curvature count as directions without data.
     """
 
     curvature: MatrixFreeBlock
     scale: Float[Tensor, ""]
     delta: Float[Tensor, " p"]
     base: DiagonalPlusLowRank
-    accuracy: Accuracy
-    clamped: bool
 
     @property
     def _tolerance(self) -> float:
-        given = self.accuracy.tolerance
+        given = self.curvature.accuracy.tolerance
         return torch.finfo(self.base.diagonal.dtype).eps ** 0.25 if given is None else given
 
     def _exact(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
@@ -269,7 +265,7 @@ class MatrixFreePrecision(Precision):
 
     def _floored(self, values: Float[Tensor, "*m"]) -> Float[Tensor, "*m"]:
         """Eigenvalues of C, those of negative curvature raised to the prior's."""
-        if self.clamped:
+        if self.curvature.indefinite:
             return values.clamp(min=1)
         smallest = float(values.min())
         if not smallest > 0:
@@ -280,14 +276,14 @@ class MatrixFreePrecision(Precision):
         return values
 
     def _steps(self, v: Float[Tensor, "S p"]) -> int:
-        return min(self.accuracy.max_products, v.shape[-1] + 1)
+        return min(self.curvature.accuracy.max_products, v.shape[-1] + 1)
 
     def _parts(self, v: Float[Tensor, "S p"]) -> Iterator[Float[Tensor, "s p"]]:
         """Some vectors at a time, so that their Krylov bases fit into memory."""
         yield from v.split(max(1, NUMBERS // (v.shape[-1] * min(STEPS, self._steps(v)))))
 
     def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        if not self.clamped:
+        if not self.curvature.indefinite:
             return self._exact(v.detach())
         size = self.base.diagonal.sqrt()
         return self._power(v.detach() * size, 1.0) * size
@@ -311,14 +307,14 @@ class MatrixFreePrecision(Precision):
 
     def _solution(self, right: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """C⁻¹ b, and what of b is left."""
-        if self.clamped:
+        if self.curvature.indefinite:
             return self._power(right, -1.0), torch.zeros_like(right)
         found = conjugate_gradients(
             self._relative,
             right,
             start=start,
             tolerance=self._tolerance,
-            max_iterations=self.accuracy.max_products,
+            max_iterations=self.curvature.accuracy.max_products,
         )
         return found.x, found.remainder
 
@@ -345,8 +341,10 @@ class MatrixFreePrecision(Precision):
     @cached_property
     def _probes(self) -> Float[Tensor, "S p"]:
         diagonal = self.base.diagonal
-        generator = torch.Generator().manual_seed(self.accuracy.seed + 1)  # not the test vectors of the sketch
-        return signs(self.accuracy.probes, len(diagonal), generator, diagonal.dtype, diagonal.device)
+        generator = torch.Generator().manual_seed(
+            self.curvature.accuracy.seed + 1
+        )  # not the test vectors of the sketch
+        return signs(self.curvature.accuracy.probes, len(diagonal), generator, diagonal.dtype, diagonal.device)
 
     @cached_property
     def _spectrum(self) -> list[Quadrature]:
@@ -359,7 +357,7 @@ class MatrixFreePrecision(Precision):
             quadrature(self._relative, part, log, self._tolerance, self._steps(part))
             for part in self._parts(self._probes)
         ]
-        if self.clamped:
+        if self.curvature.indefinite:
             _report_negative(found)
         return [replace(part, nodes=self._floored(part.nodes)) for part in found]
 

@@ -5,7 +5,6 @@ made: products between two sets of rows are products of the factors where that i
 of the layer at a time. Products are in double precision; the rows have the type of the network.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -16,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit
+from osculate.memory import even_parts
 from osculate.structures.blocks._base import Picked, grams, weighted_grams
 
 #: Numbers of a temporary.
@@ -39,21 +39,16 @@ def pick(pack: Pack, data: slice | Tensor) -> Pack:
 
 def joined(packs: list[Pack]) -> Pack:
     """The data of several, one after the other, with zeros for the columns and positions that some lack."""
-    columns = max(size(pack)[0] for pack in packs)
-    positions = max(pack["g"].shape[2] if "g" in pack else 0 for pack in packs)
-    return {
-        name: torch.cat([_padded(name, pack[name], columns, positions) for pack in packs], int(name in ("g", "j")))
-        for name in packs[0]
-    }
-
-
-def _padded(name: str, value: Tensor, columns: int, positions: int) -> Tensor:
-    if name == "a":
-        return F.pad(value, (0, 0, 0, 0, 0, positions - value.shape[1]))
-    if name == "numbers":
-        return F.pad(value, (0, positions - value.shape[1]), value=-1)
-    behind = (0, 0, 0, 0, 0, positions - value.shape[2], 0, 0) if name == "g" else (0, 0, 0, 0)
-    return F.pad(value, (*behind, 0, columns - value.shape[0]))
+    found = {}
+    for name in packs[0]:
+        data, fill = int(name in ("g", "j")), -1 if name == "numbers" else 0
+        values = [pack[name] for pack in packs]
+        most = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
+        lacks = [[0 if n == data else m - value.shape[n] for n, m in enumerate(most)] for value in values]
+        behind = [[n for lack in reversed(each) for n in (0, lack)] for each in lacks]
+        padded = [F.pad(value, each, value=fill) for value, each in zip(values, behind, strict=True)]
+        found[name] = torch.cat(padded, data)
+    return found
 
 
 def blank(like: Pack, columns: int, data: int) -> Pack:
@@ -213,11 +208,10 @@ class Rows:
         inputs = a.permute(2, 0, 1, 3).flatten(1, 2).unsqueeze(1)  # (G, 1, N·R, I)
         return (pairs.flatten(-2).flatten(2, 3) @ inputs * inputs).sum(2)
 
-    def _strips(self, rows: int) -> Iterator[slice]:
+    def _strips(self, rows: int) -> list[slice]:
         """Some outputs at a time."""
         groups, outputs, inputs = self.shape
-        step = max(1, ENTRIES // (max(1, rows) * groups * inputs))
-        yield from (slice(start, min(outputs, start + step)) for start in range(0, outputs, step))
+        return even_parts(outputs, ENTRIES // (max(1, rows) * groups * inputs))
 
     def _strip(self, pack: Pack, part: slice) -> Float[Tensor, "K c"]:
         """The entries of rows for some outputs."""
@@ -242,19 +236,16 @@ class Rows:
 def _products_of_factors(x: Pack, y: Pack, weights: Float[Tensor, "T I"]) -> Float[Tensor, "T K L"]:
     """Σ over pairs of positions of (a · a')(g · g')."""
     h = y["g"].double()
-    data, each = x["g"].shape[1], x["g"][:, :1].numel() * h[..., 0].numel() // h.shape[-1]
-    step, result = max(1, ENTRIES // max(1, each)), []
-    for start in range(0, data, step):
-        part = pick(x, slice(start, start + step))
+    each, result = x["g"][:, :1].numel() * h[..., 0].numel() // h.shape[-1], []
+    for data in even_parts(x["g"].shape[1], ENTRIES // max(1, each)):
+        part = pick(x, data)
         outputs = torch.einsum("vnrgo,wmsgo->vnrwmsg", part["g"].double(), h)
-        inputs = _products_of_inputs(part, y, weights)[:, :, :, None]  # (T, N, R, 1, M, S, G)
-        result.append(torch.stack([(outputs * each).sum((2, 5, 6)) for each in inputs]))
+        if "a" in x:
+            inputs = torch.einsum("nrgi,ti,msgi->tnrmsg", part["a"].double(), weights, y["a"].double())
+        else:
+            numbers = part["numbers"][..., None, None]
+            same = (numbers == y["numbers"]) & (numbers >= 0)
+            inputs = (same * weights[:, numbers.clamp(min=0)]).unsqueeze(-1)
+        # (T, N, R, 1, M, S, G)
+        result.append(torch.stack([(outputs * each).sum((2, 5, 6)) for each in inputs[:, :, :, None]]))
     return torch.cat(result, 2).flatten(3).flatten(1, 2)
-
-
-def _products_of_inputs(x: Pack, y: Pack, weights: Float[Tensor, "T I"]) -> Float[Tensor, "T N R M S G"]:
-    if "a" in x:
-        return torch.einsum("nrgi,ti,msgi->tnrmsg", x["a"].double(), weights, y["a"].double())
-    numbers = x["numbers"][..., None, None]
-    same = (numbers == y["numbers"]) & (numbers >= 0)
-    return (same * weights[:, numbers.clamp(min=0)]).unsqueeze(-1)

@@ -117,9 +117,9 @@ class StochasticPrecision(MatrixFreePrecision):
                 Rows(sizes, self._rows, self._columns),
                 some,
                 start=first,
-                generator=torch.Generator().manual_seed(self.accuracy.seed),
-                tolerance=TOLERANCE if self.accuracy.tolerance is None else self.accuracy.tolerance,
-                max_passes=self.accuracy.max_products,
+                generator=torch.Generator().manual_seed(self.curvature.accuracy.seed),
+                tolerance=TOLERANCE if self.curvature.accuracy.tolerance is None else self.curvature.accuracy.tolerance,
+                max_passes=self.curvature.accuracy.max_products,
             ).x
             for some, first in zip(
                 right.split(step), repeat(None) if start is None else start.split(step), strict=False
