@@ -21,9 +21,11 @@ from osculate.autoencoders.code_priors import (
     StandardNormal as StandardNormal,
     TwoNormals as TwoNormals,
 )
-from osculate.autoencoders.elbo import ELBO as ELBO, BoundSettings as BoundSettings, Corruption as Corruption
-from osculate.autoencoders.estimators import (
+from osculate.autoencoders.elbo import (
+    ELBO as ELBO,
     ESTIMATORS as ESTIMATORS,
+    BoundSettings as BoundSettings,
+    Corruption as Corruption,
     EstimatorReport as EstimatorReport,
     compare_estimators as compare_estimators,
     estimates as estimates,
@@ -36,17 +38,13 @@ from osculate.autoencoders.pictures import (
     interpolations as interpolations,
     manifold as manifold,
 )
-from osculate.autoencoders.active_units import ActiveUnits as ActiveUnits, active_units as active_units
-from osculate.autoencoders.truncation import (
+from osculate.autoencoders.code_measures import (
+    ActiveUnits as ActiveUnits,
     Distortion as Distortion,
     RateDistortion as RateDistortion,
+    active_units as active_units,
     rate_distortion as rate_distortion,
     truncated as truncated,
 )
 from osculate.autoencoders.annealed import Annealing as Annealing
-from osculate.autoencoders.bounds import (
-    Bound as Bound,
-    Sandwich as Sandwich,
-    bound as bound,
-    sandwich as sandwich,
-)
+from osculate.autoencoders.bounds import Bound as Bound, Sandwich as Sandwich, bound as bound, sandwich as sandwich

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ from osculate.networks.activations import initialise
 
 #: Draws for moments without a closed form.
 DRAWS = 64
+#: Drawn codes, and log q(z|h) − log p(z) of each.
+Drawn: TypeAlias = tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]
 
 
 class CodePosterior(nn.Module, ABC):
@@ -66,9 +68,7 @@ class CodePosterior(nn.Module, ABC):
     def distribution(self, h: Float[Tensor, "N R"]) -> Distribution:
         """q(z|h), one code (K,) for each datum."""
 
-    def draw(
-        self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
-    ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
+    def draw(self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False) -> Drawn:
         """Codes, and log q(z|h) − log p(z) of each.
 
         Args:
@@ -164,9 +164,7 @@ class SigmoidCodes(GaussianCodes):
     def transform(self, h: Float[Tensor, "N R"], noise: Float[Tensor, "S #N E"]) -> Float[Tensor, "S N K"]:
         return super().transform(h, noise).sigmoid()
 
-    def draw(
-        self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
-    ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
+    def draw(self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False) -> Drawn:
         """Codes, and log q − log p by their logits, which is equal, and finite for codes that round to 0 or 1."""
         u = super().distribution(h).rsample((samples,))
         q = super().distribution(h.detach() if path_only else h)
@@ -287,9 +285,7 @@ class SemiImplicitCodes(ImplicitCodes):
         noise = torch.randn(count, len(h), self._noise, dtype=h.dtype, device=h.device)
         return normal(self.net(_joined(h, noise)))
 
-    def draw(
-        self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
-    ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
+    def draw(self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False) -> Drawn:
         """Codes, with the mean density over components in place of q; ``path_only`` does nothing."""
         own, others = self._components(h, samples), self._components(h, self.mixtures)
         z = own.rsample()
@@ -326,9 +322,7 @@ class AdversarialCodes(ImplicitCodes):
     def transform(self, h: Float[Tensor, "N R"], noise: Float[Tensor, "S #N E"]) -> Float[Tensor, "S N K"]:
         return self.net(_joined(h, noise))
 
-    def draw(
-        self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
-    ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
+    def draw(self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False) -> Drawn:
         """Codes, and the discriminator's estimate of log q − log p; ``path_only`` does nothing."""
         z = self.codes(h, samples=samples)
         with frozen(self.discriminator):
@@ -396,9 +390,7 @@ class FlowCodes(SizedCodes):
         sizes = [f"{tuple(p.shape)}" for p in self.parameters() if p.ndim == 2]
         return f"FlowCodes(latent={self._latent}, weights={', '.join(sizes)})"
 
-    def draw(
-        self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False
-    ) -> tuple[Float[Tensor, "S N K"], Float[Tensor, "S N"]]:
+    def draw(self, h: Float[Tensor, "N R"], prior: CodePrior, samples: int = 1, path_only: bool = False) -> Drawn:
         """Codes, and log q − log p, in one pass; in two with ``path_only``."""
         if path_only:
             return super().draw(h, prior, samples, path_only)

@@ -8,7 +8,12 @@ from osculate.inverse.classical import (
     tv_reconstruction as tv_reconstruction,
 )
 from osculate.inverse.dip import DeepImagePrior as DeepImagePrior, FittedImage as FittedImage
-from osculate.inverse.evidence import log_evidence as log_evidence, tune_filters as tune_filters
+from osculate.inverse.evidence import (
+    Observed as Observed,
+    PredCP as PredCP,
+    log_evidence as log_evidence,
+    tune_filters as tune_filters,
+)
 from osculate.inverse.filters import FilterPrior as FilterPrior
 from osculate.inverse.image_distributions import (
     DrawnImage as DrawnImage,
@@ -16,10 +21,7 @@ from osculate.inverse.image_distributions import (
     ImageDistribution as ImageDistribution,
     IndependentImage as IndependentImage,
 )
-from osculate.inverse.linearised import linear_mode as linear_mode
-from osculate.inverse.linearised import LinearisedImage as LinearisedImage
-from osculate.inverse.model import ErrorBars as ErrorBars, LinearisedModel as LinearisedModel
-from osculate.inverse.evidence import Observed as Observed
+from osculate.inverse.linearised import LinearisedImage as LinearisedImage, linear_mode as linear_mode
 from osculate.inverse.operators import (
     Blur as Blur,
     FromFunctions as FromFunctions,
@@ -34,9 +36,10 @@ from osculate.inverse.posterior import (
     exact_posterior as exact_posterior,
     image_noise as image_noise,
 )
-from osculate.inverse.predcp import PredCP as PredCP
 from osculate.inverse.reconstruct import (
+    ErrorBars as ErrorBars,
     ImageReconstruction as ImageReconstruction,
+    LinearisedModel as LinearisedModel,
     reconstruct as reconstruct,
     with_error_bars as with_error_bars,
 )

@@ -58,9 +58,7 @@ class LinearisedImage:
     @cached_property
     def jacobian(self) -> Float[Tensor, "D P"]:
         """J, a row for each pixel; kept, and much larger than the image."""
-        height, width = self.image.shape
-        units = torch.eye(height * width).to(self.image).reshape(-1, height, width)
-        return self.vjp(units)
+        return self.vjp(torch.eye(self.image.numel()).reshape(-1, *self.image.shape))
 
     def jvp(self, tangents: Float[Tensor, "S P"]) -> Float[Tensor, "S H W"]:
         """J v for several directions; about three forward passes each."""
@@ -69,7 +67,7 @@ class LinearisedImage:
 
     def vjp(self, images: Float[Tensor, "S H W"]) -> Float[Tensor, "S P"]:
         """Jᵀ u for several images; a backward pass each."""
-        return torch.cat([self._pull(images[part]) for part in even_parts(len(images), AT_ONCE)])
+        return torch.cat(list(self.rows(images)))
 
     def rows(
         self, images: Float[Tensor, "V H W"], title: str = "Jacobian", progress: bool = False
@@ -77,10 +75,7 @@ class LinearisedImage:
         """The same a few at a time, with a bar."""
         parts = even_parts(len(images), AT_ONCE)
         for part in track(parts, title, len(parts), progress):
-            yield self._pull(images[part])
-
-    def _pull(self, images: Tensor) -> Tensor:
-        return self._linearisation.vjp(images[:, None, None].to(self.image))
+            yield self._linearisation.vjp(images[part][:, None, None].to(self.image))
 
 
 def linear_mode(

@@ -84,6 +84,7 @@ def conv_coders(
     activation: str = "tanh",
     initialisation: str = "torch",
     floor: float = FLOOR,
+    channels: int | None = None,
 ) -> Coders:
     """Strided convolutions down, repeated pixels and convolutions up, at any resolution.
 
@@ -100,6 +101,7 @@ def conv_coders(
         activation: between layers; residual blocks have their own.
         initialisation: initialisation of the other layers, as in :func:`mlp_coders`.
         floor: smallest standard deviation of a pixel, with two outputs.
+        channels: channels of the decoder in all; by default ``outputs`` for each of the image's.
 
     Raises:
         ValueError: the inputs are not images, a size is not positive, or an unknown name.
@@ -109,35 +111,8 @@ def conv_coders(
     torch.Size([2, 3, 32, 32])
     """
     _require_positive(outputs=outputs, codes=codes)
-    channels = outputs * image_channels("conv_autoencoder", input_shape, "mlp_autoencoder")
-    encoder, decoder = convolutional(
-        input_shape,
-        channels,
-        codes * latent,
-        latent,
-        width=width,
-        depth=depth,
-        residual=residual,
-        dropout=dropout,
-        activation=activation,
-    )
-    initialise([*encoder.children(), *decoder.children()], initialisation, activation)
-    return encoder, nn.Sequential(decoder, VarianceFloor(floor)) if outputs == 2 else decoder
-
-
-def convolutional(
-    input_shape: Sequence[int],
-    channels: int,
-    code: int,
-    latent: int,
-    *,
-    width: int,
-    depth: int,
-    residual: bool = False,
-    dropout: float = 0.0,
-    activation: str = "tanh",
-) -> Coders:
-    """An encoder to ``code`` numbers, and a decoder of ``latent`` numbers to this many channels."""
+    shown = image_channels("conv_autoencoder", input_shape, "mlp_autoencoder")
+    channels = outputs * shown if channels is None else channels
     _require_positive(channels=channels, latent=latent, width=width, depth=depth)
     sizes = [tuple(input_shape[1:])]
     for _ in range(depth):
@@ -146,16 +121,16 @@ def convolutional(
     inner = (widths[-1], *sizes[-1])
     act = lambda: [*([nn.Dropout(dropout)] if dropout else []), activation_layer(activation)]  # noqa: E731
     down: list[nn.Module] = []
-    for before, after in zip(
-        [image_channels("conv_autoencoder", input_shape, "mlp_autoencoder"), *widths], widths, strict=False
-    ):
+    for before, after in zip([shown, *widths], widths, strict=False):
         down += [nn.Conv2d(before, after, 3, 2, padding=1), *act(), *([Residual(after)] if residual else [])]
     up: list[nn.Module] = []
     for before, after, size in zip(widths[::-1], [*widths[-2::-1], channels], sizes[-2::-1], strict=True):
         block = [Residual(before)] if residual else []
         up += [*act(), *block, nn.Upsample(size=size), nn.Conv2d(before, after, 3, padding=1)]
-    encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(math.prod(inner), code))
-    return encoder, nn.Sequential(nn.Linear(latent, math.prod(inner)), nn.Unflatten(1, inner), *up)
+    encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(math.prod(inner), codes * latent))
+    decoder = nn.Sequential(nn.Linear(latent, math.prod(inner)), nn.Unflatten(1, inner), *up)
+    initialise([*encoder, *decoder], initialisation, activation)
+    return encoder, nn.Sequential(decoder, VarianceFloor(floor)) if outputs == 2 else decoder
 
 
 class ConvAutoencoder(nn.Sequential):
@@ -182,7 +157,7 @@ class ConvAutoencoder(nn.Sequential):
     def __init__(
         self, input_shape: Sequence[int], outputs: int, latent: int = 16, width: int = 16, depth: int = 3
     ) -> None:
-        encoder, decoder = convolutional(input_shape, outputs, latent, latent, width=width, depth=depth)
+        encoder, decoder = conv_coders(input_shape, latent, width, depth, channels=outputs)
         super().__init__(OrderedDict(encoder=encoder, decoder=decoder))
 
 

@@ -26,9 +26,8 @@ from osculate.inverse import (
     total_variation,
     tune_filters,
 )
-from osculate.inverse.evidence import prior_product
+from osculate.inverse.evidence import _representatives, prior_product
 from osculate.inverse.filters import class_diagonals
-from osculate.inverse.predcp import _representatives
 from osculate.networks import SkipUNet
 from tests.errors import says
 from tests.inverse.models import dense_data_covariance, dense_jacobian, dense_prior, small
