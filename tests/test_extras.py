@@ -12,7 +12,7 @@ from torch import nn
 
 import osculate as osc
 from osculate import cli, plots
-from osculate.autoencoders.code_posteriors import FlowCodes
+from osculate.autoencoders.codes import FlowCodes
 from osculate.checks import EXTRAS, require_library
 from osculate.data.corruptions import corrupted
 from osculate.data.files import user_cache

@@ -11,7 +11,7 @@ from experiments import Claim, Findings, Record, Resumable, Runner, experiment, 
 from experiments.aevb import cells
 from experiments.aevb.cells import DIGITS, DOCUMENT, FREY, FREY_CODERS, PUBLISHED, TITLES, Coders, Fit, Line, Task
 from osculate.autoencoders import VAE, manifold
-from osculate.autoencoders.code_priors import quantiles
+from osculate.autoencoders.codes import quantiles
 from osculate.posteriors import Point
 
 #: The turn of a head is measured by the difference between the halves of its image.

@@ -6,17 +6,15 @@ from osculate.autoencoders.autoencoder import (
     Autoencoder as Autoencoder,
     build as build,
 )
-from osculate.autoencoders.code_posteriors import (
+from osculate.autoencoders.codes import (
+    CODE_PRIORS as CODE_PRIORS,
     AdversarialCodes as AdversarialCodes,
     CodePosterior as CodePosterior,
+    CodePrior as CodePrior,
     FlowCodes as FlowCodes,
     GaussianCodes as GaussianCodes,
     SemiImplicitCodes as SemiImplicitCodes,
     SigmoidCodes as SigmoidCodes,
-)
-from osculate.autoencoders.code_priors import (
-    CODE_PRIORS as CODE_PRIORS,
-    CodePrior as CodePrior,
     SparseBeta as SparseBeta,
     StandardNormal as StandardNormal,
     TwoNormals as TwoNormals,

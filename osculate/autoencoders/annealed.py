@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from osculate.autoencoders.autoencoder import VAE
-from osculate.autoencoders.code_posteriors import GaussianCodes, ImplicitCodes, SigmoidCodes
-from osculate.autoencoders.code_priors import CodePrior, SparseBeta, drawn_by
+from osculate.autoencoders.codes import CodePrior, GaussianCodes, ImplicitCodes, SigmoidCodes, SparseBeta, drawn_by
 from osculate.checks import require_whole
 from osculate.likelihoods import Likelihood, drawn_on
 from osculate.memory import budget, even_parts
@@ -131,8 +130,7 @@ class Annealing:
         return (beta - beta[0]) / (beta[-1] - beta[0])
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The positions of the chains, with densities and gradients.
 
     Attributes:
@@ -158,12 +156,8 @@ class State:
     def where(self, chosen: Tensor, other: "State") -> "State":
         """Return this state for the chosen chains and the other one for the rest."""
         wide = chosen.unsqueeze(-1)
-        return State(
-            torch.where(wide, self.position, other.position),
-            torch.where(chosen, self.start, other.start),
-            torch.where(chosen, self.gain, other.gain),
-            torch.where(wide, self.gradients, other.gradients),
-        )
+        pairs = zip(self, other, strict=True)
+        return State(*(torch.where(chosen if own.ndim == 2 else wide, own, rest) for own, rest in pairs))
 
 
 class Annealed:

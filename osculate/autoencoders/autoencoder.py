@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from osculate.autoencoders.code_posteriors import CodePosterior, GaussianCodes, SigmoidCodes
-from osculate.autoencoders.code_priors import CodePrior, SparseBeta, as_code_prior
+from osculate.autoencoders.codes import CodePosterior, CodePrior, GaussianCodes, SigmoidCodes, SparseBeta, as_code_prior
 from osculate.networks import conv_coders, mlp_coders
 from osculate.registry import lookup
 
@@ -72,11 +71,22 @@ class Autoencoder(nn.Module):
         return found
 
     def _image(self, z: Float[Tensor, "N K"]) -> Tensor:
+        return self._passed("decoder", "codes", z, "encoder and decoder need the same code size and floating type")
+
+    def _passed(self, part: str, what: str, given: Tensor, way_out: str) -> Any:
+        """The output of encoder or decoder, or an error with the shape and type of the input."""
         try:
-            return self.decoder(z)
+            return getattr(self, part)(given)
         except RuntimeError as error:
-            raise _with_input(
-                error, "decoder", "codes", z, "encoder and decoder need the same code size and floating type"
+            if type(error) is not RuntimeError:  # subclasses, such as out of memory, tell their own way out
+                raise
+            if not given.is_floating_point():
+                way_out = "pass x.float(), divided by 255 if the network expects values up to 1"
+            elif "dtype" in str(error) and part == "encoder":
+                way_out = "convert network and data to one type, with x.float() or x.double()"
+            shape = tuple(given.shape[1:])
+            raise RuntimeError(
+                f"the {part} failed for {what} of shape {shape} and {given.dtype} ({error}): {way_out}."
             ) from error
 
     def code(self, x: Shaped[Tensor, "N *D"]) -> Float[Tensor, "N K"]:
@@ -86,10 +96,7 @@ class Autoencoder(nn.Module):
             TypeError: the output is not a tensor.
             ValueError: the output is not one vector per input.
         """
-        try:
-            z = self.encoder(x)
-        except RuntimeError as error:
-            raise _with_input(error, "encoder", "inputs", x, "resize them to the shape it was built for") from error
+        z = self._passed("encoder", "inputs", x, "resize them to the shape it was built for")
         if not isinstance(z, Tensor):
             raise TypeError(
                 f"the encoder returns a {type(z).__name__}, and a code is one tensor: join means and log variances "
@@ -133,18 +140,6 @@ class Autoencoder(nn.Module):
     def drawn_code(self, z: Float[Tensor, "N R"], generator: torch.Generator | None = None) -> Float[Tensor, "N K"]:
         """A code drawn from the encoder's output; deterministic for an :class:`Autoencoder`."""
         return self.centre(z)
-
-
-def _with_input(error: RuntimeError, part: str, what: str, given: Tensor, way_out: str) -> RuntimeError:
-    """The error with the shape and type of the input; subclasses, such as out of memory, are returned unchanged."""
-    if type(error) is not RuntimeError:
-        return error
-    if not given.is_floating_point():
-        way_out = "pass x.float(), divided by 255 if the network expects values up to 1"
-    elif "dtype" in str(error) and part == "encoder":
-        way_out = "convert network and data to one type, with x.float() or x.double()"
-    shape = tuple(given.shape[1:])
-    return RuntimeError(f"the {part} failed for {what} of shape {shape} and {given.dtype} ({error}): {way_out}.")
 
 
 def require_fit(found: Tensor, x: Tensor) -> None:

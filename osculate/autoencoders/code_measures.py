@@ -12,7 +12,7 @@ from torch import Tensor
 from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
 from osculate.autoencoders.bounds import at_mean
 from osculate.autoencoders.checks import require_inputs, require_some
-from osculate.autoencoders.code_priors import CodePrior
+from osculate.autoencoders.codes import CodePrior
 from osculate.autoencoders.representation import Representation
 from osculate.checks import require_positive, require_whole
 from osculate.parameters import Network

@@ -9,7 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from osculate.autoencoders.code_posteriors import CodePosterior, frozen
+from osculate.autoencoders.codes import CodePosterior, frozen
 from osculate.likelihoods import Likelihood, drawn_on
 from osculate.memory import budget
 from osculate.parameters import Network
@@ -240,6 +240,43 @@ class Reconstruction(Distribution):
     def __repr__(self) -> str:
         weights, codes, size = self.outputs.shape[:3]
         return f"Reconstruction(weights={weights}, codes={codes}, N={size}, D={tuple(self.event_shape)})"
+
+
+class MarginalReconstruction(Reconstruction):
+    r"""p(x'|x) of each pixel, N(mean, variance), with the parts of the variance and without correlations.
+
+    Args:
+        outputs: f at the mode.
+        likelihood: p(x'|f), of real-valued pixels.
+        marginals: distribution of each pixel by weights and noise.
+        weight_variance: variance by weights alone.
+        latent_variance: additional variance by the code.
+    """
+
+    def __init__(
+        self,
+        outputs: Float[Tensor, "N *C"],
+        likelihood: Likelihood,
+        marginals: Any,
+        weight_variance: Float[Tensor, "N *D"],
+        latent_variance: Float[Tensor, "N *D"],
+    ) -> None:
+        super().__init__(outputs[None, None], likelihood)
+        self.weight_variance, self.latent_variance = weight_variance, latent_variance
+        self.noise_variance = (marginals.variance - weight_variance).clamp(min=0)
+
+    @property
+    def _normal(self) -> Normal:
+        return Normal(self.mean, self.variance.sqrt())
+
+    def log_probs(self, value: Float[Tensor, "N *D"]) -> Float[Tensor, "1 N"]:
+        """The sum of the log densities of a datum's pixels in nats."""
+        self.require_images(value)
+        return self._normal.log_prob(value).flatten(1).sum(1).unsqueeze(0)
+
+    def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
+        """Draw images with independent pixels."""
+        return self._normal.sample(sample_shape)
 
 
 def noisy(mean: Tensor, variance: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from osculate.autoencoders.autoencoder import VAE
 from osculate.autoencoders.checks import require_some
-from osculate.autoencoders.code_priors import quantiles
+from osculate.autoencoders.codes import quantiles
 from osculate.autoencoders.representation import Representation
 from osculate.posteriors import Posterior
 

@@ -43,4 +43,4 @@ from osculate.inverse.reconstruct import (
     reconstruct as reconstruct,
     with_error_bars as with_error_bars,
 )
-from osculate.inverse.variation import total_variation as total_variation
+from osculate.inverse.classical import total_variation as total_variation

@@ -1,6 +1,7 @@
-"""Reconstructions without a network: filtered back-projection, Tikhonov, total variation."""
+"""Total variation, and reconstructions without a network: filtered back-projection, Tikhonov, total variation."""
 
 import warnings
+from collections.abc import Sequence
 from math import pi
 
 import numpy as np
@@ -9,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.checks import require_library, require_positive, require_whole
-from osculate.inverse.operators import LinearOperator, RayTransform, require_adjoint
-from osculate.inverse.operators._base import require_data
-from osculate.inverse.variation import differences
+from osculate.inverse.operators import LinearOperator, Matrix, RayTransform, require_adjoint
+from osculate.inverse.operators._base import require_data, require_image_shape
 
 #: Largest deviation of a step between angles from an even one that back-projection does not tell of.
 UNEVEN = 0.1
@@ -156,3 +156,31 @@ def tell_scale(guess: Float[Tensor, "H W"], largest: float = 1.0, name: str = "s
             f"and noise by the largest value that you know, or give it as {name}.",
             stacklevel=3,
         )
+
+
+def differences(image_shape: Sequence[int]) -> Matrix:
+    """D, the H·(W − 1) + (H − 1)·W differences between neighbours, as an operator.
+
+    >>> differences((2, 2))(torch.tensor([[1.0, 2.0], [5.0, 9.0]]))
+    tensor([1., 4., 4., 7.])
+    """
+    from scipy.sparse import csr_array
+
+    height, width = require_image_shape(image_shape)
+    pixel = np.arange(height * width).reshape(height, width)
+    before = np.concatenate([pixel[:, :-1].ravel(), pixel[:-1].ravel()])
+    after = np.concatenate([pixel[:, 1:].ravel(), pixel[1:].ravel()])
+    if not len(before):
+        raise ValueError("an image of a single pixel has no neighbours.")
+    row, one = np.arange(len(before)), np.ones(len(before))
+    places = (np.concatenate([row, row]), np.concatenate([after, before]))
+    return Matrix(csr_array((np.concatenate([one, -one]), places), (len(row), pixel.size)), (height, width))
+
+
+def total_variation(image: Float[Tensor, "*S H W"]) -> Float[Tensor, "*S"]:
+    r"""Anisotropic total variation, TV(x) = ‖D x‖₁.
+
+    >>> total_variation(torch.tensor([[1.0, 2.0], [5.0, 9.0]]))
+    tensor(16.)
+    """
+    return image.diff(dim=-1).abs().sum((-2, -1)) + image.diff(dim=-2).abs().sum((-2, -1))

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from osculate.checks import require_positive, require_whole
-from osculate.inverse.classical import tell_scale
+from osculate.inverse.classical import tell_scale, total_variation
 from osculate.inverse.operators import LinearOperator, require_adjoint
 from osculate.inverse.operators._base import require_data
 from osculate.inverse.stopping import STOPPING, Stopping
-from osculate.inverse.variation import total_variation
 from osculate.networks import SkipUNet
 from osculate.progress import track
 from osculate.randomness import seeded

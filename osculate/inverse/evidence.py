@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from osculate.inverse.classical import differences
 from osculate.inverse.filters import FilterPrior, class_diagonals, class_grams
 from osculate.inverse.linearised import LinearisedImage
 from osculate.inverse.operators import LinearOperator
-from osculate.inverse.variation import differences
 from osculate.linalg import cholesky
 
 #: Where the logarithms of variance and length-scale may go; and that of the noise, from where it begins.

@@ -162,11 +162,8 @@ class DrawnImage(ImageDistribution):
         """Some of the draws with noise, each once as far as there are enough."""
         shape = torch.Size(sample_shape)
         count = shape.numel()
-        numbers = (
-            torch.randperm(len(self.draws))[:count]
-            if count <= len(self.draws)
-            else torch.randint(len(self.draws), (count,))
-        )
+        size = len(self.draws)
+        numbers = torch.randperm(size)[:count] if count <= size else torch.randint(size, (count,))
         chosen = self.draws[numbers].reshape(*shape, *self._mean.shape)
         return chosen + self.noise * torch.randn(chosen.shape).to(chosen)
 

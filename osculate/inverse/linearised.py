@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.curvature.linearisation import Linearisation
+from osculate.inverse.classical import total_variation
 from osculate.inverse.dip import own_unit
 from osculate.inverse.operators import LinearOperator
-from osculate.inverse.variation import total_variation
 from osculate.memory import even_parts
 from osculate.parameters import Network, ParameterSpace, require_deterministic_layers
 from osculate.progress import track

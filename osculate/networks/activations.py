@@ -71,7 +71,11 @@ def initialise(layers: Iterable[nn.Module], initialisation: str, activation: str
     """
     if choose("initialisation", initialisation, INITIALISATIONS) == "torch":
         return
-    gain = 1 / _slope(activation_layer(activation))
+    # the root mean square derivative at inputs of mean 0 and variance 1 is the factor on the gradients of one layer
+    x = torch.distributions.Normal(0.0, 1.0).icdf((torch.arange(1000) + 0.5) / 1000).requires_grad_()
+    with torch.enable_grad():
+        (slopes,) = torch.autograd.grad(activation_layer(activation)(x).sum(), x)
+    gain = 1 / float(slopes.square().mean().sqrt())
     linear = [layer for layer in layers if isinstance(layer, nn.Linear | nn.Conv2d)]
     for layer in linear:
         if initialisation == "small":
@@ -80,14 +84,6 @@ def initialise(layers: Iterable[nn.Module], initialisation: str, activation: str
             nn.init.orthogonal_(layer.weight, 1.0 if layer is linear[-1] else gain)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
-
-
-def _slope(activation: nn.Module) -> float:
-    """The root mean square derivative at inputs of mean 0 and variance 1: the factor on gradients of one layer."""
-    x = torch.distributions.Normal(0.0, 1.0).icdf((torch.arange(1000) + 0.5) / 1000).requires_grad_()
-    with torch.enable_grad():
-        (slopes,) = torch.autograd.grad(activation(x).sum(), x)
-    return float(slopes.square().mean().sqrt())
 
 
 def pooling(activation: str) -> nn.Module:

@@ -63,16 +63,13 @@ class Bottleneck(nn.Module):
             nn.Conv2d(width, 4 * width, 1, bias=False),
             nn.BatchNorm2d(4 * width),
         )
-        self.skip = nn.Identity() if stride == 1 and inputs == 4 * width else projection(inputs, 4 * width, stride)
+        self.skip: nn.Module = nn.Identity()
+        if stride != 1 or inputs != 4 * width:
+            self.skip = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output."""
         return F.relu(self.skip(x) + self.residual(x))
-
-
-def projection(inputs: int, outputs: int, stride: int) -> nn.Sequential:
-    """A skip connection between different shapes."""
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
 class ResNet(nn.Sequential):

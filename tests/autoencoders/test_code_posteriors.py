@@ -20,7 +20,7 @@ from osculate.autoencoders import (
     StandardNormal,
     TwoNormals,
 )
-from osculate.autoencoders.code_priors import CodePrior
+from osculate.autoencoders.codes import CodePrior
 from tests.autoencoders.families import EXPLICIT, FAMILIES
 
 NORMAL = StandardNormal()

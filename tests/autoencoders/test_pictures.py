@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from osculate.autoencoders import VAE, Autoencoder, Representation, interpolations, manifold
-from osculate.autoencoders.code_priors import quantiles
+from osculate.autoencoders.codes import quantiles
 from osculate.likelihoods import Gaussian
 from osculate.posteriors import Point
 

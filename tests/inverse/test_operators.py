@@ -19,7 +19,7 @@ from osculate.inverse import (
     from_astra,
     reconstruct,
 )
-from osculate.inverse.variation import differences, total_variation
+from osculate.inverse.classical import differences, total_variation
 from tests.errors import says
 
 #: Numbers of ASTRA 2.5 (CPU projectors) for a smooth image of 28 × 36 pixels, 10 angles and 45 detectors.
