@@ -11,8 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.annealed import Annealed, Annealing, LogJoint, codes_at, prior_draws
-from osculate.autoencoders.autoencoder import VAE
-from osculate.autoencoders.checks import require_inputs
+from osculate.autoencoders.autoencoder import VAE, require_inputs
 from osculate.autoencoders.codes import drawn_by
 from osculate.checks import require_object, require_whole
 from osculate.likelihoods import Likelihood

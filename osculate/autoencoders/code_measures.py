@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
+from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit, require_inputs, require_some
 from osculate.autoencoders.bounds import at_mean
-from osculate.autoencoders.checks import require_inputs, require_some
 from osculate.autoencoders.codes import CodePrior
 from osculate.autoencoders.representation import Representation
 from osculate.checks import require_positive, require_whole

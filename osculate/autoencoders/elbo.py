@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from osculate.autoencoders.autoencoder import VAE
-from osculate.autoencoders.checks import require_inputs
+from osculate.autoencoders.autoencoder import VAE, require_inputs
 from osculate.checks import require_object, require_positive, require_whole
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood

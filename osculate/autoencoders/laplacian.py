@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import Autoencoder
-from osculate.autoencoders.checks import require_inputs
+from osculate.autoencoders.autoencoder import Autoencoder, require_inputs
 from osculate.autoencoders.distributions import at_once
 from osculate.autoencoders.representation import Representation
 from osculate.likelihoods import Likelihood

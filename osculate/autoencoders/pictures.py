@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import VAE
-from osculate.autoencoders.checks import require_some
+from osculate.autoencoders.autoencoder import VAE, require_some
 from osculate.autoencoders.codes import quantiles
 from osculate.autoencoders.representation import Representation
 from osculate.posteriors import Posterior

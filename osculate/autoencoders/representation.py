@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit
-from osculate.autoencoders.checks import require_inputs, require_some
+from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit, require_inputs, require_some
 from osculate.autoencoders.distributions import Encoding, MarginalReconstruction, Reconstruction
 from osculate.curvature.linearisation import recording
 from osculate.differentiation import forward_derivative

@@ -136,14 +136,7 @@ class DeepImagePrior:
             z, unit = operator.rough_inverse(data).detach(), own_unit(data)
             tell_scale(z)
             level = None if noise is None else noise / unit
-            with seeded(seed):
-                network = (SkipUNet() if self.network is None else copy.deepcopy(self.network)).to(z).train()
-            if not any(p.requires_grad for p in network.parameters()):
-                raise ValueError(
-                    "the network of a deep image prior is trained, and none of its weights requires a gradient."
-                )
-            if isinstance(network, SkipUNet):
-                network.show(z[None, None], min(max(float(z.clamp(0, 1).mean()), DARKEST), 1 - DARKEST))
+            network = self._new(z, seed)
             optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
             rule = self._rule()
             # behind a rate that falls to zero, any rule that watches the images change would wait for the end
@@ -183,6 +176,18 @@ class DeepImagePrior:
                 image = _image(network, z)
             step = chosen or len(misfits)
             return FittedImage(network, z, image, tuple(misfits), tuple(variations), step, self.variation)
+
+    def _new(self, z: Tensor, seed: int) -> nn.Module:
+        """The network before its training, about as bright as its input where it can be made so."""
+        with seeded(seed):
+            network = (SkipUNet() if self.network is None else copy.deepcopy(self.network)).to(z).train()
+        if not any(p.requires_grad for p in network.parameters()):
+            raise ValueError(
+                "the network of a deep image prior is trained, and none of its weights requires a gradient."
+            )
+        if isinstance(network, SkipUNet):
+            network.show(z[None, None], min(max(float(z.clamp(0, 1).mean()), DARKEST), 1 - DARKEST))
+        return network
 
     def _rule(self) -> Stopping | None:
         """A new one: an object serves one training."""

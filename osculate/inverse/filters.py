@@ -178,6 +178,17 @@ class FilterPrior:
         return self.merge([own @ matrix.detach().to(theta).T for own, matrix in filters])
 
 
+def prior_covariance(prior: FilterPrior, rows: Tensor) -> Float[Tensor, "D D"]:
+    """J Σ Jᵀ in double precision."""
+    total = torch.zeros(len(rows), len(rows), dtype=torch.double, device=rows.device)
+    for filters, covariance in zip(prior.split(rows), prior.covariances(), strict=True):
+        root = cholesky(covariance).to(rows.device)
+        for part in even_parts(filters.shape[1], max(1, PART // (len(rows) * len(root)))):
+            half = (filters[:, part].double() @ root).flatten(1)
+            total.addmm_(half, half.T)
+    return total
+
+
 def class_grams(prior: FilterPrior, rows: Float[Tensor, "V P"]) -> Float[Tensor, "E V V"]:
     r"""M for every block and class of distance δ, in double precision.
 

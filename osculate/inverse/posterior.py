@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.inverse.evidence import Observed, prior_product
-from osculate.inverse.filters import PART, FilterPrior
+from osculate.inverse.filters import FilterPrior, prior_covariance
 from osculate.inverse.image_distributions import DrawnImage, GaussianImage
 from osculate.inverse.linearised import AT_ONCE, LinearisedImage
 from osculate.inverse.operators import LinearOperator
@@ -45,7 +45,7 @@ def exact_posterior(
     Cost: D backward passes for D = H·W pixels, once for a linearised network; D²·P operations; the Jacobian, D·P
     numbers, and a few matrices of D² numbers in double precision.
     """
-    kxx = _prior_covariance(prior, linearised.jacobian)
+    kxx = prior_covariance(prior, linearised.jacobian)
     if operator.measurements > operator.pixels:
         units = torch.eye(operator.pixels).double().split(64)
         gram = torch.cat([operator.transpose(operator.apply(unit)) for unit in units])
@@ -142,17 +142,6 @@ def singular_values(operator: LinearOperator, vectors: int = SINGULAR) -> Float[
         found = svds(operator.as_scipy(), k=vectors, return_singular_vectors=False, random_state=0)
         values = torch.from_numpy(found.copy())
     return values[values > 1e-6 * values.max()]
-
-
-def _prior_covariance(prior: FilterPrior, rows: Tensor) -> Float[Tensor, "D D"]:
-    """J Σ Jᵀ in double precision."""
-    total = torch.zeros(len(rows), len(rows), dtype=torch.double, device=rows.device)
-    for filters, covariance in zip(prior.split(rows), prior.covariances(), strict=True):
-        root = cholesky(covariance).to(rows.device)
-        for part in even_parts(filters.shape[1], max(1, PART // (len(rows) * len(root)))):
-            half = (filters[:, part].double() @ root).flatten(1)
-            total.addmm_(half, half.T)
-    return total
 
 
 def _preconditioner(observed: Observed | None, prior: FilterPrior, noise: float) -> Product | None:

@@ -144,16 +144,6 @@ class LinearisedModel:
             progress=self._progress,
         )
 
-    def prepare(self, predcp: bool) -> None:
-        """Compute now what every tuning needs.
-
-        Args:
-            predcp: use the prior over the hyperparameters.
-        """
-        _ = self.observed
-        if predcp and self.penalty:
-            _ = self.hyper_prior
-
     def tune(self, objective: str, predcp: bool, noise: float | None) -> Tuned:
         """Maximise the evidence.
 
@@ -341,7 +331,7 @@ def with_error_bars(
         model = LinearisedModel(operator, data, fitted, noise, how, progress)
         if how.objective != "none":
             with stages("Jacobian and covariances"):
-                model.prepare(how.predcp)
+                _ = model.observed, model.hyper_prior if how.predcp and fitted.penalty else None
             with stages("evidence"):
                 tuned = model.tune(how.objective, how.predcp, noise)
         with stages("posterior"):

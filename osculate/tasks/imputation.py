@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.distributions import Categorical
 
-from osculate.autoencoders.checks import require_floats
+from osculate.autoencoders.autoencoder import require_floats
 from osculate.autoencoders.representation import require_representation
 from osculate.likelihoods import drawn_on
 from osculate.posteriors import as_posterior

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from osculate.autoencoders import Representation
-from osculate.autoencoders.checks import require_inputs
+from osculate.autoencoders.autoencoder import require_inputs
 from osculate.autoencoders.representation import require_representation
 from osculate.progress import track
 

@@ -24,7 +24,7 @@ from osculate.autoencoders import (
     interpolations,
     manifold,
 )
-from osculate.autoencoders.checks import require_inputs
+from osculate.autoencoders.autoencoder import require_inputs
 from osculate.methods import OnlineLaplace, OnlineUpdates
 
 LIKELIHOOD = osc.likelihoods.Gaussian(0.3)
