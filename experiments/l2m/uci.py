@@ -168,7 +168,7 @@ class Trained:
         moments = SecondMoments.of(self.model, self.optimizer)
         theta = torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
         sampling = Sampling(len(self.part[0]), self.batch, drop_last=True)
-        return moments.fisher(theta, len(self.part[0]), sampling.average(moments.rule)[0])
+        return moments.fisher(theta, len(self.part[0]), sampling.average(moments.youngest)[0])
 
     def method(self, prior: Any) -> osc.methods.L2M:
         """Return L2M with this prior."""

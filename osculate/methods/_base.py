@@ -94,6 +94,11 @@ class Method(nn.Module, ABC):
         """Defaults of :attr:`options` that depend on the number of epochs and on the type of the targets."""
         return {name: option.default for name, option in cls.options.items() if option.default is not None}
 
+    def store(self, **state: Tensor) -> None:
+        """Register buffers by name, with which the method is moved, saved and resumed."""
+        for name, value in state.items():
+            self.register_buffer(name, value)
+
     def require_epochs(self, epochs: int) -> None:
         """Raise ValueError if training for this number of epochs yields no posterior."""
 
@@ -254,6 +259,11 @@ def require_network(model: object, likelihood: object) -> None:
             f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
             "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
         )
+
+
+def counter() -> Tensor:
+    """Make a whole number, zero at first, for :meth:`Method.store`."""
+    return torch.zeros((), dtype=torch.long)
 
 
 @torch.no_grad()

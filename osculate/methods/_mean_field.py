@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from osculate.checks import require_positive
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FAN_IN, TEMPERATURE, Fitted, require_network
+from osculate.methods._base import FAN_IN, TEMPERATURE, Fitted, counter, require_network
 from osculate.methods._running import constant_diagonal, gaussian_with_curvature
 from osculate.methods.map import as_prior
 from osculate.parameters import Network, ParameterSpace, point_estimated, trainable, undisturbed
@@ -73,16 +73,20 @@ class MeanField(Fitted):
         self.prior = as_prior(prior).bind(self.space)
         # on the device of the weights; in single precision for half-precision weights
         weight = model.get_parameter(self.names[0])
-        dtype = torch.float32 if weight.dtype in (torch.float16, torch.bfloat16) else weight.dtype
-        self.register_buffer("delta", self.prior.vector(self.space).detach().to(weight.device, dtype).clone())
-        self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        delta = self.prior.vector(self.space).detach().to(weight.device, dtype).clone()
+        self.store(delta=delta, num_data=counter(), steps=counter())
         self._rate = 0.0  # the learning rate of log σ
 
     @property
     def mean(self) -> dict[str, Tensor]:
         """μ by parameter: the trained tensors themselves."""
         return {name: self.model.get_parameter(name) for name in self.names}
+
+    def moved_by(self, offset: Float[Tensor, " P"]) -> dict[str, Tensor]:
+        """μ plus an offset, by parameter."""
+        parts = self.space.unflatten(offset)
+        return {name: m + parts[name].to(m.dtype) for name, m in self.mean.items()}
 
     @abstractmethod
     def deviations(self) -> Float[Tensor, " P"]:
@@ -161,9 +165,8 @@ class MeanField(Fitted):
             self.model.eval()
             curvature = self.temperature * (self.deviations().square().reciprocal() - self.delta)
             network = Network(self.model, self.names)
-            q = gaussian_with_curvature(
-                network, self.likelihood, self.prior, data, constant_diagonal(network, curvature)
-            )
+            diagonal = constant_diagonal(network, curvature)
+            q = gaussian_with_curvature(network, self.likelihood, self.prior, data, diagonal)
             self._posterior = q.replace(temperature=self.temperature)
 
 

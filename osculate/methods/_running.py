@@ -295,20 +295,6 @@ class Running(nn.Module, ABC):
     def _batch(self, x: Inputs, y: Tensor) -> Observation:
         return replace(self._seen, batch=(moved(x, self.network.device), y.to(self.network.device)))
 
-    def shares(self, model: nn.Module) -> bool:
-        """Return True if :meth:`along` can be used with a model in its present mode."""
-        return False
-
-    def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
-        """Run a forward pass of training, add its curvature to the average, and return the outputs.
-
-        Args:
-            forward: the forward pass, a function of the weights.
-            batch: (x, y).
-            theta: the weights.
-        """
-        raise NotImplementedError
-
     @abstractmethod
     def of(self, num_data: int, plan: Plan) -> Curvature:
         """N Ḡ, for the blocks of a plan."""
@@ -329,28 +315,36 @@ class Running(nn.Module, ABC):
 class RunningDiagonal(Running):
     """The running average of a diagonal, held as one vector in the order of θ."""
 
+    structure: Diag
     fisher: RunningFisher
 
     def see(self, x: Inputs, y: Tensor) -> None:
         if self._start is None:
             super().see(x, y)
-            assert isinstance(self.structure, Diag)
             if self.structure.by_squares:  # these need no blocks, which take 8 bytes per entry
                 self._start = replace(self._seen, plan=replace(self._seen.plan, blocks=()))
             network = self.network
             self.fisher = RunningFisher(network.space, self.memory, network.state_dtype, network.device)
 
     def follow(self, x: Inputs, y: Tensor) -> None:
-        assert isinstance(self.structure, Diag)
         self.fisher.take(self.structure.diagonal(self._batch(x, y)), len(y))
 
     def shares(self, model: nn.Module) -> bool:
-        """Return True if one squared backward pass suffices, training equals evaluation mode, and precision is full."""
-        assert isinstance(self.structure, Diag)
+        """Return True if :meth:`along` can be used with a model in its present mode.
+
+        One squared backward pass suffices, training equals evaluation mode, and precision is full.
+        """
         full = self.network.dtype == self.network.state_dtype
         return self.structure.by_squares and full and has_deterministic_layers(model)
 
     def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
+        """Run a forward pass of training, add its curvature to the average, and return the outputs.
+
+        Args:
+            forward: the forward pass, a function of the weights.
+            batch: (x, y).
+            theta: the weights.
+        """
         observed = self._batch(*batch)
         diagonal = lambda f: output_diagonal(observed, f) / len(observed.y)  # noqa: E731
         f, squares = squared_pass(forward, theta, diagonal, ordinary_after=True)
@@ -373,7 +367,7 @@ class RunningDiagonal(Running):
             prior: Prior with the precisions δ.
         """
         self.fisher.settle()
-        ridged = self.fisher.ridged(factor, self._precisions(prior))
+        ridged = self.fisher.ridged(factor, prior.vector(self.network.space).detach())
         offsets, sums = (self.network.space.unflatten(each) for each in (noise, ridged))
         average = self.fisher.named
         for name, tensor in theta.items():
@@ -387,14 +381,14 @@ class RunningDiagonal(Running):
     def forget(self) -> None:
         self.fisher.forget()
 
-    def _precisions(self, prior: Prior) -> Float[Tensor, " P"]:
-        return prior.vector(self.network.space).detach()
+    def _deviations(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
+        return self.fisher.deviations(factor, prior.vector(self.network.space).detach())
 
     def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:
-        return white.mul_(self.fisher.deviations(factor, self._precisions(prior)))
+        return white.mul_(self._deviations(factor, prior))
 
     def variance(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
-        return self.fisher.deviations(factor, self._precisions(prior)).square()
+        return self._deviations(factor, prior).square()
 
 
 class RunningBlocks(Running):

@@ -233,10 +233,8 @@ class IVON(MeanField):
             room = self._noise if len(self._noise) else None
             noise = white((self.space.size,), self.delta.dtype, self.delta.device, room)
             self._noise = noise.mul_(self.deviations())
-        parts = self.space.unflatten(self._noise)
-        theta = {name: m + parts[name].to(m.dtype) for name, m in self.mean.items()}
         self.look(x, y)
-        f, divergence = drawn_outputs(self.model, x, theta)
+        f, divergence = drawn_outputs(self.model, x, self.moved_by(self._noise))
         self.likelihood.check(f, y)
         self.steps.add_(1)
         return -(self.likelihood.log_prob(f, y) - divergence).sum() / len(y)

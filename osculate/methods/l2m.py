@@ -14,7 +14,7 @@ from osculate.batches import Data, Fixed, as_batches, is_pair
 from osculate.checks import require_positive
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Gaussian as GaussianLikelihood, Likelihood
-from osculate.methods._base import TEMPERATURE
+from osculate.methods._base import TEMPERATURE, counter
 from osculate.methods._running import constant_diagonal, gaussian_with_curvature
 from osculate.methods.laplace import laplace_in_training
 from osculate.methods.map import MAP
@@ -106,15 +106,11 @@ class L2M(MAP):
         require_positive("the temperature", temperature)
         self.temperature = temperature
         self.scaling = choose("scaling", scaling, SCALINGS)
-        self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
-        self.register_buffer("batch_size", torch.zeros((), dtype=torch.long))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
-        #: Noise of the batches, averaged in the same way as the squared gradients.
-        self.register_buffer("noise", torch.zeros((), dtype=torch.double))
+        # the noise of the batches is averaged in the same way as the squared gradients
+        noise = torch.zeros((), dtype=torch.double)
+        self.store(num_data=counter(), batch_size=counter(), steps=counter(), noise=noise)
         self._optimizer: Optimizer | None = None
-        self._moments: SecondMoments | None = None
-        self._sampling: Sampling | None = None
-        self._data: Data | None = None
+        self._trained: tuple[SecondMoments, Sampling, Data] | None = None
         self._finish: Callable[[Gaussian], Gaussian] = unchanged
         self._posterior: Gaussian | None = None
 
@@ -144,9 +140,9 @@ class L2M(MAP):
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Make the posterior from the state of the optimiser at the final weights."""
         assert self._optimizer is not None
-        moments = self._moments = SecondMoments.of(self.model, self._optimizer)
-        sampling = self._sampling = Sampling(int(self.num_data), int(self.batch_size))
-        self._data = data.data if isinstance(data, Fixed) else data
+        moments = SecondMoments.of(self.model, self._optimizer)
+        sampling = Sampling(int(self.num_data), int(self.batch_size))
+        self._trained = moments, sampling, data.data if isinstance(data, Fixed) else data
         if self.scaling == "paper":
             given, self.prior = self.prior, printed_prior(self.prior, moments)
             self._make(moments.raw)
@@ -155,10 +151,10 @@ class L2M(MAP):
             choice: dict[str, Any] = {"curvature": "empirical_fisher", "prior": self.prior, "subset": moments.names}
             self._posterior = laplace_in_training(self.model, self.likelihood, data, structure="diag", **choice)
         else:
-            space = self._network().space  # the prior acts through the gradient, as a coupled weight decay does
-            decay = self.prior.bind(space).vector(space).to(self._mean) / sampling.num_data
-            noise = float(self.noise) / moments.rule.bias
-            self._take(moments.fisher(self._mean, sampling.num_data, noise, decay))
+            network = self._network()  # the prior acts through the gradient, as a coupled weight decay does
+            decay = self.prior.bind(network.space).vector(network.space).to(network.mean) / sampling.num_data
+            noise = float(self.noise) / moments.youngest.bias
+            self._take(moments.fisher(network.mean, sampling.num_data, noise, decay))
 
     @classmethod
     def from_optimizer(
@@ -224,15 +220,15 @@ class L2M(MAP):
                 f"num_data={num_data}, but {count(data[0])} data were passed: give N, the number of all training data."
             )
         method = cls(model, likelihood, 1.0, scaling)
-        method._moments, method._sampling, method._data = moments, batches, data
+        method._trained = moments, batches, data
         factor = method._nll_over(loss_scale)
         if scaling == "paper":
             method.prior = printed_prior(prior_precision, moments)
             method._make(moments.raw)
             return method
         method.prior, method._finish = chosen_prior(prior_precision, moments, factor * num_data, validation)
-        noise, _ = batches.average(moments.rule)
-        method._take(factor**2 * moments.fisher(method._mean, num_data, noise))
+        noise, _ = batches.average(moments.youngest)
+        method._take(factor**2 * moments.fisher(method._network().mean, num_data, noise))
         return method
 
     @property
@@ -271,33 +267,30 @@ class L2M(MAP):
         choose("labels", labels, LABELS)
         if steps < 2:
             raise ValueError(f"a variance needs at least two batches, got steps={steps}.")
-        self._make(self._gradients(labels, generator).fisher(steps).to(self._mean))
+        self._make(self._gradients(labels, generator).fisher(steps))
         return self.result()
 
     def _gradients(self, labels: str = "data", generator: torch.Generator | None = None) -> BatchGradients:
-        assert self._data is not None
-        return BatchGradients(self._network(), self.likelihood, self._data, self._seen()[1], labels, generator)
+        _, sampling, data = self._seen
+        return BatchGradients(self._network(), self.likelihood, data, sampling, labels, generator)
 
     def _take(self, fisher: Float[Tensor, " P"]) -> None:
         """Make the posterior with F from the optimiser's state; warn if F is noisy or disagrees with these weights."""
-        moments, sampling = self._seen()
+        moments, sampling, _ = self._seen
         sampling.require_noise()
-        warn_of_noise(sampling.average(moments.rule)[1])
+        warn_of_noise(sampling.average(moments.youngest)[1])
         self._gradients(generator=torch.Generator().manual_seed(0)).compare(fisher)
         self._make(fisher)
 
-    def _seen(self) -> tuple[SecondMoments, Sampling]:
-        if self._moments is None or self._sampling is None:
+    @property
+    def _seen(self) -> tuple[SecondMoments, Sampling, Data]:
+        if self._trained is None:
             raise RuntimeError("nothing has been trained yet: use osc.train(method, data), or L2M.from_optimizer(...).")
-        return self._moments, self._sampling
+        return self._trained
 
     def _network(self) -> Network:
         with undisturbed(self.model):
-            return Network(self.model.eval(), self._seen()[0].names)
-
-    @property
-    def _mean(self) -> Float[Tensor, " P"]:
-        return torch.cat([self.model.get_parameter(name).detach().reshape(-1) for name in self._seen()[0].names])
+            return Network(self.model.eval(), self._seen[0].names)
 
     def _nll_over(self, loss_scale: str | float) -> float:
         """c."""
@@ -311,13 +304,11 @@ class L2M(MAP):
                 f"loss_scale={SQUARED_ERROR!r} is for a Gaussian likelihood with one noise scale, got "
                 f"{self.likelihood!r}: give the factor from the loss to the NLL as a number."
             )
-        assert self._data is not None
-        x, _ = next(iter(as_batches(self._data)))
+        x, _ = next(iter(as_batches(self._seen[2])))
         return self._network()(take(x, slice(1))).numel() / (2 * float(self.likelihood.scale) ** 2)
 
     def _make(self, fisher: Float[Tensor, " P"]) -> None:
-        network, sampling = self._network(), self._seen()[1]
-        assert self._data is not None
+        network, (_, sampling, data) = self._network(), self._seen
         curvature = constant_diagonal(network, fisher)
-        q = gaussian_with_curvature(network, self.likelihood, self.prior, self._data, curvature, sampling.num_data)
+        q = gaussian_with_curvature(network, self.likelihood, self.prior, data, curvature, sampling.num_data)
         self._posterior = self._finish(q)

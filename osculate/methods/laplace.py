@@ -17,7 +17,7 @@ from osculate.curvature.plan import make_plan
 from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network
-from osculate.methods.subnetwork import Passes, Subnetwork, Units, path_variance
+from osculate.methods.subnetwork import Subnetwork, Units, path_variance
 from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable, undisturbed
 from osculate.posteriors import Fit, Gaussian
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
@@ -87,7 +87,13 @@ def laplace(
     """
     kind: Kind = made("curvature", curvature, curvatures.REGISTRY, Kind)
     matrix: Structure = made("structure", structure, structures.REGISTRY, Structure)
-    chosen_prior, by_evidence = _prior(prior)
+    if prior is None or isinstance(prior, bool):
+        raise TypeError(f"prior must be 'evidence', a positive number or an object of osc.priors, got {prior!r}.")
+    by_evidence = isinstance(prior, str)
+    if isinstance(prior, str):
+        prior = lookup("prior", prior, {"evidence": Layerwise()})
+    elif not isinstance(prior, Prior):
+        prior = Isotropic(prior)
     require_network(model, likelihood)
     require_deterministic_layers(model)
     if matrix.passes > 1 and isinstance(data, Iterator):
@@ -108,24 +114,16 @@ def laplace(
     titles = (f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1))
     fit = fitted(start, matrix, chain([every], (_tracked(data, progress, title) for title in titles)))
     kept = None if isinstance(data, Iterator) else data
-    q = Gaussian(network, fit, likelihood, chosen_prior, first_data=first_rows(*first), data=kept)
+    q = Gaussian(network, fit, likelihood, prior, first_data=first_rows(*first), data=kept)
     return maximise_evidence(q) if by_evidence else q
 
 
-def laplace_in_training(model: nn.Module, likelihood: Any, data: Data, **choice: Any) -> Gaussian:
-    """The Laplace approximation (:func:`laplace`) of a network that is in training mode, taken in evaluation mode."""
+def laplace_in_training(
+    model: nn.Module, likelihood: Any, data: Data, temperature: float = 1.0, **choice: Any
+) -> Gaussian:
+    """The tempered Laplace approximation (:func:`laplace`) of a network in training, taken in evaluation mode."""
     with undisturbed(model):
-        return laplace(model.eval(), likelihood, data, **choice)
-
-
-def _prior(prior: str | float | Prior) -> tuple[Prior, bool]:
-    if isinstance(prior, Prior):
-        return prior, False
-    if prior is None or isinstance(prior, bool):
-        raise TypeError(f"prior must be 'evidence', a positive number or an object of osc.priors, got {prior!r}.")
-    if isinstance(prior, str):
-        return lookup("prior", prior, {"evidence": Layerwise()}), True
-    return Isotropic(prior), False
+        return laplace(model.eval(), likelihood, data, **choice).replace(temperature=temperature)
 
 
 def _tracked(data: Data, progress: bool, title: str) -> Iterator[tuple[Inputs, Tensor]]:
@@ -155,7 +153,7 @@ def _restricted(
         return _diagonal(fitted(start, Diag(), [batches])), _diagonal(fitted(other, Diag(), [again]))
 
     path = partial(path_variance, start.network, start.likelihood, data, progress=progress)
-    return replace(start, plan=start.plan.restricted(subset.mask(start.network, Passes(diagonals, path))))
+    return replace(start, plan=start.plan.restricted(subset.mask(start.network, diagonals, path)))
 
 
 def _diagonal(fit: Fit) -> Tensor:
@@ -179,10 +177,8 @@ def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inpu
         choose(f"subset{hint}", subset, SUBSETS)
     left_out = point_estimated(model)
     names = tuple(name for name in trainable(model) if name not in left_out)
-    if isinstance(subset, Subnetwork):
-        return Network(model, names)
     network = Network(model, names)
-    if subset == "all":
+    if subset != "last_layer":
         return network
     last = make_plan(network, moved(x, network.device)).last_layer
     if not last:

@@ -69,11 +69,6 @@ class Objective:
         fit = fitted(replace(self.start, likelihood=likelihood), chosen, [self.batches])
         return Gaussian(network, fit, likelihood, prior)
 
-    def first_data(self, dtype: torch.dtype) -> tuple[Inputs, Tensor]:
-        """A few data in another floating type, for the warning of sampled predictives."""
-        x, y = first_rows(*self.batches[0])
-        return floating(x, dtype), as_floating(y, dtype)
-
     @torch.no_grad()
     def value(self, theta: Float[Tensor, " P"], q: Gaussian) -> float:
         """The negative log joint at a point, for the prior and the likelihood of a posterior."""
@@ -236,17 +231,15 @@ class LevenbergMarquardt(FullBatch):
         network = Network(model, trainable(model))
         self.prior = start.prior.bind(network.space)
         self._given = likelihood
-        state = {  # for a resumed run: buffers are saved with the network
-            "theta": network.mean.double(),
-            "precision": self.prior.precision.detach().double().clone(),
-            "noise": torch.ones((), dtype=torch.double),  # the variance, relative to that of the given likelihood
-            "damping": torch.full((), DAMPING, dtype=torch.double),
-            "waited": torch.tensor(every - burn_in),  # steps since the last update
-            "at_rest": torch.tensor(False),
-            "converged": torch.tensor(False),
-        }
-        for name, value in state.items():
-            self.register_buffer(name, value)
+        self.store(
+            theta=network.mean.double(),
+            precision=self.prior.precision.detach().double().clone(),
+            noise=torch.ones((), dtype=torch.double),  # the variance, relative to that of the given likelihood
+            damping=torch.full((), DAMPING, dtype=torch.double),
+            waited=torch.tensor(every - burn_in),  # steps since the last update
+            at_rest=torch.tensor(False),
+            converged=torch.tensor(False),
+        )
         self._objective: Objective | None = None
 
     def choices(self) -> Mapping[str, Any]:
@@ -366,6 +359,7 @@ class LevenbergMarquardt(FullBatch):
             )
         q = self._required.posterior(self.theta, self.prior, self.likelihood, Full())
         network = Network(self.model, q.network.space.names)
-        first_data = self._required.first_data(network.dtype)
+        x, y = first_rows(*self._required.batches[0])
+        first_data = floating(x, network.dtype), as_floating(y, network.dtype)
         fit = replace(q.fit, network=network)
         return Gaussian(network, fit, self.likelihood, self.prior, first_data=first_data, data=self._required.batches)

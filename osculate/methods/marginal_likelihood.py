@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,18 @@ from osculate.curvature.columns import Kind
 from osculate.evidence import effective_parameters, log_evidence, maximise_evidence
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import Fitted
+from osculate.methods._base import Fitted, counter
 from osculate.methods.laplace import laplace_in_training
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, trainable
 from osculate.posteriors import Gaussian
 from osculate.priors import Layerwise, Prior
 from osculate.randomness import seeded
-from osculate.registry import choose, lookup, made
+from osculate.registry import choose, made
 from osculate.structures import Structure
+
+#: Kinds of updates.
+UPDATES = ("fixed_point", "gradient")
 
 
 @dataclass(frozen=True)
@@ -66,38 +69,29 @@ class EvidenceUpdates:
         """Return True if an update follows this epoch, counted from 1."""
         return epoch > self.burn_in and (epoch - self.burn_in) % self.every == 0
 
+    def apply(self, q: Gaussian) -> Gaussian:
+        """Return the posterior with updated precisions and noise scale, at the same weights."""
+        if self.update == "fixed_point":
+            with warnings.catch_warnings():  # harmless early in training, where the bounds hold the precisions
+                warnings.filterwarnings("ignore", "the evidence has no maximum")
+                return maximise_evidence(q, noise=self.noise)
+        logs = q.prior.precision.detach().log().clone().requires_grad_()
+        noise = logs.new_zeros(()).requires_grad_()
+        tunes_noise = self.noise and q.likelihood.has_noise
+        optimizer = torch.optim.Adam([logs, noise] if tunes_noise else [logs], lr=self.lr)
 
-def _fixed_point(q: Gaussian, settings: EvidenceUpdates) -> Gaussian:
-    with warnings.catch_warnings():  # harmless early in training, where the bounds hold the precisions
-        warnings.filterwarnings("ignore", "the evidence has no maximum")
-        return maximise_evidence(q, noise=settings.noise)
+        def posterior(logs: Tensor, noise: Tensor) -> Gaussian:
+            prior = q.prior.with_precision(logs.exp())
+            return q.replace(prior=prior, likelihood=q.likelihood.times(noise.exp()) if tunes_noise else q.likelihood)
 
-
-def _gradient(q: Gaussian, settings: EvidenceUpdates) -> Gaussian:
-    """Steps of Adam; the eigenvalues of the curvature are computed once."""
-    given = q.prior.precision
-    logs = given.detach().log().clone().requires_grad_()
-    noise = torch.zeros_like(logs.new_zeros(())).requires_grad_()
-    tunes_noise = settings.noise and q.likelihood.has_noise
-    optimizer = torch.optim.Adam([logs, noise] if tunes_noise else [logs], lr=settings.lr)
-
-    def posterior(logs: Tensor, noise: Tensor) -> Gaussian:
-        prior = q.prior.with_precision(logs.exp())
-        return q.replace(prior=prior, likelihood=q.likelihood.times(noise.exp()) if tunes_noise else q.likelihood)
-
-    for _ in range(settings.steps):
-        optimizer.zero_grad()
-        with torch.enable_grad():
-            (-log_evidence(posterior(logs, noise))).backward()
-        optimizer.step()
-    return posterior(logs.detach(), noise.detach())
+        for _ in range(self.steps):
+            optimizer.zero_grad()
+            with torch.enable_grad():
+                (-log_evidence(posterior(logs, noise))).backward()
+            optimizer.step()
+        return posterior(logs.detach(), noise.detach())
 
 
-#: The updates by name.
-UPDATES: dict[str, Callable[[Gaussian, EvidenceUpdates], Gaussian]] = {
-    "fixed_point": _fixed_point,
-    "gradient": _gradient,
-}
 #: Upper bound on precisions, in units of N. Larger ones would fix at zero for good any layer that is small early in
 #: training, and make plain gradient descent unstable.
 LARGEST_PER_DATUM = 10.0
@@ -189,12 +183,9 @@ class MarginalLikelihood(Fitted):
         self.kept = network.module
         self._given, self._family = likelihood, checked.prior.bind(network.space)
         start = self._family.precision.detach()
-        for name in ("precision", "kept_precision"):
-            self.register_buffer(name, start.clone())
-        for name in ("noise", "kept_noise"):
-            self.register_buffer(name, start.new_ones(()))
-        self.register_buffer("kept_evidence", start.new_full((), -math.inf))
-        self.register_buffer("kept_epoch", torch.zeros((), dtype=torch.long))
+        self.store(precision=start.clone(), noise=start.new_ones(()))
+        self.store(kept_precision=start.clone(), kept_noise=start.new_ones(()))
+        self.store(kept_evidence=start.new_full((), -math.inf), kept_epoch=counter())
 
     def choices(self) -> Mapping[str, Any]:
         """The initial settings: noise and prior are learned."""
@@ -262,7 +253,7 @@ class MarginalLikelihood(Fitted):
     def _updated(self, data: Iterable[tuple[Inputs, Tensor]], epoch: int) -> Gaussian:
         """Update precisions and noise, and return the posterior with them at the present weights."""
         q = self._fitted(self.model, self.prior, self.likelihood, data, epoch)
-        new = lookup("update of the evidence", self.settings.update, UPDATES)(q, self.settings)
+        new = self.settings.apply(q)
         silent = q.prior.totals(q.mean.square(), q.network.space) == 0  # parameters that are all zero
         precision = torch.where(silent, q.prior.precision, new.prior.precision)
         if self._learns_noise:
@@ -275,11 +266,11 @@ class MarginalLikelihood(Fitted):
         self, model: nn.Module, prior: Prior, likelihood: Likelihood, data: Iterable[tuple[Inputs, Tensor]], epoch: int
     ) -> Gaussian:
         """The Gaussian at these weights in evaluation mode; the epoch number seeds sampled labels."""
-        names = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
-        choice: dict[str, Any] = {"structure": self.structure, "curvature": self.curvature}
+        choice: dict[str, Any] = {"structure": self.structure, "curvature": self.curvature, "prior": prior}
         with seeded(epoch, self.precision.device):
-            q = laplace_in_training(model, likelihood, data, prior=prior, subset=names, **choice)
-        return q.replace(temperature=self.temperature)
+            return laplace_in_training(
+                model, likelihood, data, self.temperature, subset=trainable(self.model), **choice
+            )
 
     def after_training(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Fit the posterior at the weights, precisions and noise with the largest evidence."""

@@ -17,7 +17,7 @@ from osculate.checks import require_positive, require_whole
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import require_batch
+from osculate.methods._base import counter, require_batch
 from osculate.methods._mean_field import FAN_IN, START, MeanField
 from osculate.priors import Prior, ScaleMixture
 
@@ -62,18 +62,13 @@ class LocalReparameterisation(TorchFunctionMode):
             x, weight, *others = [*args, *(named.pop(key) for key in ("input", "weight") if key in named)]
             bias = others.pop(0) if others else named.pop("bias", None)
             if id(weight) in self._variance:
-                return self._sum(operation, x, weight, bias, others, named)
+                x = self._draw(x)
+                mean = operation(x, weight, bias, *others, **named)
+                of_bias = self._variance.get(id(bias))
+                added = None if of_bias is None else of_bias.to(x)
+                variance = operation(x.square(), self._variance[id(weight)].to(x), added, *others, **named)
+                return torch.addcmul(mean, (variance + TINY).sqrt(), torch.randn_like(mean))
         return operation(*tree_map(self._draw, args), **tree_map(self._draw, kwargs or {}))
-
-    def _sum(
-        self, operation: Callable, x: Tensor, weight: Tensor, bias: Tensor | None, others: list, named: dict[str, Any]
-    ) -> Tensor:
-        x = self._draw(x)
-        bias_variance = None if bias is None else self._variance.get(id(bias))
-        mean = operation(x, weight, bias, *others, **named)
-        added = None if bias_variance is None else bias_variance.to(x)
-        variance = operation(x.square(), self._variance[id(weight)].to(x), added, *others, **named)
-        return torch.addcmul(mean, (variance + TINY).sqrt(), torch.randn_like(mean))
 
     def _draw(self, value: Any) -> Any:
         """Sample a weight; return anything else unchanged."""
@@ -178,7 +173,7 @@ class MeanFieldVI(MeanField):
         self.mixture = prior if isinstance(prior, ScaleMixture) else None
         self.samples, self.local, self.multiplier = samples, local, multiplier
         self.log_deviation = nn.Parameter((START * self.delta.rsqrt()).log())
-        self.register_buffer("epochs", torch.zeros((), dtype=torch.long))
+        self.store(epochs=counter())
 
     @property
     def weight(self) -> float:
@@ -235,8 +230,7 @@ class MeanFieldVI(MeanField):
     def _drawn(self) -> dict[str, Tensor]:
         """A sample of the weights, μ + σε."""
         dtype, device = self.log_deviation.dtype, self.log_deviation.device
-        noise = self.space.unflatten(self.deviations() * white((self.space.size,), dtype, device))
-        return {name: m + noise[name].to(m.dtype) for name, m in self.mean.items()}
+        return self.moved_by(self.deviations() * white((self.space.size,), dtype, device))
 
     def _sampled_divergence(self, prior: ScaleMixture) -> Float[Tensor, ""]:
         """log q(θ) − log p(θ) at a sample; the random part of log q has no gradient and is replaced by its mean."""

@@ -14,7 +14,7 @@ from osculate.checks import require_object, require_positive, require_whole
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import TEMPERATURE, Fitted, Option, require_batch, require_memory
+from osculate.methods._base import TEMPERATURE, Fitted, Option, counter, require_batch, require_memory
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal, gaussian_with_curvature
 from osculate.methods.laplace import laplace_in_training
 from osculate.methods.map import MAP
@@ -170,12 +170,9 @@ class OnlineLaplace(Fitted):
         else:
             self.running = RunningBlocks(model, likelihood, self.structure, settings.memory)
         self._given, self._family = likelihood, checked.prior.bind(self._space)
-        self.register_buffer("precision", self._family.precision.detach().clone())
-        #: Factor on the given noise scale, and the average squared error in units of that scale, with its weight.
-        self.register_buffer("noise", torch.ones((), dtype=torch.double))
-        self.register_buffer("error", torch.zeros(2, dtype=torch.double))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
-        self.register_buffer("num_data", torch.zeros((), dtype=torch.long))
+        self.store(precision=self._family.precision.detach().clone(), steps=counter(), num_data=counter())
+        # factor on the given noise scale, and the average squared error in units of that scale, with its weight
+        self.store(noise=torch.ones((), dtype=torch.double), error=torch.zeros(2, dtype=torch.double))
 
     def choices(self) -> Mapping[str, Any]:
         """The initial settings: noise and prior may be learned."""
@@ -287,7 +284,8 @@ class OnlineLaplace(Fitted):
             self.running.estimate_from(theta, noise[0], self._factor, self._scale, self.prior)
             return at(theta).unsqueeze(0)
         if self._due:
-            if self.settings.at == "sample" and len(noise) == 1 and self.running.shares(self.model):
+            single = self.settings.at == "sample" and len(noise) == 1
+            if single and isinstance(self.running, RunningDiagonal) and self.running.shares(self.model):
                 self.running.forget()  # the deviations will change: free their memory for the pass
                 drawn = around(noise.pop())
                 return self.running.along(lambda: at(drawn), (x, y), drawn).unsqueeze(0)
@@ -320,10 +318,9 @@ class OnlineLaplace(Fitted):
         names = self._space.names
         choice: dict[str, Any] = {"structure": self.structure, "prior": self.prior, "subset": names}
         if self.settings.recompute:
-            q = laplace_in_training(self.model, self.likelihood, data, **choice)
+            self._posterior = laplace_in_training(self.model, self.likelihood, data, self.temperature, **choice)
         else:
             with undisturbed(self.model):
                 network = Network(self.model.eval(), names)
                 q = gaussian_with_curvature(network, self._given, self.prior, data, self.running.of)
-            q = q.replace(likelihood=self.likelihood)
-        self._posterior = q.replace(temperature=self.temperature)
+            self._posterior = q.replace(likelihood=self.likelihood, temperature=self.temperature)

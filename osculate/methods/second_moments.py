@@ -31,26 +31,6 @@ WINDOW = 40
 SAMPLINGS = ("shuffled", "replacement")
 
 
-@dataclass(frozen=True)
-class Rule:
-    """The rule by which an optimiser averages its second moment.
-
-    Attributes:
-        memory: β₂; v has the window 1/(1 − β₂).
-        steps: Number of steps made.
-        decoupled: True if weight decay acts on the weights, and not through the gradient.
-    """
-
-    memory: float
-    steps: int
-    decoupled: bool
-
-    @property
-    def bias(self) -> float:
-        """1 − β₂ᵗ, the sum of the weights of an average initialised at zero."""
-        return 1 - self.memory**self.steps
-
-
 @dataclass(frozen=True, eq=False)
 class Entry:
     """Averages of the gradients of one parameter tensor, from the state of an optimiser.
@@ -60,24 +40,37 @@ class Entry:
         mean: Average gradient, without bias correction; only for RMSprop with ``centered=True``.
         decay: Weight decay.
         eps: ε, added to √v̂.
-        rule: Rule of the average.
+        decoupled: True if weight decay acts on the weights, and not through the gradient.
+        memory: β₂; v has the window 1/(1 − β₂).
+        steps: Number of steps made.
     """
 
     raw: Tensor
     mean: Tensor | None
     decay: float
     eps: float
-    rule: Rule
+    decoupled: bool
+    memory: float
+    steps: int
+
+    @property
+    def bias(self) -> float:
+        """1 − β₂ᵗ, the sum of the weights of an average initialised at zero."""
+        return 1 - self.memory**self.steps
+
+    @property
+    def value(self) -> Tensor:
+        """v̂, with bias correction."""
+        return self.raw / self.bias
 
     @classmethod
     def of(cls, state: dict[str, Any], group: dict[str, Any], decoupled: bool) -> "Entry":
         """Read the state of a parameter and the settings of its group."""
         values = state["exp_avg_sq"] if "exp_avg_sq" in state else state["square_avg"]
-        if values.dtype in (torch.float16, torch.bfloat16):
-            values = values.float()
+        values = values.to(torch.promote_types(values.dtype, torch.float32))
         decoupled = decoupled or bool(group.get("decoupled_weight_decay", False))
-        rule = Rule(memory_of(group), int(float(state["step"])), decoupled)
-        return cls(values, state.get("grad_avg"), float(group["weight_decay"]), float(group["eps"]), rule)
+        decay, eps, steps = float(group["weight_decay"]), float(group["eps"]), int(float(state["step"]))
+        return cls(values, state.get("grad_avg"), decay, eps, decoupled, memory_of(group), steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +104,7 @@ class SecondMoments:
         if not entries:
             why = "made no step yet" if known else "other parameters than the model"
             raise ValueError(f"the optimiser has {why}: pass the optimiser that trained this model, after training.")
-        if len({entry.rule.decoupled for entry in entries.values()}) > 1:
+        if len({entry.decoupled for entry in entries.values()}) > 1:
             raise ValueError(
                 "some groups of the optimiser have decoupled weight decay and others coupled: use one kind for all."
             )
@@ -123,24 +116,14 @@ class SecondMoments:
         return tuple(self.entries)
 
     @property
-    def free(self) -> tuple[str, ...]:
-        """Names of the updated parameters without weight decay."""
-        return tuple(name for name, entry in self.entries.items() if not entry.decay > 0)
-
-    @property
-    def rule(self) -> Rule:
-        """Rule of the parameter with the fewest steps."""
-        return min((entry.rule for entry in self.entries.values()), key=lambda rule: rule.steps)
+    def youngest(self) -> Entry:
+        """Averages of the parameter with the fewest steps."""
+        return min(self.entries.values(), key=lambda entry: entry.steps)
 
     @property
     def steps(self) -> int:
         """Number of steps of the parameter with the most steps."""
-        return max(entry.rule.steps for entry in self.entries.values())
-
-    @property
-    def centred(self) -> bool:
-        """True if the state also holds the average gradient."""
-        return all(entry.mean is not None for entry in self.entries.values())
+        return max(entry.steps for entry in self.entries.values())
 
     @property
     def raw(self) -> Float[Tensor, " P"]:
@@ -150,12 +133,12 @@ class SecondMoments:
     @property
     def values(self) -> Float[Tensor, " P"]:
         """v̂, with bias correction."""
-        return self._flat(lambda entry: entry.raw / entry.rule.bias)
+        return self._flat(lambda entry: entry.value)
 
     @property
     def pull(self) -> Float[Tensor, " P"]:
         """√v̂ + ε, the factor between decoupled weight decay and weight decay in the gradient."""
-        return self._flat(lambda entry: (entry.raw / entry.rule.bias).sqrt() + entry.eps)
+        return self._flat(lambda entry: entry.value.sqrt() + entry.eps)
 
     @property
     def decay(self) -> Float[Tensor, " P"]:
@@ -177,14 +160,14 @@ class SecondMoments:
             prior: δ/N of a prior in the loss, which acts as coupled weight decay.
         """
         values = self.values
-        if prior is None and self.rule.decoupled:
+        if prior is None and self.youngest.decoupled:
             mean = -self.decay * self.pull * theta  # mean gradient of the loss alone
             spread = values - mean.square()
         else:
             decay = self.decay if prior is None else prior
             mean, spread = -decay * theta, values
-            if self.centred:
-                average = self._flat(lambda entry: torch.as_tensor(entry.mean) / entry.rule.bias)
+            if all(entry.mean is not None for entry in self.entries.values()):
+                average = self._flat(lambda entry: torch.as_tensor(entry.mean) / entry.bias)
                 mean, spread = average - decay * theta, values - average.square()
         return num_data * (spread.clamp(min=0) / noise + mean.square())
 
@@ -249,20 +232,21 @@ class Sampling:
         n = self.num_data
         return (n - size) / (size * (n - 1)) if self.how == "shuffled" else 1 / size
 
-    def average(self, rule: Rule) -> tuple[float, float]:
+    def average(self, entry: Entry) -> tuple[float, float]:
         """The noise of a batch under the optimiser's average, and the effective number of averaged steps.
 
         An incomplete last batch of an epoch has more noise than the others.
         """
         remainder = 0 if self.how == "replacement" or self.drop_last else self.num_data % self.batch_size
         epoch = self.num_data // self.batch_size + bool(remainder)
-        length = min(rule.steps, round(WINDOW / (1 - rule.memory)) if rule.memory < 1 else rule.steps)
+        memory, steps = entry.memory, entry.steps
+        length = min(steps, round(WINDOW / (1 - memory)) if memory < 1 else steps)
         age = torch.arange(length, dtype=torch.double)
         noise = torch.full_like(age, self.noise(self.batch_size))
         if remainder:
-            noise[(rule.steps - age) % epoch == 0] = self.noise(remainder)
-        parts = rule.memory**age * noise
-        return float(parts.sum() / (rule.memory**age).sum()), float(parts.sum() ** 2 / parts.square().sum())
+            noise[(steps - age) % epoch == 0] = self.noise(remainder)
+        parts = memory**age * noise
+        return float(parts.sum() / (memory**age).sum()), float(parts.sum() ** 2 / parts.square().sum())
 
 
 def warn_of_noise(steps: float) -> None:
@@ -398,9 +382,10 @@ def chosen_prior(
         if validation is None:
             raise ValueError("prior_precision='validation' needs held-out data: pass validation=(X, Y).")
         return Isotropic(1.0), lambda q: tune(q, validation)
-    if (prior == "adamw") != moments.rule.decoupled or moments.free:
+    free = [name for name, entry in moments.entries.items() if not entry.decay > 0]
+    if free or (prior == "adamw") != moments.youngest.decoupled:
         kind = "decoupled weight decay, such as AdamW," if prior == "adamw" else "weight decay in the gradient"
-        why = f"{moments.free[0]!r} has none" if moments.free else "this one has the other kind"
+        why = f"{free[0]!r} has none" if free else "this one has the other kind"
         raise ValueError(
             f"prior_precision={prior!r} needs an optimiser with {kind} on all parameters, but {why}: give a number, "
             "'evidence' or 'validation'."
@@ -415,8 +400,9 @@ def unchanged(q: Gaussian) -> Gaussian:
 
 def printed_prior(prior: str | float | Prior, moments: SecondMoments) -> Prior:
     """1/λ + ε, a variance used as a precision; λ defaults to the weight decay. [perone2021, eq. 6]"""
+    first = next(iter(moments.entries.values()))
     if isinstance(prior, str) and prior in ("l2", "adamw"):
-        decay = next(iter(moments.entries.values())).decay
+        decay = first.decay
     elif isinstance(prior, Isotropic) or not isinstance(prior, str | Prior):
         decay = float(as_prior(prior).precision)
     else:
@@ -426,4 +412,4 @@ def printed_prior(prior: str | float | Prior, moments: SecondMoments) -> Prior:
             f"scaling='paper' needs the weight decay λ as a number, got prior_precision={prior!r}: give a number, or "
             "'adamw' or 'l2' for the weight decay of the optimiser."
         )
-    return Isotropic(1 / decay + next(iter(moments.entries.values())).eps)
+    return Isotropic(1 / decay + first.eps)

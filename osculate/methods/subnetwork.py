@@ -1,17 +1,17 @@
 """Subnetworks: a posterior over single parameters of a network, the others staying at the mode."""
 
 import copy
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from osculate.batches import Data, as_batches, shuffled
+from osculate.checks import require_positive
 from osculate.curvature.columns import Columns, Kind
 from osculate.inputs import moved
 from osculate.likelihoods import Likelihood
@@ -49,17 +49,8 @@ class HasVariance(Protocol):
         """The variances, in the order of the parameters."""
 
 
-@dataclass(frozen=True)
-class Passes:
-    """The quantities by which parameters are chosen, each from passes over the data that only some choices make.
-
-    Attributes:
-        diagonals: gives the diagonals of G and of Σ_n J_nᵀ J_n.
-        path: gives the variances along a descent; takes the last arguments of :func:`path_variance`.
-    """
-
-    diagonals: Callable[[], tuple[Float[Tensor, " P"], Float[Tensor, " P"]]]
-    path: Callable[..., Float[Tensor, " P"]]
+#: A function that gives the diagonals of G and of Σ_n J_nᵀ J_n.
+Diagonals: TypeAlias = Callable[[], tuple[Float[Tensor, " P"], Float[Tensor, " P"]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,9 +112,8 @@ class Subnetwork:
             raise ValueError(
                 f"fraction is the share of parameters that is kept, above 0 and at most 1: {self.fraction}."
             )
-        for name, value in (("prior precision", self.precision), ("learning rate", self.lr)):
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"the {name} must be positive and finite, got {value}.")
+        require_positive("the prior precision", self.precision)
+        require_positive("the learning rate", self.lr)
         if self.snapshots < 2:
             raise ValueError(f"a variance needs at least two snapshots, got {self.snapshots}.")
         if isinstance(self.select, str):
@@ -134,18 +124,22 @@ class Subnetwork:
                 f"got {type(self.select).__name__}."
             )
 
-    def mask(self, network: Network, passes: Passes) -> Bool[Tensor, " P"]:
-        """The parameters that are kept.
+    def mask(
+        self, network: Network, diagonals: Diagonals, path: Callable[..., Float[Tensor, " P"]]
+    ) -> Bool[Tensor, " P"]:
+        """The parameters that are kept. Only some choices make the passes over the data.
 
         Args:
             network: the network at its mode.
-            passes: over the data.
+            diagonals: passes over the data for the diagonals.
+            path: passes over the data for the variances along a descent; takes the last arguments of
+                :func:`path_variance`.
 
         Raises:
             ValueError: scores of another number, or that are not numbers; no parameter can be kept.
         """
         size = network.space.size
-        scores = self._scores(network, passes).detach().cpu()
+        scores = self._scores(network, diagonals, path).detach().cpu()
         if scores.shape != (size,):
             raise ValueError(f"the scores have shape {tuple(scores.shape)}, the network {size:,} tracked parameters.")
         if bool(scores.isnan().any()):
@@ -158,50 +152,39 @@ class Subnetwork:
         number = min(max(1, round(self.fraction * size)), len(candidates))
         mask = torch.zeros(size, dtype=torch.bool)
         mask[candidates[scores[candidates].topk(number).indices]] = True
-        if self.select == "diag_variance":
-            self._warn_of_insensitive(1 / scores[mask] - self.precision)
+        curvature = 1 / scores[mask] - self.precision
+        if self.select == "diag_variance" and (dead := int((curvature < INSENSITIVE * self.precision).sum())):
+            warnings.warn(
+                f"{dead:,} of the {number:,} parameters chosen by 'diag_variance' have (nearly) zero "
+                "curvature: the outputs on the data hardly depend on them, so that their variance is that of the prior "
+                "and the largest of all. Such a subnetwork has little uncertainty to offer: choose by "
+                "'function_space' or 'swag'.",
+                stacklevel=4,
+            )
         return mask
 
-    def _scores(self, network: Network, passes: Passes) -> Float[Tensor, " P"]:
+    def _scores(
+        self, network: Network, diagonals: Diagonals, path: Callable[..., Float[Tensor, " P"]]
+    ) -> Float[Tensor, " P"]:
         if isinstance(self.select, Tensor):
             return self.select
         if not isinstance(self.select, str):
-            return _variance_of(self.select, network)
+            space = getattr(getattr(self.select, "network", None), "space", network.space)
+            if space.names != network.space.names:
+                raise ValueError(
+                    f"the posterior that chooses the subnetwork is over {', '.join(space.names)}, the new one over "
+                    f"{', '.join(network.space.names)}: their parameters must be the same."
+                )
+            return self.select.variance()
         if self.select == "magnitude":
             return network.mean.abs()
         if self.select == "random":
             return torch.rand(network.space.size, generator=torch.Generator().manual_seed(self.seed))
         if self.select == "swag":
-            return passes.path(precision=self.precision, snapshots=self.snapshots, lr=self.lr, seed=self.seed)
-        curvature, outputs = passes.diagonals()
+            return path(precision=self.precision, snapshots=self.snapshots, lr=self.lr, seed=self.seed)
+        curvature, outputs = diagonals()
         variance = 1 / (curvature + self.precision)
         return variance if self.select == "diag_variance" else outputs * variance
-
-    def _warn_of_insensitive(self, curvature: Float[Tensor, " K"]) -> None:
-        dead = int((curvature < INSENSITIVE * self.precision).sum())
-        if dead:
-            warnings.warn(
-                f"{dead:,} of the {len(curvature):,} parameters chosen by 'diag_variance' have (nearly) zero "
-                "curvature: the outputs on the data hardly depend on them, so that their variance is that of the prior "
-                "and the largest of all. Such a subnetwork has little uncertainty to offer: choose by "
-                "'function_space' or 'swag'.",
-                stacklevel=5,
-            )
-
-
-def _variance_of(posterior: Any, network: Network) -> Float[Tensor, " P"]:
-    """The variances of a posterior over the same parameters.
-
-    Raises:
-        ValueError: its parameters have other names.
-    """
-    space = getattr(getattr(posterior, "network", None), "space", network.space)
-    if space.names != network.space.names:
-        raise ValueError(
-            f"the posterior that chooses the subnetwork is over {', '.join(space.names)}, the new one over "
-            f"{', '.join(network.space.names)}: their parameters must be the same."
-        )
-    return posterior.variance()
 
 
 def path_variance(

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import set_parameters
+from osculate.methods._base import counter, set_parameters
 from osculate.methods.map import MAP
 from osculate.parameters import Network, trainable
 from osculate.posteriors import Snapshots
@@ -99,11 +99,8 @@ class SWAG(MAP):
         theta = self._theta()
         if name := batch_normalisation(model):
             warnings.warn(f"{refusal(name)} The variances of the weights will be right.", stacklevel=2)
-        self.register_buffer("count", torch.zeros((), dtype=torch.long))
-        self.register_buffer("planned", torch.zeros((), dtype=torch.long))
-        self.register_buffer("mean", torch.zeros_like(theta))
-        self.register_buffer("squares", torch.zeros_like(theta))
-        self.register_buffer("deviations", theta.new_zeros(rank, len(theta)))
+        self.store(count=counter(), planned=counter(), deviations=theta.new_zeros(rank, len(theta)))
+        self.store(mean=torch.zeros_like(theta), squares=torch.zeros_like(theta))
         self._optimizer: Optimizer | None = None
         self._rate = 0.0  # largest so far
         self._taken, self._epoch, self._epochs = 0, 0, 0  # not restored by early stopping
@@ -140,7 +137,15 @@ class SWAG(MAP):
                     f"share of the epochs: resume with epochs={planned}, or start again."
                 )
             self.planned.fill_(epochs)
-            self._warn_of_shrunk_steps()
+            rate = self._rate if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"])
+            if rate < SHRUNK * self._rate and not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"the learning rate falls (to {rate:.2g} of {self._rate:.2g} at epoch {epoch}) while SWAG takes "
+                    "snapshots: these nearly coincide, and predictions are close to those of MAP. Train with "
+                    'schedule="constant" and a larger rate, such as optimizer="sgd", lr=1e-2.',
+                    stacklevel=2,
+                )
             with torch.no_grad():  # Welford's recursion
                 self.count += 1
                 self._taken = int(self.count)
@@ -176,19 +181,7 @@ class SWAG(MAP):
     def _theta(self) -> Float[Tensor, " P"]:
         """The weights, in single precision for a half-precision network, whose averages would lose all digits."""
         theta = torch.cat([self.model.get_parameter(name).detach().reshape(-1) for name in self._names])
-        return theta.float() if theta.dtype.itemsize < 4 else theta
-
-    def _warn_of_shrunk_steps(self) -> None:
-        """Warn once if the learning rate has fallen so far that snapshots nearly coincide."""
-        rate = self._rate if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"])
-        if rate < SHRUNK * self._rate and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"the learning rate falls (to {rate:.2g} of {self._rate:.2g} at epoch {self._epoch}) while SWAG takes "
-                "snapshots: these nearly coincide, and predictions are close to those of MAP. Train with "
-                'schedule="constant" and a larger rate, such as optimizer="sgd", lr=1e-2.',
-                stacklevel=2,
-            )
+        return theta.to(torch.promote_types(theta.dtype, torch.float32))
 
 
 def _snapshots(count: int) -> str:

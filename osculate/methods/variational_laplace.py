@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -193,18 +194,21 @@ class VariationalLaplace(MeanField):
             return super().optimizer(make, lr)
         return self.with_deviations(make, lr, self.log_deviation, self.settings.multiplier)
 
-    def deviations(self) -> Float[Tensor, " P"]:
+    def deviations(self, scale: float = 1.0) -> Float[Tensor, " P"]:
+        """σ of each parameter; in closed form with prior precisions of s δ.
+
+        Args:
+            scale: s.
+        """
         if self.sigma == "learned":
             return self.log_deviation.exp()
-        return self.running.deviations(int(self.num_data) / self.temperature, self.delta)
+        return self.running.deviations(int(self.num_data) / self.temperature, self.delta, scale)
 
     def _cautious(self) -> Float[Tensor, " P"]:
         """σ during training; in closed form it starts small."""
-        if self.sigma == "learned":
-            return self.deviations()
         last = int(self.steps) // self.settings.every * self.settings.every
         head = 1 + (self.settings.start**-2 - 1) * WARM_UP**last
-        return self.running.deviations(int(self.num_data) / self.temperature, self.delta, head)
+        return self.deviations(head)
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """−L/N of one batch, in nats per datum.
@@ -225,8 +229,14 @@ class VariationalLaplace(MeanField):
             f, divergence = drawn_outputs(self.model, x)
         self.likelihood.check(f, y)
         total = -(self.likelihood.log_prob(f, y) - divergence).sum() / len(y)
-        if due:
-            total = total + self.settings.every * (self.regulariser(f, y) if shared else self._on_rows(x, y))
+        if shared:
+            total = total + self.settings.every * self.regulariser(f, y)
+        elif due:  # a random part of the batch
+            size = max(1, round(self.settings.rows * len(y)), FEWEST if _normalising(self.model) else 1)
+            rows = torch.randperm(len(y), generator=self.generator(torch.device("cpu"), stream=1))[:size].to(y.device)
+            with _by_batch_statistics(self.model), UnfusedAttention():
+                f, _ = drawn_outputs(self.model, take(x, rows))
+                total = total + self.settings.every * self.regulariser(f, y[rows])
         self.steps.add_(1)
         return total + self.divergence_at_mean(num_data) + self._divergence_of_variances(num_data)
 
@@ -237,14 +247,6 @@ class VariationalLaplace(MeanField):
         if self._known is None or self._known[0] is not deviation:  # they change with the regulariser
             self._known = deviation, self.divergence_of_variances(deviation.log(), deviation.square(), num_data)
         return self._known[1]
-
-    def _on_rows(self, x: Inputs, y: Tensor) -> Float[Tensor, ""]:
-        """The regulariser on a random part of the batch."""
-        size = max(1, round(self.settings.rows * len(y)), FEWEST if _normalising(self.model) else 1)
-        chosen = torch.randperm(len(y), generator=self.generator(torch.device("cpu"), stream=1))[:size].to(y.device)
-        with _by_batch_statistics(self.model), UnfusedAttention():
-            f, _ = drawn_outputs(self.model, take(x, chosen))
-            return self.regulariser(f, y[chosen])
 
     def regulariser(self, f: Float[Tensor, "S *C"], y: Tensor) -> Float[Tensor, ""]:
         r"""(S/2) Σ σ² g̃², in nats per datum; also updates the running Fisher information.
@@ -275,10 +277,8 @@ class VariationalLaplace(MeanField):
             super().after_training(data)
             return
         self.warn_of_nothing_learned()
-        q = laplace_in_training(
-            self.model, self.likelihood, data, structure="diag", prior=self.prior, subset=self.names
-        )
-        self._posterior = q.replace(temperature=self.temperature)
+        choice: dict[str, Any] = {"structure": "diag", "prior": self.prior, "subset": self.names}
+        self._posterior = laplace_in_training(self.model, self.likelihood, data, self.temperature, **choice)
 
 
 def _normalising(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:

@@ -76,14 +76,23 @@ def train(
     >>> len(done.history)
     2
     """
-    usual = Settings().changed(**method.usual) if isinstance(method, methods.Method) else Settings()
-    settings = (settings or usual).changed(**changes)
+    if not isinstance(method, methods.Method):
+        raise TypeError(
+            f"a method of osculate.methods is trained, such as MAP(model, likelihood); got {type(method).__name__}."
+        )
+    settings = (settings or Settings().changed(**method.usual)).changed(**changes)
     if registry.choose("precision", precision, tuple(PRECISIONS)) != "32" and isinstance(method, methods.FullBatch):
         raise ValueError(
             f"precision={precision!r} is for methods that take batches, and {type(method).__name__} takes all data at "
             "once: leave it out."
         )
-    _require_sense(method, settings, validation, folder, resume)
+    if not any(parameter.requires_grad for parameter in method.parameters()):
+        raise ValueError("no parameter of the method requires a gradient: there is nothing to train.")
+    if settings.patience is not None and validation is None:
+        raise ValueError(f"patience={settings.patience} needs validation data to watch: pass validation=(X, Y).")
+    method.require_epochs(settings.epochs)
+    if resume and folder is None:
+        raise ValueError("resume=True needs the folder of the run to resume: pass folder=...")
     where = None if folder is None else Path(folder)
     if isinstance(method, methods.FullBatch):
         run: Callable[..., History] = full_batch.fit
@@ -97,19 +106,3 @@ def train(
         run = partial(loop.fit, precision=precision)
     history = run(method, data, validation, settings, folder=where, resume=resume, device=device, progress=progress)
     return Training(method.result(), method.model, history)
-
-
-def _require_sense(
-    method: methods.Method, settings: Settings, validation: Data | None, folder: str | Path | None, resume: bool
-) -> None:
-    if not isinstance(method, methods.Method):
-        raise TypeError(
-            f"a method of osculate.methods is trained, such as MAP(model, likelihood); got {type(method).__name__}."
-        )
-    if not any(parameter.requires_grad for parameter in method.parameters()):
-        raise ValueError("no parameter of the method requires a gradient: there is nothing to train.")
-    if settings.patience is not None and validation is None:
-        raise ValueError(f"patience={settings.patience} needs validation data to watch: pass validation=(X, Y).")
-    method.require_epochs(settings.epochs)
-    if resume and folder is None:
-        raise ValueError("resume=True needs the folder of the run to resume: pass folder=...")

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from osculate.batches import Data
+from osculate.batches import Data, Fixed
 from osculate.inputs import moved
 from osculate.methods._base import FullBatch
 from osculate.progress import track
 from osculate.settings import described
 from osculate.tensorfiles import read_tensors, write_tensors
-from osculate.training.epochs import Fixed
 from osculate.training.runs import identity, same_run, write_log
 from osculate.training.settings import Settings
 

@@ -8,9 +8,10 @@ from torch import nn
 from torch.distributions import Normal
 
 from osculate.likelihoods import Categorical, Gaussian
+from osculate.methods.ensemble import DeepEnsemble
 from osculate.methods.map import MAP
 from osculate.posteriors import Point
-from osculate.priors import Layerwise
+from osculate.priors import Layerwise, fan_in
 
 
 def regressor() -> nn.Module:
@@ -23,6 +24,15 @@ def test_the_loss_over_all_data_is_the_negative_log_joint_per_datum() -> None:
     joint = joint + sum(Normal(0.0, 4.0**-0.5).log_prob(p).sum() for p in model.parameters())
     loss = MAP(model, Gaussian(scale=0.5), prior=4.0).loss(x, y, num_data=7)
     torch.testing.assert_close(loss, -joint / 7)
+
+
+def test_fan_in_is_the_prior_of_each_layer_and_no_other_name_is_known() -> None:
+    assert repr(MAP(regressor(), Gaussian(), "fan_in").prior) == repr(fan_in(regressor()))
+    assert repr(DeepEnsemble([regressor(), regressor()], Gaussian(), "fan_in").choices()["prior"]) == repr(
+        fan_in(regressor())
+    )
+    with pytest.raises(TypeError, match="fan_out"):
+        MAP(regressor(), Gaussian(), "fan_out")
 
 
 def test_minibatch_losses_weighted_by_their_size_average_to_the_whole(seed: int) -> None:

@@ -13,10 +13,9 @@ from osculate.batches import Data
 from osculate.checks import require_whole
 from osculate.inputs import Inputs, floating, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FullBatch, Option, set_parameters
-from osculate.methods.hmc.sampler import NUTS, State, first_step_size
+from osculate.methods._base import FullBatch, Option, counter, set_parameters
 from osculate.methods.hmc.potential import NegativeLogJoint
-from osculate.methods.hmc.sampler import Metric, StepSize, windows
+from osculate.methods.hmc.sampler import NUTS, Metric, State, StepSize, first_step_size, windows
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Chains
@@ -130,16 +129,14 @@ class HMC(FullBatch):
         self.seed = 0
         variance = 1 / self.prior.vector(network.space).detach().double()
         self.step_size, self.metric = StepSize(acceptance), Metric(variance, chains)
-        state = {  # for a resumed run, in addition to the state of step size and metric
-            "count": torch.zeros((), dtype=torch.long),
-            "position": variance.new_zeros(chains, len(variance)),
-            "potential": variance.new_zeros(chains),
-            "gradient": variance.new_zeros(chains, len(variance)),
-            "draws": torch.zeros(0, chains, len(variance), dtype=network.state_dtype),
-            "divergences": torch.zeros((), dtype=torch.long),  # after warm-up
-        }
-        for name, value in state.items():
-            self.register_buffer(name, value)
+        self.store(  # for a resumed run, in addition to the state of step size and metric
+            count=counter(),
+            position=variance.new_zeros(chains, len(variance)),
+            potential=variance.new_zeros(chains),
+            gradient=variance.new_zeros(chains, len(variance)),
+            draws=torch.zeros(0, chains, len(variance), dtype=network.state_dtype),
+            divergences=counter(),  # after warm-up
+        )
         self._joint: NegativeLogJoint | None = None
 
     @classmethod
@@ -305,15 +302,9 @@ class HMC(FullBatch):
         network.module.eval()
         thetas = self.draws[: self.kept].transpose(0, 1).contiguous()
         set_parameters(network.module, network.space, thetas[0, -1])
-        q = Chains(network, self.likelihood, thetas)
-        self._judge(q)
-        return q
-
-    def _judge(self, q: Chains) -> None:
-        x, network = self._required.inputs, q.network
-        problem = ""
+        q, problem = Chains(network, self.likelihood, thetas), ""
         if self.kept >= FEWEST:
-            few = moved(floating(take(x, slice(LOOKED_AT)), network.dtype), network.device)
+            few = moved(floating(take(self._required.inputs, slice(LOOKED_AT)), network.dtype), network.device)
             worst = float(q.r_hat(few).max())
             if worst > MIXED:
                 problem = (
@@ -325,5 +316,6 @@ class HMC(FullBatch):
             warnings.warn(
                 f"{problem}Train for more epochs with a longer warmup (now {self.warmup}); against divergences raise "
                 f"acceptance (now {self.acceptance:g}), and standardise inputs and targets.",
-                stacklevel=4,
+                stacklevel=3,
             )
+        return q
