@@ -97,16 +97,9 @@ class Grouped(Prior):
         return {"groups": {name: list(members) for name, members in self.groups.items()}}
 
     def bind(self, space: ParameterSpace) -> "Grouped":
-        members = self._members(space)
         shape = (len(self.groups),)
-        if members == self.groups and self.precision.shape == shape:
-            return self
-        return Grouped(members, self.precision.expand(shape))
-
-    def _members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
-        """The parameter tensors of each group."""
         if sorted(name for members in self.groups.values() for name in members) == sorted(space.names):
-            return self.groups
+            return self if self.precision.shape == shape else Grouped(self.groups, self.precision.expand(shape))
         found: dict[str, tuple[str, ...]] = {}
         for group, members in self.groups.items():
             chosen: set[str] = set()
@@ -121,7 +114,7 @@ class Grouped(Prior):
             raise ValueError(f"no group of the prior holds {', '.join(missing)}: put every parameter into a group.")
         if doubled := [f"{name} ({', '.join(groups)})" for name, groups in owners.items() if len(groups) > 1]:
             raise ValueError(f"several groups of the prior hold {'; '.join(doubled)}: leave each parameter in one.")
-        return found
+        return Grouped(found, self.precision.expand(shape))
 
     def _numbers(self, space: ParameterSpace) -> Tensor:
         """The number of the group of each tensor."""
