@@ -8,17 +8,15 @@ posterior.safetensors, model.safetensors, and the figures as PNG.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from osculate.cli.checkpoint import MODEL, save_model
 from osculate.cli.demo_autoencoders import compare, draw
-from osculate.cli.demo_fits import RECIPES, Classification, Clock, Regression, classify, recipe_for, regress
-from osculate.cli.demo_report import LaeReport, Report, score_card
+from osculate.cli.demo_fits import RECIPES, Clock, classify, draw_classification, recipe_for, regress
+from osculate.cli.demo_report import autoencoder_page, classifier_page, score_card
 from osculate.cli.fit import POSTERIOR, STORABLE, require_storable, summary_of
 from osculate.cli.folder import staged, versions, write_config, write_json, write_text
 from osculate.cli.options import RunOptions, naming, pick_device
@@ -53,112 +51,6 @@ PARTS = (DemoOptions, RunOptions)
 
 def run(options: DemoOptions, where: RunOptions) -> None:
     """Run the demo, print the tables and write the folder."""
-    _require_sense(options, where)
-    if options.lae:
-        _autoencoders(options, where)
-    else:
-        _classifiers(options, where)
-
-
-def _classifiers(options: DemoOptions, where: RunOptions) -> None:
-    """The demo of a classifier and of a curve."""
-    started = time.perf_counter()
-    out, folder = console(), where.output or Path("runs/demo")
-    runs = []
-
-    def announce(prefix: str, words: str) -> None:
-        out.print(f"… {prefix}{words}", style="dim")
-
-    for seed in range(options.seed, options.seed + options.seeds):
-        prefix = f"seed {seed}: " if options.seeds > 1 else ""
-        run = classify(
-            options.data,
-            train_size=options.train_size,
-            structure=options.structure or "kron",
-            seed=seed,
-            device=where.device,
-            progress=where.progress,
-            say=partial(announce, prefix),
-        )
-        runs.append(run)
-    curve = regress(options.seed, where.progress, partial(announce, ""))
-    rows, curves = _over_seeds([run.scores for run in runs]), _over_seeds([curve.scores])
-    test, train = len(runs[0].dataset.test[0]), len(runs[0].dataset.train[0])
-    seeds = f", mean ± standard error of {options.seeds} seeds" if options.seeds > 1 else ""
-    captions = (
-        f"{options.data}: {test:,} test images, {train:,} to train on{seeds}",
-        "a curve with a gap in its data: 200 test points",
-    )
-    for caption, part in zip(captions, (rows, curves), strict=True):
-        out.print(table(caption, part))
-    with staged(folder) as aside:
-        figures = _draw(aside, runs[0], curve)
-        save(runs[0].q, aside / POSTERIOR)
-        save_model(aside / MODEL, runs[0].q.model, runs[0].card)
-        write_config(aside / "config.yaml", "demo", options, where)
-        seconds = {f"images: {n}": round(sum(run.seconds[n] for run in runs), 2) for n in runs[0].seconds}
-        seconds |= {f"curve: {name}": value for name, value in curve.seconds.items()}
-        seconds["all"] = round(time.perf_counter() - started, 2)
-        write_json(aside / "metrics.json", _metrics(options, runs, curve, seconds))
-        report = Report(
-            options.data, _settings(options), dict(zip(captions, (rows, curves), strict=True)), figures, seconds
-        )
-        write_text(aside / "report.html", report.html(runs[0], versions()))
-    out.print(f"Saved in {folder}: open {folder / 'report.html'}  ({time.perf_counter() - started:.0f} s)")
-
-
-def _settings(options: DemoOptions) -> dict[str, Any]:
-    return {f.name: getattr(options, f.name) for f in fields(options)}
-
-
-def _autoencoders(options: DemoOptions, where: RunOptions) -> None:
-    """The demo of autoencoders."""
-    started = time.perf_counter()
-    out, folder = console(), where.output or Path("runs/demo-lae")
-    clock = Clock(lambda words: out.print(f"… {words}", style="dim"))
-    runs = [
-        compare(
-            train_size=options.train_size,
-            structure=options.structure,
-            seed=seed,
-            device=where.device,
-            progress=where.progress,
-            clock=clock,
-        )
-        for seed in range(options.seed, options.seed + options.seeds)
-    ]
-    first = runs[0]
-    tables = {
-        caption: _over_seeds([run.tables[caption] for run in runs])
-        if len(runs) > 1
-        else {method: with_errors(row) for method, row in rows.items()}
-        for caption, rows in first.tables.items()
-    }
-    for caption, rows in tables.items():
-        out.print(table(caption, rows))
-    out.print(score_card(tables))
-    with staged(folder) as aside:
-        with clock.step("draw", "drawing"):
-            figures = draw(first, aside)
-        save(first.q, aside / POSTERIOR)
-        save_model(aside / MODEL, first.q.model, first.card)
-        write_config(aside / "config.yaml", "demo", options, where)
-        seconds = {**clock.seconds, "all": round(time.perf_counter() - started, 2)}
-        content = {caption: {m: _plain(row) for m, row in rows.items()} for caption, rows in tables.items()}
-        write_json(aside / "metrics.json", {**content, "seconds": seconds, "versions": versions()})
-        sizes = len(first.dataset.train[0]), len(first.dataset.validation[0])
-        temperature = float(getattr(first.q, "temperature", 1.0))
-        report = LaeReport(_settings(options), tables, figures, seconds, sizes, temperature)
-        write_text(aside / "report.html", report.html(versions()))
-    out.print(f"Saved in {folder}: open {folder / 'report.html'}  ({time.perf_counter() - started:.0f} s)")
-
-
-def _plain(row: Mapping[str, Score]) -> dict[str, dict[str, float | None]]:
-    return {name: {"mean": score.mean, "standard_error": score.error} for name, score in row.items()}
-
-
-def _require_sense(options: DemoOptions, where: RunOptions) -> None:
-    """Raise ValueError for options that would fail after the training."""
     recipe_for(options.data)
     if options.structure is not None:
         require_storable(options.structure)
@@ -170,63 +62,72 @@ def _require_sense(options: DemoOptions, where: RunOptions) -> None:
     pick_device(where.device)
     if options.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {options.seeds}.")
+    started = time.perf_counter()
+    out, folder = console(), where.output or Path("runs/demo-lae" if options.lae else "runs/demo")
+    clock = Clock(lambda words: out.print(f"… {words}", style="dim"))
+    measure: Any = compare if options.lae else partial(classify, options.data)
+    runs = []
+    for seed in range(options.seed, options.seed + options.seeds):
+        clock.prefix = f"seed {seed}: " if options.seeds > 1 else ""
+        runs.append(
+            measure(
+                train_size=options.train_size,
+                structure=options.structure,
+                seed=seed,
+                device=where.device,
+                progress=where.progress,
+                clock=clock,
+            )
+        )
+    first, clock.prefix = runs[0], ""
+    tables = {caption: _averaged([run.tables[caption] for run in runs]) for caption in first.tables}
+    content: dict[str, Any] = {caption: _plain(rows) for caption, rows in tables.items()}
+    if not options.lae:
+        curve = regress(options.seed, where.progress, clock)
+        ((caption, rows),) = tables.items()
+        seeds = f", mean ± standard error of {options.seeds} seeds" if options.seeds > 1 else ""
+        tables = {caption + seeds: rows, "a curve with a gap in its data: 200 test points": _averaged([curve.scores])}
+        content = {
+            "data": options.data,
+            "classification": _plain(rows),
+            "seeds": {str(options.seed + number): run.scores for number, run in enumerate(runs)},
+            "regression": curve.scores,
+            "posterior": summary_of(first.q),
+        }
+    for caption, rows in tables.items():
+        out.print(table(caption, rows))
+    if options.lae:
+        out.print(score_card(tables))
+    with staged(folder) as aside:
+        with clock.step("draw", "drawing"):
+            figures = draw(first, aside) if options.lae else draw_classification(first, curve, aside)
+        save(first.q, aside / POSTERIOR)
+        save_model(aside / MODEL, first.q.model, first.card)
+        write_config(aside / "config.yaml", "demo", options, where)
+        facts: dict[str, dict[str, Any]] = {
+            "seconds": {**clock.seconds, "all": round(time.perf_counter() - started, 2)},
+            "versions": versions(),
+        }
+        write_json(aside / "metrics.json", {**content, **facts})
+        page = autoencoder_page if options.lae else classifier_page
+        write_text(aside / "report.html", page(first, asdict(options), tables, figures, facts))
+    out.print(f"Saved in {folder}: open {folder / 'report.html'}  ({time.perf_counter() - started:.0f} s)")
 
 
-def _over_seeds(runs: list[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, Score]]:
+def _plain(rows: Mapping[str, Mapping[str, Score]]) -> dict[str, dict[str, dict[str, float | None]]]:
+    return {
+        method: {name: {"mean": score.mean, "standard_error": score.error} for name, score in row.items()}
+        for method, row in rows.items()
+    }
+
+
+def _averaged(runs: list[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, Score]]:
+    """Scores over seeds; of one seed with their own standard errors, if they have any."""
+    if len(runs) == 1:
+        return {method: with_errors(row) for method, row in runs[0].items()}
     return {
         method: {
             name: Score.over([run[method][name] for run in runs]) for name in scores if not name.endswith("_error")
         }
         for method, scores in runs[0].items()
-    }
-
-
-def _draw(folder: Path, first: Classification, curve: Regression) -> dict[str, Path]:
-    """Draw the four figures of the first seed."""
-    from osculate import plots
-
-    shifted = first.shifted
-    inside = {name: np.asarray(record.inside["entropy"]) for name, record in shifted.items()}
-    outside = {
-        name: {kind: np.asarray(scores["entropy"]) for kind, scores in record.outside.items()}
-        for name, record in shifted.items()
-    }
-    auroc = {
-        name: {kind: scores["entropy"] for kind, scores in record.auroc.items()} for name, record in shifted.items()
-    }
-    classes = first.dataset.classes or ()
-    bands = {
-        name: plots.Band(
-            np.asarray(line.x),
-            np.asarray(line.mean),
-            np.asarray(line.sd),
-            f"log-likelihood in the gap {curve.scores[name]['log_likelihood_gap']:.2f}",
-        )
-        for name, line in curve.lines.items()
-    }
-    points = np.asarray(curve.data[0]), np.asarray(curve.data[1])
-    images, targets = (np.asarray(part) for part in first.dataset.test)
-    drawn = {
-        "reliability": plots.reliability_diagram(first.records),
-        "entropy": plots.entropy_histograms(inside, outside, len(classes), auroc),
-        "least_sure": plots.least_sure(
-            images, targets, {name: np.asarray(first.records[name].probs) for name in ("MAP", "Laplace")}, classes
-        ),
-        "regression": plots.regression_bands(bands, *points, [curve.gap]),
-    }
-    return {name: plots.save(figure, folder / f"{name}.png") for name, figure in drawn.items()}
-
-
-def _metrics(
-    options: DemoOptions, runs: list[Classification], curve: Regression, seconds: Mapping[str, float]
-) -> dict[str, Any]:
-    rows = _over_seeds([run.scores for run in runs])
-    return {
-        "data": options.data,
-        "classification": {method: _plain(scores) for method, scores in rows.items()},
-        "seeds": {str(options.seed + number): run.scores for number, run in enumerate(runs)},
-        "regression": curve.scores,
-        "posterior": summary_of(runs[0].q),
-        "seconds": seconds,
-        "versions": versions(),
     }

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from osculate.autoencoders import LatentMap, Representation
 from osculate.cli.after_training import finished, held_out_noise, represented
@@ -167,14 +166,20 @@ def draw(found: Comparison, folder: Path) -> dict[str, Path]:
     x, y = found.dataset.test
     maps = {name: LatentMap.of(r, x[:POINTS]) for name, r in found.methods.items()}
     latent = plots.latent_map(maps, y[:POINTS].numpy(), found.dataset.classes)
-    some, names = _columns(found)
-    images = plots.reconstructions(some.numpy(), {name: pictures(r, some) for name, r in found.methods.items()}, names)
+    chosen = picked(x, y, 10)[[0, 2, 4, 7]] if len(x) > 7 else torch.arange(len(x))
+    parts = {"test": x[chosen]}  # beside them out-of-distribution images
+    for name, images in out_of_distribution(found.dataset).items():
+        parts[name.partition(" ")[0]] = images[chosen[:3]]
+    some, names = torch.cat(list(parts.values())), [name for name, images in parts.items() for _ in images]
+    compared = plots.reconstructions(
+        some.numpy(), {name: pictures(r, some) for name, r in found.methods.items()}, names
+    )
     generator = torch.Generator().manual_seed(0)
     rows = {"test images": x[picked(x, y, 10)].numpy()}
     rows |= {name: r.generate(10, generator).cpu().numpy() for name, r in found.methods.items()}
     return {
         "latent_map": plots.save(latent, folder / "latent_map.png"),
-        "reconstructions": plots.save(images, folder / "reconstructions.png"),
+        "reconstructions": plots.save(compared, folder / "reconstructions.png"),
         "roc": draw_rocs(found.shifted, folder / "roc.png"),
         "imputations": draw_imputations(found.imputed[OURS], found.dataset, folder / "imputations.png"),
         "generated": plots.save(
@@ -184,13 +189,3 @@ def draw(found: Comparison, folder: Path) -> dict[str, Path]:
             found.few, len(found.dataset.classes), folder / "accuracy_against_labels.png"
         ),
     }
-
-
-def _columns(found: Comparison) -> tuple[Tensor, list[str]]:
-    """Test images and out-of-distribution ones, side by side, with their kinds."""
-    x, y = found.dataset.test
-    chosen = picked(x, y, 10)[[0, 2, 4, 7]] if len(x) > 7 else torch.arange(len(x))
-    parts = {"test": x[chosen]}
-    for name, images in out_of_distribution(found.dataset).items():
-        parts[name.partition(" ")[0]] = images[chosen[:3]]
-    return torch.cat(list(parts.values())), [name for name, images in parts.items() for _ in images]

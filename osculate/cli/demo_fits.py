@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from osculate.cli.after_training import held_out_noise
 from osculate.cli.checkpoint import Card
@@ -71,7 +72,7 @@ class Classification:
         q: the posterior with the prior by the evidence.
         records: calibration on the test images, by method.
         shifted: entropy in and out of distribution, by method.
-        seconds: wall-clock time by step.
+        fit_seconds: wall-clock time of the fit.
     """
 
     dataset: Dataset
@@ -79,12 +80,18 @@ class Classification:
     q: Gaussian
     records: Mapping[str, CalibrationRecord]
     shifted: Mapping[str, OODRecord]
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    fit_seconds: float
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
         """All numbers, by method."""
         return {name: {**record.metrics(), **self.shifted[name].metrics()} for name, record in self.records.items()}
+
+    @property
+    def tables(self) -> dict[str, dict[str, dict[str, float]]]:
+        """All numbers, by caption and method."""
+        test, train = len(self.dataset.test[0]), len(self.dataset.train[0])
+        return {f"{self.dataset.name}: {test:,} test images, {train:,} to train on": self.scores}
 
 
 def recipe_for(name: str) -> Recipe:
@@ -102,23 +109,18 @@ def recipe_of(dataset: Dataset) -> Recipe:
 
 
 def classify(
-    name: str,
-    *,
-    train_size: int | None,
-    structure: str,
-    seed: int,
-    device: str,
-    progress: bool,
-    say: Callable[[str], None],
+    name: str, *, train_size: int | None, structure: str | None, seed: int, device: str, progress: bool, clock: "Clock"
 ) -> Classification:
     """Train, fit, tune and measure once; the seed is that of held-out images, initial weights and data order."""
     recipe = recipe_for(name)
-    clock = Clock(say)
+    structure = structure or "kron"
     data = DataOptions(name, None, train_size or recipe.train_size, recipe.validation_size, split_seed=seed)
     dataset = data.load()
     model, card = new_network(dataset, data, TrainOptions(recipe.model), seed)
     size = sum(p.numel() for p in model.parameters())
-    with clock.step("train", f"training a {recipe.model} with {size:,} weights on {len(dataset.train[0]):,} images"):
+    with clock.step(
+        "images: train", f"training a {recipe.model} with {size:,} weights on {len(dataset.train[0]):,} images"
+    ):
         trained = train(
             MAP(model, card.likelihood, recipe.prior),
             dataset.train,
@@ -127,12 +129,15 @@ def classify(
             progress=progress,
         )
     model = model.eval().to(pick_device(device))
-    with clock.step("fit", f"fitting a {structure} Laplace posterior and tuning it by the evidence"):
+    before = clock.seconds.get("images: fit", 0.0)
+    with clock.step("images: fit", f"fitting a {structure} Laplace posterior and tuning it by the evidence"):
         q = laplace(model, card.likelihood, dataset.train, structure=structure, progress=progress)
-    with clock.step("tune", f"tuning a copy of it on {len(dataset.validation[0]):,} held-out images"):
+    with clock.step("images: tune", f"tuning a copy of it on {len(dataset.validation[0]):,} held-out images"):
         tuned = tune(q, dataset.validation, progress=progress)
     methods = {"MAP": trained.posterior, "Laplace": q, "Laplace, tuned": tuned}
-    with clock.step("evaluate", f"predicting {len(dataset.test[0]):,} test images and out-of-distribution ones"):
+    with clock.step(
+        "images: evaluate", f"predicting {len(dataset.test[0]):,} test images and out-of-distribution ones"
+    ):
         partners = out_of_distribution(dataset, seed=seed)
         if not partners:  # no other data set is available locally
             generator = torch.Generator().manual_seed(seed)
@@ -145,20 +150,26 @@ def classify(
             assert isinstance(record, CalibrationRecord)
             records[method] = record
             shifted[method] = ood(each, dataset.test[0], partners, scores=["entropy"], progress=progress)
-    return Classification(dataset, card, q, records, shifted, clock.seconds)
+    return Classification(dataset, card, q, records, shifted, clock.seconds["images: fit"] - before)
 
 
 class Clock:
-    """Announce each step, and record its time."""
+    """Announce each step, and add up its time.
+
+    Args:
+        say: Function that shows an announcement.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.seconds: dict[str, float] = {}
+        #: The words before each announcement.
+        self.prefix = ""
         self._say = say
 
     @contextmanager
     def step(self, name: str, words: str) -> Iterator[None]:
         """Announce a step and record its time."""
-        self._say(words)
+        self._say(self.prefix + words)
         started = time.perf_counter()
         yield
         self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - started, 2)
@@ -171,46 +182,28 @@ CURVE_HIDDEN = (32, 32)
 
 
 @dataclass(frozen=True)
-class Line:
-    """A predictive along a line, in original units.
-
-    Args:
-        x: inputs (G,).
-        mean: predictive mean (G,).
-        sd: predictive standard deviation, noise included (G,).
-    """
-
-    x: Tensor
-    mean: Tensor
-    sd: Tensor
-
-
-@dataclass(frozen=True)
 class Regression:
-    """The results of the second part, by method: MAP, full, kron, diag.
+    """The results of the second part, by method: MAP, full, kron, diag, in original units.
 
     Args:
-        data: training inputs and targets in original units.
+        data: training inputs and targets.
         gap: the interval without data.
-        lines: the predictive along the input axis.
+        lines: inputs along the axis (G,), predictive means (G,) and standard deviations, noise included (G,).
         scores: scores on all test data, and on those in the gap.
-        seconds: wall-clock time by step.
     """
 
-    data: tuple[Tensor, Tensor]
+    data: tuple[np.ndarray, np.ndarray]
     gap: tuple[float, float]
-    lines: Mapping[str, Line]
+    lines: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
     scores: Mapping[str, Mapping[str, float]]
-    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-def regress(seed: int, progress: bool, say: Callable[[str], None]) -> Regression:
+def regress(seed: int, progress: bool, clock: Clock) -> Regression:
     """Train once, fit three structures, and measure."""
-    clock = Clock(say)
     options = DataOptions("sine", split_seed=seed)
     dataset = options.load()
     model, card = new_network(dataset, options, TrainOptions("mlp", {"hidden": CURVE_HIDDEN}), seed)
-    with clock.step("train", f"training a network on a curve with {len(dataset.train[0])} points and a gap"):
+    with clock.step("curve: train", f"training a network on a curve with {len(dataset.train[0])} points and a gap"):
         trained = train(
             MAP(model, card.likelihood),
             dataset.train,
@@ -222,37 +215,56 @@ def regress(seed: int, progress: bool, say: Callable[[str], None]) -> Regression
     assert noise is not None
     likelihood = GaussianLikelihood(noise)
     methods: dict[str, Point | Gaussian] = {"MAP": Point(trained.model, likelihood)}
-    with clock.step("fit", f"fitting {', '.join(STRUCTURES)} posteriors to it"):
+    with clock.step("curve: fit", f"fitting {', '.join(STRUCTURES)} posteriors to it"):
         for structure in STRUCTURES:
             q = laplace(model, likelihood, dataset.train, structure=structure, prior=Layerwise(1.0))
             # the noise is the same for all, so that the bands differ by the structure alone
             methods[structure] = maximise_evidence(q, noise=False)
-    lines = {name: _line(q, dataset) for name, q in methods.items()}
-    scores = {name: _scores(q, dataset) for name, q in methods.items()}
-    return Regression(_original(*dataset.train, dataset), SINE_GAP, lines, scores, clock.seconds)
-
-
-def _line(q: Point | Gaussian, dataset: Dataset) -> Line:
-    x = torch.linspace(-5.5, 5.5, 300)[:, None]
-    assert dataset.input_scaling is not None
-    assert dataset.target_scaling is not None
-    y = predict(q, dataset.input_scaling.apply(x))
-    with torch.no_grad():
-        mean, sd = dataset.target_scaling.undo(y.mean), y.stddev * dataset.target_scaling.scale
-    return Line(x[:, 0], mean[:, 0].detach(), sd[:, 0].detach())
-
-
-def _scores(q: Point | Gaussian, dataset: Dataset) -> dict[str, float]:
+    inputs, targets = dataset.input_scaling, dataset.target_scaling
+    assert inputs is not None
+    assert targets is not None
     x, y = dataset.test
-    original = _original(x, y, dataset)[0]
-    inside = (original > SINE_GAP[0]) & (original < SINE_GAP[1])
-    everywhere = calibration(q, dataset.test, target_scale=dataset.target_scale).metrics()
-    gap = calibration(q, (x[inside], y[inside]), target_scale=dataset.target_scale).metrics()
-    return {**everywhere, **{f"{name}_gap": value for name, value in gap.items()}}
+    inside = ((original := inputs.undo(x)[:, 0]) > SINE_GAP[0]) & (original < SINE_GAP[1])
+    axis = torch.linspace(-5.5, 5.5, 300)[:, None]
+    lines, scores = {}, {}
+    for name, each in methods.items():
+        with torch.no_grad():
+            found = predict(each, inputs.apply(axis))
+            mean, sd = targets.undo(found.mean), found.stddev * targets.scale
+        lines[name] = axis[:, 0].numpy(), mean[:, 0].numpy(), sd[:, 0].numpy()
+        everywhere, gap = (
+            calibration(each, part, target_scale=dataset.target_scale).metrics()
+            for part in (dataset.test, (x[inside], y[inside]))
+        )
+        scores[name] = {**everywhere, **{f"{score}_gap": value for score, value in gap.items()}}
+    x, y = dataset.train
+    return Regression((inputs.undo(x)[:, 0].numpy(), targets.undo(y)[:, 0].numpy()), SINE_GAP, lines, scores)
 
 
-def _original(x: Tensor, y: Tensor, dataset: Dataset) -> tuple[Tensor, Tensor]:
-    """One-dimensional inputs and targets in original units."""
-    assert dataset.input_scaling is not None
-    assert dataset.target_scaling is not None
-    return dataset.input_scaling.undo(x)[:, 0], dataset.target_scaling.undo(y)[:, 0]
+def draw_classification(first: Classification, curve: Regression, folder: Path) -> dict[str, Path]:
+    """Draw the four figures of the first seed."""
+    from osculate import plots
+
+    shifted, classes = first.shifted, first.dataset.classes or ()
+    images, targets = first.dataset.test
+    bands = {
+        name: plots.Band(*line, f"log-likelihood in the gap {curve.scores[name]['log_likelihood_gap']:.2f}")
+        for name, line in curve.lines.items()
+    }
+    drawn = {
+        "reliability": plots.reliability_diagram(first.records),
+        "entropy": plots.entropy_histograms(
+            {name: record.inside["entropy"] for name, record in shifted.items()},
+            {name: {kind: s["entropy"] for kind, s in record.outside.items()} for name, record in shifted.items()},
+            len(classes),
+            {name: {kind: s["entropy"] for kind, s in record.auroc.items()} for name, record in shifted.items()},
+        ),
+        "least_sure": plots.least_sure(
+            images.numpy(),
+            targets.numpy(),
+            {name: first.records[name].probs.numpy() for name in ("MAP", "Laplace")},
+            classes,
+        ),
+        "regression": plots.regression_bands(bands, *curve.data, [curve.gap]),
+    }
+    return {name: plots.save(figure, folder / f"{name}.png") for name, figure in drawn.items()}

@@ -1,17 +1,19 @@
 """The reports of the demos, for readers new to Laplace's method: one HTML file with its pictures inside."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape
 from math import hypot, isfinite
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from osculate.cli.demo_autoencoders import OURS
+from osculate.cli.demo_autoencoders import OURS, Comparison
 from osculate.cli.demo_fits import Classification, recipe_for
-from osculate.cli.page import Explanation, command, facts, figure, page, table
+from osculate.cli.page import Explanation, Facts, command, described, facts, figure, page, table
 from osculate.cli.tables import Score, columns
+
+#: Scores by method, by caption.
+Tables = Mapping[str, Mapping[str, Mapping[str, Score]]]
 
 CLASSIFIER_PAGE = Template("""<h1>Does a neural network know what it does not know?</h1>
 <p class="lead">A small network was trained to classify $words. Given an image, it predicts a class with a probability.
@@ -85,45 +87,34 @@ CLASSIFIER_FIGURES: Mapping[str, Explanation] = {
 }
 
 
-@dataclass(frozen=True)
-class Report:
-    """The contents of the report.
+def classifier_page(
+    first: Classification, settings: Mapping[str, Any], tables: Tables, figures: Mapping[str, Path], about: Facts
+) -> str:
+    """The report of a classifier and a curve.
 
     Args:
-        data: name of the data set.
+        first: the results of the first seed.
         settings: the options of the run.
         tables: scores of the classification and of the regression, by caption.
         figures: the pictures, by name.
-        seconds: wall-clock time by step.
+        about: wall-clock time by step, and versions.
     """
-
-    data: str
-    settings: Mapping[str, Any]
-    tables: Mapping[str, Mapping[str, Mapping[str, Score]]]
-    figures: Mapping[str, Path]
-    seconds: Mapping[str, float]
-
-    def html(self, first: Classification, versions: Mapping[str, str]) -> str:
-        """The page."""
-        (caption, rows), (curve_caption, curve) = self.tables.items()
-        body = CLASSIFIER_PAGE.substitute(
-            words=escape(recipe_for(self.data).words),
-            fit_seconds=f"{first.seconds['fit']:.1f}",
-            held_out=f"{len(first.dataset.validation[0]):,}",
-            classification=table(caption, rows),
-            finding=escape(finding(rows)),
-            claims=escape(claims(first, self._seed())),
-            which=f"<p>The figures show the first run{self._seed()}.</p>" if self._seed() else "",
-            figures="".join(figure(path, CLASSIFIER_FIGURES[name]) for name, path in self.figures.items()),
-            regression=table(curve_caption, curve),
-            command=escape(command(self.settings)),
-            facts=facts({"seconds": self.seconds, "versions": versions}),
-        )
-        return page(self.data, body)
-
-    def _seed(self) -> str:
-        """The seed of the run in the figures, if there are several runs."""
-        return f" (seed {self.settings['seed']})" if self.settings["seeds"] > 1 else ""
+    (caption, rows), (curve_caption, curve) = tables.items()
+    seed = f" (seed {settings['seed']})" if settings["seeds"] > 1 else ""
+    body = CLASSIFIER_PAGE.substitute(
+        words=escape(recipe_for(first.dataset.name).words),
+        fit_seconds=f"{first.fit_seconds:.1f}",
+        held_out=f"{len(first.dataset.validation[0]):,}",
+        classification=table(caption, rows),
+        finding=escape(finding(rows)),
+        claims=escape(claims(first, seed)),
+        which=f"<p>The figures show the first run{seed}.</p>" if seed else "",
+        figures="".join(figure(path, CLASSIFIER_FIGURES[name]) for name, path in figures.items()),
+        regression=table(curve_caption, curve),
+        command=escape(command(settings)),
+        facts=facts(about),
+    )
+    return page(first.dataset.name, body)
 
 
 def finding(rows: Mapping[str, Mapping[str, Score]]) -> str:
@@ -261,54 +252,34 @@ AUTOENCODER_FIGURES: Mapping[str, Explanation] = {
 }
 
 
-@dataclass(frozen=True)
-class LaeReport:
-    """The contents of the report.
-
-    Args:
-        settings: the options of the run.
-        tables: scores by method, by caption.
-        figures: the pictures, by name.
-        seconds: wall-clock time by step.
-        sizes: sizes of the training and the held-out part.
-        temperature: temperature of the posterior.
-    """
-
-    settings: Mapping[str, Any]
-    tables: Mapping[str, Mapping[str, Mapping[str, Score]]]
-    figures: Mapping[str, Path]
-    seconds: Mapping[str, float]
-    sizes: tuple[int, int]
-    temperature: float
-
-    def html(self, versions: Mapping[str, str]) -> str:
-        """The page."""
-        several = self.settings["seeds"] > 1
-        body = AUTOENCODER_PAGE.substitute(
-            size=f"{self.sizes[0]:,}",
-            held_out=f"{self.sizes[1]:,}",
-            temperature=f"{self.temperature:.2g}",
-            errors=f"over {self.settings['seeds']} seeds"
-            if several
-            else "that of the choice of test images, or of labelled ones",
-            count=escape(score_card(self.tables)),
-            plain=escape(reconstruction_error_alone(self.tables)),
-            tables="".join(self._table(caption, rows) for caption, rows in self.tables.items()),
-            which=f"<p>The figures show the first run (seed {self.settings['seed']}).</p>" if several else "",
-            figures="".join(figure(path, AUTOENCODER_FIGURES[name]) for name, path in self.figures.items()),
-            command=escape(command(self.settings)),
-            facts=facts({"seconds": self.seconds, "versions": versions}),
-        )
-        return page("autoencoders", body)
-
-    def _table(self, caption: str, rows: Mapping[str, Mapping[str, Score]]) -> str:
-        """A table with its results in words and, at its first use, the meanings of its columns."""
-        kind = kind_of(caption)
-        first = next(other for other in self.tables if kind_of(other) == kind)
-        meanings = "".join(f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in MEANINGS[kind])
+def autoencoder_page(
+    first: Comparison, settings: Mapping[str, Any], tables: Tables, figures: Mapping[str, Path], about: Facts
+) -> str:
+    """The report of the autoencoders; arguments as in :func:`classifier_page`."""
+    several = settings["seeds"] > 1
+    parts = []
+    for number, (caption, rows) in enumerate(tables.items()):
         sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in verdicts(rows))
-        content = f"{table(caption, rows)}<ul>{sentences}</ul>"
-        return content + (f"<dl>{meanings}</dl>" if caption == first else "")
+        parts.append(f"{table(caption, rows)}<ul>{sentences}</ul>")
+        kind = kind_of(caption)
+        if kind not in map(kind_of, list(tables)[:number]):  # the meanings of its columns, at the first use
+            parts.append(f"<dl>{described(MEANINGS[kind])}</dl>")
+    body = AUTOENCODER_PAGE.substitute(
+        size=f"{len(first.dataset.train[0]):,}",
+        held_out=f"{len(first.dataset.validation[0]):,}",
+        temperature=f"{float(getattr(first.q, 'temperature', 1.0)):.2g}",
+        errors=f"over {settings['seeds']} seeds"
+        if several
+        else "that of the choice of test images, or of labelled ones",
+        count=escape(score_card(tables)),
+        plain=escape(reconstruction_error_alone(tables)),
+        tables="".join(parts),
+        which=f"<p>The figures show the first run (seed {settings['seed']}).</p>" if several else "",
+        figures="".join(figure(path, AUTOENCODER_FIGURES[name]) for name, path in figures.items()),
+        command=escape(command(settings)),
+        facts=facts(about),
+    )
+    return page("autoencoders", body)
 
 
 def kind_of(caption: str) -> str:
@@ -344,7 +315,7 @@ def verdicts(rows: Mapping[str, Mapping[str, Score]]) -> list[str]:
     return found
 
 
-def score_card(tables: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> str:
+def score_card(tables: Tables) -> str:
     """The numbers of columns in which online Laplace is clearly best, level with the best, and clearly behind."""
     clear = level = behind = 0
     for rows in tables.values():
@@ -365,7 +336,7 @@ def score_card(tables: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> str:
     )
 
 
-def reconstruction_error_alone(tables: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> str:
+def reconstruction_error_alone(tables: Tables) -> str:
     """The detection of out-of-distribution images by reconstruction error alone, without any uncertainty."""
     plain = [rows["AE"]["auroc_nll"].mean for rows in tables.values() if "auroc_nll" in rows.get("AE", {})]
     if not plain:

@@ -1,7 +1,7 @@
 """Reports of the command line: one HTML file with embedded pictures."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 from string import Template
@@ -33,6 +33,8 @@ $body
 
 #: Explanation of a figure: heading, description, reading guide.
 Explanation = tuple[str, str, str]
+#: Numbers and names by heading.
+Facts = Mapping[str, Mapping[str, Any]]
 
 
 def page(name: str, body: str) -> str:
@@ -70,7 +72,12 @@ def figure(path: Path, explanation: Explanation) -> str:
     )
 
 
-def facts(groups: Mapping[str, Mapping[str, Any]]) -> str:
+def described(terms: Iterable[tuple[str, str]]) -> str:
+    """Entries of a list of terms and their meanings."""
+    return "".join(f"<dt>{escape(term)}</dt><dd>{escape(meaning)}</dd>" for term, meaning in terms)
+
+
+def facts(groups: Facts) -> str:
     """A paragraph for each group of facts."""
     return "".join(
         f"<p><b>{escape(name)}</b>: {escape(', '.join(f'{key} {value}' for key, value in group.items()))}</p>"

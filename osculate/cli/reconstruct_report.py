@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.cli.measurement import Measured
-from osculate.cli.page import Explanation, facts, figure, page, table
+from osculate.cli.page import Explanation, described as terms, facts, figure, page, table
 from osculate.cli.tables import Score
 from osculate.files import versions
 from osculate.inverse import ImageReconstruction
@@ -201,9 +201,7 @@ def report(
         warning=(WARNING if scores["residual"] > UNFITTED else "")
         + (f"<p><b>Possibly too dark:</b> {escape(guessed)}.</p>" if guessed else ""),
         table=table("", {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}),
-        meanings="".join(
-            f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for name, (a, b) in MEANINGS.items() if name in scores
-        ),
+        meanings=terms(meaning for name, meaning in MEANINGS.items() if name in scores),
         figures="".join(figure(path, EXPLAINED[name]) for name, path in drawn.items()),
         facts=facts(
             {"what": what, "given": described(given, result), "seconds": result.seconds, "versions": versions()}
