@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ def measured(q: Posterior, card: Card, dataset: Dataset) -> Card:
             f"{found:.1g}, or for longer if training had not converged.",
             stacklevel=3,
         )
-    return card.with_noise(found)
+    return replace(card, noise=found)
 
 
 @torch.no_grad()

@@ -5,13 +5,13 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from osculate.cli import demo, evaluate, fit, predict, reconstruct, train
+from osculate.files import versions
 from osculate.registry import lookup
 
 #: Errors that a user can cause and repair, which are printed as one sentence without a traceback.
@@ -110,24 +110,22 @@ def run_alone(command: Command, program: str, arguments: Sequence[str] | None = 
 
 def answered(program: str, dispatch: Callable[[list[str]], None], typed: list[str]) -> int:
     """Run a command line; user errors become one sentence and an exit status."""
+
+    def warn(message: Warning | str, *_: Any, **__: Any) -> None:  # without the line of code that raised it
+        print(f"{program}: warning: {_one_line(message)}", file=sys.stderr)
+
     traceback = "--traceback" in typed or bool(os.environ.get("OSCULATE_TRACEBACK"))
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = partial(_warn, program)
+            warnings.showwarning = warn
             dispatch([word for word in typed if word != "--traceback"])
-    except USER_ERRORS as error:
+    except (*USER_ERRORS, RuntimeError) as error:
         if traceback:
             raise
-        print(f"{program}: error: {_one_line(error)}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:  # torch's, from within a network
-        if traceback:
-            raise
-        print(
-            f"{program}: error: the network failed on these data: {_one_line(error)}. The traceback is shown with "
-            "--traceback.",
-            file=sys.stderr,
-        )
+        text = _one_line(error)
+        if not isinstance(error, USER_ERRORS):  # torch's, from within a network
+            text = f"the network failed on these data: {text}. The traceback is shown with --traceback."
+        print(f"{program}: error: {text}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
@@ -141,7 +139,7 @@ def _parser() -> ArgumentParser:
         description=DESCRIPTION,
         epilog=EPILOGUE,
         exit_on_error=False,
-        version=_version(),
+        version=versions(("osculate",))["osculate"],
         formatter_class=_Formatter,
     )
     parser.add_argument("--traceback", action="store_true", help="show where an error happened, for reports of bugs")
@@ -207,17 +205,3 @@ def _require_known(typed: Sequence[str], command: Command, program: str) -> None
     for word in typed:
         if word.startswith("--"):
             lookup(f"option of {program}", word.partition("=")[0].partition(".")[0].replace("_", "-"), known)
-
-
-def _warn(program: str, message: Warning | str, category: type[Warning], *_: Any) -> None:
-    """Print a warning without the line of code that raised it."""
-    print(f"{program}: warning: {_one_line(message)}", file=sys.stderr)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("osculate")
-    except PackageNotFoundError:
-        return "not installed"

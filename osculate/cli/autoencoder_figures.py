@@ -130,38 +130,30 @@ def draw_bounds(weighted: Mapping[int, Bound], dataset: Dataset, path: Path) -> 
     return plots.save(plots.sandwich({"": plots.Bounds(list(weighted), values)}, heading), path)
 
 
-def draw_roc(record: OODRecord, path: Path) -> Path:
-    """Draw ROC curves of one method: a panel for each set, a curve for each score, and one for the mean pixel."""
+def draw_roc(panels: Mapping[str, Mapping[str, tuple[OODRecord, str, str]]], path: Path) -> Path:
+    """Draw ROC curves.
+
+    Args:
+        panels: record, set and score of each curve, by panel and label.
+        path: path of the figure.
+    """
     from osculate import plots
 
-    shown = {score: words for score, words in (SCORES | BASELINE).items() if score in record.inside}
-    curves = {name: {words: _rates(record, name, score) for score, words in shown.items()} for name in record.outside}
-    areas = {name: {words: _area(record, name, score) for score, words in shown.items()} for name in record.outside}
-    return plots.save(plots.roc_curves(curves, areas), path)
-
-
-def draw_rocs(records: Mapping[str, OODRecord], path: Path) -> Path:
-    """Draw ROC curves of several methods: a panel for each set and score, a curve for each method with the score."""
-    from osculate import plots
-
-    names = next(iter(records.values())).outside
-    panels = {f"{name}: {words}": (name, score) for name in names for score, words in SCORES.items()}
-    having = {
-        panel: {method: record for method, record in records.items() if score in record.inside}
-        for panel, (_, score) in panels.items()
+    curves = {
+        panel: {
+            label: roc_curve(record.inside[score], record.outside[name][score])
+            for label, (record, name, score) in found.items()
+        }
+        for panel, found in panels.items()
     }
-    curves = {panel: {m: _rates(r, *panels[panel]) for m, r in found.items()} for panel, found in having.items()}
-    areas = {panel: {m: _area(r, *panels[panel]) for m, r in found.items()} for panel, found in having.items()}
+    areas = {
+        panel: {
+            label: (record.auroc[name][score], record.auroc_error[name][score])
+            for label, (record, name, score) in found.items()
+        }
+        for panel, found in panels.items()
+    }
     return plots.save(plots.roc_curves(curves, areas), path)
-
-
-def _rates(record: OODRecord, name: str, score: str) -> tuple[np.ndarray, np.ndarray]:
-    false, true = roc_curve(record.inside[score], record.outside[name][score])
-    return np.asarray(false), np.asarray(true)
-
-
-def _area(record: OODRecord, name: str, score: str) -> tuple[float, float]:
-    return record.auroc[name][score], record.auroc_error[name][score]
 
 
 def draw_histograms(record: OODRecord, path: Path) -> Path:

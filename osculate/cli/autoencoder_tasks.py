@@ -1,7 +1,7 @@
 """``osculate evaluate --task``: the tasks of autoencoders, with their tables and figures."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from pathlib import Path
 
@@ -10,10 +10,19 @@ from torch import Tensor
 
 from osculate.autoencoders import VAE, Bound, Representation, active_units, bound, sandwich
 from osculate.cli.after_training import represented
-from osculate.cli.autoencoder_figures import draw_bounds, draw_few_labels, draw_histograms, draw_imputations, draw_roc
+from osculate.cli.autoencoder_figures import (
+    BASELINE,
+    SCORES,
+    draw_bounds,
+    draw_few_labels,
+    draw_histograms,
+    draw_imputations,
+    draw_roc,
+)
 from osculate.cli.checkpoint import MODEL, read_model
 from osculate.cli.demo_fits import recipe_of
 from osculate.cli.options import DataOptions
+from osculate.cli.tables import error_entries
 from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset
 from osculate.methods import MAP
@@ -52,12 +61,18 @@ class Setting:
         samples: number of networks drawn; None for the default of the task.
         seed: seed of the draws.
         progress: show progress bars.
+        partners: out-of-distribution data by name, for ood.
+        classifier: folder of a classifier, for imputation.
+        labels: numbers of labelled images, separated by commas, for semi_supervised.
     """
 
     folder: Path
     samples: int | None = None
     seed: int = 0
     progress: bool = False
+    partners: Mapping[str, Tensor] = field(default_factory=dict)
+    classifier: Path | None = None
+    labels: str = ""
 
     @property
     def generator(self) -> torch.Generator:
@@ -71,40 +86,39 @@ def smaller(dataset: Dataset, test_size: int) -> Dataset:
     return replace(dataset, test=(x[:test_size], y[:test_size]))
 
 
-def detected(q: Posterior, dataset: Dataset, partners: Mapping[str, Tensor], how: Setting) -> Rows:
+def detected(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
     """Detect out-of-distribution data: a row for each set."""
     inside = dataset.test[0]
     record = ood(
         represented(q),
         inside,
-        partners,
+        how.partners,
         train=dataset.train[0][:USUAL] if len(dataset.train[0]) else None,
         samples=how.samples or 100,
         generator=how.generator,
         progress=how.progress,
     )
-    draw_roc(record, how.folder / "ood_roc.png")
+    shown = {score: words for score, words in (SCORES | BASELINE).items() if score in record.inside}
+    panels = {name: {words: (record, name, score) for score, words in shown.items()} for name in how.partners}
+    draw_roc(panels, how.folder / "ood_roc.png")
     draw_histograms(record, how.folder / "ood_histograms.png")
-    rows = {name: ood_scores(record, name) for name in partners}
+    rows = {name: ood_scores(record, name) for name in how.partners}
     return f"{dataset.name}: AUROC, {len(inside):,} test images against out-of-distribution images", rows
 
 
 def ood_scores(record: OODRecord, name: str) -> dict[str, float]:
     """AUROC of each score for one set, and its standard error."""
-    areas, errors = record.auroc[name], record.auroc_error[name]
-    return {f"auroc_{score}": area for score, area in areas.items()} | {
-        f"auroc_{score}_error": error for score, error in errors.items()
-    }
+    return error_entries("auroc_", record.auroc[name], record.auroc_error[name])
 
 
-def imputed(q: Posterior, dataset: Dataset, classifier: Path | None, how: Setting) -> Rows:
+def imputed(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
     """Impute the upper half of the test images, and classify the results if there are labels."""
     if len(dataset.input_shape) < 2:
         raise ValueError(
             f"imputation hides the upper half of images, but the inputs of {dataset.name!r} have shape "
             f"{dataset.input_shape}: use images, or in Python osc.tasks.imputation with your own mask."
         )
-    judge = None
+    judge, classifier = None, how.classifier
     if dataset.classes is not None:
         judge = read_classifier(classifier, dataset) if classifier else trained_classifier(dataset, how.progress)
     elif classifier is not None:
@@ -142,8 +156,12 @@ def imputation_scores(record: ImputationRecord) -> dict[str, float]:
     return {**scores, "accuracy_error": sqrt(scores["accuracy"] * (1 - scores["accuracy"]) / images)}
 
 
-def few_labels(q: Posterior, dataset: Dataset, labels: Sequence[int], how: Setting) -> Rows:
+def few_labels(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
     """Classify test images by the nearest codes of few labelled training images."""
+    try:
+        labels = tuple(int(word) for word in str(how.labels).split(","))
+    except ValueError:
+        raise ValueError(f"--labels {how.labels!r} must be whole numbers and commas, such as 1,5,20.") from None
     task = "semi_supervised classifies images with few labels"
     if not len(dataset.train[0]):
         raise ValueError(f"{task} of the training part, but {dataset.name!r} is another file: leave --data out.")
@@ -207,12 +225,21 @@ def _bound_scores(found: Bound) -> dict[str, float]:
     }
 
 
+#: The tasks for autoencoders, by name.
+TASKS: Mapping[str, Callable[[Posterior, Dataset, Setting], Rows]] = {
+    "ood": detected,
+    "imputation": imputed,
+    "semi_supervised": few_labels,
+    "bound": bounded,
+}
+
+
 def few_label_scores(record: SemiSupervisedRecord, method: str) -> dict[str, float]:
     """Accuracy of one method for each number of labels, and its standard error."""
-    means, errors = record.mean[method].tolist(), record.standard_error[method].tolist()
-    return {f"accuracy/{n}": value for n, value in zip(record.labels, means, strict=True)} | {
-        f"accuracy/{n}_error": value for n, value in zip(record.labels, errors, strict=True)
-    }
+    means, errors = (
+        dict(zip(record.labels, part[method].tolist(), strict=True)) for part in (record.mean, record.standard_error)
+    )
+    return error_entries("accuracy/", means, errors)
 
 
 def trained_classifier(dataset: Dataset, progress: bool, seed: int = 0) -> Point:

@@ -69,14 +69,6 @@ class Card:
         names = self.facts.get("classes")
         return None if names is None else tuple(names)
 
-    def with_noise(self, noise: float | None) -> "Card":
-        """The card with another noise scale."""
-        return replace(self, noise=noise)
-
-    def with_pixels(self, likelihood: str) -> "Card":
-        """The card with another likelihood of the pixels."""
-        return replace(self, facts={**self.facts, "likelihood": likelihood})
-
     def trained_by(self, method: str) -> "Card":
         """The card after training, which marks networks with a fixed random prior network."""
         return replace(self, facts={**self.facts, "method": method, "with_prior": method == "randomized_priors"})

@@ -1,7 +1,7 @@
 """The demo of autoencoders: four ways to train one, measured on the same tasks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from osculate.autoencoders import LatentMap, Representation
 from osculate.cli.after_training import finished, held_out_noise, represented
 from osculate.cli.autoencoder_figures import (
     POINTS,
+    SCORES,
     draw_few_labels,
     draw_imputations,
-    draw_rocs,
+    draw_roc,
     picked,
     pictures,
     reconstruction_scores,
@@ -154,7 +155,7 @@ def _trained(
         device=device,
         progress=progress,
     )
-    card = card.with_noise(held_out_noise(model.eval(), dataset, card.noise))
+    card = replace(card, noise=held_out_noise(model.eval(), dataset, card.noise))
     return represented(finished(done.posterior, card, how, dataset, False).to("cpu"), dataset.train[0]), card
 
 
@@ -177,10 +178,15 @@ def draw(found: Comparison, folder: Path) -> dict[str, Path]:
     generator = torch.Generator().manual_seed(0)
     rows = {"test images": x[picked(x, y, 10)].numpy()}
     rows |= {name: r.generate(10, generator).cpu().numpy() for name, r in found.methods.items()}
+    panels = {  # not every method has every score
+        f"{name}: {words}": {m: (r, name, score) for m, r in found.shifted.items() if score in r.inside}
+        for name in found.shifted[OURS].outside
+        for score, words in SCORES.items()
+    }
     return {
         "latent_map": plots.save(latent, folder / "latent_map.png"),
         "reconstructions": plots.save(compared, folder / "reconstructions.png"),
-        "roc": draw_rocs(found.shifted, folder / "roc.png"),
+        "roc": draw_roc(panels, folder / "roc.png"),
         "imputations": draw_imputations(found.imputed[OURS], found.dataset, folder / "imputations.png"),
         "generated": plots.save(
             plots.image_grid(rows, "Real images, and new ones that each method generates"), folder / "generated.png"

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from html import escape
 from math import hypot, isfinite
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from osculate.cli.demo_autoencoders import OURS, Comparison
@@ -15,40 +14,6 @@ from osculate.cli.tables import Score, columns
 #: Scores by method, by caption.
 Tables = Mapping[str, Mapping[str, Mapping[str, Score]]]
 
-CLASSIFIER_PAGE = Template("""<h1>Does a neural network know what it does not know?</h1>
-<p class="lead">A small network was trained to classify $words. Given an image, it predicts a class with a probability.
-This page examines whether that probability can be trusted, on images like the training images and on
-out-of-distribution ones, and what a <em>Laplace approximation</em> of the finished network changes.</p>
-<p>Training finds <em>one</em> set of weights, the best one. Many others explain the training images nearly as well, and
-disagree about inputs unlike them. The Laplace approximation finds these: it measures how steeply the training objective
-rises around the trained weights, and treats the directions in which it hardly rises as unknown. Predictions are then
-averaged over all plausible weights. Nothing is trained again; the fit took $fit_seconds seconds.</p>
-<dl><dt>MAP</dt><dd>the network as it was trained: one set of weights (“maximum a posteriori”)</dd>
-<dt>Laplace</dt><dd>averaged over plausible weights; the prior precision comes from the training images alone</dd>
-<dt>Laplace, tuned</dt><dd>the same, with prior precision and temperature chosen on $held_out held-out images</dd>
-</dl>
-<h2>The numbers</h2>
-$classification
-<p>$finding</p><p>$claims</p>
-<dl><dt>accuracy</dt><dd>share of test images that are classified correctly; higher is better (↑)</dd>
-<dt>NLL</dt><dd>negative log-likelihood of the true class, in nats; penalises confident errors; lower is better (↓)</dd>
-<dt>ECE</dt><dd>expected calibration error: mean distance between confidence and accuracy</dd>
-<dt>Brier</dt><dd>squared distance between the predicted probabilities and the truth</dd>
-<dt>AUROC</dt><dd>probability that the prediction for an out-of-distribution image is less certain than that for a test
-image; 0.5 is chance, 1 is perfect</dd></dl>
-$which
-$figures
-<h2>Regression: the numbers</h2>
-$regression
-<dl><dt>RMSE</dt><dd>root mean square error of the predictive mean, which Laplace does not change</dd>
-<dt>log lik.</dt><dd>log-likelihood of the test points, in nats per point; higher is better. “In the gap” counts only
-the test points in the interval without training data</dd>
-<dt>95 % covers</dt><dd>share of test points within the central 95 % interval; ideally 0.95</dd></dl>
-<footer><h2>Command and settings</h2>
-<p><code>$command</code></p>$facts
-<p>The folder of this page also contains the numbers (<code>metrics.json</code>), the settings
-(<code>config.yaml</code>) and the posterior (<code>posterior.safetensors</code>):
-<code>osculate predict --posterior posterior.safetensors</code> uses it.</p></footer>""")
 
 CLASSIFIER_FIGURES: Mapping[str, Explanation] = {
     "reliability": (
@@ -101,7 +66,9 @@ def classifier_page(
     """
     (caption, rows), (curve_caption, curve) = tables.items()
     seed = f" (seed {settings['seed']})" if settings["seeds"] > 1 else ""
-    body = CLASSIFIER_PAGE.substitute(
+    return page(
+        "classifier",
+        first.dataset.name,
         words=escape(recipe_for(first.dataset.name).words),
         fit_seconds=f"{first.fit_seconds:.1f}",
         held_out=f"{len(first.dataset.validation[0]):,}",
@@ -114,7 +81,6 @@ def classifier_page(
         command=escape(command(settings)),
         facts=facts(about),
     )
-    return page(first.dataset.name, body)
 
 
 def finding(rows: Mapping[str, Mapping[str, Score]]) -> str:
@@ -155,29 +121,6 @@ def claims(first: Classification, seed: str = "") -> str:
 #: Standard errors of the difference beyond which one method is clearly better than another.
 CLEAR = 2.0
 
-AUTOENCODER_PAGE = Template("""<h1>Does an autoencoder know what it does not know?</h1>
-<p class="lead">An autoencoder compresses an image into a code, here of two numbers, and reconstructs the image from
-the code. It was trained on $size small images of handwritten digits, without their labels. This page compares four
-methods of training one, and how well each knows what it can and cannot reconstruct.</p>
-<dl><dt>AE</dt><dd>the plain autoencoder: one network, one code, no uncertainty</dd>
-<dt>VAE</dt><dd>variational: the encoder gives a distribution of codes for each image; there is one network</dd>
-<dt>MC dropout</dt><dd>many networks: each leaves out random hidden units</dd>
-<dt>online Laplace</dt><dd>many networks: their weights are drawn around the best ones, more widely where the training
-images determine a weight less (its <em>curvature</em>). Training uses such draws too. Their scale was chosen on
-$held_out held-out images (temperature $temperature)</dd></dl>
-<p>The disagreement of networks or codes about an image is the <em>standard deviation</em> on this page. The plain
-autoencoder has none.</p>
-<h2>The numbers</h2>
-<p>± is the standard error: $errors. Below each table are its results in words; “clearly” means by more than two
-standard errors of the difference, as if the methods had been tried on different images. $count $plain</p>
-$tables
-$which
-$figures
-<footer><h2>Command and settings</h2>
-<p><code>$command</code></p>$facts
-<p>The folder of this page also contains the numbers (<code>metrics.json</code>), the settings
-(<code>config.yaml</code>) and the posterior of online Laplace (<code>posterior.safetensors</code>), which
-<code>osculate evaluate --posterior posterior.safetensors --task ood</code> uses.</p></footer>""")
 
 #: Meanings of the columns of each table; those of out-of-distribution images share one.
 MEANINGS = {
@@ -264,7 +207,9 @@ def autoencoder_page(
         kind = kind_of(caption)
         if kind not in map(kind_of, list(tables)[:number]):  # the meanings of its columns, at the first use
             parts.append(f"<dl>{described(MEANINGS[kind])}</dl>")
-    body = AUTOENCODER_PAGE.substitute(
+    return page(
+        "autoencoders",
+        "autoencoders",
         size=f"{len(first.dataset.train[0]):,}",
         held_out=f"{len(first.dataset.validation[0]):,}",
         temperature=f"{float(getattr(first.q, 'temperature', 1.0)):.2g}",
@@ -279,7 +224,6 @@ def autoencoder_page(
         command=escape(command(settings)),
         facts=facts(about),
     )
-    return page("autoencoders", body)
 
 
 def kind_of(caption: str) -> str:

@@ -8,7 +8,6 @@ with figures.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,19 +25,13 @@ from osculate.cli.tables import print_scores
 from osculate.data import Dataset, out_of_distribution, read_arrays
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Posterior
-from osculate.registry import lookup
+from osculate.registry import choose, lookup
 from osculate.tasks import calibration, ood
 
 #: Ratio of the largest out-of-distribution input to the largest test input above which there is a warning.
 LARGER = 10
 #: Tasks by name; all but calibration and ood are for autoencoders only.
-TASKS: Mapping[str, Callable[..., Any]] = {
-    "calibration": calibration,
-    "ood": autoencoder_tasks.detected,
-    "imputation": autoencoder_tasks.imputed,
-    "semi_supervised": autoencoder_tasks.few_labels,
-    "bound": autoencoder_tasks.bounded,
-}
+TASKS = ("calibration", *autoencoder_tasks.TASKS)
 
 
 @naming(partners=PARTNERS, tasks=TASKS)
@@ -70,7 +63,7 @@ PARTS = (PosteriorOptions, EvaluateOptions, DataOptions, RunOptions)
 
 def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, where: RunOptions) -> None:
     """Evaluate, print and write."""
-    lookup("task", what.task, TASKS)
+    choose("task", what.task, TASKS)
     q, card = options.open(where.device)
     known, named = card.data_options().data, data.data
     own = named is None or not named.endswith(".npz") or (known and Path(named).resolve() == Path(known).resolve())
@@ -118,20 +111,17 @@ def _autoencoder(
                 f"{option} {value} is for predictions, but --task {what.task} samples networks: leave it out."
             )
     dataset = autoencoder_tasks.smaller(dataset, what.test_size)
-    setting = autoencoder_tasks.Setting(output.parent, options.samples, options.seed, where.progress)
-    if what.task == "ood":
-        partners = {name: x[: what.test_size] for name, x in _partners(dataset, what.ood or "all", card).items()}
-        caption, rows = autoencoder_tasks.detected(q, dataset, partners, setting)
-    elif what.task == "bound":
-        caption, rows = autoencoder_tasks.bounded(q, dataset, setting)
-    elif what.task == "imputation":
-        caption, rows = autoencoder_tasks.imputed(q, dataset, what.classifier, setting)
-    else:
-        try:
-            labels = tuple(int(word) for word in str(what.labels).split(","))
-        except ValueError:
-            raise ValueError(f"--labels {what.labels!r} must be whole numbers and commas, such as 1,5,20.") from None
-        caption, rows = autoencoder_tasks.few_labels(q, dataset, labels, setting)
+    partners = _partners(dataset, what.ood or "all", card) if what.task == "ood" else {}
+    setting = autoencoder_tasks.Setting(
+        output.parent,
+        options.samples,
+        options.seed,
+        where.progress,
+        partners={name: x[: what.test_size] for name, x in partners.items()},
+        classifier=what.classifier,
+        labels=what.labels,
+    )
+    caption, rows = autoencoder_tasks.TASKS[what.task](q, dataset, setting)
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_section(output, what.task, {**rows, **facts})
     print_scores(caption, rows)

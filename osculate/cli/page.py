@@ -9,42 +9,24 @@ from typing import Any
 
 from osculate.cli.tables import Score, columns
 
-STYLE = """
-body { font: 16px/1.55 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2.5rem auto; padding: 0 1rem }
-h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { font-size: 1.2rem; margin: 2.6rem 0 .4rem }
-.lead { font-size: 1.08rem } .scroll { overflow-x: auto }
-table { border-collapse: collapse; font-size: .9rem; margin: .8rem 0; font-variant-numeric: tabular-nums }
-th, td { padding: .3rem .7rem .3rem 0; text-align: right; border-bottom: 1px solid #ddd; vertical-align: bottom }
-td { white-space: nowrap } th:first-child, td:first-child { text-align: left }
-th { font-weight: 600; font-size: .88rem }
-caption { text-align: left; font-size: .9rem; color: #666; padding-bottom: .3rem }
-figure { margin: 1rem 0 } img { max-width: 100%; height: auto }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; font-size: .95rem }
-dt { font-weight: 600 } dd { margin: 0 } .read { border-left: 3px solid #0072B2; padding-left: .9rem }
-footer { margin-top: 3rem; font-size: .88rem; color: #555 } code { background: #f3f3f3; padding: .05rem .3rem }
-"""
-
-FRAME = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>osculate: $name</title><style>$style</style></head><body>
-$body
-</body></html>
-""")
-
+#: The templates, with a placeholder for each part that depends on the run.
+PAGES = Path(__file__).parent / "pages"
 #: Explanation of a figure: heading, description, reading guide.
 Explanation = tuple[str, str, str]
 #: Numbers and names by heading.
 Facts = Mapping[str, Mapping[str, Any]]
 
 
-def page(name: str, body: str) -> str:
+def page(template: str, title: str, **content: str) -> str:
     """The complete HTML file.
 
     Args:
-        name: title of the page.
-        body: HTML.
+        template: name of a file in the folder ``pages``.
+        title: title of the page.
+        content: HTML for each placeholder of the template.
     """
-    return FRAME.substitute(name=escape(name), style=STYLE, body=body)
+    frame, body = (Template((PAGES / f"{name}.html").read_text(encoding="utf-8")) for name in ("frame", template))
+    return frame.substitute(name=escape(title), body=body.substitute(content))
 
 
 def table(caption: str, rows: Mapping[str, Mapping[str, Score]]) -> str:

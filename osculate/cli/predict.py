@@ -6,7 +6,6 @@ without an extension writes both.
 
 import csv
 import io
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from osculate.cli.checkpoint import MODEL, Card, read_model
 from osculate.cli.folder import POSTERIOR, write_text
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.data import read_arrays
+from osculate.files import written_aside
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Mixture, Point
 from osculate.predictive import functional_variance, link as links, predict, sample_functions
 from osculate.predictive.predict import FUNCTIONS
@@ -120,7 +120,14 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, wher
         if suffix not in _WRITERS:
             raise ValueError(f"predictions are written as {' or '.join(_WRITERS)}, not {suffix!r}: rename --output.")
     q, card = options.open(where.device)
-    x = _inputs(inputs.inputs, data, card)
+    if inputs.inputs is not None:
+        x = card.inputs(read_arrays(inputs.inputs, targets=False)[0], inputs.inputs)
+    else:
+        x = data.over(card.data_options()).load().test[0]
+        if tuple(x.shape[1:]) != card.input_shape:
+            raise ValueError(
+                f"the inputs have shape {tuple(x.shape[1:])} each, but the network takes {card.input_shape}."
+            )
     columns = predictions(q, x, card, options, where.progress)
     for suffix in suffixes:
         _WRITERS[suffix](output.with_suffix(suffix), columns, card)
@@ -193,25 +200,10 @@ def drawn(options: PosteriorOptions, q: Any) -> str:
     return "" if number is None or isinstance(q, Ensemble) else f", {number} networks drawn"
 
 
-def _inputs(path: Path | None, data: DataOptions, card: Card) -> Tensor:
-    """Inputs in the units of the training."""
-    if path is not None:
-        return card.inputs(read_arrays(path, targets=False)[0], path)
-    x = data.over(card.data_options()).load().test[0]
-    if tuple(x.shape[1:]) != card.input_shape:
-        raise ValueError(f"the inputs have shape {tuple(x.shape[1:])} each, but the network takes {card.input_shape}.")
-    return x
-
-
 def _write_npz(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("wb") as file:
-            np.savez(file, **columns)  # type: ignore[arg-type]
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(path) as aside, aside.open("wb") as file:
+        np.savez(file, **columns)  # type: ignore[arg-type]
 
 
 def _write_csv(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:

@@ -17,21 +17,6 @@ from osculate.inverse import ImageReconstruction
 from osculate.inverse.reconstruct import UNFITTED
 from osculate.inverse.scores import LEVELS, covered, error_correlation, grouped, psnr
 
-BODY = Template("""<h1>An image from few measurements, and where it can be trusted</h1>
-<p class="lead">$count measurements ($operator) of an image of $pixels pixels. Many images are
-consistent with these data. The reconstruction is a plausible one; the error bars show where others differ from it.</p>
-<p>An untrained network was fitted to the data (a <em>deep image prior</em>): it prefers images that look natural. Then
-it was linearised, so that every small change of its filters is a change of the image. The data rule out some of these
-changes; the remaining ones are the standard deviation of each pixel.</p>
-$warning
-$table
-<dl>$meanings</dl>
-$figures
-<footer><h2>Settings</h2>$facts
-<p>The folder of this page also contains mean, standard deviation and whole sampled images
-(<code>reconstruction.npz</code>), the numbers (<code>metrics.json</code>), the settings (<code>config.yaml</code>) and
-the network (<code>deep_image_prior.safetensors</code>).</p></footer>""")
-
 #: Warning for a network that has not fitted the data.
 WARNING = (
     "<p><b>The network has not fitted the data</b> (the residual is above the noise): its image is biased, and error "
@@ -194,7 +179,9 @@ def report(
         what: the options that differ from their defaults.
     """
     guessed = ceiling(given, result)
-    body = BODY.substitute(
+    return page(
+        "reconstruction",
+        "reconstruction",
         count=_sides(given.operator.data_shape),
         operator=escape(type(given.operator).__name__),
         pixels=_sides(given.operator.image_shape),
@@ -207,4 +194,3 @@ def report(
             {"what": what, "given": described(given, result), "seconds": result.seconds, "versions": versions()}
         ),
     )
-    return page("reconstruction", body)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -114,3 +115,13 @@ def with_errors(row: Mapping[str, float]) -> dict[str, Score]:
     Score(mean=0.2, error=0.01)
     """
     return {name: Score(value, row.get(f"{name}_error")) for name, value in row.items() if not name.endswith("_error")}
+
+
+def error_entries(prefix: str, values: Mapping[Any, float], errors: Mapping[Any, float]) -> dict[str, float]:
+    """Scores under a prefix, and their standard errors as entries ``NAME_error``.
+
+    >>> error_entries("accuracy/", {5: 0.9}, {5: 0.01})
+    {'accuracy/5': 0.9, 'accuracy/5_error': 0.01}
+    """
+    named = {f"{prefix}{name}": value for name, value in values.items()}
+    return named | {f"{prefix}{name}_error": error for name, error in errors.items()}

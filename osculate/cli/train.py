@@ -183,7 +183,7 @@ def new_networks(
         if options.noise is not None:
             raise ValueError(f"--noise is for --codes.likelihood gaussian, not {how.coded.likelihood}: leave it out.")
         card = card_of(dataset, data, name, arguments, None, reconstructs)
-        return network, card.with_pixels(how.coded.likelihood)
+        return network, replace(card, facts={**card.facts, "likelihood": how.coded.likelihood})
     noise = None if dataset.classes is not None and not reconstructs else options.noise or NOISE[reconstructs]
     return network, card_of(dataset, data, name, arguments, noise, reconstructs)
 
