@@ -14,12 +14,11 @@ from torch import nn
 from osculate import curvature as curvatures, structures
 from osculate.autoencoders import VAE, Autoencoder, LaplacianAutoencoder
 from osculate.cli.after_training import held_out_noise
-from osculate.cli.architecture import require_targets
 from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
 from osculate.cli.methods import rows
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
-from osculate.cli.train import NOISE
+from osculate.cli.train import NOISE, require_targets
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
 from osculate.methods.laplace import laplace

@@ -96,20 +96,26 @@ def operator_for(
                 raise ValueError(f"the mask has shape {tuple(mask.shape)}, but an image has shape (H, W).")
             return Subsampling(mask)
         return Subsampling.random(shape, KEEP if how.keep is None else how.keep, torch.Generator().manual_seed(seed))
-    return Matrix(_matrix(how.matrix), shape, None if data is None else tuple(data.shape))
-
-
-def _matrix(path: Path | None) -> Any:
-    from scipy.sparse import load_npz
-
-    if path is None:
+    if how.matrix is None:
         raise ValueError("--operator matrix needs --matrix FILE, dense (.npy) or sparse (.npz of scipy.sparse).")
+    return Matrix(_loaded(how.matrix, "matrix"), shape, None if data is None else tuple(data.shape))
+
+
+def _loaded(path: Path, kind: str) -> Any:
+    """The content of a .npy or .npz file; of a sparse matrix for the kind "matrix"."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder: name a file.")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}.")
     try:
-        return load_npz(path) if path.suffix == ".npz" else np.load(path, allow_pickle=False)
+        if kind == "matrix" and path.suffix == ".npz":
+            from scipy.sparse import load_npz
+
+            return load_npz(path)
+        found = np.load(path, allow_pickle=False)
+        return found if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
     except (ValueError, OSError, KeyError, EOFError) as error:
-        raise ValueError(f"{str(path)!r} cannot be read as a matrix ({error}).") from error
+        raise ValueError(f"{str(path)!r} cannot be read as a {kind} ({error}).") from error
 
 
 #: Pictures that need no file.
@@ -276,7 +282,8 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
     """Read measured data."""
     if what.noise is not None:
         raise ValueError("--noise is the noise of a picture's measurement; the noise of measured data is --sigma.")
-    arrays = _arrays(path)
+    content = _loaded(path, "file of NumPy")
+    arrays: Mapping[str, Any] = content if isinstance(content, dict) else {ARRAYS[0]: content}
     names = [name for name in ARRAYS if name in arrays]
     if len(names) != 1:
         raise ValueError(f"{str(path)!r} has arrays {sorted(arrays)}: one must be called {' or '.join(ARRAYS)}.")
@@ -314,18 +321,6 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
         )
     scale = brightness(operator, data) if what.scale is None else what.scale
     return Measured(operator, data, sigma, scale, truth, guessed=what.scale is None)
-
-
-def _arrays(path: Path) -> Mapping[str, Any]:
-    if path.is_dir():
-        raise IsADirectoryError(f"{str(path)!r} is a folder: name a file.")
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}.")
-    try:
-        found = np.load(path, allow_pickle=False)
-        return {ARRAYS[0]: found} if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{str(path)!r} cannot be read as a file of NumPy ({error}).") from error
 
 
 def _numbers(array: Any, name: str) -> Tensor:

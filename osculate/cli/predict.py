@@ -29,6 +29,8 @@ from osculate.progress import track
 from osculate.serialization import load
 from osculate.tensorfiles import fill
 
+#: Suffixes of files of predictions.
+FORMATS = (".npz", ".csv")
 #: Batch size.
 ROWS = 500
 
@@ -115,10 +117,10 @@ PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
 def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, where: RunOptions) -> None:
     """Predict and write."""
     output = where.output or options.folder / "predictions"
-    suffixes = (output.suffix,) if output.suffix else tuple(_WRITERS)
+    suffixes = (output.suffix,) if output.suffix else FORMATS
     for suffix in suffixes:
-        if suffix not in _WRITERS:
-            raise ValueError(f"predictions are written as {' or '.join(_WRITERS)}, not {suffix!r}: rename --output.")
+        if suffix not in FORMATS:
+            raise ValueError(f"predictions are written as {' or '.join(FORMATS)}, not {suffix!r}: rename --output.")
     q, card = options.open(where.device)
     if inputs.inputs is not None:
         x = card.inputs(read_arrays(inputs.inputs, targets=False)[0], inputs.inputs)
@@ -130,7 +132,7 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, wher
             )
     columns = predictions(q, x, card, options, where.progress)
     for suffix in suffixes:
-        _WRITERS[suffix](output.with_suffix(suffix), columns, card)
+        _write(output.with_suffix(suffix), columns, card)
         print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")
 
 
@@ -150,29 +152,20 @@ def predictions(
     return {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
 
 
+@torch.no_grad()
 def _classes(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
+    """Class probabilities, and logits: over the networks if the posterior is a set of networks."""
     y = predict(q, x, **how(options, q))
     assert isinstance(y, Categorical)
-    values = {
-        "prediction": y.probs.argmax(-1),
-        "probabilities": y.probs,
-        "entropy": y.entropy(),
-        **_logits(q, x, options),
-    }
+    values = {"prediction": y.probs.argmax(-1), "probabilities": y.probs, "entropy": y.entropy()}
+    if isinstance(q, Point | Gaussian | Mixture):
+        values["mean"] = q.network(x.to(q.network.device))
+        if not isinstance(q, Point):
+            values["functional_variance"] = functional_variance(q, x, diagonal=True)
+    else:
+        f = sample_functions(q, x, options.samples or 100, generator=torch.Generator().manual_seed(options.seed))
+        values |= {"mean": f.mean(0), "functional_variance": f.var(0, correction=0)}
     return {name: value.detach().cpu() for name, value in values.items()}
-
-
-@torch.no_grad()
-def _logits(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
-    """Mean and variance of the function, over the networks if the posterior is a set of networks."""
-    if isinstance(q, Point):
-        return {"mean": q.network(x.to(q.network.device))}
-    if isinstance(q, Gaussian | Mixture):
-        mean = q.network(x.to(q.network.device))
-        return {"mean": mean, "functional_variance": functional_variance(q, x, diagonal=True)}
-    generator = torch.Generator().manual_seed(options.seed)
-    f = sample_functions(q, x, options.samples or 100, generator=generator)
-    return {"mean": f.mean(0), "functional_variance": f.var(0, correction=0)}
 
 
 def _numbers(q: Any, x: Tensor, card: Card, options: PosteriorOptions) -> dict[str, Tensor]:
@@ -200,13 +193,12 @@ def drawn(options: PosteriorOptions, q: Any) -> str:
     return "" if number is None or isinstance(q, Ensemble) else f", {number} networks drawn"
 
 
-def _write_npz(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_aside(path) as aside, aside.open("wb") as file:
-        np.savez(file, **columns)  # type: ignore[arg-type]
-
-
-def _write_csv(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:
+def _write(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:
+    if path.suffix == ".npz":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written_aside(path) as aside, aside.open("wb") as file:
+            np.savez(file, **columns)  # type: ignore[arg-type]
+        return
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     flat = {name: values.reshape(len(values), -1) for name, values in columns.items()}
@@ -219,6 +211,3 @@ def _write_csv(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> Non
     for row in zip(*flat.values(), strict=True):
         writer.writerow(f"{value:.7g}" for part in row for value in part)
     write_text(path, text.getvalue())
-
-
-_WRITERS = {".npz": _write_npz, ".csv": _write_csv}

@@ -132,7 +132,11 @@ def run(
     if guessed := ceiling(given, result):
         warnings.warn(f"{guessed}.", stacklevel=2)
     _write(folder, given, result, (what, how, prior, bars, options))
-    _print(given, result, folder)
+    scores = {name: Measure(value) for name, value in numbers(given, result).items()}
+    console().print(table("Reconstruction", {"linearised deep image prior": scores}))
+    print(", ".join(f"{name}: {value}" for name, value in described(given, result).items()))
+    print("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()))
+    print(f"Saved {folder / PAGE}, with pictures, arrays and samples in the same folder")
 
 
 def _fitted(
@@ -196,11 +200,3 @@ def _grey(path: Path, image: Tensor) -> None:
     from PIL import Image
 
     Image.fromarray((255 * image.clamp(0, 1)).round().byte().cpu().numpy()).save(path)
-
-
-def _print(given: Measured, result: ImageReconstruction, folder: Path) -> None:
-    scores = {name: Measure(value) for name, value in numbers(given, result).items()}
-    console().print(table("Reconstruction", {"linearised deep image prior": scores}))
-    print(", ".join(f"{name}: {value}" for name, value in described(given, result).items()))
-    print("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()))
-    print(f"Saved {folder / PAGE}, with pictures, arrays and samples in the same folder")

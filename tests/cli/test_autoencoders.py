@@ -65,9 +65,8 @@ def test_online_laplace_trains_an_autoencoder_of_images(online: Path) -> None:
 
 
 def test_the_default_autoencoder_is_the_published_one() -> None:
-    from osculate.cli.architecture import network_name
     from osculate.cli.methods import MethodOptions
-    from osculate.cli.train import TrainOptions, new_network
+    from osculate.cli.train import TrainOptions, network_name, new_network
 
     how = MethodOptions("online_laplace")
     assert network_name("auto", how, (1, 28, 28), True) == "mlp_autoencoder"

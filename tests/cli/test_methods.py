@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from osculate.cli import train
 from osculate.cli.after_training import likeliest_noise
-from osculate.cli.architecture import network_name, network_options
 from osculate.cli.checkpoint import read_model
 from osculate.cli.methods import METHODS, MethodOptions, SettingOptions, require_distinct_options, rows, taking
 from osculate.cli.predict import PosteriorOptions
+from osculate.cli.train import network_name, network_options
 from osculate.methods import MAP, Method, Option
 from osculate.posteriors import Point
 from osculate.training import Settings
