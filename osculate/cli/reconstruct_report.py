@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 
 import torch
 from jaxtyping import Float
@@ -22,11 +21,7 @@ WARNING = (
     "<p><b>The network has not fitted the data</b> (the residual is above the noise): its image is biased, and error "
     "bars leave such a bias out. Train for more steps, and check scale and noise.</p>"
 )
-#: Warning for pixels about as bright as the guessed range allows.
-GUESSED = Template(
-    "the brightest pixels reach $largest, the guessed largest value, and may be brighter: give the largest value with "
-    "--scale"
-)
+#: Share of the guessed largest value above which pixels may be brighter.
 TOUCHING = 0.95
 
 MEANINGS = {
@@ -94,7 +89,10 @@ def ceiling(given: Measured, result: ImageReconstruction) -> str | None:
     """A warning if the image reaches the guessed largest value."""
     if not given.guessed or float(result.mean.max()) < TOUCHING * given.scale:
         return None
-    return GUESSED.substitute(largest=f"{given.scale:.3g}")
+    return (
+        f"the brightest pixels reach {given.scale:.3g}, the guessed largest value, and may be brighter: give the "
+        "largest value with --scale"
+    )
 
 
 def white(given: Measured, result: ImageReconstruction) -> float:
