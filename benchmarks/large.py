@@ -42,11 +42,11 @@ class Subject:
     """A network and its data.
 
     Attributes:
-        title: as it stands in the table.
-        build: makes the network.
-        data: makes (x, y) of that many data.
+        title: As it stands in the table.
+        build: Makes the network.
+        data: Makes (x, y) of that many data.
         likelihood: p(y|f).
-        batch: data at a time.
+        batch: Data at a time.
         count: N.
     """
 
@@ -63,13 +63,13 @@ class Case:
     """What is done with a subject.
 
     Attributes:
-        subject: by its key.
-        structure: of the posterior.
-        curvature: of the posterior.
-        subset: the parameters that count.
-        way: how it predicts: a key of :data:`WAYS`.
-        points: inputs that are predicted; None for all data.
-        samples: draws, where the way takes any.
+        subject: By its key.
+        structure: Of the posterior.
+        curvature: Of the posterior.
+        subset: The parameters that count.
+        way: How it predicts: a key of :data:`WAYS`.
+        points: Inputs that are predicted; None for all data.
+        samples: Draws, where the way takes any.
     """
 
     subject: str
@@ -212,8 +212,8 @@ def measure(case: Case, scale: int = 1) -> dict[str, Any]:
     """Fit and predict, in this process.
 
     Args:
-        case: what.
-        scale: the data are this many times fewer; for a quick look.
+        case: What.
+        scale: The data are this many times fewer; for a quick look.
     """
     base = peak()
     subject = SUBJECTS[case.subject]

@@ -18,10 +18,10 @@ class Setting:
     """A trained network and its data.
 
     Attributes:
-        name: as it stands in the table.
-        model: plain ``nn.Sequential``, which every peer can take apart.
-        x: inputs (N, …).
-        y: class indices (N,).
+        name: As it stands in the table.
+        model: Plain ``nn.Sequential``, which every peer can take apart.
+        x: Inputs (N, …).
+        y: Class indices (N,).
     """
 
     name: str

@@ -102,7 +102,7 @@ def stationarity(la: Any, squares: Tensor) -> float:
     """max |δ‖θ‖² − γ| / γ at their prior precisions, from the gradient of their log marginal likelihood.
 
     Args:
-        la: the posterior.
+        la: The posterior.
         squares: ‖θ_g‖² of each group of parameters.
     """
     logs = la.prior_precision.detach().clone().double().log().requires_grad_()

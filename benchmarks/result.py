@@ -11,9 +11,9 @@ class PeerResult:
     """The same work by a peer.
 
     Attributes:
-        name: the peer and its backend.
-        spread: its cost in the unit of the row.
-        note: on how much data it was measured, where that differs from ours.
+        name: The peer and its backend.
+        spread: Its cost in the unit of the row.
+        note: On how much data it was measured, where that differs from ours.
     """
 
     name: str
@@ -26,15 +26,15 @@ class Result:
     """One line of the table.
 
     Attributes:
-        name: what was done.
-        unit: what one unit of ``ours`` is.
-        ours: our cost in units, over repeats.
-        bound: the largest median that meets the budget; None for a row without one.
-        peers: the peers, default first; empty where they do not have it, or are not installed.
-        faster: for each peer by name, the smallest speed-up that meets the budget.
-        note: anything that a reader must know, such as the convergence reached.
-        limit: the floating-point work of ours in that of the unit, None where it was not counted.
-        holds: what else must be true for the row to meet its budget (a tuning that has converged).
+        name: What was done.
+        unit: What one unit of ``ours`` is.
+        ours: Our cost in units, over repeats.
+        bound: The largest median that meets the budget; None for a row without one.
+        peers: The peers, default first; empty where they do not have it, or are not installed.
+        faster: For each peer by name, the smallest speed-up that meets the budget.
+        note: Anything that a reader must know, such as the convergence reached.
+        limit: The floating-point work of ours in that of the unit, None where it was not counted.
+        holds: What else must be true for the row to meet its budget (a tuning that has converged).
     """
 
     name: str

@@ -33,7 +33,7 @@ class Effort:
     """How long to measure.
 
     Attributes:
-        repeats: interleaved repeats of unit and work.
+        repeats: Interleaved repeats of unit and work.
         budget: CPU seconds after which a slow row stops repeating; one repeat is always made.
     """
 
@@ -69,10 +69,10 @@ def ratio(unit: Work, work: Work, effort: Effort, scale: float = 1.0) -> Spread:
     """The cost of ``work`` in units, from interleaved repeats: unit, work, unit, work …
 
     Args:
-        unit: what one unit is.
-        work: what is measured.
-        effort: how long.
-        scale: factor on each ratio, for work on fewer data than the unit.
+        unit: What one unit is.
+        work: What is measured.
+        effort: How long.
+        scale: Factor on each ratio, for work on fewer data than the unit.
     """
     seconds(unit)  # the first call pays for memory, threads and kernels
     unit_times = max(1, round(SHORTEST / seconds(unit)))

@@ -31,7 +31,7 @@ class RunOptions:
 
     Args:
         experiment: ID of the experiment, also without the name of the option; --list shows them all.
-        scale: small (two CPU cores, a few minutes), paper (the document's own setting), or one between.
+        scale: Small (two CPU cores, a few minutes), paper (the document's own setting), or one between.
         seeds: Number of repetitions; tables show mean ± standard error.
         settings: Settings that differ from the preset, such as --settings.batch 4.
         progress: Show progress bars.

@@ -19,10 +19,10 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Input
     """Iterate over checked ``(x, y)`` batches.
 
     Args:
-        data: a pair ``(X, Y)``, a ``DataLoader``, a ``Dataset``, or any iterable of ``(x, y)`` batches. x is a tensor,
+        data: A pair ``(X, Y)``, a ``DataLoader``, a ``Dataset``, or any iterable of ``(x, y)`` batches. x is a tensor,
             a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``); a mapping with "labels", as Hugging Face
             loaders give it, is a batch by itself.
-        batch_size: rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
+        batch_size: Rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
 
     Raises:
         TypeError: something is not an ``(x, y)`` pair of inputs and targets.
@@ -74,7 +74,7 @@ def shuffled(data: Data, batch_size: int, generator: torch.Generator | None = No
 
     Args:
         data: Data in any form that :func:`as_batches` takes.
-        batch_size: rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
+        batch_size: Rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
         generator: Generator of the order; torch's own by default.
     """
     if is_pair(data):

@@ -20,10 +20,10 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
     """Bytes that the temporaries of a pass may take.
 
     Args:
-        memory: bytes, a text such as "2GB" or "500 MiB", or None for 256 MiB (more where more is wanted), or a
+        memory: Bytes, a text such as "2GB" or "500 MiB", or None for 256 MiB (more where more is wanted), or a
             quarter of what is free, whichever is smaller.
         device: Device of the pass.
-        wanted: bytes below which the pass would be slow; up to 1 GiB of them are granted by default.
+        wanted: Bytes below which the pass would be slow; up to 1 GiB of them are granted by default.
 
     Raises:
         ValueError: not a positive amount of memory.

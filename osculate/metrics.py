@@ -35,8 +35,8 @@ def nll(log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
     of its dtype: 87.3 nats in float32, 708.4 in float64. One such point raises the mean without making it infinite.
 
     Args:
-        log_probs: logarithms of the probabilities, normalised.
-        targets: the right classes.
+        log_probs: Logarithms of the probabilities, normalised.
+        targets: The right classes.
 
     >>> round(nll(torch.tensor([[0.5, 0.5], [1.0, 0.0]]).log(), torch.tensor([0, 1])), 3)
     44.015
@@ -64,9 +64,9 @@ def ece(probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"], bins: int = BIN
     """Expected calibration error: |accuracy - confidence| of the top class, weighted by the bins' counts.
 
     Args:
-        probs: predicted probabilities.
-        targets: the right classes.
-        bins: number of bins of equal width between 0 and 1. The value depends on it: report the two together.
+        probs: Predicted probabilities.
+        targets: The right classes.
+        bins: Number of bins of equal width between 0 and 1. The value depends on it: report the two together.
     """
     return _calibration_error(probs, targets, bins, "l1")
 
@@ -85,8 +85,8 @@ def auroc(inside: Float[Tensor, " N"], outside: Float[Tensor, " M"]) -> float:
     """Area under the ROC curve of a score that should be higher outside: P(s_out > s_in) + ½ P(s_out = s_in).
 
     Args:
-        inside: scores of in-distribution inputs.
-        outside: scores of out-of-distribution inputs.
+        inside: Scores of in-distribution inputs.
+        outside: Scores of out-of-distribution inputs.
 
     Raises:
         ValueError: a set is empty, or a score is not finite.
@@ -235,7 +235,7 @@ def log_likelihood(log_probs: Float[Tensor, "N *C"]) -> float:
     """Mean log-likelihood of a point in nats: summed over its outputs, averaged over the points.
 
     Args:
-        log_probs: log p(y|x) of each point, or of each of its outputs where these are independent.
+        log_probs: Log p(y|x) of each point, or of each of its outputs where these are independent.
     """
     return float(log_probs.double().flatten(1).sum(1).mean()) if log_probs.ndim > 1 else float(log_probs.mean())
 
@@ -244,8 +244,8 @@ def coverage(cdf: Float[Tensor, "N *C"], level: float) -> float:
     """Share of targets inside the central interval that should hold ``level`` of them.
 
     Args:
-        cdf: the predictive distribution function at the targets, F(y_n|x_n).
-        level: between 0 and 1; a calibrated predictive covers 0.9 of the targets with its 0.9 interval.
+        cdf: The predictive distribution function at the targets, F(y_n|x_n).
+        level: Between 0 and 1; a calibrated predictive covers 0.9 of the targets with its 0.9 interval.
 
     Raises:
         ValueError: the level does not lie between 0 and 1.

@@ -58,9 +58,9 @@ def save(q: Any, path: str | os.PathLike) -> None:
     temporary name and renamed, so that an interruption leaves no half of one.
 
     Args:
-        q: the posterior: a Gaussian, a point, an ensemble, MC dropout, SWAG snapshots, Markov chains, or a mixture; or
+        q: The posterior: a Gaussian, a point, an ensemble, MC dropout, SWAG snapshots, Markov chains, or a mixture; or
             the result of ``osc.train``.
-        path: path of the file, usually ending in ``.safetensors``.
+        path: Path of the file, usually ending in ``.safetensors``.
 
     Raises:
         TypeError: ``q`` is not a posterior of osculate, or its likelihood, prior or structure is not registered.
@@ -141,8 +141,8 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
     """Read a posterior that :func:`save` wrote.
 
     Args:
-        path: the file.
-        model: a module of the same architecture (one for all members of an ensemble or a mixture); its parameters are
+        path: The file.
+        model: A module of the same architecture (one for all members of an ensemble or a mixture); its parameters are
             ignored and it is not changed.
 
     Returns:

@@ -16,7 +16,9 @@ FRAGMENT = re.compile(
     r"\s+[\w*, ]+: (of|for|in|that|those|to|where|as|by|with|at|from|whose|its|what|how|one|whether|which)\b",
     re.IGNORECASE,
 )
-QUESTION = re.compile(r"(What|How|Where|Which|Whether|When|Why|Of|By)\b")
+#: An entry that begins with a word in lower case; symbols such as p(y|f) may be.
+UNCAPITALISED = re.compile(r"    \*{0,2}\w[\w, *`]*: ([a-z][a-z'’-]+|a)[ ,.;:]")
+QUESTION = re.compile(r"(What|How|Where|Which|Whether|When|Why|Of|By|For|To|As|In|There)\b")
 #: A row of the glossary.
 ROW = re.compile(r"^\| ([^|]+) \| [^|]* \| ([^|]*) ?\|$", re.MULTILINE)
 
@@ -29,12 +31,12 @@ def docstrings(text: str) -> Iterator[tuple[int, str]]:
 
 
 def fragments(doc: str) -> list[str]:
-    """Entries of Args and Attributes that are no phrases by themselves."""
+    """Entries of Args and Attributes that are no phrases by themselves, or begin in lower case."""
     found, inside = [], False
     for line in doc.splitlines():
         if line and not line.startswith(" "):
             inside = line in ("Args:", "Attributes:")
-        elif inside and FRAGMENT.match(line):
+        elif inside and (FRAGMENT.match(line) or UNCAPITALISED.match(line)):
             found.append(line.strip())
     return found
 
@@ -59,7 +61,7 @@ def complaints(text: str) -> list[str]:
     for line, doc in docstrings(text):
         found += [f"{line}: fragment {entry!r}" for entry in fragments(doc)]
         if QUESTION.match(doc):
-            found.append(f"{line}: the summary {doc.splitlines()[0]!r} begins with a question word")
+            found.append(f"{line}: the summary {doc.splitlines()[0]!r} begins with neither a noun nor a verb")
     terms = discouraged()
     pattern = re.compile(rf"\b({'|'.join(map(re.escape, sorted(terms, key=len, reverse=True)))})\b")
     for line, said in words(text):
@@ -82,6 +84,7 @@ def test_the_glossary_is_found() -> None:
     [
         '"""How it works."""',
         'def f(seed):\n    """Draw.\n\n    Args:\n        seed: of the draws.\n    """',
+        'def f(seed):\n    """Draw.\n\n    Args:\n        seed: the seed of the draws.\n    """',
         'class C:\n    """A thing.\n\n    Attributes:\n        size: whether it is large.\n    """',
         "# foreign images",
         'def f():\n    raise ValueError("the user is told")',

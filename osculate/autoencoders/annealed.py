@@ -38,10 +38,10 @@ class LogJoint:
     """q(z|x), p(z) and p(y|z) under one network, the terms of bounds on log p(y).
 
     Args:
-        network: network of the posterior, or one drawn from it.
-        model: autoencoder with the distributions of codes.
+        network: Network of the posterior, or one drawn from it.
+        model: Autoencoder with the distributions of codes.
         likelihood: p(y|z).
-        memory: memory for the images of a pass; by default the cache of a CPU, and :func:`osculate.memory.budget` on
+        memory: Memory for the images of a pass; by default the cache of a CPU, and :func:`osculate.memory.budget` on
             other devices.
     """
 
@@ -97,11 +97,11 @@ class Annealing:
 
     Args:
         temperatures: T; more of them give a tighter bound.
-        leapfrogs: leapfrog steps of a transition.
+        leapfrogs: Leapfrog steps of a transition.
         start: r(z), the "prior" p(z) or the "posterior" q(z|x). The posterior of a good encoder is close to p(z|x); an
             overconfident one has light tails, which need many temperatures.
         spacing: "sigmoid", finer at both ends, or "linear".
-        acceptance: target acceptance rate, to which the step size of each datum and temperature is tuned.
+        acceptance: Target acceptance rate, to which the step size of each datum and temperature is tuned.
 
     Raises:
         ValueError: an unknown name, fewer than one temperature or step, or an acceptance outside (0, 1).
@@ -135,9 +135,9 @@ class State(NamedTuple):
 
     Attributes:
         position: u of each chain of each datum.
-        start: log r(u).
-        gain: log p(y, u) − log r(u).
-        gradients: the gradients of ``start`` and ``gain``.
+        start: Log r(u).
+        gain: Log p(y, u) − log r(u).
+        gradients: The gradients of ``start`` and ``gain``.
     """
 
     position: Float[Tensor, "C N K"]
@@ -172,10 +172,10 @@ class Annealed:
 
     Args:
         joint: q(z|x), p(z) and p(y|z).
-        h: outputs of the encoder, the parameters of q(z|x), (N, R).
-        y: targets.
-        settings: temperatures and transitions.
-        generator: source of random numbers.
+        h: Outputs of the encoder, the parameters of q(z|x), (N, R).
+        y: Targets.
+        settings: Temperatures and transitions.
+        generator: Source of random numbers.
 
     Raises:
         ValueError: ``start="posterior"`` with codes of unknown density, or with another support than the prior.
@@ -213,7 +213,7 @@ class Annealed:
         r"""log w of chains from exact draws of p(z|y) to r(u), with E 1/w = 1/p(y). [grosse2015]
 
         Args:
-            codes: exact draws as u, one for each datum, from which all its chains start.
+            codes: Exact draws as u, one for each datum, from which all its chains start.
             chains: C.
         """
         return self._log_weights(codes.repeat(chains, 1, 1), -1)

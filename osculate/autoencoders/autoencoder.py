@@ -205,8 +205,8 @@ class VAE(Autoencoder):
               \log q(z|x) - \log p(z).
 
     Args:
-        encoder: maps (N, \*D) to the parameters of q: (N, 2K) for a Gaussian, μ first.
-        decoder: maps codes (N, K) to the likelihood's parameters, (N, \*D): logits, without a sigmoid, for a Bernoulli.
+        encoder: Maps (N, \*D) to the parameters of q: (N, 2K) for a Gaussian, μ first.
+        decoder: Maps codes (N, K) to the likelihood's parameters, (N, \*D): logits, without a sigmoid, for a Bernoulli.
         posterior: q(z|x); Gaussian by default.
         prior: p(z), or the name of one: "normal", "beta" (codes between 0 and 1), "two_normals".
 
@@ -314,11 +314,11 @@ def build(
     """Build an autoencoder by its name.
 
     Args:
-        name: a key of :data:`REGISTRY`.
-        input_shape: shape of one input, without the batch axis.
-        variational: build a :class:`VAE`.
-        prior: prior of the codes of a VAE, a key of ``CODE_PRIORS``.
-        **options: options of ``osc.networks.mlp_coders`` or ``conv_coders``, for example ``latent=8``.
+        name: A key of :data:`REGISTRY`.
+        input_shape: Shape of one input, without the batch axis.
+        variational: Build a :class:`VAE`.
+        prior: Prior of the codes of a VAE, a key of ``CODE_PRIORS``.
+        **options: Options of ``osc.networks.mlp_coders`` or ``conv_coders``, for example ``latent=8``.
 
     Raises:
         ValueError: an unknown name, or an input shape that the networks cannot take.

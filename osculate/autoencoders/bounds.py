@@ -40,9 +40,9 @@ class Bound:
     Args:
         kind: "elbo", "iwae" or "ais", lower bounds, or "reverse ais", an upper one.
         samples: K, draws for each datum (and each network).
-        values: the estimate for each datum.
+        values: The estimate for each datum.
         errors: Monte Carlo standard error of each estimate; NaN for a single draw.
-        shifts: change of the mean over the data by each drawn network; None if no networks are drawn.
+        shifts: Change of the mean over the data by each drawn network; None if no networks are drawn.
     """
 
     kind: str
@@ -119,18 +119,18 @@ def bound(
     are the log of the mean weight over w and k, a bound on log p(x).
 
     Args:
-        q: a :class:`VAE`, a posterior over one, or the result of ``osc.train``.
-        x: data.
+        q: A :class:`VAE`, a posterior over one, or the result of ``osc.train``.
+        x: Data.
         kind: "elbo", "iwae" or "ais".
         samples: K, by default 5000, and 16 chains of "ais".
-        y: targets; ``x`` by default.
+        y: Targets; ``x`` by default.
         likelihood: p(x|z); by default that of the posterior, and required for a VAE.
         weights: "mean", the network at the mean of the posterior, or "drawn".
         networks: W.
-        annealing: temperatures and transitions of "ais".
-        generator: source of random numbers.
-        progress: show a progress bar.
-        memory: memory for the images of a pass, in bytes or as "1GB". The draws do not depend on it.
+        annealing: Temperatures and transitions of "ais".
+        generator: Source of random numbers.
+        progress: Show a progress bar.
+        memory: Memory for the images of a pass, in bytes or as "1GB". The draws do not depend on it.
 
     Raises:
         TypeError: ``q`` is not over a VAE, or the data are not floating point.
@@ -298,9 +298,9 @@ class Sandwich:
     """A lower and an upper bound on log p(x) of the same data.
 
     Args:
-        lower: lower bound by annealed importance sampling.
-        upper: upper bound by the same chains in reverse.
-        x: the data, drawn from the model.
+        lower: Lower bound by annealed importance sampling.
+        upper: Upper bound by the same chains in reverse.
+        x: The data, drawn from the model.
     """
 
     lower: Bound
@@ -342,14 +342,14 @@ def sandwich(
     bound do not include the randomness of z, its ``standard_error`` over data does.
 
     Args:
-        q: a :class:`VAE`, a posterior over one (its mean is taken), or what ``osc.train`` returned.
+        q: A :class:`VAE`, a posterior over one (its mean is taken), or what ``osc.train`` returned.
         n: N, the number of data drawn.
         samples: K, chains for each datum in each direction.
         likelihood: p(x|z); by default that of the posterior, and required for a VAE.
-        annealing: temperatures and transitions.
-        generator: source of random numbers.
-        progress: show a progress bar.
-        memory: memory for the images of a pass, in bytes or as "1GB".
+        annealing: Temperatures and transitions.
+        generator: Source of random numbers.
+        progress: Show a progress bar.
+        memory: Memory for the images of a pass, in bytes or as "1GB".
 
     Raises:
         TypeError: ``q`` is not over a VAE.

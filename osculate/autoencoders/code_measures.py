@@ -28,8 +28,8 @@ class ActiveUnits:
     """Code dimensions whose mean varies over data.
 
     Args:
-        variances: the variance of E_q z_k over the data, for each dimension.
-        threshold: the variance above which a dimension counts as active.
+        variances: The variance of E_q z_k over the data, for each dimension.
+        threshold: The variance above which a dimension counts as active.
     """
 
     variances: Float[Tensor, " K"]
@@ -60,11 +60,11 @@ def active_units(
     A dimension that the encoder leaves at the prior has the same mean for all data.
 
     Args:
-        q: an :class:`Autoencoder` or :class:`VAE`, a posterior over one (its mean is taken), or the result of
+        q: An :class:`Autoencoder` or :class:`VAE`, a posterior over one (its mean is taken), or the result of
             ``osc.train``.
-        x: data, at least two.
-        threshold: smallest variance of an active dimension.
-        batch_size: rows at a time; by default all at once.
+        x: Data, at least two.
+        threshold: Smallest variance of an active dimension.
+        batch_size: Rows at a time; by default all at once.
 
     Raises:
         TypeError: ``q`` is not over an autoencoder, or the data are not floating point.
@@ -102,8 +102,8 @@ def truncated(z: Float[Tensor, "*N K"], bits: int, prior: CodePrior) -> Float[Te
     """Quantise each code dimension to one of 2^bits values, by the cells of the prior.
 
     Args:
-        z: codes.
-        bits: bits per code dimension.
+        z: Codes.
+        bits: Bits per code dimension.
         prior: p(z), which defines the cells.
 
     Raises:
@@ -133,12 +133,12 @@ class Distortion:
     """Mean distortion of images at one rate of their codes.
 
     Args:
-        bits: bits per code dimension; infinite for codes that are not quantised.
-        rate: bits per image, K times ``bits``.
-        entropy_bits: entropy of the cells over the images, summed over code dimensions, in bits per image; an upper
+        bits: Bits per code dimension; infinite for codes that are not quantised.
+        rate: Bits per image, K times ``bits``.
+        entropy_bits: Entropy of the cells over the images, summed over code dimensions, in bits per image; an upper
             bound on the joint entropy.
-        distortion: squared error of the mean image, summed over its pixels.
-        standard_error: standard error of the distortion, over images.
+        distortion: Squared error of the mean image, summed over its pixels.
+        standard_error: Standard error of the distortion, over images.
         nll: −log p(x|z) in nats per image.
     """
 
@@ -155,9 +155,9 @@ class RateDistortion:
     """Result of :func:`rate_distortion`.
 
     Args:
-        levels: distortion for each number of bits.
-        continuous: distortion of codes that are not quantised.
-        binary_share: share of the entries of all mean codes within 0.1 of 0 or 1; None unless the prior is nearly
+        levels: Distortion for each number of bits.
+        continuous: Distortion of codes that are not quantised.
+        binary_share: Share of the entries of all mean codes within 0.1 of 0 or 1; None unless the prior is nearly
             binary.
     """
 
@@ -191,11 +191,11 @@ def rate_distortion(
     at the mode, or the first of an ensemble.
 
     Args:
-        q: a representation, a posterior over a :class:`VAE`, or the result of ``osc.train``; for a network
+        q: A representation, a posterior over a :class:`VAE`, or the result of ``osc.train``; for a network
             ``osc.posteriors.Point(net, likelihood)``.
-        x: images.
-        bits: bits per code dimension of each level.
-        batch_size: images at a time.
+        x: Images.
+        bits: Bits per code dimension of each level.
+        batch_size: Images at a time.
 
     Raises:
         TypeError: the network is not a VAE.

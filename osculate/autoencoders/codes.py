@@ -117,7 +117,7 @@ class SparseBeta(CodePrior):
     r"""p(z_k) = Beta(a, a), with a < 1 largest at 0 and 1: nearly binary codes.
 
     Args:
-        shape: a; smaller values are closer to binary.
+        shape: A; smaller values are closer to binary.
 
     Raises:
         ValueError: a shape that is not positive.
@@ -256,10 +256,10 @@ class CodePosterior(nn.Module, ABC):
         """Codes, and log q(z|h) − log p(z) of each.
 
         Args:
-            h: outputs of the encoder.
+            h: Outputs of the encoder.
             prior: p(z).
             samples: S.
-            path_only: differentiate log q through z alone, without its parameters; the omitted part has expectation
+            path_only: Differentiate log q through z alone, without its parameters; the omitted part has expectation
                 zero. [roeder2017]
         """
         z = self.codes(h, samples=samples)
@@ -370,8 +370,8 @@ class SizedCodes(CodePosterior):
 
     Args:
         latent: K.
-        numbers: outputs of the encoder for each datum.
-        **sizes: other sizes.
+        numbers: Outputs of the encoder for each datum.
+        **sizes: Other sizes.
 
     Raises:
         ValueError: a size that is not positive.
@@ -397,9 +397,9 @@ class ImplicitCodes(SizedCodes):
 
     Args:
         latent: K.
-        numbers: outputs of the encoder for each datum.
-        noise: length of ε.
-        **sizes: other sizes.
+        numbers: Outputs of the encoder for each datum.
+        noise: Length of ε.
+        **sizes: Other sizes.
 
     Raises:
         ValueError: a size that is not positive.
@@ -433,9 +433,9 @@ class SemiImplicitCodes(ImplicitCodes):
 
     Args:
         latent: K.
-        numbers: outputs of the encoder for each datum.
-        hidden: units of the two hidden layers of the network.
-        noise: length of ε.
+        numbers: Outputs of the encoder for each datum.
+        hidden: Units of the two hidden layers of the network.
+        noise: Length of ε.
         mixtures: M.
 
     Raises:
@@ -484,9 +484,9 @@ class AdversarialCodes(ImplicitCodes):
 
     Args:
         latent: K.
-        numbers: outputs of the encoder for each datum.
-        hidden: units of the two hidden layers of both networks.
-        noise: length of ε.
+        numbers: Outputs of the encoder for each datum.
+        hidden: Units of the two hidden layers of both networks.
+        noise: Length of ε.
 
     Raises:
         ValueError: a size that is not positive.
@@ -540,9 +540,9 @@ class FlowCodes(SizedCodes):
 
     Args:
         latent: K, at least 2.
-        numbers: outputs of the encoder for each datum.
-        transforms: couplings.
-        hidden: units of the two hidden layers of each.
+        numbers: Outputs of the encoder for each datum.
+        transforms: Couplings.
+        hidden: Units of the two hidden layers of each.
 
     Raises:
         ImportError: zuko is not installed.

@@ -166,7 +166,7 @@ class Reconstruction(Distribution):
     Args:
         outputs: f.
         likelihood: p(x'|f).
-        shared: set to True if all weights share the same codes, so that sampling of codes adds no variance by weights.
+        shared: Set to True if all weights share the same codes, so that sampling of codes adds no variance by weights.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -248,9 +248,9 @@ class MarginalReconstruction(Reconstruction):
     Args:
         outputs: f at the mode.
         likelihood: p(x'|f), of real-valued pixels.
-        marginals: distribution of each pixel by weights and noise.
-        weight_variance: variance by weights alone.
-        latent_variance: additional variance by the code.
+        marginals: Distribution of each pixel by weights and noise.
+        weight_variance: Variance by weights alone.
+        latent_variance: Additional variance by the code.
     """
 
     def __init__(

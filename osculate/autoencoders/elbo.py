@@ -62,13 +62,13 @@ def estimates(
     For N data, N/M times the sum over a batch of M estimates the total bound. [kingma2014, eqs 6, 7]
 
     Args:
-        model: encoder, decoder, and distributions of codes.
+        model: Encoder, decoder, and distributions of codes.
         likelihood: p(x|z).
-        x: inputs of the encoder.
-        y: targets; ``x`` by default.
-        estimator: a key of :data:`ESTIMATORS`.
+        x: Inputs of the encoder.
+        y: Targets; ``x`` by default.
+        estimator: A key of :data:`ESTIMATORS`.
         samples: L.
-        weight: factor of log q − log p; below 1 the result is not a bound.
+        weight: Factor of log q − log p; below 1 the result is not a bound.
 
     Raises:
         ValueError: an unknown estimator, no samples, "B" without a closed form, "iwae" or "dreg" with codes for which
@@ -116,13 +116,13 @@ class EstimatorReport:
     """Variances of an estimator of the bound and of its gradients, for a fixed network.
 
     Args:
-        estimator: name of the estimator.
+        estimator: Name of the estimator.
         samples: L.
-        mean: mean of the estimates in nats per datum.
-        standard_error: standard error of the mean, by the repetitions.
-        value_variance: variance of the estimate of a datum in nats², averaged over data.
-        encoder_variance: variance of the gradient with respect to encoder and codes, summed over their parameters.
-        decoder_variance: variance of the gradient with respect to the decoder, summed over its parameters.
+        mean: Mean of the estimates in nats per datum.
+        standard_error: Standard error of the mean, by the repetitions.
+        value_variance: Variance of the estimate of a datum in nats², averaged over data.
+        encoder_variance: Variance of the gradient with respect to encoder and codes, summed over their parameters.
+        decoder_variance: Variance of the gradient with respect to the decoder, summed over its parameters.
     """
 
     estimator: str
@@ -146,13 +146,13 @@ def compare_estimators(
     """Compare the means and variances of estimators and of their gradients, at the current weights.
 
     Args:
-        model: the network; it is not changed.
+        model: The network; it is not changed.
         likelihood: p(x|z).
-        x: a batch.
-        estimators: names; by default "A", "stl", and "B" if the divergence has a closed form.
+        x: A batch.
+        estimators: Names; by default "A", "stl", and "B" if the divergence has a closed form.
         samples: L.
-        repeats: repetitions of each estimator.
-        progress: show a progress bar.
+        repeats: Repetitions of each estimator.
+        progress: Show a progress bar.
 
     Raises:
         ValueError: an unknown estimator, or fewer than two repetitions.
@@ -206,7 +206,7 @@ class Corruption:
     Args:
         noise: "gaussian" (standard deviation ``level``, in units of the pixels) or "mask" (a share ``level`` of the
             pixels is set to zero).
-        level: initial level.
+        level: Initial level.
         schedule: "constant", or "linear", "cosine" or "step", which decrease to zero at the end of the training.
 
     Raises:
@@ -241,10 +241,10 @@ class BoundSettings:
     """Settings of the training of a VAE besides its bound.
 
     Args:
-        warmup: epochs over which the weight of the divergence grows to 1; 0 for no warm-up.
-        corruption: noise on the inputs of the encoder; None for clean inputs.
-        binarise: resample binary images in each step, with the pixel values as probabilities.
-        learn_noise: learn the noise scale of the likelihood, one number for all pixels.
+        warmup: Epochs over which the weight of the divergence grows to 1; 0 for no warm-up.
+        corruption: Noise on the inputs of the encoder; None for clean inputs.
+        binarise: Resample binary images in each step, with the pixel values as probabilities.
+        learn_noise: Learn the noise scale of the likelihood, one number for all pixels.
 
     Raises:
         TypeError: ``corruption`` is not a :class:`Corruption`.
@@ -274,13 +274,13 @@ class ELBO(MAP):
     :func:`osculate.autoencoders.estimates`. Held-out data are scored by the bound of clean images.
 
     Args:
-        model: the network; training changes it in place.
+        model: The network; training changes it in place.
         likelihood: p(x|z).
         prior: p(θ).
         estimator: "B", with the divergence in closed form, "A", "stl", "iwae" or "dreg"; by default "B" if there is a
             closed form, else "stl".
         samples: L, codes drawn for each datum.
-        settings: warm-up of the divergence, noise on the inputs, binarised images, learned noise scale.
+        settings: Warm-up of the divergence, noise on the inputs, binarised images, learned noise scale.
 
     Raises:
         TypeError: ``model`` is not a :class:`VAE`.

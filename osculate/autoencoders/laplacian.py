@@ -31,8 +31,8 @@ class LaplacianAutoencoder(Representation):
     :meth:`tuned` on the result of the training if the likelihood has the noise scale of the data.
 
     Args:
-        q: the posterior, or the result of ``osc.train``.
-        codes: data that define the distribution of new codes, as in :class:`Representation`.
+        q: The posterior, or the result of ``osc.train``.
+        codes: Data that define the distribution of new codes, as in :class:`Representation`.
 
     >>> from osculate.autoencoders import Autoencoder, LaplacianAutoencoder
     >>> x = torch.randn(60, 6)
@@ -58,16 +58,16 @@ class LaplacianAutoencoder(Representation):
         """The Laplace approximation of a trained autoencoder, with the noise scale of its residuals.
 
         Args:
-            model: the network, in evaluation mode if it has layers that depend on the mode.
+            model: The network, in evaluation mode if it has layers that depend on the mode.
             likelihood: p(x'|f); a noise scale is set to the root mean squared residual.
-            x: training inputs.
-            validation: held-out data that choose the temperature; None leaves it at 1, at which drawn networks usually
+            x: Training inputs.
+            validation: Held-out data that choose the temperature; None leaves it at 1, at which drawn networks usually
                 differ widely.
-            structure: structure of the curvature.
-            prior: prior of the training, or "evidence", which also tunes the noise scale. A single prior precision
+            structure: Structure of the curvature.
+            prior: Prior of the training, or "evidence", which also tunes the noise scale. A single prior precision
                 tuned by the evidence is often in the hundreds, and dominates the curvature of single weights.
-            progress: show progress bars.
-            **options: options of :meth:`tuned`.
+            progress: Show progress bars.
+            **options: Options of :meth:`tuned`.
 
         Raises:
             TypeError: inputs that are not a tensor, or options without ``validation``.
@@ -110,13 +110,13 @@ class LaplacianAutoencoder(Representation):
         issued if it is the lowest or highest candidate.
 
         Args:
-            q: a Gaussian posterior over an autoencoder, or the result of ``osc.train``.
-            validation: held-out data.
-            codes: data that define the distribution of new codes, as in :class:`Representation`.
-            temperatures: candidates.
-            samples: networks drawn for each temperature.
-            caution: standard errors of the score that may be lost for a higher temperature.
-            progress: show a progress bar.
+            q: A Gaussian posterior over an autoencoder, or the result of ``osc.train``.
+            validation: Held-out data.
+            codes: Data that define the distribution of new codes, as in :class:`Representation`.
+            temperatures: Candidates.
+            samples: Networks drawn for each temperature.
+            caution: Standard errors of the score that may be lost for a higher temperature.
+            progress: Show a progress bar.
 
         Raises:
             TypeError: the posterior is not Gaussian, or the held-out data are not a tensor.

@@ -26,10 +26,10 @@ def manifold(
     The cells have equal probability under the prior, so that the grid shows images in proportion to their probability.
 
     Args:
-        r: a representation by a :class:`VAE` with two-dimensional codes, or a posterior over one.
-        places: images along each side.
-        samples: networks drawn, if the weights are random.
-        generator: source of random numbers.
+        r: A representation by a :class:`VAE` with two-dimensional codes, or a posterior over one.
+        places: Images along each side.
+        samples: Networks drawn, if the weights are random.
+        generator: Source of random numbers.
 
     Returns:
         The images: rows along the second code, columns along the first, both rising.
@@ -68,12 +68,12 @@ def interpolations(
     r"""Mean images along the straight line between the mean codes of two images, ends included.
 
     Args:
-        r: a representation, or a posterior over an autoencoder.
-        x: images.
-        pairs: indices of the first and the last image.
-        steps: images on each line, ends included.
-        samples: networks drawn, if the weights are random.
-        generator: source of random numbers.
+        r: A representation, or a posterior over an autoencoder.
+        x: Images.
+        pairs: Indices of the first and the last image.
+        steps: Images on each line, ends included.
+        samples: Networks drawn, if the weights are random.
+        generator: Source of random numbers.
 
     Raises:
         ValueError: fewer than two steps, no pairs, or an index out of range.
@@ -102,9 +102,9 @@ class LatentMap:
     """Codes of data and the uncertainty of the decoder around them, drawn by ``osculate.plots.latent_map``.
 
     Args:
-        codes: codes of the data (N, 2).
-        axes: grid values of the first latent coordinate (G1,) and of the second (G2,).
-        deviation: standard deviation of the images of the grid's codes, (G2, G1), a row for each value of the second
+        codes: Codes of the data (N, 2).
+        axes: Grid values of the first latent coordinate (G1,) and of the second (G2,).
+        deviation: Standard deviation of the images of the grid's codes, (G2, G1), a row for each value of the second
             coordinate.
     """
 
@@ -127,12 +127,12 @@ class LatentMap:
         The deviation is the standard deviation by the weights, averaged over the pixels of an image, in their units.
 
         Args:
-            r: a representation with two-dimensional codes, or a posterior over such an autoencoder.
-            x: data.
-            samples: networks drawn.
-            places: grid points along each axis.
-            margin: extension of the grid beyond the range of the codes on each side, relative to this range.
-            batch_size: inputs, and grid points, at a time.
+            r: A representation with two-dimensional codes, or a posterior over such an autoencoder.
+            x: Data.
+            samples: Networks drawn.
+            places: Grid points along each axis.
+            margin: Extension of the grid beyond the range of the codes on each side, relative to this range.
+            batch_size: Inputs, and grid points, at a time.
 
         Raises:
             ValueError: codes of another size, no data, or ``places`` below 2.

@@ -37,8 +37,8 @@ class Representation:
     online.
 
     Args:
-        q: a posterior over an :class:`Autoencoder` or :class:`VAE`, or the result of ``osc.train``.
-        codes: data whose codes define the distribution of new codes (:meth:`generate`); not needed for a VAE.
+        q: A posterior over an :class:`Autoencoder` or :class:`VAE`, or the result of ``osc.train``.
+        codes: Data whose codes define the distribution of new codes (:meth:`generate`); not needed for a VAE.
 
     Raises:
         TypeError: not a posterior, or one over another network.
@@ -116,10 +116,10 @@ class Representation:
         moments.
 
         Args:
-            x: inputs.
+            x: Inputs.
             samples: S, networks drawn; all inputs share them.
-            generator: source of random numbers.
-            batch_size: inputs at a time; by default all at once.
+            generator: Source of random numbers.
+            batch_size: Inputs at a time; by default all at once.
             via: "sampled", or "linearised" for a Gaussian posterior, which ignores ``samples`` and ``generator``.
 
         Returns:
@@ -169,13 +169,13 @@ class Representation:
         with the same codes for all draws of the weights, so that the two parts of the variance are separate.
 
         Args:
-            x: inputs.
+            x: Inputs.
             samples: W, networks drawn; all inputs share them.
             codes: Z, codes of a VAE drawn for each network; by default 2, ``samples`` if the weights are not random,
                 and 20 with "linearised".
-            generator: source of random numbers.
+            generator: Source of random numbers.
             via: "sampled", or "linearised" for a Gaussian posterior.
-            exact: return the exact variance of each real-valued pixel in place of draws, without correlations between
+            exact: Return the exact variance of each real-valued pixel in place of draws, without correlations between
                 pixels; only with "linearised". ``samples``, ``codes`` and ``generator`` are ignored.
 
         Returns:
@@ -223,10 +223,10 @@ class Representation:
         the masks of dropout, which are drawn for each datum).
 
         Args:
-            x: inputs.
+            x: Inputs.
             samples: W, networks drawn.
             codes: Z, codes of a VAE drawn for each network.
-            generator: source of random numbers.
+            generator: Source of random numbers.
 
         Raises:
             ValueError: no inputs, or inputs that are not finite.
@@ -251,9 +251,9 @@ class Representation:
         """Decode given codes as a distribution of images.
 
         Args:
-            z: codes.
+            z: Codes.
             samples: S, networks drawn; all codes share them.
-            generator: source of random numbers.
+            generator: Source of random numbers.
 
         Returns:
             The distribution of the images, with its variance by weights and by noise; the codes are not random.
@@ -302,7 +302,7 @@ class Representation:
 
         Args:
             samples: S, number of functions.
-            generator: source of random numbers.
+            generator: Source of random numbers.
         """
 
         def reconstruct(draw: Callable[[Any], Tensor], x: Tensor) -> Tensor:
@@ -322,9 +322,9 @@ class Representation:
         For a VAE this is not the marginal density log p(x), see :func:`bound`.
 
         Args:
-            x: inputs.
+            x: Inputs.
             samples: W, networks drawn.
-            generator: source of random numbers.
+            generator: Source of random numbers.
 
         Raises:
             ValueError: no inputs, inputs that are not finite, or reconstructions of another shape.
@@ -340,8 +340,8 @@ class Representation:
         The codes are drawn from the prior of a VAE, or else from a Gaussian with the moments of the encoded ``codes``.
 
         Args:
-            n: number of images.
-            generator: source of random numbers.
+            n: Number of images.
+            generator: Source of random numbers.
 
         Raises:
             ValueError: ``n`` below 1, a plain autoencoder without ``codes``, or a VAE with an unknown code size.

@@ -26,9 +26,9 @@ def held_out_noise(model: nn.Module, dataset: Dataset, noise: float | None) -> f
     """The root mean square error on the validation part, its maximum likelihood noise scale; None for classes.
 
     Args:
-        model: the network.
-        dataset: the data, with the targets of the training.
-        noise: noise scale to return if there are no validation data.
+        model: The network.
+        dataset: The data, with the targets of the training.
+        noise: Noise scale to return if there are no validation data.
     """
     x, y = dataset.validation
     if noise is None or not len(x):
@@ -124,7 +124,7 @@ def represented(q: Posterior, codes: Any = None) -> Representation:
     """The posterior over an autoencoder as a representation, for the tasks.
 
     Args:
-        q: the posterior.
-        codes: training inputs, around whose codes new images are sampled.
+        q: The posterior.
+        codes: Training inputs, around whose codes new images are sampled.
     """
     return LaplacianAutoencoder(q, codes) if isinstance(q, Gaussian) else Representation(q, codes)

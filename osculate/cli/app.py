@@ -26,10 +26,10 @@ class Command:
     """One sub-command.
 
     Args:
-        run: function of one value of each part.
-        parts: frozen dataclasses whose fields are the options.
-        text: description of the command and its output; the list of commands shows the first line.
-        subject: the option to which a positional argument belongs, if any.
+        run: Function of one value of each part.
+        parts: Frozen dataclasses whose fields are the options.
+        text: Description of the command and its output; the list of commands shows the first line.
+        subject: The option to which a positional argument belongs, if any.
     """
 
     run: Callable[..., None]
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 2 for a user error, 130 for Ctrl+C.
 
     Args:
-        arguments: words after ``osculate`` on the command line; by default those of this process.
+        arguments: Words after ``osculate`` on the command line; by default those of this process.
 
     Raises:
         Exception: any error, with ``--traceback`` or OSCULATE_TRACEBACK set.
@@ -95,9 +95,9 @@ def run_alone(command: Command, program: str, arguments: Sequence[str] | None = 
     """Run a program of one command, with the options, messages and exit statuses of :func:`main`.
 
     Args:
-        command: the command.
-        program: name in messages, such as "python -m experiments".
-        arguments: the words of the command line; by default those of this process.
+        command: The command.
+        program: Name in messages, such as "python -m experiments".
+        arguments: The words of the command line; by default those of this process.
     """
 
     def dispatch(typed: list[str]) -> None:

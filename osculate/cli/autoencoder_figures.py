@@ -77,9 +77,9 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
     """Draw the figures of a training: reconstructions and, for two-dimensional codes, the latent map.
 
     Args:
-        r: trained autoencoder.
-        dataset: data set with its labels.
-        folder: folder for the figures.
+        r: Trained autoencoder.
+        dataset: Data set with its labels.
+        folder: Folder for the figures.
     """
     from osculate import plots
 
@@ -134,8 +134,8 @@ def draw_roc(panels: Mapping[str, Mapping[str, tuple[OODRecord, str, str]]], pat
     """Draw ROC curves.
 
     Args:
-        panels: record, set and score of each curve, by panel and label.
-        path: path of the figure.
+        panels: Record, set and score of each curve, by panel and label.
+        path: Path of the figure.
     """
     from osculate import plots
 

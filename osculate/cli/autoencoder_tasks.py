@@ -57,13 +57,13 @@ class Setting:
     """The settings of a task.
 
     Args:
-        folder: folder for figures.
-        samples: number of networks drawn; None for the default of the task.
-        seed: seed of the draws.
-        progress: show progress bars.
-        partners: out-of-distribution data by name, for ood.
-        classifier: folder of a classifier, for imputation.
-        labels: numbers of labelled images, separated by commas, for semi_supervised.
+        folder: Folder for figures.
+        samples: Number of networks drawn; None for the default of the task.
+        seed: Seed of the draws.
+        progress: Show progress bars.
+        partners: Out-of-distribution data by name, for ood.
+        classifier: Folder of a classifier, for imputation.
+        labels: Numbers of labelled images, separated by commas, for semi_supervised.
     """
 
     folder: Path

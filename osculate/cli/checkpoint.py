@@ -38,13 +38,13 @@ class Card:
     """The information needed to use a network's weights.
 
     Args:
-        model: name of a built-in network, or ``package.module:factory`` of the user's own.
-        options: keyword arguments of its constructor.
-        input_shape: shape of one input.
-        outputs: number of outputs C.
-        noise: noise scale of a Gaussian likelihood, in standardised units; None for classes.
-        data: the data options of the training.
-        facts: names of the classes, how inputs and targets were standardised, whether the targets were the inputs, and
+        model: Name of a built-in network, or ``package.module:factory`` of the user's own.
+        options: Keyword arguments of its constructor.
+        input_shape: Shape of one input.
+        outputs: Number of outputs C.
+        noise: Noise scale of a Gaussian likelihood, in standardised units; None for classes.
+        data: The data options of the training.
+        facts: Names of the classes, how inputs and targets were standardised, whether the targets were the inputs, and
             the method of osculate train whose posterior lies beside it.
     """
 
@@ -82,7 +82,7 @@ class Card:
         """The card of a network with a posterior of fit in the same folder.
 
         Args:
-            network: name of the network in tables.
+            network: Name of the network in tables.
         """
         facts = {name: fact for name, fact in self.facts.items() if name != "method"}
         return replace(self, facts={**facts, "network": self.facts.get("network", network)})
@@ -141,7 +141,7 @@ class Card:
         """Build the network, in evaluation mode.
 
         Args:
-            allowed: the factory that the user has named: a file must not run code without the user's consent.
+            allowed: The factory that the user has named: a file must not run code without the user's consent.
 
         Raises:
             ValueError: the user has not named the factory in the card, or the options do not fit.

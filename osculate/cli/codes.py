@@ -24,13 +24,13 @@ class CodeOptions:
     """The options after ``--codes.``.
 
     Args:
-        likelihood: likelihood of the pixels, a key of :data:`PIXELS`.
-        prior: prior of the codes, a key of ``CODE_PRIORS``.
-        estimator: estimator of the bound, a key of ``ESTIMATORS``.
-        samples: number of sampled codes for each image.
-        warmup: number of epochs in which the weight of the divergence grows to its final value.
-        masked: share of the encoder's input pixels that are set to zero in training.
-        fading: schedule of that share: constant, linear, cosine or step.
+        likelihood: Likelihood of the pixels, a key of :data:`PIXELS`.
+        prior: Prior of the codes, a key of ``CODE_PRIORS``.
+        estimator: Estimator of the bound, a key of ``ESTIMATORS``.
+        samples: Number of sampled codes for each image.
+        warmup: Number of epochs in which the weight of the divergence grows to its final value.
+        masked: Share of the encoder's input pixels that are set to zero in training.
+        fading: Schedule of that share: constant, linear, cosine or step.
 
     Raises:
         ValueError: a value is unknown or out of range.

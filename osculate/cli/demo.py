@@ -30,12 +30,12 @@ class DemoOptions:
     """The demo.
 
     Args:
-        data: name of the data set, {data}; digits comes with scikit-learn.
-        train_size: number of training images; by default all digits, and 12,000 of other data sets.
-        seed: seed of the held-out images, the initial weights and the order of the data.
-        seeds: number of seeds, counted from the first; with several, tables show mean ± standard error.
-        structure: structure of the posterior, {structures}; by default kron, with --lae approx_diag.
-        lae: compare autoencoders of the digits; about two minutes on one core.
+        data: Name of the data set, {data}; digits comes with scikit-learn.
+        train_size: Number of training images; by default all digits, and 12,000 of other data sets.
+        seed: Seed of the held-out images, the initial weights and the order of the data.
+        seeds: Number of seeds, counted from the first; with several, tables show mean ± standard error.
+        structure: Structure of the posterior, {structures}; by default kron, with --lae approx_diag.
+        lae: Compare autoencoders of the digits; about two minutes on one core.
     """
 
     data: str = "digits"

@@ -61,13 +61,13 @@ class Comparison:
     """The results of one seed, by method.
 
     Args:
-        dataset: the data, with labels.
-        card: the network of online Laplace, for the run folder.
-        methods: trained autoencoders.
-        reconstructed: scores of the test images' reconstructions.
-        shifted: scores in and out of distribution.
-        imputed: imputation of the upper half of test images.
-        few: accuracy with few labels.
+        dataset: The data, with labels.
+        card: The network of online Laplace, for the run folder.
+        methods: Trained autoencoders.
+        reconstructed: Scores of the test images' reconstructions.
+        shifted: Scores in and out of distribution.
+        imputed: Imputation of the upper half of test images.
+        few: Accuracy with few labels.
     """
 
     dataset: Dataset

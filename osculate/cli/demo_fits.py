@@ -32,12 +32,12 @@ class Recipe:
     """The settings of the demo on one data set.
 
     Args:
-        model: the network.
-        train_size: number of training images; None for all.
-        validation_size: number of images held out for tuning and the choice of these settings.
-        prior: prior precision in training.
-        training: settings of the training.
-        words: description of the images.
+        model: The network.
+        train_size: Number of training images; None for all.
+        validation_size: Number of images held out for tuning and the choice of these settings.
+        prior: Prior precision in training.
+        training: Settings of the training.
+        words: Description of the images.
     """
 
     model: str
@@ -67,12 +67,12 @@ class Classification:
     """The results of one seed, by method: MAP, Laplace, Laplace tuned on held-out images.
 
     Args:
-        dataset: the data.
-        card: the network, for the run folder.
-        q: the posterior with the prior by the evidence.
-        records: calibration on the test images, by method.
-        shifted: entropy in and out of distribution, by method.
-        fit_seconds: wall-clock time of the fit.
+        dataset: The data.
+        card: The network, for the run folder.
+        q: The posterior with the prior by the evidence.
+        records: Calibration on the test images, by method.
+        shifted: Entropy in and out of distribution, by method.
+        fit_seconds: Wall-clock time of the fit.
     """
 
     dataset: Dataset
@@ -186,10 +186,10 @@ class Regression:
     """The results of the second part, by method: MAP, full, kron, diag, in original units.
 
     Args:
-        data: training inputs and targets.
-        gap: the interval without data.
-        lines: inputs along the axis (G,), predictive means (G,) and standard deviations, noise included (G,).
-        scores: scores on all test data, and on those in the gap.
+        data: Training inputs and targets.
+        gap: The interval without data.
+        lines: Inputs along the axis (G,), predictive means (G,) and standard deviations, noise included (G,).
+        scores: Scores on all test data, and on those in the gap.
     """
 
     data: tuple[np.ndarray, np.ndarray]

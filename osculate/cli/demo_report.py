@@ -58,11 +58,11 @@ def classifier_page(
     """The report of a classifier and a curve.
 
     Args:
-        first: the results of the first seed.
-        settings: the options of the run.
-        tables: scores of the classification and of the regression, by caption.
-        figures: the pictures, by name.
-        about: wall-clock time by step, and versions.
+        first: The results of the first seed.
+        settings: The options of the run.
+        tables: Scores of the classification and of the regression, by caption.
+        figures: The pictures, by name.
+        about: Wall-clock time by step, and versions.
     """
     (caption, rows), (curve_caption, curve) = tables.items()
     seed = f" (seed {settings['seed']})" if settings["seeds"] > 1 else ""

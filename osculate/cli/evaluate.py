@@ -40,15 +40,15 @@ class EvaluateOptions:
     """The evaluation.
 
     Args:
-        task: task of the evaluation, {tasks}. For autoencoders ood scores out-of-distribution data, imputation fills in
+        task: Task of the evaluation, {tasks}. For autoencoders ood scores out-of-distribution data, imputation fills in
             the upper half of images and classifies the results if there are labels, semi_supervised classifies images
             by their codes with few labels, bound computes bounds on log p(x) of a VAE, each with its number of samples
             (--samples, 5,000 by default) and its standard error.
-        ood: out-of-distribution data, separated by commas: .npz files with X and, for {partners}, names of data sets
+        ood: Out-of-distribution data, separated by commas: .npz files with X and, for {partners}, names of data sets
             (an unknown name lists them) or all.
-        labels: numbers of labelled images of each class for semi_supervised, separated by commas.
-        classifier: folder of a classifier from osculate train, for imputation; by default a small one is trained.
-        test_size: largest number of test images, and of out-of-distribution images, for the tasks of autoencoders.
+        labels: Numbers of labelled images of each class for semi_supervised, separated by commas.
+        classifier: Folder of a classifier from osculate train, for imputation; by default a small one is trained.
+        test_size: Largest number of test images, and of out-of-distribution images, for the tasks of autoencoders.
     """
 
     task: str = "calibration"

@@ -43,16 +43,16 @@ class FitOptions:
     """The fit.
 
     Args:
-        checkpoint: weights as safetensors: model.safetensors of osculate train, or your own state dict.
-        model: the network of a checkpoint that osculate did not write, or of your own network: one of
+        checkpoint: Weights as safetensors: model.safetensors of osculate train, or your own state dict.
+        model: The network of a checkpoint that osculate did not write, or of your own network: one of
             {networks}, or package.module:factory; autoencoder is short for conv_autoencoder.
-        structure: structure of the posterior, {structures}; by default kron, for autoencoders approx_diag.
-        curvature: kind of curvature, {curvatures}; ggn is exact, fisher samples labels and is cheaper for many
+        structure: Structure of the posterior, {structures}; by default kron, for autoencoders approx_diag.
+        curvature: Kind of curvature, {curvatures}; ggn is exact, fisher samples labels and is cheaper for many
             classes.
-        prior: evidence (one precision for each parameter tensor, and the noise of a regression), or a number; by
+        prior: Evidence (one precision for each parameter tensor, and the noise of a regression), or a number; by
             default evidence, for autoencoders the precision 1 that osculate train uses.
-        subset: all, last_layer, or names of parameters and modules, separated by commas.
-        tune: choose prior precision and temperature on the validation part after the fit; for an autoencoder only the
+        subset: All, last_layer, or names of parameters and modules, separated by commas.
+        tune: Choose prior precision and temperature on the validation part after the fit; for an autoencoder only the
             temperature, which is always chosen if there is a validation part.
     """
 

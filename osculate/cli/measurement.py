@@ -37,12 +37,12 @@ class OperatorOptions:
     """The measurement operator.
 
     Args:
-        operator: name of the operator, {operators}.
-        angles: number of angles of radon, evenly over half a turn; by default 20, or the number in the data.
-        detectors: number of rays of radon at each angle, one pixel apart; by default enough to cover the diagonal.
-        blur: standard deviation of the Gaussian blur in pixels, by default 1.5.
-        keep: share of the pixels that inpainting observes, by default .3.
-        matrix: file of the matrix, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement.
+        operator: Name of the operator, {operators}.
+        angles: Number of angles of radon, evenly over half a turn; by default 20, or the number in the data.
+        detectors: Number of rays of radon at each angle, one pixel apart; by default enough to cover the diagonal.
+        blur: Standard deviation of the Gaussian blur in pixels, by default 1.5.
+        keep: Share of the pixels that inpainting observes, by default .3.
+        matrix: File of the matrix, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement.
     """
 
     operator: str = "radon"
@@ -59,10 +59,10 @@ def operator_for(
     """The operator for the options and the data.
 
     Args:
-        how: the options.
+        how: The options.
         shape: (H, W) of the image.
-        given: data and the other arrays of the file; None if a picture is measured.
-        seed: seed of the observed pixels of inpainting.
+        given: Data and the other arrays of the file; None if a picture is measured.
+        seed: Seed of the observed pixels of inpainting.
 
     Raises:
         ValueError: options and data are incompatible.
@@ -134,18 +134,18 @@ class MeasurementOptions:
     """The measurement.
 
     Args:
-        image: a picture (.png, .jpg, …, in grey), from which a noisy measurement is simulated; one of
+        image: A picture (.png, .jpg, …, in grey), from which a noisy measurement is simulated; one of
             {pictures}, which need no file; or measured data, .npy, or .npz with "data" (or "sinogram"), and optionally
             "angles" in radians, "noise", "shape", "mask" and "truth". The option name --image can be left out.
-        size: longer side in pixels to which a picture is shrunk (64 for those that need no file); for measured data
+        size: Longer side in pixels to which a picture is shrunk (64 for those that need no file); for measured data
             the side of the reconstruction, by default the width of the detectors.
-        noise: standard deviation of a simulated measurement's noise, relative to its mean absolute value; by
+        noise: Standard deviation of a simulated measurement's noise, relative to its mean absolute value; by
             default .05.
-        sigma: standard deviation of the noise of measured data, in their units; by default estimated.
-        estimate_noise: estimate the noise from the data even if it is known.
-        scale: largest value of the image; by default 1 for pictures, whose values it multiplies, and guessed for a
+        sigma: Standard deviation of the noise of measured data, in their units; by default estimated.
+        estimate_noise: Estimate the noise from the data even if it is known.
+        scale: Largest value of the image; by default 1 for pictures, whose values it multiplies, and guessed for a
             measured sinogram.
-        measurement_seed: seed of the noise, of random pictures and of the observed pixels of inpainting.
+        measurement_seed: Seed of the noise, of random pictures and of the observed pixels of inpainting.
     """
 
     image: str | None = None
@@ -165,8 +165,8 @@ class Measured:
         operator: A.
         data: y.
         noise: σ; None if unknown.
-        scale: largest value of the image.
-        truth: the image; None if unknown.
+        scale: Largest value of the image.
+        truth: The image; None if unknown.
         guessed: True if the scale was guessed from the data.
     """
 

@@ -108,9 +108,9 @@ class MethodOptions:
     """The method and its options.
 
     Args:
-        method: name of the method, {methods}. Point estimates save the network only; after map, use fit.
-        latent: length of the code of a built-in autoencoder, 2 by default.
-        codes: options of vae, as in --codes.likelihood bernoulli: likelihood of pixels ({pixels}; bernoulli takes grey
+        method: Name of the method, {methods}. Point estimates save the network only; after map, use fit.
+        latent: Length of the code of a built-in autoencoder, 2 by default.
+        codes: Options of vae, as in --codes.likelihood bernoulli: likelihood of pixels ({pixels}; bernoulli takes grey
             values as probabilities), prior of codes ({priors}), estimator of the bound ({estimators}), samples of each
             image, warmup of the divergence in epochs, share of input pixels that is masked, and its fading (constant,
             linear, cosine, step).
@@ -216,15 +216,15 @@ class SettingOptions:
     """The settings of training.
 
     Args:
-        epochs: largest number of passes over the data; with hmc, transitions of each chain. By default
+        epochs: Largest number of passes over the data; with hmc, transitions of each chain. By default
             {epochs_default}, and more, up to 500, until there are 2,000 steps (except with hmc).
-        batch_size: data per step. By default 128; for fewer than 5,000 data 32, and at most a quarter of them.
-        lr: largest learning rate. By default {lr_default}; with swag this is multiplied by the squared noise scale of
+        batch_size: Data per step. By default 128; for fewer than 5,000 data 32, and at most a quarter of them.
+        lr: Largest learning rate. By default {lr_default}; with swag this is multiplied by the squared noise scale of
             real-valued targets.
-        optimizer: name of the optimiser, {optimizers} (with momentum 0.9), without weight decay. By default
+        optimizer: Name of the optimiser, {optimizers} (with momentum 0.9), without weight decay. By default
             {optimizer_default}; ivon, vogn and hmc have their own steps.
-        schedule: schedule of the learning rate, {schedules}. By default {schedule_default}.
-        patience: stop after this number of epochs without a better validation NLL, and keep the best weights.
+        schedule: Schedule of the learning rate, {schedules}. By default {schedule_default}.
+        patience: Stop after this number of epochs without a better validation NLL, and keep the best weights.
     """
 
     epochs: int | None = None
@@ -240,9 +240,9 @@ class SettingOptions:
         """The settings, with the method's defaults for those that are not set.
 
         Args:
-            how: the method.
-            seed: seed of the training.
-            noise: noise scale of a Gaussian likelihood, with whose inverse square gradients grow.
+            how: The method.
+            seed: Seed of the training.
+            noise: Noise scale of a Gaussian likelihood, with whose inverse square gradients grow.
             num_data: N; small data sets get smaller batches and more epochs.
 
         Raises:

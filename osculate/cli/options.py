@@ -33,14 +33,14 @@ class DataOptions:
     """The data.
 
     Args:
-        data: name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y; autoencoders need X
+        data: Name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y; autoencoders need X
             only.
-        data_folder: folder of the named data set; by default $OSCULATE_DATA, then the cache, then a download.
-        train_size: number of training rows; by default all.
-        validation_size: number of rows held out of the training data; by default a tenth, at most 2000.
-        split: number of the split, for sets with several.
-        splits: family of splits: standard, gap or random.
-        split_seed: seed of the choice of held-out rows, separate from the seed of the training.
+        data_folder: Folder of the named data set; by default $OSCULATE_DATA, then the cache, then a download.
+        train_size: Number of training rows; by default all.
+        validation_size: Number of rows held out of the training data; by default a tenth, at most 2000.
+        split: Number of the split, for sets with several.
+        splits: Family of splits: standard, gap or random.
+        split_seed: Seed of the choice of held-out rows, separate from the seed of the training.
     """
 
     data: str | None = None
@@ -90,9 +90,9 @@ class RunOptions:
     """The output and the device.
 
     Args:
-        output: folder or file of the results; see the description of the command.
-        device: auto (an accelerator if there is one), cpu, cuda, cuda:1, mps.
-        progress: show progress bars.
+        output: Folder or file of the results; see the description of the command.
+        device: Auto (an accelerator if there is one), cpu, cuda, cuda:1, mps.
+        progress: Show progress bars.
     """
 
     output: Path | None = None

@@ -21,8 +21,8 @@ def page(template: str, title: str, **content: str) -> str:
     """The complete HTML file.
 
     Args:
-        template: name of a file in the folder ``pages``.
-        title: title of the page.
+        template: Name of a file in the folder ``pages``.
+        title: Title of the page.
         content: HTML for each placeholder of the template.
     """
     frame, body = (Template((PAGES / f"{name}.html").read_text(encoding="utf-8")) for name in ("frame", template))

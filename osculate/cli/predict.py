@@ -44,13 +44,13 @@ class PosteriorOptions:
     """The posterior, and its predictive.
 
     Args:
-        posterior: posterior.safetensors of osculate fit or train, in one folder with model.safetensors; or this folder.
-        model: the package.module:factory of your own network, which is then allowed to run.
-        via: kind of predictive, {ways}, if the posterior has it. By default linearised for a Gaussian (sampled for
+        posterior: File posterior.safetensors of osculate fit or train, in one folder with model.safetensors; or this folder.
+        model: The package.module:factory of your own network, which is then allowed to run.
+        via: Kind of predictive, {ways}, if the posterior has it. By default linearised for a Gaussian (sampled for
             autoencoders), the members for an ensemble, sampled networks for swag and hmc.
-        link: integration of class probabilities, {links}.
-        samples: number of sampled networks; by default 100, for imputation 10, for few labels 20.
-        seed: seed of the draws.
+        link: Integration of class probabilities, {links}.
+        samples: Number of sampled networks; by default 100, for imputation 10, for few labels 20.
+        seed: Seed of the draws.
     """
 
     posterior: Path
@@ -105,7 +105,7 @@ class InputOptions:
     """The inputs to predict for.
 
     Args:
-        inputs: an .npz file with X, in the units of the training data; by default the test part of the data.
+        inputs: An .npz file with X, in the units of the training data; by default the test part of the data.
     """
 
     inputs: Path | None = None

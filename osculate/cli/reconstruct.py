@@ -50,13 +50,13 @@ class PriorOptions:
     """The training of the deep image prior.
 
     Args:
-        steps: number of training steps.
-        learning_rate: initial learning rate, which decays to zero.
-        variation: weight of the total variation, in nats per unit.
-        width: number of channels of the U-Net.
-        depth: number of times that the U-Net halves the resolution.
-        stopping: early stopping rule, variance or discrepancy; none by default.
-        seed: seed of initial weights and draws.
+        steps: Number of training steps.
+        learning_rate: Initial learning rate, which decays to zero.
+        variation: Weight of the total variation, in nats per unit.
+        width: Number of channels of the U-Net.
+        depth: Number of times that the U-Net halves the resolution.
+        stopping: Early stopping rule, variance or discrepancy; none by default.
+        seed: Seed of initial weights and draws.
     """
 
     steps: int = DeepImagePrior.steps
@@ -73,12 +73,12 @@ class ErrorBarOptions:
     """The error bars.
 
     Args:
-        objective: kind of evidence: map (around the network's own weights), linear (exact), linear_tv, or none.
-        predcp: add TV-PredCP, a prior over the hyperparameters that expects images of low total variation.
-        posterior: exact, drawn (by conjugate gradients), or auto, exact up to 2,048 pixels.
-        samples: number of draws, if the posterior is drawn.
-        rank: largest number of directions in data space for the evidence.
-        resume: reuse the network of an earlier run with the same data and folder.
+        objective: Kind of evidence: map (around the network's own weights), linear (exact), linear_tv, or none.
+        predcp: Add TV-PredCP, a prior over the hyperparameters that expects images of low total variation.
+        posterior: Exact, drawn (by conjugate gradients), or auto, exact up to 2,048 pixels.
+        samples: Number of draws, if the posterior is drawn.
+        rank: Largest number of directions in data space for the evidence.
+        resume: Reuse the network of an earlier run with the same data and folder.
     """
 
     objective: str = ErrorBars.objective

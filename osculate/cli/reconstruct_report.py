@@ -170,11 +170,11 @@ def report(
     """The page.
 
     Args:
-        given: measurement.
-        result: the reconstruction.
-        scores: scores of the reconstruction.
-        drawn: paths of the figures.
-        what: the options that differ from their defaults.
+        given: Measurement.
+        result: The reconstruction.
+        scores: Scores of the reconstruction.
+        drawn: Paths of the figures.
+        what: The options that differ from their defaults.
     """
     guessed = ceiling(given, result)
     return page(

@@ -55,18 +55,18 @@ class TrainOptions:
     """The training.
 
     Args:
-        model: name of the network, {networks}; package.module:factory for your own; or auto: mlp for vectors and with
+        model: Name of the network, {networks}; package.module:factory for your own; or auto: mlp for vectors and with
             hmc; cnn or lenet for images (smooth ones with variational_laplace); mlp_autoencoder for data without
             targets, and for images with {autoencoding}. autoencoder is short for conv_autoencoder.
-        model_options: keyword arguments of the network, as in --model-options.width 32. With mc_dropout mlp, cnn and
+        model_options: Keyword arguments of the network, as in --model-options.width 32. With mc_dropout mlp, cnn and
             lenet have dropout 0.1, autoencoders 0.2.
-        prior: precision of the Gaussian prior on the weights, or fan_in: for each layer the number of its inputs, which
+        prior: Precision of the Gaussian prior on the weights, or fan_in: for each layer the number of its inputs, which
             is a strong prior for small data sets.
-        noise: standard deviation of the noise of real-valued targets, in standardised units; by default 0.3 in
+        noise: Standard deviation of the noise of real-valued targets, in standardised units; by default 0.3 in
             training (0.2 for autoencoders, in units of the inputs, which are standardised if they are vectors), and the
             error on the validation part afterwards. The noise scale of hmc does not change after training.
-        seed: seed of the initial weights, the order of the data, and samples in training.
-        resume: continue from the checkpoint in the output folder.
+        seed: Seed of the initial weights, the order of the data, and samples in training.
+        resume: Continue from the checkpoint in the output folder.
     """
 
     model: str = "auto"
@@ -246,9 +246,9 @@ def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, cho
     """Keyword arguments of the network, including those that the method needs.
 
     Args:
-        name: the network.
-        given: arguments from the user, which take precedence.
-        how: the method.
+        name: The network.
+        given: Arguments from the user, which take precedence.
+        how: The method.
         chosen: True if the user has named the network; otherwise its arguments are adapted to the method.
 
     Raises:

@@ -18,8 +18,8 @@ class Columns:
 
     Attributes:
         count: V.
-        part: gives columns start to stop, (stop − start, N, *C).
-        group: columns that belong together; they are cut at multiples of this number.
+        part: Gives columns start to stop, (stop − start, N, *C).
+        group: Columns that belong together; they are cut at multiples of this number.
         identity: True if they are the unit vectors of the outputs, in their own order.
     """
 
@@ -60,9 +60,9 @@ class Columns:
         """One column for each of c outputs, so that the rows are those of the Jacobian.
 
         Args:
-            f: outputs (N, *C).
-            group: outputs that belong together.
-            likelihood: gives the order, position by position; that of f's own entries without one.
+            f: Outputs (N, *C).
+            group: Outputs that belong together.
+            likelihood: Gives the order, position by position; that of f's own entries without one.
         """
         size = f[0].numel()
 
@@ -125,8 +125,8 @@ class Fisher(Kind):
     r"""The Fisher information estimated with labels drawn from the model; its expectation is the GGN.
 
     Args:
-        samples: labels drawn for each datum.
-        generator: source of random labels; real-valued targets are drawn for each of the portions that ``memory``
+        samples: Labels drawn for each datum.
+        generator: Source of random labels; real-valued targets are drawn for each of the portions that ``memory``
             makes of a batch.
 
     Raises:
@@ -178,7 +178,7 @@ class Hessian(Kind):
 
     Args:
         samples: Rademacher vectors for the structures that estimate its diagonal.
-        seed: seed of these vectors.
+        seed: Seed of these vectors.
     """
 
     name: ClassVar[str] = "hessian"

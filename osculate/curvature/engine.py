@@ -31,11 +31,11 @@ class Piece:
     """The forms of some data for some of their columns.
 
     Attributes:
-        f: outputs (n, *C) of these data.
+        f: Outputs (n, *C) of these data.
         first: True for the first columns of these data.
         last: True for the last ones.
-        group: columns that belong together.
-        forms: the form of each block, by its number; a block that these data did not use has none.
+        group: Columns that belong together.
+        forms: The form of each block, by its number; a block that these data did not use has none.
     """
 
     f: Tensor
@@ -50,13 +50,13 @@ class Observation:
     """A batch.
 
     Attributes:
-        network: the network at its mode.
-        plan: the blocks of its parameters.
+        network: The network at its mode.
+        plan: The blocks of its parameters.
         likelihood: p(y|f).
-        kind: the kind of curvature.
-        batch: inputs and targets of N data, on the network's device.
-        memory: bytes that the temporaries of a pass may take.
-        number: position of the batch in the pass, named in errors.
+        kind: The kind of curvature.
+        batch: Inputs and targets of N data, on the network's device.
+        memory: Bytes that the temporaries of a pass may take.
+        number: Position of the batch in the pass, named in errors.
     """
 
     network: Network
@@ -82,7 +82,7 @@ class Observation:
 
         Args:
             by_factors: True if the rows of a layer used at several positions are never formed, so that more data fit.
-            row_size: numbers of the whole rows that are formed of several layers together.
+            row_size: Numbers of the whole rows that are formed of several layers together.
         """
         x, y = self.batch
 
@@ -117,12 +117,12 @@ def pieces(
     """The forms of a batch, as many data and columns at a time as the memory allows.
 
     Args:
-        network: the network.
-        plan: plan of the same network, by :func:`make_plan`.
-        x: inputs of N data.
-        columns: takes the outputs f (n, *C) of some data, and which they are, to their columns.
-        expected: about how many columns there will be.
-        memory: bytes that the temporaries may take; None for everything at once.
+        network: The network.
+        plan: Plan of the same network, by :func:`make_plan`.
+        x: Inputs of N data.
+        columns: Takes the outputs f (n, *C) of some data, and which they are, to their columns.
+        expected: About how many columns there will be.
+        memory: Bytes that the temporaries may take; None for everything at once.
 
     Cost: one forward pass and one backward pass for each column, without weight gradients.
     """

@@ -22,11 +22,11 @@ class Outer:
     .. math:: J_n^\top s_v = \sum_r g_{vnr} \otimes a_{nr}, \quad \text{a matrix } (O, I) \text{ for each group } G
 
     Attributes:
-        inputs: gives a, the inputs of the operation at each position; a last feature of ones carries the bias. They
+        inputs: Gives a, the inputs of the operation at each position; a last feature of ones carries the bias. They
             are made when a structure asks, and not kept: the windows of a convolution are larger than its input.
-        g: the columns pulled back to the outputs of the operation.
+        g: The columns pulled back to the outputs of the operation.
         fresh: False where the same data have been seen before, with other columns.
-        used: the positions on which a target depends; None for all of them.
+        used: The positions on which a target depends; None for all of them.
     """
 
     inputs: Callable[[], Float[Tensor, "N R G I"]]
@@ -99,7 +99,7 @@ class Lookup(Outer):
     and add at indices.
 
     Attributes:
-        numbers: row that each position picks, −1 for padding, which picks no row.
+        numbers: Row that each position picks, −1 for padding, which picks no row.
         size: I.
     """
 
@@ -169,7 +169,7 @@ class Dense:
     """The rows themselves.
 
     Attributes:
-        j: rows of length p, one for each column and datum.
+        j: Rows of length p, one for each column and datum.
     """
 
     j: Float[Tensor, "V N p"]
@@ -197,7 +197,7 @@ class Unit:
     r"""The Jacobian of a last layer in closed form, J_n = I ⊗ a_nᵀ: one row for each of its O outputs.
 
     Attributes:
-        inputs: gives a, as in :class:`Outer` with one position and one group.
+        inputs: Gives a, as in :class:`Outer` with one position and one group.
         outputs: O.
     """
 

@@ -18,8 +18,8 @@ class Linearisation:
     """The network around its mode for some inputs, f(x; θ* + v) ≈ f + J v.
 
     Args:
-        network: the network.
-        x: inputs of N data.
+        network: The network.
+        x: Inputs of N data.
     """
 
     def __init__(self, network: Network, x: Inputs) -> None:

@@ -29,12 +29,12 @@ class BlockSpec:
     """Parameters that a structure may treat together.
 
     Attributes:
-        names: the tracked parameters.
+        names: The tracked parameters.
         kind: "outer" (affine operation), "lookup" (one of one-hot vectors: an embedding), "dense" (rows), or
             "fallback" (rows from vector-Jacobian products).
-        positions: index in θ of each entry of the block's forms: (G, O, I) for the first two, (p,) otherwise.
+        positions: Index in θ of each entry of the block's forms: (G, O, I) for the first two, (p,) otherwise.
         has_bias: True if the last input feature is the constant one of a bias.
-        kept: indices of the entries that a subnetwork keeps, None for all.
+        kept: Indices of the entries that a subnetwork keeps, None for all.
     """
 
     names: tuple[str, ...]
@@ -54,13 +54,13 @@ class Plan:
     """The partition of the tracked parameters into blocks, and how much a datum takes.
 
     Attributes:
-        blocks: the blocks, in the order of ``named_parameters()``.
-        floats: numbers held for each column and datum while forms are made.
-        factored: the same for a structure that never forms the rows of a layer used at several positions.
-        inputs: numbers held for each datum, however many columns there are.
+        blocks: The blocks, in the order of ``named_parameters()``.
+        floats: Numbers held for each column and datum while forms are made.
+        factored: The same for a structure that never forms the rows of a layer used at several positions.
+        inputs: Numbers held for each datum, however many columns there are.
         outputs: c, the number of outputs of a datum.
-        last_layer: the parameters of the operation that ran last, empty where it is not an affine layer.
-        example: shapes and sizes of the first batch.
+        last_layer: The parameters of the operation that ran last, empty where it is not an affine layer.
+        example: Shapes and sizes of the first batch.
     """
 
     blocks: tuple[BlockSpec, ...]
@@ -107,7 +107,7 @@ class Plan:
 
         Args:
             by_factors: True if it never forms the rows of a layer used at several positions.
-            row_size: numbers of the whole rows that it forms, and copies in double precision.
+            row_size: Numbers of the whole rows that it forms, and copies in double precision.
         """
         return replace(self, floats=(self.factored if by_factors else self.floats) + 3 * row_size)
 
@@ -147,10 +147,10 @@ class _Trial:
     """A use and what its rule made of the random column.
 
     Attributes:
-        use: the use.
+        use: The use.
         form: None where its axes cannot be read.
-        entries: indices in θ of the form's entries.
-        edge: the edge of its output in the graph.
+        entries: Indices in θ of the form's entries.
+        edge: The edge of its output in the graph.
         merged: True if the first axis of its output is not that of the data.
     """
 
@@ -165,8 +165,8 @@ def make_plan(network: Network, x: Inputs) -> Plan:
     """The blocks of a network, found and verified on these inputs.
 
     Args:
-        network: the network.
-        x: a batch of inputs; at most the first 16 are used.
+        network: The network.
+        x: A batch of inputs; at most the first 16 are used.
 
     Raises:
         ValueError: the output is random, or depends on the other inputs of the batch.

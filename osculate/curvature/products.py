@@ -58,7 +58,7 @@ def columns_product(columns: Columns, memory: int) -> OutputMap:
 
     Args:
         columns: s_v.
-        memory: bytes that the columns made at once may take.
+        memory: Bytes that the columns made at once may take.
     """
 
     def product(u: Tensor) -> Tensor:
@@ -78,11 +78,11 @@ def gauss_newton_product(
     r"""Σ_n J_nᵀ A_n J_n v for any symmetric maps A_n of the outputs of each datum. [schraudolph2002]
 
     Args:
-        network: the network.
-        x: inputs of N data.
-        v: directions.
-        output_product: gives u -> A u.
-        memory: bytes that activations and their derivatives may take at once; data and directions are cut to fit.
+        network: The network.
+        x: Inputs of N data.
+        v: Directions.
+        output_product: Gives u -> A u.
+        memory: Bytes that activations and their derivatives may take at once; data and directions are cut to fit.
 
     Returns:
         One product for each direction. Cost: about three forward passes and one backward pass each.
@@ -103,12 +103,12 @@ def hessian_product(
     r"""H v, H the Hessian of −Σ_n log p(y_n | f(x_n; θ)) at the mode, by reverse over reverse. [pearlmutter1994]
 
     Args:
-        network: the network.
+        network: The network.
         likelihood: p(y|f).
-        x: inputs of N data.
-        y: their targets.
-        v: directions.
-        memory: see :func:`gauss_newton_product`.
+        x: Inputs of N data.
+        y: Their targets.
+        v: Directions.
+        memory: See :func:`gauss_newton_product`.
 
     Returns:
         One product for each direction. Cost: one forward and one backward pass, and two more for each direction and for

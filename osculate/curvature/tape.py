@@ -28,8 +28,8 @@ class Example:
     """Shapes and sizes seen in a batch, with which later batches are compared.
 
     Attributes:
-        shapes: shapes of one datum's inputs, by name.
-        sizes: numbers that the operations using a parameter return for a datum, by parameter.
+        shapes: Shapes of one datum's inputs, by name.
+        sizes: Numbers that the operations using a parameter return for a datum, by parameter.
     """
 
     shapes: Mapping[str, Sequence[int]]

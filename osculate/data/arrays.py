@@ -14,9 +14,9 @@ def read_arrays(path: str | Path, targets: bool = True) -> Part:
     255.
 
     Args:
-        path: an ``.npz`` archive with ``X`` of shape (N, …) and ``y`` of shape (N,) or (N, C). Integers in
+        path: An ``.npz`` archive with ``X`` of shape (N, …) and ``y`` of shape (N,) or (N, C). Integers in
             ``y`` are classes 0, 1, …; floating-point numbers are regression targets, returned as (N, C).
-        targets: read ``y``, which must be there; otherwise targets have shape (N, 0).
+        targets: Read ``y``, which must be there; otherwise targets have shape (N, 0).
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -42,11 +42,11 @@ def from_arrays(
     classification problem are left as they are.
 
     Args:
-        path: the archive; see :func:`read_arrays` for the arrays.
-        train_size: rows to train on; None takes all that are left.
-        validation_size: rows for validation; None takes a tenth of the training rows, at most 2,000.
-        test_fraction: share of the rows for testing where the archive has no ``X_test``; between 0 and 1.
-        seed: seed of the random split.
+        path: The archive; see :func:`read_arrays` for the arrays.
+        train_size: Rows to train on; None takes all that are left.
+        validation_size: Rows for validation; None takes a tenth of the training rows, at most 2,000.
+        test_fraction: Share of the rows for testing where the archive has no ``X_test``; between 0 and 1.
+        seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: there is no such file.

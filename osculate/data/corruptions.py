@@ -31,10 +31,10 @@ def corrupted(
     those for 32 × 32 pixels, also for images of another size.
 
     Args:
-        images: values in [0, 1], of one channel or three.
-        kind: a key of :data:`CORRUPTIONS`.
+        images: Values in [0, 1], of one channel or three.
+        kind: A key of :data:`CORRUPTIONS`.
         severity: 1 to 5; 0 gives the images back.
-        generator: source of random numbers for the kinds that need them; None takes torch's own.
+        generator: Source of random numbers for the kinds that need them; None takes torch's own.
 
     Returns:
         Images of the same shape, on the same device.

@@ -22,8 +22,8 @@ class Scaling:
     """The affine map from original to standardised units, ``z = (x - mean) / scale``.
 
     Args:
-        mean: values that were subtracted, one for each feature or output.
-        scale: positive values that were divided by.
+        mean: Values that were subtracted, one for each feature or output.
+        scale: Positive values that were divided by.
 
     >>> s = Scaling.of(torch.tensor([[1.0], [3.0]]))
     >>> s.apply(torch.tensor([[3.0]])), s.undo(torch.tensor([[1.0]]))
@@ -64,14 +64,14 @@ class Dataset:
     deviation is ``target_scale`` times as large.
 
     Args:
-        name: the name it was loaded by.
-        train: inputs and targets to train on. Targets are int64 of shape (N,) for classes, float32 (N, C)
+        name: The name it was loaded by.
+        train: Inputs and targets to train on. Targets are int64 of shape (N,) for classes, float32 (N, C)
             otherwise, (N, 0) where there are none.
-        validation: the same for choosing hyperparameters, taken from the training data; may be empty.
-        test: the same for the final evaluation.
-        classes: names of the classes in the order of their numbers, or None for regression.
-        input_scaling: standardisation of the inputs, or None.
-        target_scaling: standardisation of the targets, or None.
+        validation: The same for choosing hyperparameters, taken from the training data; may be empty.
+        test: The same for the final evaluation.
+        classes: Names of the classes in the order of their numbers, or None for regression.
+        input_scaling: Standardisation of the inputs, or None.
+        target_scaling: Standardisation of the targets, or None.
     """
 
     name: str
@@ -133,11 +133,11 @@ class Request:
     """The request that a reader of data sets answers.
 
     Args:
-        folder: the only folder to look into, or None for the usual places.
-        split: number of the set's own split, counted from 0.
-        splits: the family of splits, "standard", "gap" or "random".
-        seed: seed of random splits and draws.
-        download: allow missing files to be downloaded.
+        folder: The only folder to look into, or None for the usual places.
+        split: Number of the set's own split, counted from 0.
+        splits: The family of splits, "standard", "gap" or "random".
+        seed: Seed of random splits and draws.
+        download: Allow missing files to be downloaded.
     """
 
     folder: str | Path | None = None
@@ -156,12 +156,12 @@ class Source:
     """The contents of a data set's files, in original units and order.
 
     Args:
-        train: inputs and targets; uint8 images of shape (N, channels, height, width) keep their type until
+        train: Inputs and targets; uint8 images of shape (N, channels, height, width) keep their type until
             the rows that are wanted have been chosen.
-        test: the same.
-        classes: names of the classes, or None for regression.
-        validation: the same, where the source says which rows validate; None leaves that to :func:`assemble`.
-        standardise: standardise inputs that are vectors even if the targets are classes; in
+        test: The same.
+        classes: Names of the classes, or None for regression.
+        validation: The same, where the source says which rows validate; None leaves that to :func:`assemble`.
+        standardise: Standardise inputs that are vectors even if the targets are classes; in
             regression they always are.
     """
 
@@ -186,11 +186,11 @@ def assemble(
     with a validation part of its own keeps that one.
 
     Args:
-        name: the name of the result.
-        source: the contents of the files.
-        train_size: rows to train on; None, or more than are left, takes all that are left.
-        validation_size: rows of the validation part; None takes a tenth of the training rows, at most 2,000.
-        seed: seed of the shuffle.
+        name: The name of the result.
+        source: The contents of the files.
+        train_size: Rows to train on; None, or more than are left, takes all that are left.
+        validation_size: Rows of the validation part; None takes a tenth of the training rows, at most 2,000.
+        seed: Seed of the shuffle.
 
     Raises:
         ValueError: a size is negative or larger than the training data, or a validation part is asked for where the

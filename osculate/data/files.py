@@ -26,8 +26,8 @@ class Download:
     """A public file and its checksum.
 
     Args:
-        url: address of the original.
-        md5: published MD5 sum of the file.
+        url: Address of the original.
+        md5: Published MD5 sum of the file.
     """
 
     url: str
@@ -49,10 +49,10 @@ def find(relative: str, folder: str | Path | None = None, download: Download | N
     user's cache, and last a download of the original into that cache, with its checksum verified.
 
     Args:
-        relative: path inside the data folder, for example ``"mnist/t10k-labels-idx1-ubyte.gz"``.
-        folder: look here only; or the folder of the set itself.
-        download: the original file, where there is a public one with a known checksum.
-        describe: expected contents, for the error message.
+        relative: Path inside the data folder, for example ``"mnist/t10k-labels-idx1-ubyte.gz"``.
+        folder: Look here only; or the folder of the set itself.
+        download: The original file, where there is a public one with a known checksum.
+        describe: Expected contents, for the error message.
 
     Raises:
         FileNotFoundError: it is in none of these places; the message lists them and says what to set.
@@ -104,8 +104,8 @@ def read_idx(path: str | Path, axes: int) -> Tensor:
     each axis, then the bytes in C order.
 
     Args:
-        path: the ``.gz`` file.
-        axes: number of axes that it must have: 1 for labels, 3 for images.
+        path: The ``.gz`` file.
+        axes: Number of axes that it must have: 1 for labels, 3 for images.
 
     Returns:
         A uint8 tensor with that many axes.
@@ -132,8 +132,8 @@ def read_npz(path: str | Path, *keys: str) -> list[np.ndarray]:
     """Read arrays from a NumPy archive that holds no pickled objects.
 
     Args:
-        path: the ``.npz`` file.
-        *keys: the arrays to return, in this order.
+        path: The ``.npz`` file.
+        *keys: The arrays to return, in this order.
 
     Raises:
         ValueError: it is no such archive, an array is missing, or one holds Python objects.

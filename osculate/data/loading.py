@@ -52,16 +52,16 @@ def load(
     file.
 
     Args:
-        name: a key of :data:`REGISTRY`.
-        folder: the only folder to look into.
-        train_size: rows to train on; None, or more than the validation part leaves, takes all that are left.
-        validation_size: rows taken from the training data for validation; None takes a tenth, at most 2,000, or the
+        name: A key of :data:`REGISTRY`.
+        folder: The only folder to look into.
+        train_size: Rows to train on; None, or more than the validation part leaves, takes all that are left.
+        validation_size: Rows taken from the training data for validation; None takes a tenth, at most 2,000, or the
             validation part that comes with the split: UCI classification sets have one.
-        split: number of the split, for UCI sets.
-        splits: kind of the splits of UCI sets, "standard" or, in regression, "gap"; for gap splits, ``split`` is the
+        split: Number of the split, for UCI sets.
+        splits: Kind of the splits of UCI sets, "standard" or, in regression, "gap"; for gap splits, ``split`` is the
             input that the gap lies in. For "frey_face", "standard" (the end of the film is for testing) or "random"
             (by the seed).
-        seed: chooses the validation rows and everything else that is random (for the sets without a test part
+        seed: Chooses the validation rows and everything else that is random (for the sets without a test part
             of their own, the test rows too).
 
     Raises:

@@ -16,11 +16,11 @@ class Family:
     """One member of the family.
 
     Args:
-        title: name of the set in papers.
-        classes: names of the ten classes.
-        mirror: address that the four original files lie under, or empty.
-        md5: published sums of the four files: training images, training labels, test images, test labels.
-        archives: files of a reduced copy in NumPy format for the training and test part, used where they are
+        title: Name of the set in papers.
+        classes: Names of the ten classes.
+        mirror: Address that the four original files lie under, or empty.
+        md5: Published sums of the four files: training images, training labels, test images, test labels.
+        archives: Files of a reduced copy in NumPy format for the training and test part, used where they are
             there.
     """
 

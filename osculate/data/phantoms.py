@@ -48,8 +48,8 @@ def rectangles(size: int, count: int = 5, generator: torch.Generator | None = No
 
     Args:
         size: H = W.
-        count: number of images.
-        generator: source of random numbers.
+        count: Number of images.
+        generator: Source of random numbers.
     """
     require_whole("count", count)
     x, y = _points(size)

@@ -178,9 +178,9 @@ class Faces:
     """Images and what is to be seen on them.
 
     Args:
-        images: values in [0, 1].
-        attributes: table of 0 and 1, one row for each image.
-        names: names of the attributes.
+        images: Values in [0, 1].
+        attributes: Table of 0 and 1, one row for each image.
+        names: Names of the attributes.
     """
 
     images: Float[Tensor, "N 3 64 64"]
@@ -193,7 +193,7 @@ def celeba(part: str, folder: str | Path | None = None) -> Faces:
 
     Args:
         part: "train" (4,000) or "test" (1,000).
-        folder: the only folder to look into, or None for the usual places; nothing is downloaded.
+        folder: The only folder to look into, or None for the usual places; nothing is downloaded.
 
     Raises:
         FileNotFoundError: the file is in none of the places.

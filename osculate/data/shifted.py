@@ -36,9 +36,9 @@ def out_of_distribution(dataset: Dataset, seed: int = 0, folder: str | Path | No
     itself, to values in [0, 1].
 
     Args:
-        dataset: a data set from :func:`osculate.data.load`.
-        seed: seed of the shuffled pixels.
-        folder: the only folder to look into, or None for the usual places.
+        dataset: A data set from :func:`osculate.data.load`.
+        seed: Seed of the shuffled pixels.
+        folder: The only folder to look into, or None for the usual places.
 
     Returns:
         Inputs of the same shape as the data set's, by name.
@@ -69,7 +69,7 @@ def rotated(images: Float[Tensor, "N *S"], degrees: float | int) -> Float[Tensor
 
     Args:
         images: (N, C, height, width) with any number of channels.
-        degrees: the angle; a quarter turn of square images is exact.
+        degrees: The angle; a quarter turn of square images is exact.
 
     Raises:
         ValueError: the inputs are no images, or the angle is not finite.

@@ -17,7 +17,7 @@ class EvidenceBound(NamedTuple):
 
     Attributes:
         value: L_T.
-        standard_error: standard error of its estimate over the draws.
+        standard_error: Standard error of its estimate over the draws.
     """
 
     value: float
@@ -43,10 +43,10 @@ def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | Non
     well their expansions hold within the width of q. [unlu2021, eq. 11]
 
     Args:
-        q: a Gaussian posterior, or what ``osc.train`` returned. Its temperature T weighs the divergence.
-        data: all that the evidence is of.
-        samples: networks that are drawn, each used for all data.
-        generator: source of random numbers.
+        q: A Gaussian posterior, or what ``osc.train`` returned. Its temperature T weighs the divergence.
+        data: All that the evidence is of.
+        samples: Networks that are drawn, each used for all data.
+        generator: Source of random numbers.
 
     Raises:
         TypeError: the posterior is no Gaussian.

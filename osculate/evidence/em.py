@@ -43,15 +43,15 @@ def expectation_maximisation(
     precisions the evidence at θ_* may have several maxima, in which other groups vanish: the start decides.
 
     Args:
-        q: a Gaussian posterior with structure="matrix_free", whose solver and tolerance the samples are found with.
+        q: A Gaussian posterior with structure="matrix_free", whose solver and tolerance the samples are found with.
         samples: K.
-        data: the data that ``q`` was fitted to; by default those of the fit.
-        solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
-        tolerance: on max_g |γ_g − δ_g‖θ_*g‖²| / γ_g, the relative violation of the stationarity condition.
-        max_steps: rounds at most; fewer than were needed are a warning.
-        noise: tune the noise scale of a Gaussian likelihood too.
-        generator: source of ε and z; by default seeded by the structure.
-        progress: show a progress bar.
+        data: The data that ``q`` was fitted to; by default those of the fit.
+        solver: Finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
+        tolerance: On max_g |γ_g − δ_g‖θ_*g‖²| / γ_g, the relative violation of the stationarity condition.
+        max_steps: Rounds at most; fewer than were needed are a warning.
+        noise: Tune the noise scale of a Gaussian likelihood too.
+        generator: Source of ε and z; by default seeded by the structure.
+        progress: Show a progress bar.
 
     Returns:
         A new posterior.
@@ -100,7 +100,7 @@ class Draws:
     Attributes:
         data: Σ_n J_nᵀ S_n ε_nk.
         white: z_k.
-        theta: the samples for the last prior and noise.
+        theta: The samples for the last prior and noise.
     """
 
     data: Float[Tensor, "K p"]
@@ -155,7 +155,7 @@ class SampledProblem(LinearProblem):
     """The evidence at the mode of the linear model, with γ from samples.
 
     Attributes:
-        draws: the samples.
+        draws: The samples.
     """
 
     draws: Draws

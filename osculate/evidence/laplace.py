@@ -37,11 +37,11 @@ def log_evidence(
               r_0 = y - f + J \tilde\theta, \quad K = J \operatorname{diag}(\delta)^{-1} J^\top + \sigma^2 I
 
     Args:
-        q: a Gaussian posterior.
+        q: A Gaussian posterior.
         mode: "network", at the network's own parameters, or "linear", at the mode of the linear model.
-        data: the data that ``q`` was fitted to, for mode="linear"; only needed for a posterior from a file, or one
+        data: The data that ``q`` was fitted to, for mode="linear"; only needed for a posterior from a file, or one
             fitted to an iterator.
-        solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
+        solver: Finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
 
     Returns:
         A double-precision scalar, differentiable in the prior precisions and in the noise scale of ``q`` where those
@@ -83,7 +83,7 @@ def effective_parameters(q: Any) -> dict[str, float]:
     [mackay1992]; λ_i are the eigenvalues of the data term, γ = Σ λ_i / (λ_i + δ).
 
     Args:
-        q: a Gaussian posterior.
+        q: A Gaussian posterior.
 
     Returns:
         γ by parameter name. Cost: the posterior variances.

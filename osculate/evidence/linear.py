@@ -51,9 +51,9 @@ class LinearModel:
     Products with J reuse the recorded passes where these fit into memory, and repeat them where not.
 
     Args:
-        q: a posterior; its network is the linearisation point θ̃.
-        data: the data that it was fitted to; None for a structure that keeps them ("matrix_free").
-        memory: bytes for recorded passes, None for up to 1 GiB.
+        q: A posterior; its network is the linearisation point θ̃.
+        data: The data that it was fitted to; None for a structure that keeps them ("matrix_free").
+        memory: Bytes for recorded passes, None for up to 1 GiB.
 
     Raises:
         ValueError: no data are given, and the posterior has none, or other data than it was fitted to.

@@ -44,17 +44,17 @@ def maximise_evidence(
     variances: see :func:`osculate.evidence.expectation_maximisation`.
 
     Args:
-        q: a Gaussian posterior; its prior and noise scale are the start.
+        q: A Gaussian posterior; its prior and noise scale are the start.
         mode: "network", at the network's own parameters, "linear", at the mode of the linear model, or "em", there and
             with samples.
-        tolerance: on max_g |γ_g − δ_g‖θ_g‖²| / γ_g, the relative violation of the stationarity condition. By default
+        tolerance: On max_g |γ_g − δ_g‖θ_g‖²| / γ_g, the relative violation of the stationarity condition. By default
             3e-4; with mode="linear" 0.02, with mode="em" 0.01.
-        max_steps: evaluations of γ at most; with mode="em" rounds.
-        noise: tune the noise scale of a Gaussian likelihood too.
-        data: the data that ``q`` was fitted to, for mode="linear" and "em"; only needed for a posterior from a file, or
+        max_steps: Evaluations of γ at most; with mode="em" rounds.
+        noise: Tune the noise scale of a Gaussian likelihood too.
+        data: The data that ``q`` was fitted to, for mode="linear" and "em"; only needed for a posterior from a file, or
             one fitted to an iterator.
-        solver: finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
-        progress: show a progress bar, for mode="linear" and "em".
+        solver: Finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
+        progress: Show a progress bar, for mode="linear" and "em".
 
     Returns:
         A new posterior. ``osc.evidence.effective_parameters`` gives its γ.

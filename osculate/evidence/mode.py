@@ -27,7 +27,7 @@ class Search(ABC):
     """A search for θ_* that goes on where it was when prior or noise change.
 
     Attributes:
-        theta: the best θ so far.
+        theta: The best θ so far.
     """
 
     theta: Float[Tensor, " P"]
@@ -37,8 +37,8 @@ class Search(ABC):
         """Come closer to the mode for the prior and the noise of ``q``.
 
         Args:
-            q: the posterior.
-            tolerance: a distance in nats within which θ may stay where it is.
+            q: The posterior.
+            tolerance: A distance in nats within which θ may stay where it is.
 
         Returns:
             About how far the objective was above its minimum at the last θ where its gradient was taken, in nats:
@@ -58,10 +58,10 @@ class Newton:
     the first step ends at θ_*: the closed form, in observation space where there are fewer data than parameters.
 
     Args:
-        tolerance: about how far the objective may be above its minimum, in nats.
+        tolerance: About how far the objective may be above its minimum, in nats.
         max_steps: Newton steps at most.
-        forcing: relative residual to which each step is solved.
-        max_products: largest number of products of conjugate gradients in each step.
+        forcing: Relative residual to which each step is solved.
+        max_products: Largest number of products of conjugate gradients in each step.
 
     Raises:
         ValueError: a number that is not positive.
@@ -142,12 +142,12 @@ class Stochastic:
     to zero along a cosine.
 
     Args:
-        epochs: passes over the data in each call.
-        batch_size: data in a step, where the data are a pair (X, Y), which is shuffled.
-        lr: learning rate at its highest; 1 is a full Newton step of the whole objective.
-        momentum: share of the velocity that is kept.
-        tolerance: about how far the objective may be above its minimum, in nats.
-        seed: seed of the order of the data.
+        epochs: Passes over the data in each call.
+        batch_size: Data in a step, where the data are a pair (X, Y), which is shuffled.
+        lr: Learning rate at its highest; 1 is a full Newton step of the whole objective.
+        momentum: Share of the velocity that is kept.
+        tolerance: About how far the objective may be above its minimum, in nats.
+        seed: Seed of the order of the data.
 
     Raises:
         ValueError: a number that is not positive.
@@ -261,10 +261,10 @@ def linear_mode(
     likelihoods that are log-concave in f. [antoran2022]
 
     Args:
-        q: a Gaussian posterior of any structure, which serves as preconditioner.
-        data: the data that it was fitted to; only a posterior from a file, or one fitted to an iterator, needs it.
+        q: A Gaussian posterior of any structure, which serves as preconditioner.
+        data: The data that it was fitted to; only a posterior from a file, or one fitted to an iterator, needs it.
         solver: "newton", "stochastic", or an object ``osc.evidence.Newton`` or ``osc.evidence.Stochastic``.
-        start: the first θ, (P,): by default θ̃. The mode for a similar prior saves passes.
+        start: The first θ, (P,): by default θ̃. The mode for a similar prior saves passes.
 
     Returns:
         θ_* (P,), flat, in the order of ``named_parameters()``. Parameters outside of a subnetwork keep their values.

@@ -54,12 +54,12 @@ class State:
     """One evaluation.
 
     Attributes:
-        x: log precisions, then the log factor on the noise precision.
-        gain: the sides of the stationarity condition that pull x up: γ, and N C.
-        cost: the sides that pull it down: δ‖θ‖², and β SSE + γ.
-        gradient: the gradient of the log evidence.
+        x: Log precisions, then the log factor on the noise precision.
+        gain: The sides of the stationarity condition that pull x up: γ, and N C.
+        cost: The sides that pull it down: δ‖θ‖², and β SSE + γ.
+        gradient: The gradient of the log evidence.
         pull: 1 and −1 for those without a maximum inside of the bounds, upwards and downwards.
-        violation: the largest relative violation of gain = cost among the others.
+        violation: The largest relative violation of gain = cost among the others.
     """
 
     x: Float[Tensor, " D"]
@@ -75,7 +75,7 @@ class Problem:
     """The evidence of a posterior as a function of x, at the network's own parameters.
 
     Attributes:
-        q: the posterior, whose prior and noise are the origin of x.
+        q: The posterior, whose prior and noise are the origin of x.
         tunes_noise: True if x holds the noise.
     """
 
@@ -172,7 +172,7 @@ class LinearProblem(Problem):
     """The evidence at the mode of the linear model, which goes with the prior: its maximum over θ as well.
 
     Attributes:
-        search: the search for the mode, which goes on from the last x.
+        search: The search for the mode, which goes on from the last x.
     """
 
     search: Search

@@ -23,7 +23,7 @@ def isotropic(operator: LinearOperator, image: Float[Tensor, "H W"], noise: floa
 
     Args:
         operator: A.
-        image: the reconstruction, with values in [0, 1].
+        image: The reconstruction, with values in [0, 1].
         noise: σ of the data; 1 by convention, or the level that the evidence found.
 
     Raises:
@@ -52,11 +52,11 @@ def mc_dropout(
         operator: A.
         data: y.
         noise: σ, None where it is not known.
-        prior: training settings; the network is replaced by one with dropout.
-        dropout: probability that a channel is dropped behind a 3 × 3 convolution.
-        samples: images drawn.
-        seed: seed of weights and dropped channels.
-        progress: show a bar.
+        prior: Training settings; the network is replaced by one with dropout.
+        dropout: Probability that a channel is dropped behind a 3 × 3 convolution.
+        samples: Images drawn.
+        seed: Seed of weights and dropped channels.
+        progress: Show a bar.
 
     Raises:
         ValueError: fewer than two samples, or a probability that is not within (0, 1).
@@ -92,10 +92,10 @@ def ensemble(
         operator: A.
         data: y.
         noise: σ, None where it is not known.
-        prior: training settings of each member.
-        members: number of members, at least two; each has its own weights, redrawn if a network is given.
-        seed: members have seeds counted from it.
-        progress: show a bar.
+        prior: Training settings of each member.
+        members: Number of members, at least two; each has its own weights, redrawn if a network is given.
+        seed: Members have seeds counted from it.
+        progress: Show a bar.
     """
     require_whole("members", members, 2)
     how = prior or DeepImagePrior()

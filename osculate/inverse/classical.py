@@ -29,8 +29,8 @@ def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Te
     r"""The inverse of the ray transform for very many angles, x = (π/K) Aᵀ (ramp ∗ y). [ramachandran1971]
 
     Args:
-        operator: a ray transform with angles evenly spread over half a turn, or a whole one.
-        data: the sinogram.
+        operator: A ray transform with angles evenly spread over half a turn, or a whole one.
+        data: The sinogram.
 
     Raises:
         ValueError: the operator is no ray transform, or the data do not fit it.
@@ -87,8 +87,8 @@ def tv_reconstruction(
         data: y.
         weight: w; with noise of standard deviation σ, λ nats for a unit of total variation are w = λ σ²; for one of the
             image divided by a scale, w = λ σ² / scale.
-        bounds: the smallest and the largest value of a pixel.
-        iterations: largest number of iterations; it stops once the image changes by less than a millionth.
+        bounds: The smallest and the largest value of a pixel.
+        iterations: Largest number of iterations; it stops once the image changes by less than a millionth.
 
     Raises:
         ValueError: the data do not fit the operator, weight or iterations are not positive, or the bounds are not two
@@ -146,9 +146,9 @@ def tell_scale(guess: Float[Tensor, "H W"], largest: float = 1.0, name: str = "s
     """Warn of data that seem to be of a much brighter image.
 
     Args:
-        guess: the rough inverse of the data.
-        largest: value that the image may have.
-        name: name of the argument, for messages.
+        guess: The rough inverse of the data.
+        largest: Value that the image may have.
+        name: Name of the argument, for messages.
     """
     if (times := float(guess.double().quantile(0.995)) / largest) > TOO_BRIGHT:
         warnings.warn(

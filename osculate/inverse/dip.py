@@ -37,9 +37,9 @@ class FittedImage:
         network: f_θ at θ̂.
         input: z, (H, W).
         image: f_θ̂(z).
-        misfits: mean squared residual of the data, one a step of the training, with dropout where there is some.
-        variations: total variation of the image, one a step.
-        step: the step whose weights these are.
+        misfits: Mean squared residual of the data, one a step of the training, with dropout where there is some.
+        variations: Total variation of the image, one a step.
+        step: The step whose weights these are.
         penalty: λ of the training.
     """
 
@@ -72,13 +72,13 @@ class DeepImagePrior:
     profile likelihood, −M/2 log ‖y − A f‖². In the end, batch normalisation keeps the statistics of this one image.
 
     Args:
-        network: takes (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied, and trained from
+        network: Takes (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied, and trained from
             the weights that it has. By default a :class:`~osculate.networks.SkipUNet` with new weights. One of these
             begins as bright as z, by the bias of its last layer.
         variation: λ, nats for a unit of total variation, 0 for none.
-        steps: number of training steps.
-        learning_rate: initial learning rate of Adam.
-        stopping: a rule that ends the training earlier, "variance" or "discrepancy", or an object; None for no rule:
+        steps: Number of training steps.
+        learning_rate: Initial learning rate of Adam.
+        stopping: A rule that ends the training earlier, "variance" or "discrepancy", or an object; None for no rule:
             the falling rate ends it.
 
     Raises:
@@ -115,8 +115,8 @@ class DeepImagePrior:
             operator: A.
             data: y, of an image with values in [0, 1]: divided by its largest value, where that is another.
             noise: σ, in the units of these data; None where it is not known.
-            seed: seed of initial weights, if no network was given, and of dropout.
-            progress: show a bar.
+            seed: Seed of initial weights, if no network was given, and of dropout.
+            progress: Show a bar.
 
         Returns:
             The weights of the last step, or of the one that the stopping rule chose.

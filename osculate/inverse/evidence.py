@@ -76,10 +76,10 @@ class Observed:
             linearised: h.
             operator: A.
             data: y.
-            prior: over the filters; its values decide which directions a basis of limited rank keeps.
+            prior: Over the filters; its values decide which directions a basis of limited rank keeps.
             noise: σ, of which the images must see something.
-            rank: largest number of directions.
-            progress: show bars.
+            rank: Largest number of directions.
+            progress: Show bars.
 
         Raises:
             ValueError: the image does not change with the filters.
@@ -174,11 +174,11 @@ class Tuned:
     """The result of :func:`tune_filters`.
 
     Attributes:
-        prior: prior with the values of largest evidence.
+        prior: Prior with the values of largest evidence.
         noise: σ.
-        log_evidence: there, in nats, of all data; around given weights a lower bound of it.
-        evaluations: number of evaluations of the evidence.
-        at_ends: number of log variances that ended at a bound: the data ask for a block without
+        log_evidence: There, in nats, of all data; around given weights a lower bound of it.
+        evaluations: Number of evaluations of the evidence.
+        at_ends: Number of log variances that ended at a bound: the data ask for a block without
             variance, say, not for this value.
     """
 
@@ -211,7 +211,7 @@ def log_evidence(
     weights is lower still.
 
     Args:
-        observed: the data, and their covariance by classes.
+        observed: The data, and their covariance by classes.
         prior: Σ.
         noise: σ.
         weights: θ.
@@ -246,12 +246,12 @@ def tune_filters(
     By L-BFGS within wide bounds, from the values of ``prior`` and ``noise``.
 
     Args:
-        evidence: prior and noise to log p(y).
-        prior: prior at which to begin.
+        evidence: Prior and noise to log p(y).
+        prior: Prior at which to begin.
         noise: σ, likewise.
-        fixed_noise: keep it.
+        fixed_noise: Keep it.
         hyper_prior: −log p of the prior's values, added.
-        max_evaluations: largest number of evaluations.
+        max_evaluations: Largest number of evaluations.
 
     Raises:
         ValueError: the objective is not finite at the start.
@@ -321,7 +321,7 @@ class PredCP:
     Attributes:
         means: m, differences of f(θ̂).
         spreads: t of each block.
-        shares: number of differences that each of these represents.
+        shares: Number of differences that each of these represents.
         weight: λ, in nats for a unit of total variation.
     """
 
@@ -343,11 +343,11 @@ class PredCP:
 
         Args:
             linearised: h.
-            prior: says which weights form filters.
+            prior: Says which weights form filters.
             weight: λ.
-            count: largest number of differences; of more, some represent all, large ones more likely (each divided by
+            count: Largest number of differences; of more, some represent all, large ones more likely (each divided by
                 its likelihood).
-            progress: show a bar.
+            progress: Show a bar.
 
         Cost: a backward pass for each difference.
         """

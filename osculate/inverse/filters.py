@@ -25,9 +25,9 @@ class FilterBlock:
     """Convolutions that share a prior.
 
     Attributes:
-        name: name of the module that holds them.
-        parameters: their weights.
-        kernel: height and width of a filter.
+        name: Name of the module that holds them.
+        parameters: Their weights.
+        kernel: Height and width of a filter.
     """
 
     name: str
@@ -69,8 +69,8 @@ class FilterPrior:
     for a 3 × 3 filter, one for a 1 × 1 filter, which has a variance only. Biases and normalisations are constants.
 
     Args:
-        blocks: groups of convolutions that share v and ℓ.
-        space: names and shapes of their weights, in the network's order.
+        blocks: Groups of convolutions that share v and ℓ.
+        space: Names and shapes of their weights, in the network's order.
         variance: v, one a block.
         lengthscale: ℓ, one a block; without meaning for 1 × 1 filters.
     """
@@ -200,7 +200,7 @@ def class_grams(prior: FilterPrior, rows: Float[Tensor, "V P"]) -> Float[Tensor,
     for any rows R in image space. M is computed once; after it no Jacobian is needed.
 
     Args:
-        prior: prior that defines filters and distances.
+        prior: Prior that defines filters and distances.
         rows: R J.
 
     Cost: 2·V²·P operations for each class of distance of a filter's block.

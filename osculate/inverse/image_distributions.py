@@ -48,7 +48,7 @@ class ImageDistribution(Distribution):
 
         Args:
             image: (H, W).
-            size: side of a patch in pixels; patches at the border are smaller.
+            size: Side of a patch in pixels; patches at the border are smaller.
         """
         self._require(image)
         if image.ndim > 2:
@@ -124,7 +124,7 @@ class DrawnImage(ImageDistribution):
     Args:
         mean: (H, W); the spread of the draws is taken around it.
         draws: (S, H, W).
-        noise: standard deviation of the noise.
+        noise: Standard deviation of the noise.
     """
 
     def __init__(self, mean: Float[Tensor, "H W"], draws: Float[Tensor, "S H W"], noise: float = 0.0) -> None:

@@ -23,9 +23,9 @@ class LinearisedImage:
     r"""h(θ) = f(θ̂) + J (θ − θ̂), an image (H, W), linear in some weights of its network.
 
     Args:
-        network: takes its input (1, 1, H, W) to an image of the same shape. It is copied.
+        network: Takes its input (1, 1, H, W) to an image of the same shape. It is copied.
         input: (H, W).
-        space: the weights θ.
+        space: The weights θ.
 
     Raises:
         ValueError: the network has active dropout or batch normalisation, or does not return an image of that shape.
@@ -102,10 +102,10 @@ def linear_mode(
         data: y.
         noise: σ.
         variation: λ.
-        steps: number of steps of Adam.
-        learning_rate: learning rate of Adam.
+        steps: Number of steps of Adam.
+        learning_rate: Learning rate of Adam.
         weight_decay: w, with residuals in :func:`~osculate.inverse.dip.own_unit`.
-        progress: show a bar.
+        progress: Show a bar.
 
     Returns:
         θ, and h(θ).

@@ -87,10 +87,10 @@ def drawn_posterior(
         prior: Σ.
         noise: σ.
         floor: σ_x.
-        observed: quantities of which the evidence was computed; the covariance in a small basis is the preconditioner.
-        samples: number of draws.
-        generator: source of random numbers.
-        progress: show a bar.
+        observed: Quantities of which the evidence was computed; the covariance in a small basis is the preconditioner.
+        samples: Number of draws.
+        generator: Source of random numbers.
+        progress: Show a bar.
 
     Cost: for each draw two passes through the network an iteration of conjugate gradients, 10 to 30 of them.
     """

@@ -47,14 +47,14 @@ class ErrorBars:
         objective: "map" (the evidence around the network's own weights), "linear" (at the mode of the linear model: the
             exact evidence), "linear_tv" (around weights on the way to that mode under the total-variation penalty), or
             "none".
-        predcp: use a prior over the hyperparameters that expects images of low total variation, and has the weight of
+        predcp: Use a prior over the hyperparameters that expects images of low total variation, and has the weight of
             the deep image prior's penalty.
         posterior: "exact" (the covariance of all pixels), "drawn" (samples by conjugate gradients), or "auto": exact
             for images of at most 2,048 pixels.
-        samples: draws, where the posterior is known by draws.
-        linear_steps: steps of Adam to that mode, for "linear_tv".
-        rank: directions in data space that the evidence works with at most.
-        start: initial prior, in place of the one from the network.
+        samples: Draws, where the posterior is known by draws.
+        linear_steps: Steps of Adam to that mode, for "linear_tv".
+        rank: Directions in data space that the evidence works with at most.
+        start: Initial prior, in place of the one from the network.
 
     Raises:
         ValueError: an unknown objective or posterior, a number that is not positive, or predcp without an objective.
@@ -86,8 +86,8 @@ class LinearisedModel:
         data: y.
         fitted: f(θ̂) of a deep image prior.
         noise: σ; None to estimate it.
-        settings: settings of the tuning and the posterior.
-        progress: show bars.
+        settings: Settings of the tuning and the posterior.
+        progress: Show bars.
     """
 
     def __init__(
@@ -148,8 +148,8 @@ class LinearisedModel:
         """Maximise the evidence.
 
         Args:
-            objective: around which weights: "map", "linear" or "linear_tv", see :class:`ErrorBars`.
-            predcp: use the prior over the hyperparameters.
+            objective: Around which weights: "map", "linear" or "linear_tv", see :class:`ErrorBars`.
+            predcp: Use the prior over the hyperparameters.
             noise: σ, None to tune it.
 
         Raises:
@@ -173,8 +173,8 @@ class LinearisedModel:
         """The posterior of the image.
 
         Args:
-            tuned: prior and noise; None for those it begins with.
-            generator: source of random numbers.
+            tuned: Prior and noise; None for those it begins with.
+            generator: Source of random numbers.
         """
         prior, level = (self.start, self.level) if tuned is None else (tuned.prior, tuned.noise)
         floor, how = self.floor(level), self._settings
@@ -191,12 +191,12 @@ class ImageReconstruction:
     """An image, and how far it can be trusted.
 
     Attributes:
-        posterior: posterior of the image; its mean is the reconstruction.
-        fitted: the deep image prior, whose image has values in [0, 1] whatever the scale.
-        tuned: prior over the filters, noise and evidence, of the data divided by the scale; None where nothing was
+        posterior: Posterior of the image; its mean is the reconstruction.
+        fitted: The deep image prior, whose image has values in [0, 1] whatever the scale.
+        tuned: Prior over the filters, noise and evidence, of the data divided by the scale; None where nothing was
             tuned.
         noise: σ of the data, given or found, in their units.
-        seconds: wall-clock time by stage.
+        seconds: Wall-clock time by stage.
     """
 
     posterior: ImageDistribution
@@ -257,11 +257,11 @@ def reconstruct(
         operator: A.
         data: y.
         noise: σ, in the units of the data; None to estimate it.
-        prior: training settings of the deep image prior.
-        error_bars: settings of the linearised model.
-        scale: the largest value of the image; :func:`~osculate.inverse.classical.brightness` guesses one from rays.
-        seed: seed of initial weights and draws.
-        progress: show bars.
+        prior: Training settings of the deep image prior.
+        error_bars: Settings of the linearised model.
+        scale: The largest value of the image; :func:`~osculate.inverse.classical.brightness` guesses one from rays.
+        seed: Seed of initial weights and draws.
+        progress: Show bars.
 
     Returns:
         The posterior of the image, what led to it, and seconds by stage.
@@ -307,9 +307,9 @@ def with_error_bars(
         data: y, those that the deep image prior was fitted to: of an image with values in [0, 1].
         fitted: f(θ̂).
         noise: σ, in the units of these data; None to estimate it.
-        error_bars: settings of the linearised model.
-        seed: seed of the draws.
-        progress: show bars.
+        error_bars: Settings of the linearised model.
+        seed: Seed of the draws.
+        progress: Show bars.
 
     Raises:
         ValueError, TypeError: as :func:`reconstruct`.

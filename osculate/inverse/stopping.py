@@ -18,8 +18,8 @@ class Stopping(ABC):
         """Judge a step: True if it is the best so far, and True if training should stop.
 
         Args:
-            image: the network's image.
-            misfit: mean squared residual of the data.
+            image: The network's image.
+            misfit: Mean squared residual of the data.
             noise: σ, None where it is not known.
         """
 
@@ -30,9 +30,9 @@ class Variance(Stopping):
     [wang2023]
 
     Args:
-        window: steps whose images are compared.
-        patience: steps without a new minimum.
-        every: steps between two looks.
+        window: Steps whose images are compared.
+        patience: Steps without a new minimum.
+        every: Steps between two looks.
     """
 
     def __init__(self, window: int = 50, patience: int = 500, every: int = 1) -> None:
@@ -62,7 +62,7 @@ class Discrepancy(Stopping):
     """Stop when the residual is as large as the noise, which has to be known. [morozov1966]
 
     Args:
-        factor: the share of σ² that the mean squared residual shall reach.
+        factor: The share of σ² that the mean squared residual shall reach.
     """
 
     def __init__(self, factor: float = 1.0) -> None:

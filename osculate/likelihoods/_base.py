@@ -64,8 +64,8 @@ class Likelihood(ABC):
         r"""Outputs (…, N, \*C) as T independent positions of E interacting outputs; positions in row-major order.
 
         Args:
-            f: outputs, or columns in output space.
-            leading: number of axes in front of the batch axis.
+            f: Outputs, or columns in output space.
+            leading: Number of axes in front of the batch axis.
         """
         front, shape = f.shape[: leading + 1], f.shape[leading:]
         events = self.events(f[(0,) * leading])
@@ -77,8 +77,8 @@ class Likelihood(ABC):
         r"""The inverse of :meth:`split`: (…, N, T, E) as (…, N, \*C).
 
         Args:
-            t: numbers for each position.
-            shape: shape of the outputs, (N, \*C); only \*C is read.
+            t: Numbers for each position.
+            shape: Shape of the outputs, (N, \*C); only \*C is read.
         """
         front, others = t.shape[:-2], list(shape[1:])
         if self.interacts != "axis":
@@ -145,8 +145,8 @@ class Likelihood(ABC):
         r"""Random combinations Σ_v ε_v S_v of the columns of a root, position by position: covariance Λ_n.
 
         Args:
-            f: outputs.
-            y: targets.
+            f: Outputs.
+            y: Targets.
             samples: S.
             draw: Function of a shape that returns independent numbers ε of mean 0 and variance 1.
         """
@@ -226,11 +226,11 @@ class Likelihood(ABC):
         r"""p(y) = ∫ p(y|f) N(f; mean, covariance) df, target by target.
 
         Args:
-            mean: mean of the function values.
-            covariance: covariance of the function values within each position, (N, T, E, E); only their variances
+            mean: Mean of the function values.
+            covariance: Covariance of the function values within each position, (N, T, E, E); only their variances
                 (N, \*C) where :meth:`needs_covariance` is False.
-            link: method of integration, for integrals without a closed form.
-            noise: include the observation noise, if the likelihood has any.
+            link: Method of integration, for integrals without a closed form.
+            noise: Include the observation noise, if the likelihood has any.
         """
         raise NotImplementedError(
             f"{type(self).__name__} defines no marginal(mean, covariance, link): use via='sampled', "

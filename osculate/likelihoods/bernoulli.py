@@ -33,7 +33,7 @@ class Bernoulli(Canonical):
     minus the entropy of the targets. For a density of grey values use ``ContinuousBernoulli``.
 
     Args:
-        grey: treat targets as probabilities of a 1. Predictive distributions are those of the binarised target, and
+        grey: Treat targets as probabilities of a 1. Predictive distributions are those of the binarised target, and
             their ``log_prob`` takes probabilities too.
 
     >>> Bernoulli().log_prob(torch.zeros(1, 1), torch.ones(1, 1))

@@ -23,8 +23,8 @@ class Categorical(Likelihood):
     have the class axis last.
 
     Args:
-        class_axis: the axis of the logits that runs over classes, the batch axis counted.
-        ignore_index: a target that marks a position without label (padding): it contributes nothing.
+        class_axis: The axis of the logits that runs over classes, the batch axis counted.
+        ignore_index: A target that marks a position without label (padding): it contributes nothing.
 
     Raises:
         ValueError: ``class_axis`` is the batch axis.

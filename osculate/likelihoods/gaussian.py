@@ -23,7 +23,7 @@ class Gaussian(Elementwise):
        \qquad \Lambda = \operatorname{diag}(\sigma^{-2})
 
     Args:
-        scale: the noise standard deviation σ in units of the target: a number or scalar tensor, or a tensor of
+        scale: The noise standard deviation σ in units of the target: a number or scalar tensor, or a tensor of
             the shape of one output (one scale for each). May require gradients.
 
     Raises:

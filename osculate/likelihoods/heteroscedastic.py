@@ -33,7 +33,7 @@ class HeteroscedasticGaussian(Likelihood):
     expected one, the Fisher information. It does not depend on y.
 
     Args:
-        class_axis: the axis of the outputs that holds means and log variances, the batch axis counted.
+        class_axis: The axis of the outputs that holds means and log variances, the batch axis counted.
 
     Raises:
         ValueError: ``class_axis`` is the batch axis.

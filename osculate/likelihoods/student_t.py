@@ -25,7 +25,7 @@ class StudentT(Elementwise):
     information: a constant. [lange1989] The sampled root multiplies its root with random signs.
 
     Args:
-        df: the degrees of freedom ν; the smaller, the heavier the tails.
+        df: The degrees of freedom ν; the smaller, the heavier the tails.
         scale: σ in units of the target; the standard deviation is σ √(ν/(ν − 2)), infinite for ν ≤ 2.
 
     Raises:

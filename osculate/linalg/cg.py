@@ -17,10 +17,10 @@ class Solution:
     """The result of :func:`conjugate_gradients`.
 
     Attributes:
-        x: the solutions.
+        x: The solutions.
         remainder: b − A x, computed from x itself and not by the recursion.
         residual: ‖b − A x‖ / ‖b‖ of each.
-        iterations: products with A in all.
+        iterations: Products with A in all.
     """
 
     x: Float[Tensor, "S n"]
@@ -46,11 +46,11 @@ def conjugate_gradients(
 
     Args:
         product: v (S, n) to A v.
-        b: right-hand sides.
+        b: Right-hand sides.
         precondition: v to M⁻¹ v, for a matrix M that is like A and easy to invert.
-        start: the first iterates, zero by default: solutions of a similar problem save products.
-        tolerance: on the relative residual of each right-hand side.
-        max_iterations: products with A at most, about.
+        start: The first iterates, zero by default: solutions of a similar problem save products.
+        tolerance: On the relative residual of each right-hand side.
+        max_iterations: Products with A at most, about.
 
     Returns:
         The solutions with their true residuals. A residual above the tolerance is also a warning that names it.

@@ -37,7 +37,7 @@ def diagonal(product: Product, probes: Float[Tensor, "S n"]) -> Estimate:
 
     Args:
         product: v (S, n) to A v.
-        probes: vectors of signs, by :func:`signs`.
+        probes: Vectors of signs, by :func:`signs`.
 
     Returns:
         An unbiased estimate (n,), of variance Σ_{j≠i} A_ij² / S, and its standard error. Cost: one product with all

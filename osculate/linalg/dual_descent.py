@@ -26,9 +26,9 @@ class Rows:
     X, and Yᵀ in place of Xᵀ. That is the same problem in other dual coordinates, and the method takes the same steps.
 
     Attributes:
-        sizes: rows of each block.
-        times: number of a block and w (S, p), to X_b w (S, n_b).
-        transposed: number of a block and c (S, n_b), to X_bᵀ c (S, p).
+        sizes: Rows of each block.
+        times: Number of a block and w (S, p), to X_b w (S, n_b).
+        transposed: Number of a block and c (S, n_b), to X_bᵀ c (S, p).
     """
 
     sizes: Sequence[int]
@@ -41,9 +41,9 @@ class DualSolution:
     """The result of :func:`dual_descent`.
 
     Attributes:
-        x: the solutions.
-        residual: the relative residual of each, as far as it was watched.
-        passes: number of times that all rows were made.
+        x: The solutions.
+        residual: The relative residual of each, as far as it was watched.
+        passes: Number of times that all rows were made.
     """
 
     x: Float[Tensor, "S p"]
@@ -79,10 +79,10 @@ def dual_descent(
     Args:
         rows: X.
         right: u.
-        generator: source of the order of the blocks, and of the power iterations.
-        start: the first iterates; solutions of a similar problem save passes.
-        tolerance: on ‖u − (I + XᵀX) x‖ / ‖u‖, estimated from :data:`WATCHED` of the blocks.
-        max_passes: over all rows.
+        generator: Source of the order of the blocks, and of the power iterations.
+        start: The first iterates; solutions of a similar problem save passes.
+        tolerance: On ‖u − (I + XᵀX) x‖ / ‖u‖, estimated from :data:`WATCHED` of the blocks.
+        max_passes: Over all rows.
 
     Returns:
         The solutions. A residual above the tolerance is also a warning that names it.

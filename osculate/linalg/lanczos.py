@@ -29,7 +29,7 @@ class Krylov:
 
     Args:
         product: v (S, n) to A v.
-        v: the starting vectors.
+        v: The starting vectors.
 
     Memory: one vector a step for each starting vector.
     """
@@ -72,9 +72,9 @@ class Quadrature:
     """vᵀ f(A) v for any f.
 
     Attributes:
-        nodes: the eigenvalues of T for each starting vector.
-        weights: theirs, which sum to ‖v‖².
-        change: relative change of the result in the last step.
+        nodes: The eigenvalues of T for each starting vector.
+        weights: Theirs, which sum to ‖v‖².
+        change: Relative change of the result in the last step.
     """
 
     nodes: Float[Tensor, "S m"]
@@ -93,10 +93,10 @@ def quadrature(
 
     Args:
         product: v (S, n) to A v, A symmetric.
-        v: the starting vectors.
+        v: The starting vectors.
         function: f, for which it must converge.
-        tolerance: on the change by the last step, relative to the value (or to ‖v‖²/1000, where the value is smaller).
-        max_steps: products at most.
+        tolerance: On the change by the last step, relative to the value (or to ‖v‖²/1000, where the value is smaller).
+        max_steps: Products at most.
 
     Returns:
         Nodes and weights. A change above the tolerance is also a warning that names it.
@@ -125,10 +125,10 @@ def apply(
 
     Args:
         product: v (S, n) to A v, A symmetric.
-        v: several vectors.
+        v: Several vectors.
         function: f.
-        tolerance: on the change by the last step, relative to ‖f(A) v‖.
-        max_steps: products at most; memory for as many vectors for each of v.
+        tolerance: On the change by the last step, relative to ‖f(A) v‖.
+        max_steps: Products at most; memory for as many vectors for each of v.
 
     Returns:
         f(A) v. A change above the tolerance is also a warning that names it.
@@ -171,7 +171,7 @@ def log_determinant(found: Sequence[Quadrature]) -> Estimate:
     .. math:: \log |A| = \operatorname{tr} \log A = E\, z^\top \log(A) z
 
     Args:
-        found: results of :func:`quadrature` with Rademacher vectors and ``torch.log``, some probes each.
+        found: Results of :func:`quadrature` with Rademacher vectors and ``torch.log``, some probes each.
 
     Returns:
         The mean over the probes, and its standard error (that of the probes; the quadrature's own error is about

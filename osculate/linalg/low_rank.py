@@ -44,7 +44,7 @@ def nystrom(
     Args:
         tests: Ω, one test vector a row, linearly independent.
         sketch: Y, one product a row.
-        rank: number of the largest eigenvalues that are kept.
+        rank: Number of the largest eigenvalues that are kept.
 
     Returns:
         At most ``rank`` eigenvalues in double precision, positive and in descending order, and their vectors as rows.

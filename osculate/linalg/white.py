@@ -22,10 +22,10 @@ def white(
     kurtosis of 3. Other draws are those of torch.
 
     Args:
-        shape: shape of the result.
-        dtype: floating type of the result.
-        device: device of the result.
-        room: an earlier result of the same shape that is overwritten: new memory costs nearly as much as the draws.
+        shape: Shape of the result.
+        dtype: Floating type of the result.
+        device: Device of the result.
+        room: An earlier result of the same shape that is overwritten: new memory costs nearly as much as the draws.
 
     Cost: a quarter of the time of ``torch.randn``, or less.
 

@@ -40,7 +40,7 @@ class MeanField(Fitted):
     normalisation layers are point estimates without a prior; the posterior is over all other parameters.
 
     Args:
-        model: the network f_θ; training changes it in place.
+        model: The network f_θ; training changes it in place.
         likelihood: p(y|f).
         prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``.
         temperature: T of the likelihood, which is the weight β of the divergence.

@@ -38,7 +38,7 @@ class RunningFisher(nn.Module):
     weights or at the mean. [unlu2021; perone2021; shen2024; khan2018]
 
     Args:
-        space: the parameters.
+        space: The parameters.
         memory: γ.
         dtype: Type of the average.
         device: Device of the average.
@@ -83,7 +83,7 @@ class RunningFisher(nn.Module):
         """Add Σ_b F_b of a batch: the sum of exact curvatures, or of squared gradients of single data.
 
         Args:
-            diagonal: the sum over the batch.
+            diagonal: The sum over the batch.
             size: B.
         """
         self.values.mul_(self.memory).add_(diagonal, alpha=(1 - self.memory) / size)
@@ -126,7 +126,7 @@ class RunningFisher(nn.Module):
         (:meth:`start`, :meth:`settle`). [shen2024]
 
         Args:
-            h: the average of this tensor, a view of :attr:`named` that is updated.
+            h: The average of this tensor, a view of :attr:`named` that is updated.
             noise: θ − μ; overwritten.
             gradient: Gradient of the mean negative log likelihood at θ.
             ridged: h + δ/c (:meth:`ridged`); overwritten.
@@ -229,7 +229,7 @@ class Running(nn.Module, ABC):
               \theta - \mu \sim \mathcal N\big(0, [c\, \bar G + \operatorname{diag}(\delta)]^{-1}\big)
 
     Args:
-        model: the network in training; the curvature is taken in a copy of it.
+        model: The network in training; the curvature is taken in a copy of it.
         likelihood: p(y|f).
         structure: Structure of the curvature.
         memory: γ.
@@ -341,9 +341,9 @@ class RunningDiagonal(Running):
         """Run a forward pass of training, add its curvature to the average, and return the outputs.
 
         Args:
-            forward: the forward pass, a function of the weights.
+            forward: The forward pass, a function of the weights.
             batch: (x, y).
-            theta: the weights.
+            theta: The weights.
         """
         observed = self._batch(*batch)
         diagonal = lambda f: output_diagonal(observed, f) / len(observed.y)  # noqa: E731

@@ -16,7 +16,7 @@ class MCDropout(MAP):
     every datum of every batch; only prediction differs.
 
     Args:
-        model: the network, with dropout layers; training changes it in place.
+        model: The network, with dropout layers; training changes it in place.
         likelihood: p(y|f).
         prior: p(θ): a precision, "fan_in", or an object of ``osculate.priors``.
 

@@ -28,7 +28,7 @@ class DeepEnsemble(Method):
     members are trained independently. All see the same batches and differ only in their initial weights.
 
     Args:
-        models: the networks, of one architecture and with separate weights; training changes them in place.
+        models: The networks, of one architecture and with separate weights; training changes them in place.
         likelihood: p(y|f).
         prior: p(θ) of each member: a precision, or an object of ``osculate.priors``.
 

@@ -30,7 +30,7 @@ class NaturalSteps:
     Args:
         momentum: β₁, the decay of the average gradient in a step.
         memory: γ, the decay of the average curvature in a step. Train for more than 1/(1 − γ) steps.
-        curvature: initial h (curvature per datum), in units of ``likelihood.curvature_unit``: 1/scale² for a Gaussian
+        curvature: Initial h (curvature per datum), in units of ``likelihood.curvature_unit``: 1/scale² for a Gaussian
             likelihood with one noise scale, 1 for classes.
 
     Raises:
@@ -128,7 +128,7 @@ class IVON(MeanField):
     With Gaussian noise the steps are in units of its variance, so that the rate does not depend on the noise scale.
 
     Args:
-        model: the network f_θ; training changes it in place: its parameters are m.
+        model: The network f_θ; training changes it in place: its parameters are m.
         likelihood: p(y|f).
         prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``.
         temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes.
@@ -219,8 +219,8 @@ class IVON(MeanField):
         """The mean NLL of one batch at sampled weights, in nats; the step adds the other terms of the bound.
 
         Args:
-            x: inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: targets of the batch, (B, ...).
+            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
+            y: Targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
 
         Raises:

@@ -66,7 +66,7 @@ class L2M(MAP):
     Batch normalisation is in training mode for the state of the optimiser, and in evaluation mode in a refresh.
 
     Args:
-        model: the network f_θ; training changes it in place.
+        model: The network f_θ; training changes it in place.
         likelihood: p(y|f).
         prior: p(θ): a precision, "fan_in", or an object of ``osc.priors``.
         scaling: "corrected" or "paper".
@@ -194,7 +194,7 @@ class L2M(MAP):
             drop_last: True if incomplete last batches were dropped. A small last batch contributes much of the noise
                 in the second moment.
             clipped: True if gradients were clipped, which raises an error: their second moment is not the curvature.
-            validation: held-out data, for ``prior_precision="validation"``.
+            validation: Held-out data, for ``prior_precision="validation"``.
 
         Returns:
             The method, with its ``posterior``; pass it to ``osc.predict`` or ``osc.posteriors.Mixture``.
@@ -250,7 +250,7 @@ class L2M(MAP):
         r"""Recompute F from the gradients of batches at the present, fixed weights.
 
         Args:
-            steps: number of batches, from several passes if needed; data in a pair (X, Y) or a data set are shuffled.
+            steps: Number of batches, from several passes if needed; data in a pair (X, Y) or a data set are shuffled.
                 A loader that gives the same batches in every pass is read once.
             labels: "data" for the labels of the data, "drawn" for labels sampled from the network: the Fisher
                 information rather than the empirical one.

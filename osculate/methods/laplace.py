@@ -51,21 +51,21 @@ def laplace(
     [mackay1992; immer2021]
 
     Args:
-        model: the trained module, in evaluation mode if it has dropout or batch normalisation. It is copied and left
+        model: The trained module, in evaluation mode if it has dropout or batch normalisation. It is copied and left
             exactly as it is.
         likelihood: p(y|f), from ``osc.likelihoods``.
-        data: the training data of the network: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
+        data: The training data of the network: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
             tensors ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``).
-        structure: a name from ``osc.structures.REGISTRY`` ("kron" is the default), or an object of ``osc.structures``.
+        structure: A name from ``osc.structures.REGISTRY`` ("kron" is the default), or an object of ``osc.structures``.
         curvature: "ggn" (exact), "fisher" (one sampled label for each datum: about two training epochs' cost),
             "empirical_fisher", "hessian", or an object such as ``osc.curvature.Fisher(samples=5)``.
         prior: "evidence" (one precision a parameter tensor, and the noise scale of a Gaussian likelihood, by the
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
         subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
             (which counts frozen parameters in), or ``osc.Subnetwork(fraction)`` of single parameters.
-        memory: largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
+        memory: Largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
             large networks), or a quarter of what is free where that is less.
-        progress: show a progress bar.
+        progress: Show a progress bar.
 
     Returns:
         A posterior for ``osc.predict``, ``osc.log_evidence``, ``osc.tune`` and ``osc.save``.

@@ -35,8 +35,8 @@ class Objective:
     """The negative log joint of all data, and the posterior at a point.
 
     Attributes:
-        start: the first batch, with a double-precision network whose parameters are set before each evaluation.
-        batches: all batches, on one device.
+        start: The first batch, with a double-precision network whose parameters are set before each evaluation.
+        batches: All batches, on one device.
     """
 
     start: Observation
@@ -174,13 +174,13 @@ class LevenbergMarquardt(FullBatch):
     prior and noise.
 
     Args:
-        model: the network f_θ; training changes it in place.
+        model: The network f_θ; training changes it in place.
         likelihood: p(y|f); the noise scale of a ``Gaussian`` is the initial value of its tuning.
         prior: p(θ) with the initial precisions: a number for one precision of all parameters, or an object of
             ``osc.priors``, which decides which parameters share a precision.
         evidence: True to tune the precisions and the noise scale.
-        burn_in: steps before the first update of precisions and noise scale.
-        every: steps from one update to the next.
+        burn_in: Steps before the first update of precisions and noise scale.
+        every: Steps from one update to the next.
         memory: Memory for the temporaries of a pass over the data, in bytes or as a string such as "2GB".
 
     Raises:

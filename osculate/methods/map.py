@@ -25,7 +25,7 @@ class MAP(Method):
     It covers all trained parameters (``requires_grad``).
 
     Args:
-        model: the network f_θ; training changes it in place.
+        model: The network f_θ; training changes it in place.
         likelihood: p(y|f).
         prior: p(θ): a number is the precision of an isotropic Gaussian, "fan_in" a precision of fan-in for each layer;
             or an object of ``osculate.priors``.
@@ -55,8 +55,8 @@ class MAP(Method):
         """Negative log joint per datum, -(1/B) Σ log p(y|f) - (1/N) log p(θ), in nats.
 
         Args:
-            x: inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: targets of the batch, (B, ...).
+            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
+            y: Targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
         """
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)

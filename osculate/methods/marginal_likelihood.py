@@ -37,9 +37,9 @@ class EvidenceUpdates:
     Args:
         update: "fixed_point" (to the maximum at the present weights, see ``osc.maximise_evidence``), or "gradient"
             (``steps`` steps of Adam on the log evidence, in the logs of the precisions and of the noise scale).
-        burn_in: epochs before the first interval; the first update follows epoch burn_in + every. With 0 there is
+        burn_in: Epochs before the first interval; the first update follows epoch burn_in + every. With 0 there is
             also an update before the first epoch.
-        every: epochs from one update to the next.
+        every: Epochs from one update to the next.
         steps: Steps of Adam, for "gradient".
         lr: Learning rate of Adam, for the logs.
         noise: True to learn the noise scale, if the likelihood has one.
@@ -123,7 +123,7 @@ class MarginalLikelihood(Fitted):
     its norm; use networks without normalisation (``osc.networks.FixupResNet``), or ``osc.priors.Grouped``.
 
     Args:
-        model: the network f_θ; training changes it in place.
+        model: The network f_θ; training changes it in place.
         likelihood: p(y|f), with the initial noise scale if it has one.
         prior: p(θ) with the initial precisions: one for each parameter tensor by default, or an object of
             ``osc.priors``. A number is the precision of an isotropic prior, which is learned too.
@@ -212,8 +212,8 @@ class MarginalLikelihood(Fitted):
         """Negative log joint per datum, -(1/B) Σ log p(y|f)/T - (1/N) log p(θ|δ), in nats.
 
         Args:
-            x: inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: targets of the batch, (B, ...).
+            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
+            y: Targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
         """
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data, self.temperature)

@@ -128,7 +128,7 @@ class MeanFieldVI(MeanField):
     ``osc.predict(q, x, via="sampled" | "linearised" | "mode")``.
 
     Args:
-        model: the network f_θ; training changes it in place: its parameters are μ.
+        model: The network f_θ; training changes it in place: its parameters are μ.
         likelihood: p(y|f).
         prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``;
             the result holds a mixture as the Gaussian with its variance.
@@ -202,8 +202,8 @@ class MeanFieldVI(MeanField):
         """−L/N of one batch, in nats per datum.
 
         Args:
-            x: inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: targets of the batch, (B, ...).
+            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
+            y: Targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
 
         Raises:

@@ -33,12 +33,12 @@ class OnlineUpdates:
     """Settings of the weight samples and of the running curvature.
 
     Args:
-        every: steps from one curvature of a batch to the next.
+        every: Steps from one curvature of a batch to the next.
         memory: γ, the weight of the previous average in an update; 1 − α of eq. 10 [miani2022].
-        at: the weights at which the curvature is computed: "sample" or "mean".
+        at: The weights at which the curvature is computed: "sample" or "mean".
         source: "ggn" (in any structure, by a separate pass), or "gradient" (from the gradient at the sample, without
             another pass: ĥ = (θ_s − μ) ∇ / σ², as in IVON; for a diagonal; too large for large gradients) [shen2024].
-        samples: number of weight samples in each step.
+        samples: Number of weight samples in each step.
         antithetic: True to sample in pairs θ = μ ± ε.
         recompute: True to give the result the curvature of all data at the final mean, in place of the average.
 
@@ -97,7 +97,7 @@ class OnlineLaplace(Fitted):
     the first as an average over past steps, the second after each epoch.
 
     Args:
-        model: the network f_θ; training changes it in place: its parameters are μ.
+        model: The network f_θ; training changes it in place: its parameters are μ.
         likelihood: p(y|f).
         prior: p(θ): a precision, "fan_in", or an object of ``osc.priors``.
         settings: Settings of the weight samples and the running curvature.
@@ -188,7 +188,7 @@ class OnlineLaplace(Fitted):
         The H of that code grows to ½ N/(1 − γ) times the average curvature, and is used in its result. [miani2022]
 
         Args:
-            model: the network f_θ.
+            model: The network f_θ.
             likelihood: p(y|f); the published code has ``Gaussian(1.0)``.
             structure: "approx_diag", or "diag" for the exact diagonal.
         """
@@ -217,8 +217,8 @@ class OnlineLaplace(Fitted):
         """-(1/B) Σ_b (1/S) Σ_s log p(y_b|f_s) - (T/N) log p(μ), in nats; also updates the average curvature.
 
         Args:
-            x: inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: targets of the batch, (B, ...).
+            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
+            y: Targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
 
         Raises:

@@ -36,11 +36,11 @@ class RandomizedPriors(DeepEnsemble):
     pass ``osc.networks.WithPrior(network, another_network)``.
 
     Args:
-        models: the networks g_m, of one architecture and with separate weights; training changes them in place.
+        models: The networks g_m, of one architecture and with separate weights; training changes them in place.
         likelihood: p(y|f).
         prior: p(θ) of each g_m: a precision, or an object of ``osculate.priors``.
         scale: β, the factor on the prior functions.
-        prior_networks: the p_m, one for each member; they are copied. By default copies of the models, reinitialised
+        prior_networks: The p_m, one for each member; they are copied. By default copies of the models, reinitialised
             by the layers' ``reset_parameters()``.
         seed: Seed of the weights of default prior networks.
 

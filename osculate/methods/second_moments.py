@@ -154,9 +154,9 @@ class SecondMoments:
         """Σ_i l_i², the squared gradients of single data, at a mode of loss plus weight decay, in units of the loss.
 
         Args:
-            theta: the mode.
+            theta: The mode.
             num_data: N.
-            noise: the variance of a batch mean relative to that of one datum (:meth:`Sampling.average`).
+            noise: The variance of a batch mean relative to that of one datum (:meth:`Sampling.average`).
             prior: δ/N of a prior in the loss, which acts as coupled weight decay.
         """
         values = self.values

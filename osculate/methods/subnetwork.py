@@ -74,14 +74,14 @@ class Subnetwork:
       change nothing on the data, whose posterior is the prior: a warning says how many were chosen.
 
     Args:
-        fraction: the share of the parameters that is kept, above 0 and at most 1.
+        fraction: The share of the parameters that is kept, above 0 and at most 1.
         select: "function_space", "swag", "magnitude", "random", "diag_variance", scores (P,) of one's own, the higher
             the rather kept, or a posterior with ``variance()`` over the same parameters.
         precision: δ, the prior precision that the scores assume.
-        weights_only: leave vectors out, which are biases and the parameters of normalisation layers.
+        weights_only: Leave vectors out, which are biases and the parameters of normalisation layers.
         snapshots: K of "swag", one an epoch, at least 2.
-        lr: the learning rate of "swag".
-        seed: seed of the choice in "random", and of the order of the data in "swag".
+        lr: The learning rate of "swag".
+        seed: Seed of the choice in "random", and of the order of the data in "swag".
 
     Raises:
         ValueError: a value out of its range, or an unknown selection.
@@ -130,9 +130,9 @@ class Subnetwork:
         """The parameters that are kept. Only some choices make the passes over the data.
 
         Args:
-            network: the network at its mode.
-            diagonals: passes over the data for the diagonals.
-            path: passes over the data for the variances along a descent; takes the last arguments of
+            network: The network at its mode.
+            diagonals: Passes over the data for the diagonals.
+            path: Passes over the data for the variances along a descent; takes the last arguments of
                 :func:`path_variance`.
 
         Raises:
@@ -203,14 +203,14 @@ def path_variance(
     loader's own otherwise.
 
     Args:
-        network: the network at its mode.
+        network: The network at its mode.
         likelihood: p(y|f).
-        data: the training data of the network.
-        precision: precision of the isotropic prior.
-        snapshots: epochs, with a snapshot at the end of each.
-        lr: the learning rate, for the loss in nats per datum; the momentum is 0.9.
-        seed: seed of the order of the data.
-        progress: show a progress bar.
+        data: The training data of the network.
+        precision: Precision of the isotropic prior.
+        snapshots: Epochs, with a snapshot at the end of each.
+        lr: The learning rate, for the loss in nats per datum; the momentum is 0.9.
+        seed: Seed of the order of the data.
+        progress: Show a progress bar.
 
     Raises:
         ValueError: the descent diverges.

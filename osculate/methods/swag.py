@@ -40,12 +40,12 @@ class SWAG(MAP):
     raise an error.
 
     Args:
-        model: the network, possibly trained already; training changes it in place.
+        model: The network, possibly trained already; training changes it in place.
         likelihood: p(y|f).
         prior: p(θ): a precision, "fan_in", or an object of ``osculate.priors``.
-        rank: the number of deviations kept, at least 2; 0 for a diagonal Gaussian.
-        burn_in: the share of the epochs before the first snapshot, at least 0 and below 1.
-        every: epochs between snapshots.
+        rank: The number of deviations kept, at least 2; 0 for a diagonal Gaussian.
+        burn_in: The share of the epochs before the first snapshot, at least 0 and below 1.
+        every: Epochs between snapshots.
 
     Raises:
         TypeError: ``model`` is not a module, or ``prior`` is neither a number nor a prior.

@@ -45,7 +45,7 @@ class TemperatureScaling(FullBatch):
         likelihood: p(y|f), of logits: ``Categorical`` or ``Bernoulli``.
 
     Attributes:
-        model: the network with the temperature under its logits.
+        model: The network with the temperature under its logits.
 
     Raises:
         TypeError: ``model`` is not a module, or the likelihood is not over logits.

@@ -31,12 +31,12 @@ class VariationalUpdates:
     """Settings of the regulariser and of the variances.
 
     Args:
-        every: steps from one evaluation of the regulariser to the next; each is weighted by this number.
+        every: Steps from one evaluation of the regulariser to the next; each is weighted by this number.
         rows: Share of the batch for the regulariser; with batch normalisation at least 16 data. The whole batch shares
             the forward pass of the loss if no dropout is active; a part takes a separate pass.
         memory: γ, the weight of the previous average in the running Fisher information, for ``sigma="closed_form"``.
         multiplier: Factor on the learning rate of log σ, for ``sigma="learned"``; 0 fixes σ at its initial value.
-        start: initial σ, in units of the prior's standard deviation.
+        start: Initial σ, in units of the prior's standard deviation.
         recompute: True to compute the variances of the result, for ``sigma="closed_form"``, from the exact curvature of
             all data at the final mean in place of the running average.
 
@@ -134,7 +134,7 @@ class VariationalLaplace(MeanField):
     inactive in the regulariser.
 
     Args:
-        model: the network f_θ; training changes it in place: its parameters are μ.
+        model: The network f_θ; training changes it in place: its parameters are μ.
         likelihood: p(y|f).
         prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``.
         temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes.
@@ -214,8 +214,8 @@ class VariationalLaplace(MeanField):
         """−L/N of one batch, in nats per datum.
 
         Args:
-            x: inputs of the batch, (S, ...), or several in a tuple or mapping.
-            y: targets of the batch, (S, ...).
+            x: Inputs of the batch, (S, ...), or several in a tuple or mapping.
+            y: Targets of the batch, (S, ...).
             num_data: N, the size of the whole data set.
 
         Raises:
@@ -252,8 +252,8 @@ class VariationalLaplace(MeanField):
         r"""(S/2) Σ σ² g̃², in nats per datum; also updates the running Fisher information.
 
         Args:
-            f: outputs with their graph.
-            y: targets, used only to exclude those that the likelihood ignores.
+            f: Outputs with their graph.
+            y: Targets, used only to exclude those that the likelihood ignores.
 
         Cost: with its backward pass, two backward passes through the gradient's graph.
         """

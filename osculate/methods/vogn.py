@@ -26,7 +26,7 @@ class VOGN(IVON):
     vanish once it fits all of them.
 
     Args:
-        model: the network f_θ; training changes it in place: its parameters are m.
+        model: The network f_θ; training changes it in place: its parameters are m.
         likelihood: p(y|f).
         prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``.
         temperature: T of the likelihood, the weight β of the divergence: 1 is Bayes.

@@ -44,10 +44,10 @@ def build(name: str, input_shape: Sequence[int], outputs: int, **options: object
     """Build a network by its name.
 
     Args:
-        name: a key of :data:`REGISTRY`.
-        input_shape: shape of one input, without the batch axis: ``(13,)`` or ``(1, 28, 28)``.
-        outputs: the number of outputs C; output channels of "unet" and "autoencoder", the vocabulary of "gpt".
-        **options: arguments of the network's constructor, for example ``hidden=(50, 50)`` for ``"mlp"``.
+        name: A key of :data:`REGISTRY`.
+        input_shape: Shape of one input, without the batch axis: ``(13,)`` or ``(1, 28, 28)``.
+        outputs: The number of outputs C; output channels of "unet" and "autoencoder", the vocabulary of "gpt".
+        **options: Arguments of the network's constructor, for example ``hidden=(50, 50)`` for ``"mlp"``.
 
     Raises:
         ValueError: the name is unknown, or the network cannot take inputs of that shape.

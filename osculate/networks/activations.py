@@ -61,10 +61,10 @@ def initialise(layers: Iterable[nn.Module], initialisation: str, activation: str
     """Draw the weights of a chain of layers anew; biases are then zero.
 
     Args:
-        layers: the layers, in the order in which they are applied.
+        layers: The layers, in the order in which they are applied.
         initialisation: "orthogonal", times what keeps gradients through the activation as large as they are (but for
             the last layer of the chain), "small" for N(0, 0.01²) weights, or "torch", which leaves all as it is.
-        activation: between them.
+        activation: Between them.
 
     Raises:
         ValueError: an unknown initialisation.

@@ -17,11 +17,11 @@ class LeNet(nn.Sequential):
     grey images and ten classes.
 
     Args:
-        outputs: number of outputs C.
-        channels: input channels.
-        size: height and width of the images.
-        activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
-        dropout: share of the 120 and of the 84 hidden units that is dropped; with 0 there is no such layer.
+        outputs: Number of outputs C.
+        channels: Input channels.
+        size: Height and width of the images.
+        activation: A key of :data:`osculate.networks.activations.ACTIVATIONS`.
+        dropout: Share of the 120 and of the 84 hidden units that is dropped; with 0 there is no such layer.
 
     Raises:
         ValueError: the images are too small for two convolutions and two poolings, the activation is unknown, or the
@@ -73,12 +73,12 @@ class SmallCNN(nn.Sequential):
     second derivatives everywhere.
 
     Args:
-        outputs: number of outputs C.
-        channels: input channels.
-        size: height and width of the images.
-        width: channels of the first convolution; the second has twice as many.
-        activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
-        dropout: share of the inputs of the linear layer that is dropped; with 0 there is no such layer.
+        outputs: Number of outputs C.
+        channels: Input channels.
+        size: Height and width of the images.
+        width: Channels of the first convolution; the second has twice as many.
+        activation: A key of :data:`osculate.networks.activations.ACTIVATIONS`.
+        dropout: Share of the inputs of the linear layer that is dropped; with 0 there is no such layer.
 
     Raises:
         ValueError: the images are smaller than 4 × 4 pixels, the activation is unknown, or the dropout is no share.
@@ -125,9 +125,9 @@ class CNN3C3D(nn.Sequential):
     Weights start as Xavier's, normal in convolutions and uniform in dense layers; biases start at zero.
 
     Args:
-        outputs: number of outputs C.
-        channels: input channels.
-        size: height and width of the images.
+        outputs: Number of outputs C.
+        channels: Input channels.
+        size: Height and width of the images.
 
     Raises:
         ValueError: the images are smaller than 9 × 9 pixels.
@@ -187,9 +187,9 @@ class NormalisedCNN(nn.Sequential):
     image, and a linear layer; 47 k parameters by default.
 
     Args:
-        outputs: number of outputs C.
-        channels: input channels.
-        widths: output channels of each convolution.
+        outputs: Number of outputs C.
+        channels: Input channels.
+        widths: Output channels of each convolution.
 
     Raises:
         ValueError: there is no convolution, or one without channels.

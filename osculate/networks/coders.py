@@ -33,19 +33,19 @@ def mlp_coders(
     """Fully connected; the decoder mirrors the encoder. 784-512-256-2 for 28 × 28 pixels. [miani2022]
 
     Args:
-        input_shape: shape of one datum.
+        input_shape: Shape of one datum.
         latent: K.
-        hidden: units of the encoder's hidden layers.
-        outputs: numbers of the decoder for each of the datum's (two where a variance is modelled too, which
+        hidden: Units of the encoder's hidden layers.
+        outputs: Numbers of the decoder for each of the datum's (two where a variance is modelled too, which
             :class:`VarianceFloor` keeps above a floor).
-        codes: numbers of the encoder for each of the code's (two for a VAE).
-        dropout: share of the hidden units that are dropped, ahead of each activation; without layers for it where 0.
-        decoder_hidden: units of the decoder's hidden layers; those of the encoder in reverse by default.
-        activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
+        codes: Numbers of the encoder for each of the code's (two for a VAE).
+        dropout: Share of the hidden units that are dropped, ahead of each activation; without layers for it where 0.
+        decoder_hidden: Units of the decoder's hidden layers; those of the encoder in reverse by default.
+        activation: A key of :data:`osculate.networks.activations.ACTIVATIONS`.
         initialisation: "orthogonal" keeps the size of signals and gradients through any number of layers; "torch" is
             the default of torch's layers, under which a tanh network loses a factor 1.7 a layer; "small" is
             N(0, 0.01²), under which a signal of 500 units shrinks to a fifth in each layer.
-        floor: the smallest standard deviation of a pixel, where a variance is modelled too.
+        floor: The smallest standard deviation of a pixel, where a variance is modelled too.
 
     Raises:
         ValueError: a size that is not positive, an unknown activation or initialisation.
@@ -91,17 +91,17 @@ def conv_coders(
     Args:
         input_shape: (channels, height, width) of the images: 1 × 28 × 28, 3 × 32 × 32, 3 × 64 × 64, …
         latent: K.
-        width: channels after the first convolution; doubled by each further one, up to eight times as many.
-        depth: number of times the resolution is halved.
-        outputs: channels of the decoder for each of the image's (two where a variance is modelled too, which
+        width: Channels after the first convolution; doubled by each further one, up to eight times as many.
+        depth: Number of times the resolution is halved.
+        outputs: Channels of the decoder for each of the image's (two where a variance is modelled too, which
             :class:`VarianceFloor` keeps above a floor).
-        codes: numbers of the encoder for each of the code's (two for a VAE).
-        residual: a residual block with group normalisation behind each convolution.
-        dropout: share of what enters an activation that is dropped; without layers for it where 0.
-        activation: between layers; residual blocks have their own.
-        initialisation: initialisation of the other layers, as in :func:`mlp_coders`.
-        floor: smallest standard deviation of a pixel, with two outputs.
-        channels: channels of the decoder in all; by default ``outputs`` for each of the image's.
+        codes: Numbers of the encoder for each of the code's (two for a VAE).
+        residual: A residual block with group normalisation behind each convolution.
+        dropout: Share of what enters an activation that is dropped; without layers for it where 0.
+        activation: Between layers; residual blocks have their own.
+        initialisation: Initialisation of the other layers, as in :func:`mlp_coders`.
+        floor: Smallest standard deviation of a pixel, with two outputs.
+        channels: Channels of the decoder in all; by default ``outputs`` for each of the image's.
 
     Raises:
         ValueError: the inputs are not images, a size is not positive, or an unknown name.
@@ -141,10 +141,10 @@ class ConvAutoencoder(nn.Sequential):
 
     Args:
         input_shape: (channels, height, width) of the images.
-        outputs: output channels: those of the image, or two for each where a variance is modelled too.
+        outputs: Output channels: those of the image, or two for each where a variance is modelled too.
         latent: K, the width of the bottleneck.
-        width: channels after the first convolution; doubled by each further one.
-        depth: number of times the resolution is halved.
+        width: Channels after the first convolution; doubled by each further one.
+        depth: Number of times the resolution is halved.
 
     Raises:
         ValueError: the inputs are not images, or a size is not positive.
@@ -191,7 +191,7 @@ class Residual(nn.Module):
     """x + F(x), F of two convolutions behind a group normalisation.
 
     Args:
-        channels: number of channels of x.
+        channels: Number of channels of x.
 
     >>> Residual(4)(torch.zeros(2, 4, 5, 5)).shape
     torch.Size([2, 4, 5, 5])

@@ -13,11 +13,11 @@ class MLP(nn.Sequential):
     """Linear layers with an elementwise activation between them.
 
     Args:
-        inputs: number of input features.
-        hidden: widths of the hidden layers; empty for a linear model.
-        outputs: number of outputs C.
-        activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
-        dropout: share of the hidden units that is dropped, behind each activation; with 0 there is no such layer.
+        inputs: Number of input features.
+        hidden: Widths of the hidden layers; empty for a linear model.
+        outputs: Number of outputs C.
+        activation: A key of :data:`osculate.networks.activations.ACTIVATIONS`.
+        dropout: Share of the hidden units that is dropped, behind each activation; with 0 there is no such layer.
 
     Raises:
         ValueError: a width is not positive, the activation is unknown, or the dropout is no share.

@@ -22,11 +22,11 @@ def residual_stages(
     """The blocks of all stages, and the channels of the last one's output.
 
     Args:
-        block: makes a block from its input channels, its width and its stride.
-        width: channels of the first stage; each later stage doubles them and halves the resolution.
-        blocks: number of blocks of each stage.
-        expansion: output channels of a block over its width.
-        inputs: channels that the first block gets; its width where not given.
+        block: Makes a block from its input channels, its width and its stride.
+        width: Channels of the first stage; each later stage doubles them and halves the resolution.
+        blocks: Number of blocks of each stage.
+        expansion: Output channels of a block over its width.
+        inputs: Channels that the first block gets; its width where not given.
 
     Raises:
         ValueError: there is no stage, or the width is not positive.
@@ -46,9 +46,9 @@ class Bottleneck(nn.Module):
     """1 × 1, 3 × 3 and 1 × 1 convolutions around a skip connection, each with a batch normalisation behind it.
 
     Args:
-        inputs: channels of the input.
-        width: channels of the 3 × 3 convolution; the output has four times as many.
-        stride: stride of the 3 × 3 convolution.
+        inputs: Channels of the input.
+        width: Channels of the 3 × 3 convolution; the output has four times as many.
+        stride: Stride of the 3 × 3 convolution.
     """
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
@@ -76,10 +76,10 @@ class ResNet(nn.Sequential):
     """A residual network with bottleneck blocks [he2016]; ResNet-50 by default: 23.5 M parameters with ten classes.
 
     Args:
-        outputs: number of outputs C.
-        channels: input channels.
-        width: channels of the first stage.
-        blocks: blocks of each stage; every stage but the first halves the resolution.
+        outputs: Number of outputs C.
+        channels: Input channels.
+        width: Channels of the first stage.
+        blocks: Blocks of each stage; every stage but the first halves the resolution.
 
     Raises:
         ValueError: there is no stage, or the width is not positive.
@@ -113,10 +113,10 @@ class PreActBlock(nn.Module):
     """Normalisation, activation and a 3 × 3 convolution, twice; the skip connection carries the sums unchanged.
 
     Args:
-        inputs: channels of the input.
-        outputs: channels of the output.
-        stride: stride of the first convolution.
-        activation: name of the activation.
+        inputs: Channels of the input.
+        outputs: Channels of the output.
+        stride: Stride of the first convolution.
+        activation: Name of the activation.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, activation: str = "relu") -> None:
@@ -139,11 +139,11 @@ class PreActResNet(nn.Sequential):
     """A pre-activation residual network [he2016b] for small images; PreAct ResNet-18 by default: 11.2 M parameters.
 
     Args:
-        outputs: number of outputs C.
-        channels: input channels.
-        width: channels of the first stage.
-        blocks: blocks of each stage; every stage but the first halves the resolution.
-        activation: a key of :data:`osculate.networks.activations.ACTIVATIONS`.
+        outputs: Number of outputs C.
+        channels: Input channels.
+        width: Channels of the first stage.
+        blocks: Blocks of each stage; every stage but the first halves the resolution.
+        activation: A key of :data:`osculate.networks.activations.ACTIVATIONS`.
 
     Raises:
         ValueError: there is no stage, the width is not positive, or the activation is unknown.
@@ -205,9 +205,9 @@ class FixupBlock(nn.Module):
     """ReLU and a 3 × 3 convolution, twice, with a bias before each and a scale behind; the skip carries the sum.
 
     Args:
-        inputs: channels of the input.
-        outputs: channels of the output.
-        stride: stride of the first convolution.
+        inputs: Channels of the input.
+        outputs: Channels of the output.
+        stride: Stride of the first convolution.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -235,11 +235,11 @@ class FixupResNet(nn.Sequential):
     Without normalisation no layer can be rescaled at no cost, so that each has a well-determined prior precision.
 
     Args:
-        outputs: number of outputs C.
-        channels: input channels.
-        width: channels of the first stage; each stage doubles it and, but for the first, halves the resolution.
-        blocks: blocks of each stage.
-        stem: channels of the first convolution.
+        outputs: Number of outputs C.
+        channels: Input channels.
+        width: Channels of the first stage; each stage doubles it and, but for the first, halves the resolution.
+        blocks: Blocks of each stage.
+        stem: Channels of the first convolution.
 
     Raises:
         ValueError: there is no stage, or a width is not positive.

@@ -17,12 +17,12 @@ class ViT(nn.Module):
     By default the blocks are those of ViT-Tiny [touvron2021]: 5.4 M parameters.
 
     Args:
-        outputs: number of outputs C.
+        outputs: Number of outputs C.
         input_shape: (channels, size, size) of the images.
-        patch: height and width of a patch, which must divide the size.
-        width: features of a token.
-        depth: number of blocks.
-        heads: attention heads.
+        patch: Height and width of a patch, which must divide the size.
+        width: Features of a token.
+        depth: Number of blocks.
+        heads: Attention heads.
 
     Raises:
         ValueError: the inputs are not square images, patches do not tile them, or heads do not divide the width.
@@ -73,8 +73,8 @@ class CausalBlock(nn.Module):
     """Self-attention to earlier positions, and two linear layers, each around a skip connection.
 
     Args:
-        width: features of a token.
-        heads: attention heads.
+        width: Features of a token.
+        heads: Attention heads.
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -99,10 +99,10 @@ class GPT(nn.Module):
 
     Args:
         vocabulary: V, the number of tokens.
-        context: the largest T.
-        width: features of a token.
-        depth: number of blocks.
-        heads: attention heads.
+        context: The largest T.
+        width: Features of a token.
+        depth: Number of blocks.
+        heads: Attention heads.
 
     Raises:
         ValueError: the heads do not divide the width.

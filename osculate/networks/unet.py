@@ -18,10 +18,10 @@ class UNet(nn.Module):
     max-pooling, doubling by repeating pixels, so that any height and width goes.
 
     Args:
-        outputs: number of output channels C.
-        channels: input channels.
-        width: channels at full resolution; doubled with every halving of the resolution.
-        depth: number of times the resolution is halved.
+        outputs: Number of output channels C.
+        channels: Input channels.
+        width: Channels at full resolution; doubled with every halving of the resolution.
+        depth: Number of times the resolution is halved.
 
     Raises:
         ValueError: width or depth is not positive.
@@ -75,12 +75,12 @@ class SkipUNet(nn.Module):
     ``up.0``, …), the 1 × 1 convolutions of the skips and the outlet by themselves.
 
     Args:
-        channels: number of channels of the images.
-        width: channels of every block.
-        depth: number of times the resolution is halved.
-        skipped: channels that a skip connection carries.
-        normalised: group normalisation behind every 3 × 3 convolution; large images train faster with it.
-        dropout: probability of dropping a channel behind every 3 × 3 convolution; of the baseline with MC dropout.
+        channels: Number of channels of the images.
+        width: Channels of every block.
+        depth: Number of times the resolution is halved.
+        skipped: Channels that a skip connection carries.
+        normalised: Group normalisation behind every 3 × 3 convolution; large images train faster with it.
+        dropout: Probability of dropping a channel behind every 3 × 3 convolution; of the baseline with MC dropout.
 
     Raises:
         ValueError: a size is not positive.
@@ -125,7 +125,7 @@ class SkipUNet(nn.Module):
 
         Args:
             x: (N, C, H, W).
-            brightness: mean brightness of the output, in (0, 1).
+            brightness: Mean brightness of the output, in (0, 1).
         """
         now, wanted = self.eval()(x).mean(), torch.tensor(brightness).to(x)
         self.outlet[0].bias += wanted.logit() - now.logit()

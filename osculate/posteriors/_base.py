@@ -16,9 +16,9 @@ class Posterior(ABC):
     """A distribution over the parameters of one network: a frozen value.
 
     Attributes:
-        network: the private copy of the network at the mode.
+        network: The private copy of the network at the mode.
         likelihood: p(y|f).
-        ways: ways to predict; the first is the default (``predict(…, via=…)``).
+        ways: Ways to predict; the first is the default (``predict(…, via=…)``).
     """
 
     network: Network
@@ -46,7 +46,7 @@ class Sampled(Posterior):
 
         Args:
             samples: S, how many.
-            generator: source of random numbers.
+            generator: Source of random numbers.
         """
 
 

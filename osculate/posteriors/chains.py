@@ -34,9 +34,9 @@ class Chains(Sampled):
     no more; random numbers are not needed.
 
     Args:
-        network: the network; ``model`` is it at these weights.
+        network: The network; ``model`` is it at these weights.
         likelihood: p(y|f).
-        thetas: the draws, (K, S, P).
+        thetas: The draws, (K, S, P).
 
     Raises:
         ValueError: draws of another number of parameters, none at all, or one that is not finite.
@@ -87,7 +87,7 @@ class Chains(Sampled):
         """Rank-normalised split R-hat of each output: 1 where the chains agree, and mixed badly above 1.01 to 1.05.
 
         Args:
-            x: inputs (N, ...).
+            x: Inputs (N, ...).
 
         Raises:
             ValueError: fewer than four draws of each chain.
@@ -100,7 +100,7 @@ class Chains(Sampled):
         """The number of independent draws that determine the centre of each output as well (bulk), of K S in all.
 
         Args:
-            x: inputs (N, ...).
+            x: Inputs (N, ...).
 
         Raises:
             ValueError: fewer than four draws of each chain.

@@ -30,12 +30,12 @@ class Fit:
 
     Attributes:
         curvature: G, taken with ``likelihood``.
-        likelihood: the likelihood at the time of the pass.
-        statistics: sums from which the log likelihood follows.
+        likelihood: The likelihood at the time of the pass.
+        statistics: Sums from which the log likelihood follows.
         num_data: N.
-        plan: the blocks of the network.
-        network: the network at the mode.
-        kind: the kind of curvature, by name.
+        plan: The blocks of the network.
+        network: The network at the mode.
+        kind: The kind of curvature, by name.
     """
 
     curvature: Curvature
@@ -53,7 +53,7 @@ class Fit:
         structure with the same settings and the same blocks. It is then what one pass over all data would have left.
 
         Args:
-            other: the pass over other data; none of them may be in both.
+            other: The pass over other data; none of them may be in both.
 
         Raises:
             ValueError: one of these differs (the message names it), or the full Hessian in a structure that sets its

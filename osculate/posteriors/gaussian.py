@@ -29,13 +29,13 @@ class Gaussian(Sampled):
     shares the costly parts.
 
     Attributes:
-        network: the network at the mode.
-        fit: curvature and likelihood statistics.
+        network: The network at the mode.
+        fit: Curvature and likelihood statistics.
         likelihood: p(y|f), possibly with another noise scale than at the time of the fit.
         prior: p(θ|δ).
         temperature: T.
-        first_data: some of the data, on which a sampled predictive is compared with the mode; files leave them out.
-        data: the data of the fit, as they were given and not copied, for the mode of the linear model; None where they
+        first_data: Some of the data, on which a sampled predictive is compared with the mode; files leave them out.
+        data: The data of the fit, as they were given and not copied, for the mode of the linear model; None where they
             could be read once only, and in a posterior from a file.
     """
 
@@ -149,8 +149,8 @@ def as_gaussian(q: object, what: str) -> Gaussian:
     """A Gaussian posterior, or that of a training result.
 
     Args:
-        q: a posterior or training result.
-        what: name of the caller, for the error.
+        q: A posterior or training result.
+        what: Name of the caller, for the error.
 
     Raises:
         TypeError: it is something else.

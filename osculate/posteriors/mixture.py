@@ -24,10 +24,10 @@ class Mixture(Sampled):
     spread as evenly as they go. Each member keeps its own prior and noise scale.
 
     Attributes:
-        members: the posteriors; ``network`` and ``likelihood`` are those of the first.
+        members: The posteriors; ``network`` and ``likelihood`` are those of the first.
 
     Args:
-        members: posteriors, or what ``osc.train`` returned, over networks of one architecture.
+        members: Posteriors, or what ``osc.train`` returned, over networks of one architecture.
 
     Raises:
         ValueError: fewer than two members, one of them twice, other architectures, likelihoods that differ in more than

@@ -13,7 +13,7 @@ class Point(Posterior):
     """q(θ) = δ(θ − θ*): predictions are those of the network itself, p(y | f(x; θ*)).
 
     Args:
-        model: the trained module; it is copied.
+        model: The trained module; it is copied.
         likelihood: p(y|f).
 
     >>> import osculate as osc

@@ -23,10 +23,10 @@ class Ensemble(Sampled):
     A predictive is the mixture of those of the M members, whatever number of samples is asked for.
 
     Attributes:
-        members: the networks, each with buffers of its own; ``network`` is the first.
+        members: The networks, each with buffers of its own; ``network`` is the first.
 
     Args:
-        models: the trained members, of one architecture, in evaluation mode; they are copied.
+        models: The trained members, of one architecture, in evaluation mode; they are copied.
         likelihood: p(y|f).
 
     Raises:
@@ -101,8 +101,8 @@ def require_one_architecture(models: Sequence[nn.Module], what: str) -> None:
     """Refuse networks whose parameters have other names or shapes than those of the first.
 
     Args:
-        models: the networks.
-        what: name of the whole, for the error.
+        models: The networks.
+        what: Name of the whole, for the error.
 
     Raises:
         ValueError: the message names the first parameter that differs.
@@ -125,7 +125,7 @@ class Dropout(Sampled):
     masks of one generator also depend on how many inputs pass at once (``memory``).
 
     Args:
-        model: the trained module with dropout layers; it is copied.
+        model: The trained module with dropout layers; it is copied.
         likelihood: p(y|f).
 
     Raises:
@@ -202,7 +202,7 @@ class Snapshots(Sampled):
     deviations (K = 0) the covariance is diag(σ²).
 
     Args:
-        network: the network at the mean of the snapshots.
+        network: The network at the mean of the snapshots.
         likelihood: p(y|f).
         diagonal: σ², of all snapshots.
         deviations: D, of the last K.

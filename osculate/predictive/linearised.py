@@ -26,11 +26,11 @@ class Projected:
     """Some outputs of some data, projected so that their variance follows for any prior.
 
     Attributes:
-        f: outputs (n, *C) of these data.
+        f: Outputs (n, *C) of these data.
         first: True for the first of their outputs.
         last: True for the last ones.
-        group: outputs that belong together.
-        parts: block by block; made when they are asked for.
+        group: Outputs that belong together.
+        parts: Block by block; made when they are asked for.
     """
 
     f: Tensor
@@ -56,11 +56,11 @@ def moments(
     """The mean f(x; θ*) and the covariances (N, T, E, E) of groups of outputs.
 
     Args:
-        q: the posterior.
-        x: inputs.
-        units: the columns.
-        memory: largest size of temporaries.
-        outputs: number of outputs of a datum, if the network returns another number for these inputs than in training.
+        q: The posterior.
+        x: Inputs.
+        units: The columns.
+        memory: Largest size of temporaries.
+        outputs: Number of outputs of a datum, if the network returns another number for these inputs than in training.
     """
     means, rows, parts = [], [], []
     for each in projections(q, x, units, budget(memory, q.network.device), outputs):

@@ -47,23 +47,23 @@ def predict(
     r"""The posterior predictive p(y|x) = ∫ p(y | f(x; θ)) q(θ) dθ.
 
     Args:
-        q: a posterior, or what ``osc.train`` returned.
-        x: inputs (N, …): a tensor, a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``).
+        q: A posterior, or what ``osc.train`` returned.
+        x: Inputs (N, …): a tensor, a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``).
         via: "linearised" (the default for a Gaussian posterior: f is linear in θ, in closed form up to the link),
             "sampled" (the network itself at sampled weights), "members" (those of an ensemble), "dropout" (passes with
             dropout active), "mode" (the network as it is). A posterior's ``ways`` lists its own, the default first.
-        link: method of integrating probabilities over Gaussian logits: "mc" (a fixed quasi-random set with the full
+        link: Method of integrating probabilities over Gaussian logits: "mc" (a fixed quasi-random set with the full
             covariance of the logits, deterministic; the default for classes), "probit" (the default for Bernoulli),
             "bridge", "mean_field", or an object of ``osc.predictive.link``. Real-valued targets need none.
             "functions" integrates over ``samples`` draws of the linearised function instead, for outputs of which
             very many interact (thousands of classes at many positions): no covariance is built.
-        noise: include observation noise, for real-valued targets.
+        noise: Include observation noise, for real-valued targets.
         joint: "outputs" (the joint over the outputs of each input) or "batch" (the joint over all inputs and outputs),
             for real-valued targets.
-        samples: draws for ``via="sampled"`` and ``link="functions"``, each of which serves all inputs, and passes with
+        samples: Draws for ``via="sampled"`` and ``link="functions"``, each of which serves all inputs, and passes with
             dropout; an ensemble predicts with its members, however many, and those of a mixture share them.
-        memory: largest size of temporaries, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
-        generator: source of random numbers.
+        memory: Largest size of temporaries, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
+        generator: Source of random numbers.
 
     Returns:
         A ``torch.distributions`` object: ``Categorical`` or ``Bernoulli`` with probabilities, ``Normal`` of shape
@@ -156,13 +156,13 @@ def sample_functions(
     r"""Draw functions: f(x; θ*) + J(x)(θ_s − θ*) ("linearised"), or f(x; θ_s) (all other ways).
 
     Args:
-        q: a posterior that is not a point, or what ``osc.train`` returned.
-        x: inputs (N, …).
+        q: A posterior that is not a point, or what ``osc.train`` returned.
+        x: Inputs (N, …).
         samples: S; an ensemble gives each of its members once instead, a mixture draws from its members in turn.
         via: "linearised" (the default for a Gaussian posterior) or "sampled", "members", "dropout", as in
             :func:`predict`.
-        memory: largest size of temporaries, as in :func:`predict`; the draws themselves come on top.
-        generator: source of random numbers.
+        memory: Largest size of temporaries, as in :func:`predict`; the draws themselves come on top.
+        generator: Source of random numbers.
 
     Returns:
         (S, N, C) function values, the same draw of the weights for all inputs.

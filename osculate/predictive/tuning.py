@@ -71,14 +71,14 @@ def tune(
     validation data once: only the contraction with the posterior is repeated for each candidate.
 
     Args:
-        q: a Gaussian posterior, or what ``osc.train`` returned.
-        validation: held-out data, in any form that ``osc.laplace`` accepts.
+        q: A Gaussian posterior, or what ``osc.train`` returned.
+        validation: Held-out data, in any form that ``osc.laplace`` accepts.
         metric: "nll", "brier" (of a datum: summed over its targets, without those that the likelihood ignores), or a
             function of (predictive, y) that gives one loss for each datum, lower is better.
-        link: method of integrating probabilities; by default that of ``osc.predict``.
-        temperature: tune T too.
-        caution: standard errors that may be given away for more uncertainty; 0 takes the best loss.
-        progress: show a progress bar.
+        link: Method of integrating probabilities; by default that of ``osc.predict``.
+        temperature: Tune T too.
+        caution: Standard errors that may be given away for more uncertainty; 0 takes the best loss.
+        progress: Show a progress bar.
 
     Returns:
         A new posterior. A value at the edge of the grid (no uncertainty helps, or any amount does) is kept, as the

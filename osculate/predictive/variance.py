@@ -49,13 +49,13 @@ def functional_variance(
     Of a mixture of Gaussians, the mean of the members' covariances and the covariance of their means f(x; θ*_m).
 
     Args:
-        q: a Gaussian posterior, a mixture of them, or what ``osc.train`` returned.
-        x: inputs (N, …).
-        diagonal: only the variance of each output.
-        memory: largest size of temporaries, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
+        q: A Gaussian posterior, a mixture of them, or what ``osc.train`` returned.
+        x: Inputs (N, …).
+        diagonal: Only the variance of each output.
+        memory: Largest size of temporaries, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
         via: "columns" (exact), "samples" or "sketch".
         samples: S, for the last two; the members of a mixture share them, with two at least.
-        generator: source of random numbers.
+        generator: Source of random numbers.
 
     Returns:
         (N, C, C) with the outputs flattened to C, or a variance map of the shape of the outputs, (N, *C), where

@@ -41,7 +41,7 @@ class Watch(TorchFunctionMode):
     """Follows the factors of every tensor, and which of them a normalisation takes away or another operation sees.
 
     Args:
-        theta: the parameters by name.
+        theta: The parameters by name.
     """
 
     def __init__(self, theta: Mapping[str, Tensor]) -> None:

@@ -11,7 +11,7 @@ class Diagonal(Prior):
     r"""θ_p ~ N(0, δ_p⁻¹) for each parameter p.
 
     Args:
-        precision: a tensor (P,) in the order of ``named_parameters()``, or one number for all.
+        precision: A tensor (P,) in the order of ``named_parameters()``, or one number for all.
 
     Raises:
         ValueError: a precision is not positive; on binding, their number is not P.

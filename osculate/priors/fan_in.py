@@ -19,10 +19,10 @@ def fan_in(
     parameters, such as those of a normalisation or an embedding, have 1.
 
     Args:
-        model: the network.
-        names: names of the parameters; by default all that are trained.
-        scale: factor on the prior's standard deviations.
-        biases: their precision, where it is not to follow the weights: outputs that are not around zero, such as the
+        model: The network.
+        names: Names of the parameters; by default all that are trained.
+        scale: Factor on the prior's standard deviations.
+        biases: Their precision, where it is not to follow the weights: outputs that are not around zero, such as the
             grey values of a photograph or log variances, need wide ones.
 
     Returns:

@@ -18,9 +18,9 @@ class Grouped(Prior):
     r"""θ_g ~ N(0, δ_g⁻¹ I) for named groups g of parameter tensors.
 
     Args:
-        groups: the parameter or module names of each group; a module stands for all parameters below it. Every
+        groups: The parameter or module names of each group; a module stands for all parameters below it. Every
             parameter of the posterior is in exactly one group.
-        precision: a number for all groups, a tensor (G,) in the order of the groups, or a mapping from their names.
+        precision: A number for all groups, a tensor (G,) in the order of the groups, or a mapping from their names.
 
     Raises:
         ValueError: a precision is not positive, or their number is not that of the groups; no group; on binding, a
@@ -77,9 +77,9 @@ class Grouped(Prior):
         statistics of a batch normalisation count as if they were those of the batch.
 
         Args:
-            model: the network; it is left as it is.
-            x: example inputs, at least one.
-            precision: a number or a tensor, see :class:`Grouped`.
+            model: The network; it is left as it is.
+            x: Example inputs, at least one.
+            precision: A number or a tensor, see :class:`Grouped`.
 
         Returns:
             Groups by the name of their first layer, and "unnormalised", over the parameters that require gradients.

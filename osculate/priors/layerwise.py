@@ -15,9 +15,9 @@ class Layerwise(Prior):
     r"""θ_t ~ N(0, δ_t⁻¹ I) for each parameter tensor t (each weight and each bias has its own).
 
     Args:
-        precision: a number for all tensors, a tensor (T,) in the order of ``names``, or a mapping from parameter
+        precision: A number for all tensors, a tensor (T,) in the order of ``names``, or a mapping from parameter
             names to numbers.
-        names: the parameter tensors that a tensor (T,) of precisions belongs to; by default those of the network,
+        names: The parameter tensors that a tensor (T,) of precisions belongs to; by default those of the network,
             in the order of ``named_parameters()``.
 
     Raises:

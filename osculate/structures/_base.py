@@ -61,10 +61,10 @@ class Curvature:
     """G as blocks: tensors that add over batches, processes and tasks.
 
     Attributes:
-        structure: the rule by which the blocks were chosen.
-        blocks: the matrices.
-        specs: the parameters of each form.
-        space: the parameter space.
+        structure: The rule by which the blocks were chosen.
+        blocks: The matrices.
+        specs: The parameters of each form.
+        space: The parameter space.
     """
 
     structure: "Structure"
@@ -168,8 +168,8 @@ class Curvature:
         """scale · G + diag(δ), factorised, with one δ for each parameter tensor.
 
         Args:
-            scale: factor of the curvature.
-            delta: the prior precisions, in the order of the space.
+            scale: Factor of the curvature.
+            delta: The prior precisions, in the order of the space.
             isotropic: True if they are one number by construction.
         """
         value = dict(zip(self.space.names, delta, strict=True))
@@ -319,9 +319,9 @@ class Structure(ABC):
         """Add one batch to a curvature, in place.
 
         Args:
-            curvature: a curvature from :meth:`zero`, which is being accumulated.
-            observation: the batch.
-            number: index of the pass over the data.
+            curvature: A curvature from :meth:`zero`, which is being accumulated.
+            observation: The batch.
+            number: Index of the pass over the data.
 
         Returns:
             The outputs f (N, *C) of the batch.

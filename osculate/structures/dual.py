@@ -44,8 +44,8 @@ class Dual(Structure):
     Args:
         points: M, or None for all data.
         approximation: "nystrom" or "subset", where ``points`` is given.
-        seed: seed of the random choice.
-        limit: the largest number of rows (or of parameters, where these are fewer) that is accepted.
+        seed: Seed of the random choice.
+        limit: The largest number of rows (or of parameters, where these are fewer) that is accepted.
 
     Raises:
         ValueError: a number that is not positive, or an unknown approximation.

@@ -16,7 +16,7 @@ class Full(Structure):
     """Every entry of G: exact, P² memory, one Cholesky factorisation P³ for each prior.
 
     Args:
-        limit: the largest P that is accepted; above it the memory would be surprising.
+        limit: The largest P that is accepted; above it the memory would be surprising.
     """
 
     name: ClassVar[str] = "full"
@@ -46,7 +46,7 @@ class BlockDiagonal(Structure):
     """Every entry within a layer (weight and bias together), none between layers: Σ p² memory over the blocks.
 
     Args:
-        limit: the largest block that is accepted.
+        limit: The largest block that is accepted.
     """
 
     name: ClassVar[str] = "block"

@@ -21,7 +21,7 @@ class Kron(Structure):
     block up to ``dense_limit`` parameters, and their exact diagonal above.
 
     Args:
-        dense_limit: the largest block without Kronecker factors that is kept dense.
+        dense_limit: The largest block without Kronecker factors that is kept dense.
     """
 
     name: ClassVar[str] = "kron"

@@ -27,9 +27,9 @@ class LowRank(Structure):
     certain. [tropp2017]
 
     Args:
-        rank: eigenvalues that are kept.
-        oversampling: test vectors beyond them: more make the leading eigenvalues more exact.
-        seed: seed of the test vectors.
+        rank: Eigenvalues that are kept.
+        oversampling: Test vectors beyond them: more make the leading eigenvalues more exact.
+        seed: Seed of the test vectors.
 
     Raises:
         ValueError: a rank that is not positive, or a negative oversampling.

@@ -67,12 +67,12 @@ class MatrixFree(Structure):
     saved without its data.
 
     Args:
-        tolerance: on relative residuals of solves and samples; None for the fourth root of the rounding unit (2e-2 in
+        tolerance: On relative residuals of solves and samples; None for the fourth root of the rounding unit (2e-2 in
             single precision, 1e-4 in double; 3e-2 with "sdd"). The error of a functional variance is about its square.
-        max_products: passes over the data for one solve at most.
-        probes: random vectors for the log determinant and the variances.
-        rank: eigenvalues of the preconditioner.
-        seed: seed of the probes and the test vectors.
+        max_products: Passes over the data for one solve at most.
+        probes: Random vectors for the log determinant and the variances.
+        rank: Eigenvalues of the preconditioner.
+        seed: Seed of the probes and the test vectors.
         samples_by: "lanczos" (a function of white noise in parameter space; memory for one vector a product and
             sample), or "optimise": sample-then-optimise, which solves for each sample the least-squares problem of
             the linearised network with random targets, by the same conjugate gradients; memory for a few vectors a

@@ -29,7 +29,7 @@ class Views(ABC):
     """The view that one kind of model has of data, batch by batch, and the scores of that view.
 
     Attributes:
-        known: scores by name.
+        known: Scores by name.
     """
 
     known: ClassVar[Mapping[str, Score]]
@@ -71,8 +71,8 @@ class Predicted:
     """A batch and its predictive.
 
     Args:
-        q: the posterior.
-        x: inputs (N, …).
+        q: The posterior.
+        x: Inputs (N, …).
         predictive: p(y|x).
     """
 
@@ -130,10 +130,10 @@ class Predictives(Views):
     """Predictives of a posterior.
 
     Args:
-        q: anything that ``osculate.predict`` takes.
-        batch_size: rows at a time.
-        progress: show progress bars.
-        options: options of ``osculate.predict``.
+        q: Anything that ``osculate.predict`` takes.
+        batch_size: Rows at a time.
+        progress: Show progress bars.
+        options: Options of ``osculate.predict``.
     """
 
     known: ClassVar[Mapping[str, Score]] = {
@@ -174,10 +174,10 @@ class Represented:
     """A batch, and what the drawn networks make of it.
 
     Args:
-        x: inputs (N, …), on the device of the network.
-        codes: their codes.
-        images: their reconstructions, by the same networks.
-        usual_nll: mean of -log p over training data, where these are known.
+        x: Inputs (N, …), on the device of the network.
+        codes: Their codes.
+        images: Their reconstructions, by the same networks.
+        usual_nll: Mean of -log p over training data, where these are known.
     """
 
     x: Tensor
@@ -229,12 +229,12 @@ class Representations(Views):
     """Codes and images by one set of drawn networks, the same for all data.
 
     Args:
-        q: the representation.
-        train: training inputs, for the scores that compare with them.
+        q: The representation.
+        train: Training inputs, for the scores that compare with them.
         samples: S, networks drawn.
-        generator: source of random numbers.
-        batch_size: rows at a time; fewer where the images of all draws would not fit.
-        progress: show progress bars.
+        generator: Source of random numbers.
+        batch_size: Rows at a time; fewer where the images of all draws would not fit.
+        progress: Show progress bars.
     """
 
     known: ClassVar[Mapping[str, Score]] = {

@@ -23,7 +23,7 @@ class Record:
     """Scores by name.
 
     Args:
-        scores: scores by name, as :meth:`metrics` returns them.
+        scores: Scores by name, as :meth:`metrics` returns them.
     """
 
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -38,13 +38,13 @@ class CalibrationRecord(Record):
     """The calibration of class probabilities: scores, and the bins of a reliability diagram.
 
     Args:
-        probs: predicted probabilities, one row for each target: each token or pixel of its own, without those that
+        probs: Predicted probabilities, one row for each target: each token or pixel of its own, without those that
             the likelihood ignores; of a likelihood with one probability for each output, those of no and yes.
-        targets: the right classes.
-        confidence: mean probability of the predicted class in each bin, NaN in an empty one.
-        accuracy: share of right predictions in each bin, NaN in an empty one.
-        count: number of predictions in each bin.
-        scores: accuracy, nll, brier (summed over classes), ece, mce and rmsce over all predictions.
+        targets: The right classes.
+        confidence: Mean probability of the predicted class in each bin, NaN in an empty one.
+        accuracy: Share of right predictions in each bin, NaN in an empty one.
+        count: Number of predictions in each bin.
+        scores: Accuracy, nll, brier (summed over classes), ece, mce and rmsce over all predictions.
     """
 
     probs: Float[Tensor, "N C"]
@@ -59,10 +59,10 @@ class RegressionRecord(Record):
     """The calibration of predictions of real-valued targets and counts.
 
     Args:
-        mean: predictive means.
-        standard_deviation: predictive standard deviations, observation noise included.
-        targets: observed targets.
-        scores: rmse, log_likelihood (per point, in nats) and, where the predictive has a distribution function
+        mean: Predictive means.
+        standard_deviation: Predictive standard deviations, observation noise included.
+        targets: Observed targets.
+        scores: RMSE, log_likelihood (per point, in nats) and, where the predictive has a distribution function
             in closed form (counts and mixtures of Student t have none), the coverage of the central 50, 90 and 95 %
             intervals.
     """
@@ -85,14 +85,14 @@ def calibration(
     """Compare the predictions for a data set with its targets.
 
     Args:
-        q: anything that ``osculate.predict`` takes; ``posteriors.Point`` for the network as it is.
-        data: inputs and targets: ``(X, Y)``, a loader, or an iterable of batches.
-        bins: bins of equal width for the calibration errors and the reliability diagram.
-        batch_size: rows at a time where ``data`` is a pair of tensors.
-        target_scale: scale by which regression targets were divided (``dataset.target_scale``); errors and
+        q: Anything that ``osculate.predict`` takes; ``posteriors.Point`` for the network as it is.
+        data: Inputs and targets: ``(X, Y)``, a loader, or an iterable of batches.
+        bins: Bins of equal width for the calibration errors and the reliability diagram.
+        batch_size: Rows at a time where ``data`` is a pair of tensors.
+        target_scale: Scale by which regression targets were divided (``dataset.target_scale``); errors and
             log-likelihoods are then those of the original units.
-        progress: show a progress bar.
-        **predict_options: passed to ``osculate.predict``, for example ``link="probit"``.
+        progress: Show a progress bar.
+        **predict_options: Passed to ``osculate.predict``, for example ``link="probit"``.
 
     Returns:
         A :class:`CalibrationRecord` for classes and for Bernoulli targets (each position or output counts as one
@@ -167,9 +167,9 @@ def scored_classes(
     """The record of probabilities that are known already.
 
     Args:
-        log_probs: their logarithms, in double precision.
-        targets: the right classes.
-        bins: number of bins of the calibration errors and the reliability diagram.
+        log_probs: Their logarithms, in double precision.
+        targets: The right classes.
+        bins: Number of bins of the calibration errors and the reliability diagram.
 
     Raises:
         ValueError: no target, or one that is no class.

@@ -28,11 +28,11 @@ class ImputationRecord(Record):
     r"""The result of :func:`imputation`.
 
     Args:
-        images: completed images, one of each datum by each network, (S, N, \*D), of the type of the data.
-        observed: pixels that were held fixed, (N, \*D).
-        predicted: the class that the classifier sees in each of the images; None without one.
-        calibration: the predictions averaged over draws, and their reliability; None without classifier and targets.
-        scores: over hidden pixels whose truth is known ``mse``, the squared error of the mean image, and ``mse_draw``,
+        images: Completed images, one of each datum by each network, (S, N, \*D), of the type of the data.
+        observed: Pixels that were held fixed, (N, \*D).
+        predicted: The class that the classifier sees in each of the images; None without one.
+        calibration: The predictions averaged over draws, and their reliability; None without classifier and targets.
+        scores: Over hidden pixels whose truth is known ``mse``, the squared error of the mean image, and ``mse_draw``,
             that of a single draw on average (the variance over draws lies between the two), each for one pixel; with
             a classifier ``modes``, exp of the entropy of the classes seen in a datum's draws, averaged over the data
             (1: always the same class); with targets also accuracy, nll, brier, ece, mce and rmsce of the
@@ -95,19 +95,19 @@ def imputation(
     piece (dropout alone draws anew at each pass, and so do the codes of a VAE). Values are not clipped. [miani2022]
 
     Args:
-        r: a representation: posterior, ensemble, dropout, VAE or a single autoencoder.
-        x: the true images; NaN at hidden pixels whose truth is not known.
-        observed: mask of the given pixels, (\*D) for all images alike or (N, \*D). A mask that is False everywhere
+        r: A representation: posterior, ensemble, dropout, VAE or a single autoencoder.
+        x: The true images; NaN at hidden pixels whose truth is not known.
+        observed: Mask of the given pixels, (\*D) for all images alike or (N, \*D). A mask that is False everywhere
             leaves nothing of x: images are then made of noise alone.
         draws: S.
-        rounds: passes through each network.
-        start: initial values of hidden pixels: "noise", independent draws from the Gaussian with mean and standard
+        rounds: Passes through each network.
+        start: Initial values of hidden pixels: "noise", independent draws from the Gaussian with mean and standard
             deviation of all observed pixels, or "mean", that mean; N(0, 1) and 0 where nothing is observed.
-        classifier: posterior or network with a ``Categorical`` likelihood and one class for each image.
-        targets: the true classes.
-        batch_size: images at a time.
-        generator: source of random numbers for networks and noise; the networks do not depend on the start.
-        progress: show a progress bar.
+        classifier: Posterior or network with a ``Categorical`` likelihood and one class for each image.
+        targets: The true classes.
+        batch_size: Images at a time.
+        generator: Source of random numbers for networks and noise; the networks do not depend on the start.
+        progress: Show a progress bar.
 
     Raises:
         TypeError: no representation, images that are not floating, or a mask that is not boolean.

@@ -20,13 +20,13 @@ class OODRecord:
     """The result of :func:`ood`.
 
     Args:
-        inside: scores of the in-distribution inputs, by name of the score.
-        outside: scores of the others, by name of the set and of the score.
-        auroc: area under the ROC curve of each score, by name of the set and of the score: 0.5 is chance, 1
+        inside: Scores of the in-distribution inputs, by name of the score.
+        outside: Scores of the others, by name of the set and of the score.
+        auroc: Area under the ROC curve of each score, by name of the set and of the score: 0.5 is chance, 1
             perfect.
-        auprc: the same by average precision, outside the positive class; chance is their share of all inputs.
-        auroc_error: standard errors of ``auroc`` over new draws of the inputs.
-        auprc_error: standard errors of ``auprc``.
+        auprc: The same by average precision, outside the positive class; chance is their share of all inputs.
+        auroc_error: Standard errors of ``auroc`` over new draws of the inputs.
+        auprc_error: Standard errors of ``auprc``.
     """
 
     inside: Mapping[str, Tensor]
@@ -74,19 +74,19 @@ def ood(
     By the input alone: ``mean_pixel``, the baseline.
 
     Args:
-        q: anything that ``osculate.predict`` takes, or an ``osculate.autoencoders.Representation``.
-        inside: inputs in distribution (N, …), from the test part.
-        outside: other inputs (M, …), or several such sets by name.
-        scores: names of scores; None takes all that this posterior and its likelihood have (a point has no functional
+        q: Anything that ``osculate.predict`` takes, or an ``osculate.autoencoders.Representation``.
+        inside: Inputs in distribution (N, …), from the test part.
+        outside: Other inputs (M, …), or several such sets by name.
+        scores: Names of scores; None takes all that this posterior and its likelihood have (a point has no functional
             variance, real-valued targets no most probable class, a mixture and counts no entropy in closed form, a
             single network no spread), and ``mean_pixel`` for autoencoders only.
-        train: training inputs, which ``typicality`` needs.
+        train: Training inputs, which ``typicality`` needs.
         samples: S, networks drawn where any are.
-        generator: source of random numbers.
-        batch_size: rows at a time; for autoencoders fewer where the images of all networks would take more than 256
+        generator: Source of random numbers.
+        batch_size: Rows at a time; for autoencoders fewer where the images of all networks would take more than 256
             MiB.
-        progress: show a progress bar.
-        **predict_options: passed to ``osculate.predict``, for example ``link="probit"``.
+        progress: Show a progress bar.
+        **predict_options: Passed to ``osculate.predict``, for example ``link="probit"``.
 
     Raises:
         ValueError: an unknown score, an empty set, values that are not finite, a score that does not fit the

@@ -26,9 +26,9 @@ class SemiSupervisedRecord:
     """The result of :func:`semi_supervised`.
 
     Args:
-        labels: numbers of labelled images of each class.
-        accuracy: accuracy on the test images, by name of the method, for each number of labels and each repeat.
-        neighbours: the k that cross-validation chose, likewise.
+        labels: Numbers of labelled images of each class.
+        accuracy: Accuracy on the test images, by name of the method, for each number of labels and each repeat.
+        neighbours: The k that cross-validation chose, likewise.
     """
 
     labels: tuple[int, ...]
@@ -95,18 +95,18 @@ def semi_supervised(
     smallest of equals; the smallest of all where there is one image of each class).
 
     Args:
-        methods: representations by name, or one, then named "representation".
-        x: the pool, of which some are labelled.
-        y: classes of these images, (N,).
-        test: other images (M, \*D) and their classes (M,), all that there are.
-        labels: numbers of labelled images of each class.
-        repeats: number of times that labelled images are drawn.
+        methods: Representations by name, or one, then named "representation".
+        x: The pool, of which some are labelled.
+        y: Classes of these images, (N,).
+        test: Other images (M, \*D) and their classes (M,), all that there are.
+        labels: Numbers of labelled images of each class.
+        repeats: Number of times that labelled images are drawn.
         samples: S.
-        neighbours: candidates for k, counted in images.
-        pooled: put the codes of all networks into one space instead, as published: k S neighbours of codes of
+        neighbours: Candidates for k, counted in images.
+        pooled: Put the codes of all networks into one space instead, as published: k S neighbours of codes of
             any network. At most 10 codes of an image are looked up. Far slower, and k is still chosen by images.
-        seed: seed of the draws of labelled images and networks.
-        progress: show a progress bar.
+        seed: Seed of the draws of labelled images and networks.
+        progress: Show a progress bar.
 
     Raises:
         TypeError: a method that is no representation.
@@ -167,13 +167,13 @@ def neighbour_probabilities(
     """Probabilities of the classes of new images by few labelled ones, with the equation of :func:`semi_supervised`.
 
     Args:
-        r: the representation.
-        x: labelled images.
-        y: their classes, from 0.
-        new: other images.
+        r: The representation.
+        x: Labelled images.
+        y: Their classes, from 0.
+        new: Other images.
         neighbours: k, images.
         samples: S.
-        seed: seed of the draws of networks.
+        seed: Seed of the draws of networks.
 
     Raises:
         TypeError: no representation, or inputs that are no floating tensors.

@@ -42,21 +42,21 @@ def train(
 
     Args:
         method: Method to train, for example ``osculate.methods.MAP(model, likelihood)``.
-        data: a pair of tensors (X, Y) or a data set (both shuffled in each epoch), a loader, or batches (x, y).
-        settings: the settings; any of its fields can also be given by name: ``epochs``, ``batch_size``, ``lr``,
+        data: A pair of tensors (X, Y) or a data set (both shuffled in each epoch), a loader, or batches (x, y).
+        settings: The settings; any of its fields can also be given by name: ``epochs``, ``batch_size``, ``lr``,
             ``optimizer``, ``schedule``, ``patience``, ``seed`` (see :class:`Settings`). By default those of
             :class:`Settings`, but for a learning rate of 0.3 with ``IVON`` and ``VOGN``, and a constant one with
             ``SWAG``.
-        validation: held-out data; their NLL is recorded in each epoch, and with `patience` decides when to stop and
+        validation: Held-out data; their NLL is recorded in each epoch, and with `patience` decides when to stop and
             which weights to keep. For variational methods it is the NLL at the mean, so that early stopping does not
             depend on the variances.
         folder: Folder for checkpoints and the log; by default nothing is written.
-        resume: continue from the checkpoint in `folder`.
+        resume: Continue from the checkpoint in `folder`.
         device: "auto" (an accelerator if there is one), "cpu", "cuda", "cuda:1", "mps".
         precision: "32", or "bf16" for forward and backward passes in bfloat16 where that is safe; parameters stay in
             single precision. For accelerators, and methods that take batches.
-        progress: show a progress bar.
-        **changes: fields of `settings` by name.
+        progress: Show a progress bar.
+        **changes: Fields of `settings` by name.
 
     Returns:
         The posterior reached, the model, and the history (see :class:`Training`).

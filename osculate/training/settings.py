@@ -39,15 +39,15 @@ class Settings:
     """Settings of training.
 
     Args:
-        epochs: number of passes over the data, or the largest number if `patience` is given.
-        batch_size: data per step if the data are tensors or a data set; a loader has its own.
-        lr: largest learning rate.
-        optimizer: adam, adamw, sgd (momentum 0.9) or adagrad, without weight decay, as the prior is the regulariser.
-        schedule: course of the learning rate: constant, cosine, linear, steps (a tenth after half of the training, a
+        epochs: Number of passes over the data, or the largest number if `patience` is given.
+        batch_size: Data per step if the data are tensors or a data set; a loader has its own.
+        lr: Largest learning rate.
+        optimizer: Adam, adamw, sgd (momentum 0.9) or adagrad, without weight decay, as the prior is the regulariser.
+        schedule: Course of the learning rate: constant, cosine, linear, steps (a tenth after half of the training, a
             hundredth after three quarters) or one_cycle.
-        patience: stop after this number of epochs without a better validation NLL, and keep the best weights; for
+        patience: Stop after this number of epochs without a better validation NLL, and keep the best weights; for
             variational methods, the NLL is that at the mean.
-        seed: seed of the order of the data and of dropout, in each epoch.
+        seed: Seed of the order of the data and of dropout, in each epoch.
 
     Raises:
         ValueError: a value is out of range, or the optimiser or schedule is unknown.
@@ -101,7 +101,7 @@ class Training:
 
     Args:
         posterior: Posterior of the method, for ``osculate.predict``.
-        model: the user's module, trained in place (a list of modules for an ensemble); after ``MAP``, for
+        model: The user's module, trained in place (a list of modules for an ensemble); after ``MAP``, for
             ``osculate.laplace``.
         history: A row for each epoch: ``epoch`` (from 1), ``train_loss`` (the method's objective, nats per datum),
             ``validation_nll`` (nats per datum, if validation data were given; for variational methods, that at the

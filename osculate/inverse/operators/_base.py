@@ -27,7 +27,7 @@ class LinearOperator(ABC):
 
     Args:
         image_shape: (H, W).
-        data_shape: shape of one measurement.
+        data_shape: Shape of one measurement.
 
     Raises:
         ValueError: a shape is not of positive whole numbers, or the image's is not (H, W).
@@ -147,7 +147,7 @@ def require_adjoint(operator: LinearOperator) -> None:
     """Test on random vectors that an operator is linear, and that its transpose is one.
 
     Args:
-        operator: operator whose methods compute in its ``dtype``.
+        operator: Operator whose methods compute in its ``dtype``.
 
     Raises:
         ValueError: either is not so, by more than rounding.

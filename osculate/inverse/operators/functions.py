@@ -16,11 +16,11 @@ class FromFunctions(LinearOperator):
     ``dtype`` allows.
 
     Args:
-        forward: an image (H, W) to its data.
-        adjoint: data to an image (H, W).
+        forward: An image (H, W) to its data.
+        adjoint: Data to an image (H, W).
         image_shape: (H, W).
-        data_shape: shape of one measurement.
-        dtype: floating type of the tensors that the functions take and return.
+        data_shape: Shape of one measurement.
+        dtype: Floating type of the tensors that the functions take and return.
 
     Raises:
         ValueError: a function returns another shape or type, the first is not linear, or the second not its adjoint.

@@ -19,7 +19,7 @@ class Matrix(LinearOperator):
     Args:
         matrix: (M, H·W): a tensor, an array, or a sparse matrix.
         image_shape: (H, W).
-        data_shape: shape in which one measurement is shown; (M,) by default.
+        data_shape: Shape in which one measurement is shown; (M,) by default.
 
     Raises:
         ValueError: the shapes do not fit, or an entry is NaN or infinite.

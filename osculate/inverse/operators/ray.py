@@ -27,8 +27,8 @@ class RayTransform(Matrix):
 
     Args:
         image_shape: (H, W).
-        angles: number of angles, evenly spread over half a turn from 0; or the angles themselves, in radians.
-        detectors: number of rays at each angle, one pixel apart and centred; by default as many as cover the diagonal.
+        angles: Number of angles, evenly spread over half a turn from 0; or the angles themselves, in radians.
+        detectors: Number of rays at each angle, one pixel apart and centred; by default as many as cover the diagonal.
 
     Raises:
         ValueError: there is no angle, one is not finite, or they are spread over more than two turns.
@@ -110,8 +110,8 @@ def from_astra(projection: Mapping[str, Any], volume: Mapping[str, Any], project
     ASTRA is an optional extra, under the GPL. [vanaarle2016]
 
     Args:
-        projection: projection geometry from ``astra.create_proj_geom``.
-        volume: volume geometry from ``astra.create_vol_geom``; two axes.
+        projection: Projection geometry from ``astra.create_proj_geom``.
+        volume: Volume geometry from ``astra.create_vol_geom``; two axes.
         projector: "line", "strip" or "linear", with the ending that ASTRA asks for ("line_fanflat").
 
     Returns:

@@ -41,8 +41,8 @@ class Subsampling(LinearOperator):
 
         Args:
             image_shape: (H, W).
-            keep: the share of pixels that is seen.
-            generator: source of random numbers.
+            keep: The share of pixels that is seen.
+            generator: Source of random numbers.
 
         Raises:
             ValueError: the share is not above 0 and at most 1.

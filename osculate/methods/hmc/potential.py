@@ -32,7 +32,7 @@ class NegativeLogJoint:
         chains: K.
 
     Attributes:
-        inputs: all inputs, as one batch.
+        inputs: All inputs, as one batch.
         num_data: N.
 
     Raises:

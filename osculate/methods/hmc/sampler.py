@@ -52,7 +52,7 @@ class Transition:
 
     Attributes:
         state: State of the chains after the draw.
-        acceptance: mean of min(1, exp(−ΔH)) along the trajectory.
+        acceptance: Mean of min(1, exp(−ΔH)) along the trajectory.
         divergent: True for each chain whose trajectory diverged.
         leapfrogs: Number of steps of each trajectory.
     """
@@ -77,9 +77,9 @@ class NUTS:
     Args:
         potential: U and its gradient.
         step_size: ε.
-        inverse_mass: the diagonal of M⁻¹, in units of θ².
+        inverse_mass: The diagonal of M⁻¹, in units of θ².
         generator: Generator of momenta, directions and choices.
-        max_depth: largest number of doublings.
+        max_depth: Largest number of doublings.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class _Tree:
     """The trajectory of one transition, as it grows.
 
     Attributes:
-        proposal: the present draw.
-        active: chains whose trajectory may still grow.
+        proposal: The present draw.
+        active: Chains whose trajectory may still grow.
         divergent, leapfrogs, accepted: Statistics of the transition.
     """
 

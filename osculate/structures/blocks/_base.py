@@ -18,7 +18,7 @@ class Block(ABC):
     """The curvature of one set of parameters: plain tensors that add, and verbs that take vectors in its order.
 
     Attributes:
-        positions: index of each entry in θ, flat (p,).
+        positions: Index of each entry in θ, flat (p,).
     """
 
     positions: Tensor
@@ -117,7 +117,7 @@ class Delta:
     """The prior precisions of one block: one for each parameter, and by tensor where they are constant there.
 
     Attributes:
-        spread: function that returns δ of each parameter, in the order of the block; called where a block needs it.
+        spread: Function that returns δ of each parameter, in the order of the block; called where a block needs it.
         weight: δ of the weight, None where it varies within it.
         bias: δ of the bias, None where there is none, or it equals the weight's by construction.
         by_tensor: δ of each parameter tensor of the network, None where it varies within one.
@@ -209,8 +209,8 @@ class Picked:
     """The rows of a lookup by the numbers that each datum picks, from :meth:`Lookup.merged`.
 
     Attributes:
-        numbers: indices of the picked rows of the table.
-        g: gradients that belong to them; squared for single outputs.
+        numbers: Indices of the picked rows of the table.
+        g: Gradients that belong to them; squared for single outputs.
     """
 
     numbers: Int[Tensor, "N K"]

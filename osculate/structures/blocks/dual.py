@@ -29,11 +29,11 @@ class Draw:
 
     Attributes:
         points: M.
-        generator: source of the random numbers.
+        generator: Source of the random numbers.
         projects: True if all data are projected onto the span of the M in a second pass, False if the M stand for them.
         seen: N so far.
-        numbers: random numbers of the data that are kept.
-        basis: orthonormal combinations (K, r) of the rows X, whose transpose times X is B; once all data were seen.
+        numbers: Random numbers of the data that are kept.
+        basis: Orthonormal combinations (K, r) of the rows X, whose transpose times X is B; once all data were seen.
         products: B G Bᵀ of the second pass.
     """
 
@@ -60,11 +60,11 @@ class DualBlock(Block):
     r"""G = Xᵀ Cᵀ C X with K rows X, those of all data or of some, and a small matrix C, none for the identity.
 
     Attributes:
-        owners: the number of the tensor that each entry belongs to.
+        owners: The number of the tensor that each entry belongs to.
         rows: X by form.
         sizes: V and N of what came together, while the rows are being made.
         mix: C under that name, or nothing.
-        draw: the choice of data while the rows are being made, None where all are kept.
+        draw: The choice of data while the rows are being made, None where all are kept.
     """
 
     whole_rows: ClassVar[bool] = True

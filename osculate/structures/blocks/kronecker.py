@@ -51,12 +51,12 @@ class KroneckerBlock(Block):
     """The sums of both factors and the number of positions they were taken over.
 
     Attributes:
-        positions: index of each entry in θ, flat over (G, O, I).
+        positions: Index of each entry in θ, flat over (G, O, I).
         inputs: Σ a aᵀ.
         outputs: Σ g gᵀ.
-        count: the number of data times positions.
+        count: The number of data times positions.
         has_bias: True if the last input is the constant one of a bias.
-        corrected: the diagonal of G in the eigenbasis, from a second pass over the data; None where the eigenvalues are
+        corrected: The diagonal of G in the eigenbasis, from a second pass over the data; None where the eigenvalues are
             those of the factors.
     """
 
@@ -183,8 +183,8 @@ class KroneckerPrecision(Precision):
     """The precision in the eigenbasis: D + (δ_b − δ_w) u uᵀ for each eigenvalue of the output factor, D = signal + δ_w.
 
     Attributes:
-        block: the factors and their bases.
-        signal: scale λ_B λ_A.
+        block: The factors and their bases.
+        signal: Scale λ_B λ_A.
         weight: δ_w.
         bias: δ_b, None where weight and bias share their precision.
     """
@@ -323,7 +323,7 @@ class LookupBlock(KroneckerBlock):
     """The block of an embedding: the counts of the rows of its table, and the sum of the output factor.
 
     Attributes:
-        inputs: the diagonal of Σ a aᵀ, (1, I).
+        inputs: The diagonal of Σ a aᵀ, (1, I).
     """
 
     inputs: Float[Tensor, "1 I"]

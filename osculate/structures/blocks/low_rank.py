@@ -25,8 +25,8 @@ class LowRankBlock(Block):
     where 2k ≥ p: Y is then G itself.
 
     Attributes:
-        rank: number of eigenvalues that are kept.
-        seed: seed of the test vectors.
+        rank: Number of eigenvalues that are kept.
+        seed: Seed of the test vectors.
         sketch: Y.
     """
 

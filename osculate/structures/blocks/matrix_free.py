@@ -47,9 +47,9 @@ class Batch:
     """A batch with the outputs and columns that all of its products share.
 
     Attributes:
-        observation: the batch, with the network and the kind of curvature.
-        f: outputs, detached.
-        columns: the columns of a curvature that has few of them; random ones are drawn once.
+        observation: The batch, with the network and the kind of curvature.
+        f: Outputs, detached.
+        columns: The columns of a curvature that has few of them; random ones are drawn once.
     """
 
     observation: Observation
@@ -131,10 +131,10 @@ class Accuracy:
     """The accuracy of the answers of a matrix-free precision.
 
     Attributes:
-        tolerance: on relative residuals, None for the fourth root of the rounding unit.
-        max_products: largest number of products with all data for one solve.
-        probes: random vectors for log determinants and diagonals.
-        seed: seed of the probes.
+        tolerance: On relative residuals, None for the fourth root of the rounding unit.
+        max_products: Largest number of products with all data for one solve.
+        probes: Random vectors for log determinants and diagonals.
+        seed: Seed of the probes.
     """
 
     tolerance: float | None
@@ -148,8 +148,8 @@ class MatrixFreeBlock(LowRankBlock):
     """The data themselves, and a sketch of their curvature.
 
     Attributes:
-        batches: the data that a product passes over.
-        accuracy: accuracy of the answers.
+        batches: The data that a product passes over.
+        accuracy: Accuracy of the answers.
     """
 
     batches: list[Batch]
@@ -227,7 +227,7 @@ class MatrixFreePrecision(Precision):
 
     Attributes:
         curvature: G.
-        scale: factor on G.
+        scale: Factor on G.
         delta: D.
         base: Λ̂.
     """

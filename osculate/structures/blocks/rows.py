@@ -64,9 +64,9 @@ class Rows:
     """K = V·N rows, ordered by column, then by datum.
 
     Attributes:
-        shape: shape (G, O, I) of the parameters.
+        shape: Shape (G, O, I) of the parameters.
         lookup: True if the forms are lookups.
-        packs: the rows of each batch, empty where no datum used the parameters; at most one after :meth:`finish`.
+        packs: The rows of each batch, empty where no datum used the parameters; at most one after :meth:`finish`.
     """
 
     shape: Shape
