@@ -44,7 +44,8 @@ class PosteriorOptions:
     """The posterior, and its predictive.
 
     Args:
-        posterior: File posterior.safetensors of osculate fit or train, in one folder with model.safetensors; or this folder.
+        posterior: The file posterior.safetensors of osculate fit or train, in one folder with model.safetensors; or
+            this folder.
         model: The package.module:factory of your own network, which is then allowed to run.
         via: Kind of predictive, {ways}, if the posterior has it. By default linearised for a Gaussian (sampled for
             autoencoders), the members for an ensemble, sampled networks for swag and hmc.
