@@ -94,6 +94,10 @@ class _Workplace:
 
     Args:
         original: The module.
+
+    Attributes:
+        module: The copy.
+        with_buffers: Its layers that have buffers, each with that of the original.
     """
 
     def __init__(self, original: nn.Module) -> None:
@@ -106,7 +110,7 @@ class _Workplace:
         pairs = zip(self.module.modules(), original.modules(), strict=True)
         # a layer that torch.jit compiled keeps its state outside Python, and is left as it is
         self._layers = [(layer, model, vars(layer).copy()) for layer, model in pairs if "training" in vars(layer)]
-        self._with_buffers = [(layer, model) for layer, model, _ in self._layers if model._buffers]
+        self.with_buffers = [(layer, model) for layer, model, _ in self._layers if model._buffers]
 
     def take_modes(self) -> None:
         """Set the modes of the layers to those of the original."""
@@ -120,7 +124,7 @@ class _Workplace:
         In evaluation mode no layer of torch writes into its buffers, the running statistics of a batch normalisation.
         """
         copies: dict[int, Tensor] = {}
-        for layer, original in self._with_buffers:
+        for layer, original in self.with_buffers:
             buffers = original._buffers
             if layer.training or not type(layer).__module__.startswith("torch.nn."):
                 for buffer in buffers.values():
@@ -240,7 +244,8 @@ class Network:
         size, (positional, named) = count(x), arguments(x)
         try:
             with within(workplace.module) if within else nullcontext():
-                workplace.take_buffers()
+                if workplace.with_buffers:
+                    workplace.take_buffers()
                 f = functional_call(workplace.module, values, positional, named, tie_weights=self._tied)
         except Exception:
             self._end(workplace)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from osculate.curvature.rules import RULES, Call, Use
 from osculate.curvature.rules.sources import VIEWS, Function, Source, View
-from osculate.inputs import Inputs, apply, tensors
+from osculate.inputs import Inputs, tensors
 from osculate.operations import in_place, tensors_in
 from osculate.parameters import Network
 
@@ -178,8 +178,6 @@ def _picks(func: Callable, *args: Any, padding_idx: int | None = None, max_norm:
 def record(network: Network, x: Inputs) -> Tape:
     """The forward pass at the mode, with what the rules noted."""
     with torch.inference_mode(False), torch.enable_grad():
-        if any(tensor.is_inference() for tensor in tensors(x).values()):
-            x = apply(torch.clone, x)
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
         recorder = Recorder(theta, (*network.module.buffers(), *network.module.parameters()))
         f = network(x, theta, within=lambda _: recorder)
