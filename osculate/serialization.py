@@ -10,23 +10,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from osculate import likelihoods, priors, structures
+from osculate import likelihoods, posteriors, priors, structures
 from osculate.curvature.plan import BlockSpec, Plan
 from osculate.curvature.tape import Example
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
-from osculate.posteriors import (
-    Chains,
-    Dropout,
-    Ensemble,
-    Fit,
-    Gaussian,
-    Mixture,
-    Point,
-    Posterior,
-    Snapshots,
-    as_posterior,
-)
 from osculate.priors import Prior
 from osculate.registry import choose, lookup
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
@@ -36,14 +24,14 @@ FORMAT = 2
 #: The key of the JSON in the safetensors header.
 HEADER = "osculate"
 #: The posteriors that files can hold, by name.
-KINDS: dict[str, type[Posterior]] = {
-    "gaussian": Gaussian,
-    "point": Point,
-    "ensemble": Ensemble,
-    "dropout": Dropout,
-    "snapshots": Snapshots,
-    "mixture": Mixture,
-    "chains": Chains,
+KINDS: dict[str, type[posteriors.Posterior]] = {
+    "gaussian": posteriors.Gaussian,
+    "point": posteriors.Point,
+    "ensemble": posteriors.Ensemble,
+    "dropout": posteriors.Dropout,
+    "snapshots": posteriors.Snapshots,
+    "mixture": posteriors.Mixture,
+    "chains": posteriors.Chains,
 }
 #: What a plan says of memory.
 SIZES = ("floats", "factored", "inputs", "outputs")
@@ -66,7 +54,7 @@ def save(q: Any, path: str | os.PathLike) -> None:
         TypeError: ``q`` is not a posterior of osculate, or its likelihood, prior or structure is not registered.
         FileNotFoundError: the folder does not exist.
     """
-    posterior = as_posterior(q)
+    posterior = posteriors.as_posterior(q)
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist: make it first.")
@@ -74,7 +62,7 @@ def save(q: Any, path: str | os.PathLike) -> None:
     write_tensors(path, tensors, HEADER, {"format": FORMAT, **header})
 
 
-def _parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _parts(q: posteriors.Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header of a posterior; for a mixture, with a prefix and a list entry for each member."""
     kind = next((name for name, known in KINDS.items() if type(q) is known), None)
     if kind is None:
@@ -82,11 +70,11 @@ def _parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"save writes posteriors of the kinds {', '.join(KINDS)}, got {type(q).__name__}. Save its network with "
             "osc.save(osc.posteriors.Point(model, likelihood), path)."
         )
-    if isinstance(q, Mixture):
+    if isinstance(q, posteriors.Mixture):
         each = [_parts(member) for member in q.members]
         tensors = {f"mixture.{n}.{name}": value for n, (part, _) in enumerate(each) for name, value in part.items()}
         return tensors, {"posterior": kind, "mixture": [header for _, header in each]}
-    tensors, header = _gaussian_parts(q) if isinstance(q, Gaussian) else _network_parts(q)
+    tensors, header = _gaussian_parts(q) if isinstance(q, posteriors.Gaussian) else _network_parts(q)
     header |= {
         "posterior": kind,
         "names": q.network.space.names,
@@ -96,7 +84,7 @@ def _parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, header
 
 
-def _gaussian_parts(q: Gaussian) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _gaussian_parts(q: posteriors.Gaussian) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header entries that only a Gaussian has."""
     q.structure.require_storable()
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
@@ -120,9 +108,9 @@ def _gaussian_parts(q: Gaussian) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, header
 
 
-def _network_parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _network_parts(q: posteriors.Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The networks of a posterior made of networks, and its own tensors."""
-    if isinstance(q, Ensemble):
+    if isinstance(q, posteriors.Ensemble):
         tensors = {
             f"members.{n}.{name}": value
             for n, member in enumerate(q.members)
@@ -130,9 +118,9 @@ def _network_parts(q: Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
         }
         return tensors, {"members": len(q.members)}
     tensors = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
-    if isinstance(q, Snapshots):
+    if isinstance(q, posteriors.Snapshots):
         tensors |= {"samples.diagonal": q.diagonal, "samples.deviations": q.deviations}
-    if isinstance(q, Chains):
+    if isinstance(q, posteriors.Chains):
         tensors["samples.thetas"] = q.thetas
     return tensors, {}
 
@@ -178,31 +166,37 @@ def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], m
     return network
 
 
-def _rebuild(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Posterior:
+def _rebuild(
+    path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module
+) -> posteriors.Posterior:
     """A posterior of any kind."""
     kind = choose("kind of posterior", header.get("posterior", "gaussian"), KINDS)
     if kind == "mixture":
         parts = enumerate(header["mixture"])
-        return Mixture([_rebuild(path, part, _part(tensors, f"mixture.{n}"), model) for n, part in parts])
+        return posteriors.Mixture([_rebuild(path, part, _part(tensors, f"mixture.{n}"), model) for n, part in parts])
     return (_rebuild_gaussian if kind == "gaussian" else _rebuild_networks)(path, header, tensors, model)
 
 
-def _rebuild_networks(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Posterior:
+def _rebuild_networks(
+    path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module
+) -> posteriors.Posterior:
     likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     if header["posterior"] == "ensemble":
         parts = [_part(tensors, f"members.{n}") for n in range(header["members"])]
-        return Ensemble([_network(path, header, part, model).module for part in parts], likelihood)
+        return posteriors.Ensemble([_network(path, header, part, model).module for part in parts], likelihood)
     network = _network(path, header, _part(tensors, "network"), model)
     if header["posterior"] == "point":
-        return Point(network.module, likelihood)
+        return posteriors.Point(network.module, likelihood)
     if header["posterior"] == "dropout":
-        return Dropout(network.module, likelihood)
+        return posteriors.Dropout(network.module, likelihood)
     if header["posterior"] == "chains":
-        return Chains(network, likelihood, tensors["samples.thetas"])
-    return Snapshots(network, likelihood, tensors["samples.diagonal"], tensors["samples.deviations"])
+        return posteriors.Chains(network, likelihood, tensors["samples.thetas"])
+    return posteriors.Snapshots(network, likelihood, tensors["samples.diagonal"], tensors["samples.deviations"])
 
 
-def _rebuild_gaussian(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module) -> Gaussian:
+def _rebuild_gaussian(
+    path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module
+) -> posteriors.Gaussian:
     network = _network(path, header, _part(tensors, "network"), model)
     plan = Plan(
         tuple(_block(b, n, tensors) for n, b in enumerate(header["blocks"])),
@@ -215,11 +209,11 @@ def _rebuild_gaussian(path: Path, header: dict[str, Any], tensors: Mapping[str, 
     curvature = curvature.with_tensors(_part(tensors, "curvature"))
     fit_likelihood = _restore(header["fit_likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     statistics = _part(tensors, "statistics")
-    fit = Fit(curvature, fit_likelihood, statistics, header["num_data"], plan, network, header["kind"])
+    fit = posteriors.Fit(curvature, fit_likelihood, statistics, header["num_data"], plan, network, header["kind"])
     likelihood: Likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     made = lookup("prior", header["prior"], priors.REGISTRY)
     prior: Prior = made(precision=tensors["prior.precision"], **header.get("prior_settings", {}))
-    return Gaussian(network, fit, likelihood, prior, header["temperature"])
+    return posteriors.Gaussian(network, fit, likelihood, prior, header["temperature"])
 
 
 def _block(b: Mapping[str, Any], number: int, tensors: Mapping[str, Tensor]) -> BlockSpec:

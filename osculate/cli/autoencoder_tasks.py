@@ -8,17 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from osculate import tasks
 from osculate.autoencoders import VAE, Bound, Representation, active_units, bound, sandwich
+from osculate.cli import autoencoder_figures as figures
 from osculate.cli.after_training import represented
-from osculate.cli.autoencoder_figures import (
-    BASELINE,
-    SCORES,
-    draw_bounds,
-    draw_few_labels,
-    draw_histograms,
-    draw_imputations,
-    draw_roc,
-)
 from osculate.cli.checkpoint import MODEL, read_model
 from osculate.cli.demo_fits import recipe_of
 from osculate.cli.options import DataOptions
@@ -27,16 +20,6 @@ from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset
 from osculate.methods import MAP
 from osculate.posteriors import Point, Posterior
-from osculate.tasks import (
-    ImputationRecord,
-    OODRecord,
-    SemiSupervisedRecord,
-    calibration,
-    imputation,
-    lower_half,
-    ood,
-    semi_supervised,
-)
 from osculate.tensorfiles import fill
 from osculate.training import train
 
@@ -89,7 +72,7 @@ def smaller(dataset: Dataset, test_size: int) -> Dataset:
 def detected(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
     """Detect out-of-distribution data: a row for each set."""
     inside = dataset.test[0]
-    record = ood(
+    record = tasks.ood(
         represented(q),
         inside,
         how.partners,
@@ -98,15 +81,15 @@ def detected(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
         generator=how.generator,
         progress=how.progress,
     )
-    shown = {score: words for score, words in (SCORES | BASELINE).items() if score in record.inside}
+    shown = {score: words for score, words in (figures.SCORES | figures.BASELINE).items() if score in record.inside}
     panels = {name: {words: (record, name, score) for score, words in shown.items()} for name in how.partners}
-    draw_roc(panels, how.folder / "ood_roc.png")
-    draw_histograms(record, how.folder / "ood_histograms.png")
+    figures.draw_roc(panels, how.folder / "ood_roc.png")
+    figures.draw_histograms(record, how.folder / "ood_histograms.png")
     rows = {name: ood_scores(record, name) for name in how.partners}
     return f"{dataset.name}: AUROC, {len(inside):,} test images against out-of-distribution images", rows
 
 
-def ood_scores(record: OODRecord, name: str) -> dict[str, float]:
+def ood_scores(record: tasks.OODRecord, name: str) -> dict[str, float]:
     """AUROC of each score for one set, and its standard error."""
     return error_entries("auroc_", record.auroc[name], record.auroc_error[name])
 
@@ -124,21 +107,21 @@ def imputed(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
     elif classifier is not None:
         raise ValueError(f"--classifier {str(classifier)!r}: {dataset.name!r} has no classes: leave it out.")
     record = impute(represented(q), dataset, judge, how)
-    draw_imputations(record, dataset, how.folder / "imputations.png")
+    figures.draw_imputations(record, dataset, how.folder / "imputations.png")
     caption = f"{dataset.name}: {len(dataset.test[0]):,} test images whose upper half was hidden and filled in"
     rows = {"filled in": imputation_scores(record)}
     if judge is not None:
-        rows["the images themselves"] = calibration(judge, dataset.test).metrics()
+        rows["the images themselves"] = tasks.calibration(judge, dataset.test).metrics()
     return caption, rows
 
 
-def impute(r: Representation, dataset: Dataset, judge: Point | None, how: Setting) -> ImputationRecord:
+def impute(r: Representation, dataset: Dataset, judge: Point | None, how: Setting) -> tasks.ImputationRecord:
     """Impute the upper half of the test images."""
     x, y = dataset.test
-    return imputation(
+    return tasks.imputation(
         r,
         x,
-        lower_half(x.shape[1:]),
+        tasks.lower_half(x.shape[1:]),
         draws=how.samples or 10,
         classifier=judge,
         targets=None if judge is None else y,
@@ -147,7 +130,7 @@ def impute(r: Representation, dataset: Dataset, judge: Point | None, how: Settin
     )
 
 
-def imputation_scores(record: ImputationRecord) -> dict[str, float]:
+def imputation_scores(record: tasks.ImputationRecord) -> dict[str, float]:
     """The scores of the record, with the standard error of the accuracy if there is one."""
     scores = record.metrics()
     if "accuracy" not in scores:
@@ -167,7 +150,7 @@ def few_labels(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
         raise ValueError(f"{task} of the training part, but {dataset.name!r} is another file: leave --data out.")
     if dataset.classes is None:
         raise ValueError(f"{task}, but {dataset.name!r} has no classes: use data with labels, or --task ood.")
-    record = semi_supervised(
+    record = tasks.semi_supervised(
         {"codes": represented(q)},
         *dataset.train,
         dataset.test,
@@ -177,7 +160,7 @@ def few_labels(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
         seed=how.seed,
         progress=how.progress,
     )
-    draw_few_labels(record, len(dataset.classes), how.folder / "accuracy_against_labels.png")
+    figures.draw_few_labels(record, len(dataset.classes), how.folder / "accuracy_against_labels.png")
     caption = f"{dataset.name}: accuracy by nearest codes, {REPEATS} choices of the labelled images of each class"
     return caption, {"codes": few_label_scores(record, "codes")}
 
@@ -207,7 +190,7 @@ def bounded(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
     for found, kind in ((annealed, "lower"), (both.lower, "lower, simulated"), (both.upper, "upper, simulated")):
         rows[f"annealed, {kind}: {len(few)} images, {found.samples} chains"] = _bound_scores(found)
     if weighted:
-        draw_bounds(weighted, dataset, how.folder / "bounds.png")
+        figures.draw_bounds(weighted, dataset, how.folder / "bounds.png")
     units = active_units(q, x)
     caption = (
         f"{dataset.name}: bounds on log p(x), {len(x):,} test images; {units.count} of {len(units.variances)} numbers "
@@ -234,7 +217,7 @@ TASKS: Mapping[str, Callable[[Posterior, Dataset, Setting], Rows]] = {
 }
 
 
-def few_label_scores(record: SemiSupervisedRecord, method: str) -> dict[str, float]:
+def few_label_scores(record: tasks.SemiSupervisedRecord, method: str) -> dict[str, float]:
     """Accuracy of one method for each number of labels, and its standard error."""
     means, errors = (
         dict(zip(record.labels, part[method].tolist(), strict=True)) for part in (record.mean, record.standard_error)

@@ -8,26 +8,8 @@ from typing import Any
 import torch
 
 from osculate.autoencoders import LatentMap, Representation
+from osculate.cli import autoencoder_figures as figures, autoencoder_tasks as tasks
 from osculate.cli.after_training import finished, held_out_noise, represented
-from osculate.cli.autoencoder_figures import (
-    POINTS,
-    SCORES,
-    draw_few_labels,
-    draw_imputations,
-    draw_roc,
-    picked,
-    pictures,
-    reconstruction_scores,
-)
-from osculate.cli.autoencoder_tasks import (
-    REPEATS,
-    Setting,
-    few_label_scores,
-    imputation_scores,
-    impute,
-    ood_scores,
-    trained_classifier,
-)
 from osculate.cli.checkpoint import Card
 from osculate.cli.demo_fits import Clock
 from osculate.cli.methods import MethodOptions
@@ -91,14 +73,14 @@ class Comparison:
         return {
             f"reconstruction of {images}": self.reconstructed,
             **{
-                f"AUROC, {images} against {name}": {m: ood_scores(r, name) for m, r in self.shifted.items()}
+                f"AUROC, {images} against {name}": {m: tasks.ood_scores(r, name) for m, r in self.shifted.items()}
                 for name in sets
             },
             "the upper half hidden and filled in, judged by a classifier": {
-                method: imputation_scores(record) for method, record in self.imputed.items()
+                method: tasks.imputation_scores(record) for method, record in self.imputed.items()
             },
-            f"accuracy by nearest codes, by labelled images of each class ({REPEATS} choices of them)": {
-                method: few_label_scores(self.few, method) for method in self.methods
+            f"accuracy by nearest codes, by labelled images of each class ({tasks.REPEATS} choices of them)": {
+                method: tasks.few_label_scores(self.few, method) for method in self.methods
             },
         }
 
@@ -116,24 +98,24 @@ def compare(
             how = MethodOptions(method, **own)
             methods[name], card = _trained(dataset, options, how, seed, device, progress)
     x = dataset.test[0]
-    setting = Setting(Path(), SAMPLES, seed)
+    setting = tasks.Setting(Path(), SAMPLES, seed)
     with clock.step("reconstruct", f"reconstructing {len(x):,} test images and out-of-distribution ones"):
-        reconstructed = {name: reconstruction_scores(r, x) for name, r in methods.items()}
+        reconstructed = {name: figures.reconstruction_scores(r, x) for name, r in methods.items()}
         partners = out_of_distribution(dataset, seed=seed)
         shifted = {
             name: ood(r, x, partners, samples=SAMPLES or 100, generator=setting.generator)
             for name, r in methods.items()
         }
     with clock.step("impute", "filling in hidden halves, with a classifier to judge them"):
-        judge = trained_classifier(dataset, progress, seed)
-        imputed = {name: impute(r, dataset, judge, setting) for name, r in methods.items()}
+        judge = tasks.trained_classifier(dataset, progress, seed)
+        imputed = {name: tasks.impute(r, dataset, judge, setting) for name, r in methods.items()}
     with clock.step("few labels", "classifying test images by their codes, with few labels"):
         few = semi_supervised(
             methods,
             *dataset.train,
             dataset.test,
             labels=LABELS,
-            repeats=REPEATS,
+            repeats=tasks.REPEATS,
             samples=SAMPLES or 20,
             seed=seed,
         )
@@ -165,33 +147,33 @@ def draw(found: Comparison, folder: Path) -> dict[str, Path]:
 
     assert found.dataset.classes is not None
     x, y = found.dataset.test
-    maps = {name: LatentMap.of(r, x[:POINTS]) for name, r in found.methods.items()}
-    latent = plots.latent_map(maps, y[:POINTS].numpy(), found.dataset.classes)
-    chosen = picked(x, y, 10)[[0, 2, 4, 7]] if len(x) > 7 else torch.arange(len(x))
+    maps = {name: LatentMap.of(r, x[: figures.POINTS]) for name, r in found.methods.items()}
+    latent = plots.latent_map(maps, y[: figures.POINTS].numpy(), found.dataset.classes)
+    chosen = figures.picked(x, y, 10)[[0, 2, 4, 7]] if len(x) > 7 else torch.arange(len(x))
     parts = {"test": x[chosen]}  # beside them out-of-distribution images
     for name, images in out_of_distribution(found.dataset).items():
         parts[name.partition(" ")[0]] = images[chosen[:3]]
     some, names = torch.cat(list(parts.values())), [name for name, images in parts.items() for _ in images]
     compared = plots.reconstructions(
-        some.numpy(), {name: pictures(r, some) for name, r in found.methods.items()}, names
+        some.numpy(), {name: figures.pictures(r, some) for name, r in found.methods.items()}, names
     )
     generator = torch.Generator().manual_seed(0)
-    rows = {"test images": x[picked(x, y, 10)].numpy()}
+    rows = {"test images": x[figures.picked(x, y, 10)].numpy()}
     rows |= {name: r.generate(10, generator).cpu().numpy() for name, r in found.methods.items()}
     panels = {  # not every method has every score
         f"{name}: {words}": {m: (r, name, score) for m, r in found.shifted.items() if score in r.inside}
         for name in found.shifted[OURS].outside
-        for score, words in SCORES.items()
+        for score, words in figures.SCORES.items()
     }
     return {
         "latent_map": plots.save(latent, folder / "latent_map.png"),
         "reconstructions": plots.save(compared, folder / "reconstructions.png"),
-        "roc": draw_roc(panels, folder / "roc.png"),
-        "imputations": draw_imputations(found.imputed[OURS], found.dataset, folder / "imputations.png"),
+        "roc": figures.draw_roc(panels, folder / "roc.png"),
+        "imputations": figures.draw_imputations(found.imputed[OURS], found.dataset, folder / "imputations.png"),
         "generated": plots.save(
             plots.image_grid(rows, "Real images, and new ones that each method generates"), folder / "generated.png"
         ),
-        "accuracy_against_labels": draw_few_labels(
+        "accuracy_against_labels": figures.draw_few_labels(
             found.few, len(found.dataset.classes), folder / "accuracy_against_labels.png"
         ),
     }

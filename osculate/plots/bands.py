@@ -7,22 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from osculate.plots.style import (
-    BLUE,
-    GREY,
-    INK,
-    ORANGE,
-    PALE,
-    Values,
-    label,
-    label_outer,
-    legend,
-    legend_below,
-    panels,
-    tints,
-    title,
-    wrapped,
-)
+from osculate.plots import style
 
 _ALPHA = {1: 0.32, 2: 0.18, 3: 0.14}
 
@@ -38,9 +23,9 @@ class Band:
         note: A few words in the title of the panel.
     """
 
-    x: Values
-    mean: Values
-    sd: Values
+    x: style.Values
+    mean: style.Values
+    sd: style.Values
     note: str = ""
 
 
@@ -67,8 +52,8 @@ def band(
     ax: Axes,
     shown: Band,
     tint: str,
-    data: tuple[Values, Values] | None = None,
-    truth: Values | None = None,
+    data: tuple[style.Values, style.Values] | None = None,
+    truth: style.Values | None = None,
     gaps: Sequence[tuple[float, float]] = (),
     widths: Sequence[int] = (2, 1),
 ) -> None:
@@ -84,23 +69,23 @@ def band(
         widths: Half widths of the bands, in standard deviations, the widest first.
     """
     for low, high in gaps:
-        ax.axvspan(low, high, color=PALE, alpha=0.6, linewidth=0)
+        ax.axvspan(low, high, color=style.PALE, alpha=0.6, linewidth=0)
         place = ((low + high) / 2, 0.03)
-        ax.annotate("no data", place, xycoords=("data", "axes fraction"), ha="center", fontsize=8, color=GREY)
+        ax.annotate("no data", place, xycoords=("data", "axes fraction"), ha="center", fontsize=8, color=style.GREY)
     mean, sd = np.asarray(shown.mean), np.asarray(shown.sd)
     for width in widths:
         low, high = mean - width * sd, mean + width * sd
         ax.fill_between(shown.x, low, high, color=tint, alpha=_ALPHA[width], linewidth=0, label=f"± {width} sd")
     if data is not None:
         few = len(data[0]) < 100  # many dots would cover the mean
-        ax.plot(*data, ".", color=INK, markersize=4 if few else 2, zorder=3 if few else 2, label="data")
+        ax.plot(*data, ".", color=style.INK, markersize=4 if few else 2, zorder=3 if few else 2, label="data")
     if truth is not None:
-        ax.plot(shown.x, truth, "--", color=INK, linewidth=1, label="true function")
+        ax.plot(shown.x, truth, "--", color=style.INK, linewidth=1, label="true function")
     ax.plot(shown.x, mean, color=tint, linewidth=1.8, label="mean")
     ax.set_xlim(shown.x[0], shown.x[-1])
 
 
-def scale_to(ax: Axes, values: Values, room: float) -> None:
+def scale_to(ax: Axes, values: style.Values, room: float) -> None:
     """Limit the vertical axis to the range of the values, extended by its share ``room`` below and above."""
     low, high = float(np.min(values)), float(np.max(values))
     ax.set_ylim(low - room * (high - low), high + room * (high - low))
@@ -108,10 +93,10 @@ def scale_to(ax: Axes, values: Values, room: float) -> None:
 
 def regression_bands(
     bands: Mapping[str, Band],
-    x: Values,
-    y: Values,
+    x: style.Values,
+    y: style.Values,
     gaps: Sequence[tuple[float, float]] = (),
-    truth: Values | None = None,
+    truth: style.Values | None = None,
     columns: int = 2,
     heading: str = "Do the error bars grow where there are no data?",
 ) -> Figure:
@@ -131,26 +116,28 @@ def regression_bands(
     """
     if not bands:
         raise ValueError("no predictive band to draw: pass at least one, by name of its posterior.")
-    figure, axes = wrapped(len(bands), columns, *((4.6, 2.9) if columns < 3 else (3.0, 2.9)), sharex=True, sharey=True)
-    colours = tints(bands) if columns < 3 else dict.fromkeys(bands, BLUE)
+    figure, axes = style.wrapped(
+        len(bands), columns, *((4.6, 2.9) if columns < 3 else (3.0, 2.9)), sharex=True, sharey=True
+    )
+    colours = style.tints(bands) if columns < 3 else dict.fromkeys(bands, style.BLUE)
     for ax, (name, shown) in zip(axes.flat, bands.items(), strict=False):
         band(ax, shown, colours[name], (x, y), truth, gaps, (2, 1) if truth is None else (3, 2, 1))
         separator = ": " if columns < 3 else "\n"
-        label(ax, f"{name}{separator}{shown.note}" if shown.note else name)
+        style.label(ax, f"{name}{separator}{shown.note}" if shown.note else name)
     scale_to(axes[0, 0], y if truth is None else truth, 1.1 if truth is None else 0.12)
-    label_outer(axes, "input x", "output y", len(bands))
+    style.label_outer(axes, "input x", "output y", len(bands))
     if columns < 3:
-        legend(axes[0, 0], loc="upper left", ncols=2)
+        style.legend(axes[0, 0], loc="upper left", ncols=2)
     else:
-        legend_below(figure, axes[0, 0], 6, 9)
-    title(figure, heading)
+        style.legend_below(figure, axes[0, 0], 6, 9)
+    style.title(figure, heading)
     return figure
 
 
 def band_grid(
     rows: Mapping[str, Mapping[str, Band]],
-    x: Values,
-    y: Values,
+    x: style.Values,
+    y: style.Values,
     gaps: Sequence[tuple[float, float]] = (),
     heading: str = "Do the error bars grow where there are no data?",
 ) -> Figure:
@@ -168,25 +155,25 @@ def band_grid(
     """
     if not rows or not all(rows.values()):
         raise ValueError("no predictive band to draw: pass at least one row of them.")
-    figure, axes = panels(len(rows), max(map(len, rows.values())), 3.9, 2.3, sharex=True, sharey=True)
-    colours = tints(name for bands in rows.values() for name in bands)
+    figure, axes = style.panels(len(rows), max(map(len, rows.values())), 3.9, 2.3, sharex=True, sharey=True)
+    colours = style.tints(name for bands in rows.values() for name in bands)
     for number, (line, (row, bands)) in enumerate(zip(axes, rows.items(), strict=True)):
-        label(line[0], y=row)
+        style.label(line[0], y=row)
         for ax, (name, shown) in zip(line, bands.items(), strict=False):
             band(ax, shown, colours[name], (x, y), None, gaps)
-            label(ax, name if number == 0 else None)
+            style.label(ax, name if number == 0 else None)
     for ax in axes[-1]:
-        label(ax, x="input x")
+        style.label(ax, x="input x")
     scale_to(axes[0, 0], y, 0.8)
-    legend_below(figure, axes[0, 0], 4)
-    title(figure, heading)
+    style.legend_below(figure, axes[0, 0], 4)
+    style.title(figure, heading)
     return figure
 
 
 def function_draws(
     shown: Mapping[str, Draws],
-    x: Values,
-    y: Values,
+    x: style.Values,
+    y: style.Values,
     heading: str = "Functions drawn from one posterior, in two ways",
     limits: Sequence[float] | None = None,
 ) -> Figure:
@@ -204,20 +191,20 @@ def function_draws(
     """
     if not shown:
         raise ValueError("no draws to show: pass at least one set, by its name.")
-    figure, axes = panels(1, len(shown), 4.8, 3.5, sharex=True, sharey=True)
+    figure, axes = style.panels(1, len(shown), 4.8, 3.5, sharex=True, sharey=True)
     for ax, (name, drawn) in zip(axes[0], shown.items(), strict=True):
         for number, function in enumerate(drawn.draws):
             words = "_" if number else "draws"
-            ax.plot(drawn.x, function, color=GREY, linewidth=0.6, alpha=0.6, label=words)
-        ax.plot(drawn.x, drawn.mean, color=BLUE, linewidth=2.2, label="mean of the draws")
-        ax.plot(drawn.x, drawn.mode, "--", color=ORANGE, linewidth=1.8, label="network at the mode")
-        ax.plot(x, y, ".", color=INK, markersize=4, label="data")
+            ax.plot(drawn.x, function, color=style.GREY, linewidth=0.6, alpha=0.6, label=words)
+        ax.plot(drawn.x, drawn.mean, color=style.BLUE, linewidth=2.2, label="mean of the draws")
+        ax.plot(drawn.x, drawn.mode, "--", color=style.ORANGE, linewidth=1.8, label="network at the mode")
+        ax.plot(x, y, ".", color=style.INK, markersize=4, label="data")
         ax.set_xlim(drawn.x[0], drawn.x[-1])
         scale_to(ax, y, 0.5)
         if limits is not None:
             ax.set_ylim(*limits)
-        label(ax, f"{name}: {drawn.note}" if drawn.note else name, "input x")
-    label(axes[0, 0], y="output y")
-    legend_below(figure, axes[0, 0], 4)
-    title(figure, heading)
+        style.label(ax, f"{name}: {drawn.note}" if drawn.note else name, "input x")
+    style.label(axes[0, 0], y="output y")
+    style.legend_below(figure, axes[0, 0], 4)
+    style.title(figure, heading)
     return figure

@@ -10,22 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from osculate.plots.style import (
-    GREY,
-    MARKERS,
-    ORANGE,
-    Values,
-    arrays,
-    label,
-    label_outer,
-    legend,
-    legend_below,
-    panels,
-    ticks,
-    tints,
-    title,
-    wrapped,
-)
+from osculate.plots import style
 
 #: A mean with its standard error, 0 where the value is exact.
 Estimate = tuple[float, float]
@@ -34,12 +19,12 @@ _WEIGHTED = "importance-weighted bound"
 
 def lines(
     ax: Axes,
-    shown: Mapping[str, tuple[Values, Values]],
+    shown: Mapping[str, tuple[style.Values, style.Values]],
     colours: Mapping[str, str] | None = None,
     dashes: str | Mapping[str, Any] = "-",
     markers: str | None = None,
-    errors: Mapping[str, Values] | None = None,
-    **style: Any,
+    errors: Mapping[str, style.Values] | None = None,
+    **options: Any,
 ) -> None:
     """Draw named lines on given axes.
 
@@ -50,18 +35,18 @@ def lines(
         dashes: Line style, of all lines or by name.
         markers: Markers of the lines in turn; a single one serves all.
         errors: Standard errors (P,) by name, drawn as bars.
-        **style: Options of ``Axes.plot``, for all lines.
+        **options: Options of ``Axes.plot``, for all lines.
     """
-    colours = colours or tints(shown)
+    colours = colours or style.tints(shown)
     for index, (name, (x, y)) in enumerate(shown.items()):
-        options: dict[str, Any] = {"linewidth": 1.4, "markersize": 4.5, "color": colours[name], "label": name}
-        options["linestyle"] = dashes if isinstance(dashes, str) else dashes.get(name, "-")
-        options["marker"] = markers[index % len(markers)] if markers else None
-        options |= style
+        line: dict[str, Any] = {"linewidth": 1.4, "markersize": 4.5, "color": colours[name], "label": name}
+        line["linestyle"] = dashes if isinstance(dashes, str) else dashes.get(name, "-")
+        line["marker"] = markers[index % len(markers)] if markers else None
+        line |= options
         if errors is None:
-            ax.plot(x, y, **options)
+            ax.plot(x, y, **line)
         else:
-            ax.errorbar(x, y, yerr=errors[name], capsize=2, elinewidth=1, **options)
+            ax.errorbar(x, y, yerr=errors[name], capsize=2, elinewidth=1, **line)
 
 
 def dots(
@@ -83,7 +68,7 @@ def dots(
             seed and a stroke at the mean.
         limits: Ends of the horizontal axis. A mean outside is an arrow at the edge, with its value.
     """
-    colours = colours or tints(order)
+    colours = colours or style.tints(order)
     for name, each in values.items():
         height, tint, middle = order.index(name), colours[name], statistics.mean(each)
         if limits is not None and not limits[0] <= middle <= limits[1]:
@@ -108,15 +93,15 @@ def dots(
     ax.tick_params(axis="x", labelsize=8)
 
 
-def spread(ax: Axes, x: Values, low: Values, high: Values, tint: str, alpha: float = 0.18) -> None:
+def spread(ax: Axes, x: style.Values, low: style.Values, high: style.Values, tint: str, alpha: float = 0.18) -> None:
     """Shade the area between two lines."""
     ax.fill_between(x, low, high, color=tint, alpha=alpha, linewidth=0)
 
 
-@arrays
+@style.arrays
 def accuracy_against_labels(
     labels: Sequence[int],
-    curves: Mapping[str, tuple[Values, Values]],
+    curves: Mapping[str, tuple[style.Values, style.Values]],
     heading: str,
     chance: float | None = None,
 ) -> Figure:
@@ -134,26 +119,28 @@ def accuracy_against_labels(
     if not curves or any(len(values) != len(labels) for pair in curves.values() for values in pair):
         lengths = ", ".join(f"{name!r} {len(mean)}" for name, (mean, _) in curves.items()) or "none"
         raise ValueError(f"curves of {len(labels)} accuracies and errors are needed, but there are: {lengths}.")
-    figure, axes = panels(1, 1, 7.4, 4.0)
+    figure, axes = style.panels(1, 1, 7.4, 4.0)
     ax = axes[0, 0]
     if chance is not None:
-        ax.axhline(chance, color=GREY, linestyle="--", linewidth=1)
-        ax.annotate("chance", (labels[-1], chance), (0, 3), "data", "offset points", fontsize=8, color=GREY, ha="right")
+        ax.axhline(chance, color=style.GREY, linestyle="--", linewidth=1)
+        ax.annotate(
+            "chance", (labels[-1], chance), (0, 3), "data", "offset points", fontsize=8, color=style.GREY, ha="right"
+        )
     # shift the methods slightly, so that their bars do not overlap
     shifted = {
         name: ([number * 1.03 ** (index - (len(curves) - 1) / 2) for number in labels], mean)
         for index, (name, (mean, _)) in enumerate(curves.items())
     }
-    lines(ax, shifted, markers=MARKERS, errors={name: error for name, (_, error) in curves.items()})
-    ticks(ax, labels)
+    lines(ax, shifted, markers=style.MARKERS, errors={name: error for name, (_, error) in curves.items()})
+    style.ticks(ax, labels)
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    label(ax, None, "labelled images of each class", "test accuracy (bars: one standard error)")
-    legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    title(figure, heading)
+    style.label(ax, None, "labelled images of each class", "test accuracy (bars: one standard error)")
+    style.legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    style.title(figure, heading)
     return figure
 
 
-def residuals(misfits: Values, variance: float, step: int, heading: str, estimated: bool = False) -> Figure:
+def residuals(misfits: style.Values, variance: float, step: int, heading: str, estimated: bool = False) -> Figure:
     """Draw the mean squared residual against the training step, with the variance of the noise.
 
     Args:
@@ -168,22 +155,25 @@ def residuals(misfits: Values, variance: float, step: int, heading: str, estimat
     """
     if not len(misfits):
         raise ValueError("no residuals to draw: pass those of at least one step.")
-    figure, axes = panels(1, 1, 6.4, 3.6)
+    figure, axes = style.panels(1, 1, 6.4, 3.6)
     ax = axes[0, 0]
     lines(ax, {"mean squared residual of the data": (range(1, len(misfits) + 1), misfits)}, linewidth=1.2)
     words = "variance of the noise, estimated" if estimated else "variance of the noise"
-    ax.axhline(variance, color=GREY, linewidth=1.2, linestyle="--", label=words)
+    ax.axhline(variance, color=style.GREY, linewidth=1.2, linestyle="--", label=words)
     if step < len(misfits):
-        ax.axvline(step, color=ORANGE, linewidth=1.2, label="weights taken here")
+        ax.axvline(step, color=style.ORANGE, linewidth=1.2, label="weights taken here")
     ax.set_yscale("log")
-    label(ax, None, "step of training", "squared units of the data")
-    legend(ax)
-    title(figure, heading)
+    style.label(ax, None, "step of training", "squared units of the data")
+    style.legend(ax)
+    style.title(figure, heading)
     return figure
 
 
 def image_calibration(
-    levels: Values, covered: Mapping[str, Values], groups: Mapping[str, tuple[Values, Values]], heading: str
+    levels: style.Values,
+    covered: Mapping[str, style.Values],
+    groups: Mapping[str, tuple[style.Values, style.Values]],
+    heading: str,
 ) -> Figure:
     """Draw the coverage of central intervals (left), and errors of pixels against similar error bars (right).
 
@@ -201,26 +191,32 @@ def image_calibration(
     for name, values in covered.items():
         if len(values) != len(levels):
             raise ValueError(f"{name!r} has {len(values)} shares for {len(levels)} levels: give one for each.")
-    colours = tints([*covered, *groups])
-    figure, axes = panels(1, 2 if groups else 1, 4.9, 4.6)
+    colours = style.tints([*covered, *groups])
+    figure, axes = style.panels(1, 2 if groups else 1, 4.9, 4.6)
     left = axes[0, 0]
-    left.plot([0, 1], [0, 1], "--", color=GREY, linewidth=1)
-    lines(left, {name: (levels, values) for name, values in covered.items()}, colours, markers=MARKERS, markersize=3.5)
+    left.plot([0, 1], [0, 1], "--", color=style.GREY, linewidth=1)
+    lines(
+        left,
+        {name: (levels, values) for name, values in covered.items()},
+        colours,
+        markers=style.MARKERS,
+        markersize=3.5,
+    )
     left.set(xlim=(0, 1), ylim=(0, 1))
-    label(left, "above the line: underconfident; below: overconfident")
-    label(left, None, "nominal coverage of an interval", "share of the pixels within it")
+    style.label(left, "above the line: underconfident; below: overconfident")
+    style.label(left, None, "nominal coverage of an interval", "share of the pixels within it")
     if groups:
         right = axes[0, 1]
         bars, errors = (np.concatenate([np.asarray(pair[n]) for pair in groups.values()]) for n in (0, 1))
         low, high = float(bars.min()) / 2, 1.5 * float(max(bars.max(), errors.max()))
-        right.plot([low, high], [low, high], "--", color=GREY, linewidth=1)
-        lines(right, groups, colours, markers=MARKERS, markersize=3.5, linewidth=1.1)
+        right.plot([low, high], [low, high], "--", color=style.GREY, linewidth=1)
+        lines(right, groups, colours, markers=style.MARKERS, markersize=3.5, linewidth=1.1)
         # nearly exact pixels, such as those outside an object, may lie below
         right.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low / 3, high))
-        label(right, "above the line: worse than the error bar says")
-        label(right, None, "error bar (groups of pixels with similar ones)", "error, root mean square")
-    legend_below(figure, left, 2, 8.5)
-    title(figure, heading)
+        style.label(right, "above the line: worse than the error bar says")
+        style.label(right, None, "error bar (groups of pixels with similar ones)", "error, root mean square")
+    style.legend_below(figure, left, 2, 8.5)
+    style.title(figure, heading)
     return figure
 
 
@@ -235,7 +231,7 @@ class Bounds:
     """
 
     counts: Sequence[int]
-    weighted: tuple[Values, Values]
+    weighted: tuple[style.Values, style.Values]
     levels: Mapping[str, Estimate] = field(default_factory=dict)
 
 
@@ -259,8 +255,8 @@ def sandwich(shown: Mapping[str, Bounds], heading: str, words: str = "log p(x), 
                 f"{name!r} has {lengths[0]} counts, {lengths[1]} bounds and {lengths[2]} standard errors: give one "
                 "of each for every number of samples."
             )
-    colours = tints([_WEIGHTED, *(level for bounds in shown.values() for level in bounds.levels)])
-    figure, axes = wrapped(len(shown), 2, *((5.4, 4.6) if len(shown) > 1 else (6.6, 5.2)))
+    colours = style.tints([_WEIGHTED, *(level for bounds in shown.values() for level in bounds.levels)])
+    figure, axes = style.wrapped(len(shown), 2, *((5.4, 4.6) if len(shown) > 1 else (6.6, 5.2)))
     for ax, (name, bounds) in zip(axes.flat, shown.items(), strict=False):
         means, errors = map(np.asarray, bounds.weighted)
         most, tint = int(np.argmax(bounds.counts)), colours[_WEIGHTED]
@@ -271,16 +267,16 @@ def sandwich(shown: Mapping[str, Bounds], heading: str, words: str = "log p(x), 
         if 1 in bounds.counts:
             one = list(bounds.counts).index(1)
             elbo = _with_error("ELBO, K = 1", means[one], errors[one])
-            ax.plot(1, means[one], "D", color=ORANGE, markersize=7, label=elbo)
+            ax.plot(1, means[one], "D", color=style.ORANGE, markersize=7, label=elbo)
         for level, (mean, error) in bounds.levels.items():
             ax.axhspan(mean - error, mean + error, color=colours[level], alpha=0.2, linewidth=0)
             words_of_level = _with_error(level, mean, error)
             ax.axhline(mean, color=colours[level], linewidth=1.4, linestyle="--", label=words_of_level)
-        ticks(ax, bounds.counts, 8)
-        label(ax, name, "importance samples K")
-        legend(ax, fontsize=8.5, loc="upper left", bbox_to_anchor=(0.0, -0.16), borderaxespad=0)
-    label_outer(axes, "importance samples K", words, len(shown))
-    title(figure, heading)
+        style.ticks(ax, bounds.counts, 8)
+        style.label(ax, name, "importance samples K")
+        style.legend(ax, fontsize=8.5, loc="upper left", bbox_to_anchor=(0.0, -0.16), borderaxespad=0)
+    style.label_outer(axes, "importance samples K", words, len(shown))
+    style.title(figure, heading)
     return figure
 
 

@@ -11,21 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from osculate.autoencoders.pictures import LatentMap
-from osculate.plots.style import (
-    BLUE,
-    INK,
-    ORANGE,
-    TWO_CLASSES,
-    UNCERTAINTY,
-    arrays,
-    colour_bar,
-    label,
-    label_outer,
-    legend_below,
-    panels,
-    title,
-    wrapped,
-)
+from osculate.plots import style
 
 #: Levels of the labelled contours of probability.
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -35,10 +21,10 @@ def class_map(
     ax: Axes, axes: tuple[np.ndarray, np.ndarray], probability: np.ndarray, x: np.ndarray, y: np.ndarray
 ) -> Any:
     """Draw the probability (G2, G1) of the second of two classes on given axes, with the data; return the image."""
-    image = ax.pcolormesh(*axes, probability, cmap=TWO_CLASSES, vmin=0, vmax=1, alpha=0.5, rasterized=True)
-    contours = ax.contour(*axes, probability, levels=LEVELS, colors=INK, linewidths=0.8)
+    image = ax.pcolormesh(*axes, probability, cmap=style.TWO_CLASSES, vmin=0, vmax=1, alpha=0.5, rasterized=True)
+    contours = ax.contour(*axes, probability, levels=LEVELS, colors=style.INK, linewidths=0.8)
     ax.clabel(contours, fmt="%.2f", fontsize=7)
-    for kind, marker, tint in ((0, "o", BLUE), (1, "^", ORANGE)):
+    for kind, marker, tint in ((0, "o", style.BLUE), (1, "^", style.ORANGE)):
         ax.plot(*x[y == kind].T, marker, color=tint, markeredgecolor="white", markersize=6)
     ax.grid(False)
     return image
@@ -71,17 +57,17 @@ def probability_maps(
     for name, probability in maps.items():
         if probability.shape != shape:
             raise ValueError(f"the map {name!r} has shape {probability.shape}, the grid {shape}.")
-    figure, grid = panels(1, len(maps), 3.7, 3.6, sharex=True, sharey=True)
+    figure, grid = style.panels(1, len(maps), 3.7, 3.6, sharex=True, sharey=True)
     for ax, (name, probability) in zip(grid[0], maps.items(), strict=True):
         image = class_map(ax, axes, probability, x, y)
-        label(ax, name, names[0])
-    label(grid[0, 0], y=names[1])
-    colour_bar(figure, image, grid, "probability of the class of the triangles", shrink=0.85)
-    title(figure, heading)
+        style.label(ax, name, names[0])
+    style.label(grid[0, 0], y=names[1])
+    style.colour_bar(figure, image, grid, "probability of the class of the triangles", shrink=0.85)
+    style.title(figure, heading)
     return figure
 
 
-@arrays
+@style.arrays
 def latent_map(
     maps: Mapping[str, LatentMap],
     labels: np.ndarray | None = None,
@@ -117,34 +103,36 @@ def latent_map(
             raise ValueError(f"the codes of {name!r} have shape {one.codes.shape}, not {wanted}.")
     # the legend and the heading need 7 inches
     columns = len(maps) if len(maps) < 4 else -(-len(maps) // 2)
-    figure, grid = wrapped(len(maps), columns, max(4.1, 7.0 / columns), 4.3)
+    figure, grid = style.wrapped(len(maps), columns, max(4.1, 7.0 / columns), 4.3)
     ends = {name: (float(one.deviation.min()), float(one.deviation.max())) for name, one in maps.items()}
     everywhere = min(low for low, _ in ends.values()), max(high for _, high in ends.values())
     for number, (ax, (name, one)) in enumerate(zip(grid.flat, maps.items(), strict=False)):
         low, high = everywhere if shared else ends[name]
         norm = Normalize(low, high if high > low else low + 1.0)  # white if nothing varies
-        image = ax.pcolormesh(*one.axes, one.deviation, cmap=UNCERTAINTY, norm=norm, shading="gouraud", rasterized=True)
+        image = ax.pcolormesh(
+            *one.axes, one.deviation, cmap=style.UNCERTAINTY, norm=norm, shading="gouraud", rasterized=True
+        )
         edge: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.4}
         if labels is None or classes is None:
-            ax.plot(*one.codes.T, "o", color=INK, **edge)
+            ax.plot(*one.codes.T, "o", color=style.INK, **edge)
         else:
             _classes(ax, one.codes, labels, classes, edge)
         ax.set_xlim(one.axes[0][0], one.axes[0][-1])
         ax.set_ylim(one.axes[1][0], one.axes[1][-1])
-        label(ax, name)
+        style.label(ax, name)
         ax.grid(False)
         if not shared or number == len(maps) - 1:
-            colour_bar(figure, image, grid if shared else ax, quantity, shrink=0.95)
-    label_outer(grid, "latent coordinate 1", "latent coordinate 2", len(maps))
-    legend_below(figure, grid[0, 0], min(10, len(classes or ())) or 1, markerscale=2.5, handlelength=1.2)
-    title(figure, heading)
+            style.colour_bar(figure, image, grid if shared else ax, quantity, shrink=0.95)
+    style.label_outer(grid, "latent coordinate 1", "latent coordinate 2", len(maps))
+    style.legend_below(figure, grid[0, 0], min(10, len(classes or ())) or 1, markerscale=2.5, handlelength=1.2)
+    style.title(figure, heading)
     return figure
 
 
 def _classes(ax: Axes, codes: np.ndarray, labels: np.ndarray, classes: Sequence[str], edge: Mapping[str, Any]) -> None:
     """Codes in the colour of their class, with its name at their median."""
     tints = list(matplotlib.colormaps["tab10" if len(classes) <= 10 else "tab20"].colors)  # type: ignore[attr-defined]
-    tints[7] = INK  # in place of a grey
+    tints[7] = style.INK  # in place of a grey
     for number, name in enumerate(classes):
         chosen, tint = codes[labels == number], tints[number % len(tints)]
         if not len(chosen):

@@ -8,32 +8,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from osculate.plots import style
 from osculate.plots.lines import lines
-from osculate.plots.style import (
-    BLUE,
-    COLOURS,
-    DASHES,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PALE,
-    PURPLE,
-    SKY,
-    YELLOW,
-    arrays,
-    label,
-    label_outer,
-    legend,
-    panels,
-    tints,
-    title,
-    wrapped,
-)
 from osculate.tasks.calibration import CalibrationRecord
 
-_OUTSIDE = (ORANGE, PURPLE, YELLOW, INK)
-_TINTS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, INK, SKY)
+_OUTSIDE = (style.ORANGE, style.PURPLE, style.YELLOW, style.INK)
+_TINTS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.INK, style.SKY)
 #: Largest number of curves with a legend inside the panel.
 INSIDE = 3
 
@@ -52,33 +32,33 @@ def reliability_diagram(records: Mapping[str, CalibrationRecord]) -> Figure:
     """
     if not records:
         raise ValueError("no calibration record to draw: pass at least one, by name of its method.")
-    figure, axes = panels(2, len(records), 3.6, 2.5, sharex=True, sharey="row", height_ratios=(3, 1))
-    colours = tints(records)
+    figure, axes = style.panels(2, len(records), 3.6, 2.5, sharex=True, sharey="row", height_ratios=(3, 1))
+    colours = style.tints(records)
     for (above, below), (name, record) in zip(axes.T, records.items(), strict=True):
         every = np.asarray(record.count, dtype=float)
         filled = every > 0
         confidence, accuracy = (np.asarray(part, dtype=float)[filled] for part in (record.confidence, record.accuracy))
         error = np.sqrt(accuracy * (1 - accuracy) / every[filled])
-        above.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
-        above.annotate("perfectly calibrated", (0.06, 0.1), rotation=40, fontsize=8, color=GREY)
-        above.vlines(confidence, accuracy, confidence, color=PALE, linewidth=6)
-        style: dict[str, Any] = {"color": colours[name], "markersize": 5, "linewidth": 1.4, "elinewidth": 1}
-        above.errorbar(confidence, accuracy, yerr=error, fmt="o-", **style)
+        above.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", linewidth=1)
+        above.annotate("perfectly calibrated", (0.06, 0.1), rotation=40, fontsize=8, color=style.GREY)
+        above.vlines(confidence, accuracy, confidence, color=style.PALE, linewidth=6)
+        bars: dict[str, Any] = {"color": colours[name], "markersize": 5, "linewidth": 1.4, "elinewidth": 1}
+        above.errorbar(confidence, accuracy, yerr=error, fmt="o-", **bars)
         ece = float(record.metrics()["ece"])
-        above.set_title(f"{name}: calibration error {ece:.3f}", fontsize=10, color=INK)
+        above.set_title(f"{name}: calibration error {ece:.3f}", fontsize=10, color=style.INK)
         above.set(xlim=(0, 1.02), ylim=(0, 1.04))
         edges = np.linspace(0, 1, len(every) + 1)
         below.bar(edges[:-1], every, 1 / len(every), align="edge", color=colours[name], alpha=0.7, edgecolor="white")
         below.set_yscale("symlog", linthresh=1)
         below.set_ylim(bottom=0)
-        label(below, x="confidence: probability of the predicted class")
-    label(axes[0, 0], y="share that is right")
-    label(axes[1, 0], y="predictions")
-    title(figure, "Is a prediction right as often as it claims to be?")
+        style.label(below, x="confidence: probability of the predicted class")
+    style.label(axes[0, 0], y="share that is right")
+    style.label(axes[1, 0], y="predictions")
+    style.title(figure, "Is a prediction right as often as it claims to be?")
     return figure
 
 
-@arrays
+@style.arrays
 def entropy_histograms(
     inside: Mapping[str, np.ndarray],
     outside: Mapping[str, Mapping[str, np.ndarray]],
@@ -101,14 +81,14 @@ def entropy_histograms(
     figure = _histograms(inside, outside, dict.fromkeys(inside, bins), auroc or {}, sharex=True)
     top = log(classes)
     figure.axes[-1].set_xlim(0, top)
-    label(
+    style.label(
         figure.axes[-1], x=f"entropy of the prediction in nats: 0 = certain, {top:.2f} = uniform over {classes} classes"
     )
-    title(figure, "Entropy of the predictions in and out of distribution")
+    style.title(figure, "Entropy of the predictions in and out of distribution")
     return figure
 
 
-@arrays
+@style.arrays
 def score_histograms(
     inside: Mapping[str, np.ndarray],
     outside: Mapping[str, Mapping[str, np.ndarray]],
@@ -139,8 +119,8 @@ def score_histograms(
         evenly = np.isclose(edges[1] - edges[0], edges[-1] - edges[-2])
         ax.set_xscale("log" if edges[0] > 0 and not evenly else "linear")
         ax.set_xlim(edges[0], edges[-1])
-        label(ax, x=(words or {}).get(name, ""))
-    title(figure, heading)
+        style.label(ax, x=(words or {}).get(name, ""))
+    style.title(figure, heading)
     return figure
 
 
@@ -169,11 +149,11 @@ def _histograms(
     auroc: Mapping[str, Mapping[str, float]],
     sharex: bool,
 ) -> Figure:
-    figure, axes = panels(len(inside), 1, 9.2, 2.1, sharex=sharex, sharey=True)
+    figure, axes = style.panels(len(inside), 1, 9.2, 2.1, sharex=sharex, sharey=True)
     for ax, name in zip(axes[:, 0], inside, strict=True):
         edges = bins[name]
         share = np.histogram(np.clip(inside[name], edges[0], edges[-1]), edges)[0] / len(inside[name])
-        ax.stairs(share, edges, fill=True, color=GREY, alpha=0.45, label="test data")
+        ax.stairs(share, edges, fill=True, color=style.GREY, alpha=0.45, label="test data")
         for (data, values), tint in zip(outside[name].items(), _OUTSIDE, strict=False):
             share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
             area = auroc.get(name, {}).get(data)
@@ -183,12 +163,12 @@ def _histograms(
         ax.set_yticks([0, 0.02, 0.1, 0.3, 1], ["0", "2 %", "10 %", "30 %", "100 %"])
         ax.set_ylim(0, 1)
         ax.yaxis.set_minor_locator(NullLocator())
-        legend(ax, loc="center left", bbox_to_anchor=(1, 0.5))
-        label(ax, name, y="share of images")
+        style.legend(ax, loc="center left", bbox_to_anchor=(1, 0.5))
+        style.label(ax, name, y="share of images")
     return figure
 
 
-@arrays
+@style.arrays
 def roc_curves(
     curves: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
     auroc: Mapping[str, Mapping[str, tuple[float, float]]],
@@ -208,25 +188,25 @@ def roc_curves(
     if not curves or not all(curves.values()):
         raise ValueError("no ROC curve to draw: pass at least one for each data set.")
     for name, rows in curves.items():
-        if missing := [label for label in rows if label not in auroc.get(name, {})]:
+        if missing := [each for each in rows if each not in auroc.get(name, {})]:
             raise ValueError(f"the curves {missing} of {name!r} have no AUROC: give each (value, standard error).")
     every = list(dict.fromkeys(name for rows in curves.values() for name in rows))
-    colours = {name: COLOURS.get(name, _TINTS[index % len(_TINTS)]) for index, name in enumerate(every)}
-    dashes = {name: DASHES[index // len(_TINTS) % len(DASHES)] for index, name in enumerate(every)}
+    colours = {name: style.COLOURS.get(name, _TINTS[index % len(_TINTS)]) for index, name in enumerate(every)}
+    dashes = {name: style.DASHES[index // len(_TINTS) % len(style.DASHES)] for index, name in enumerate(every)}
     beside = len(every) > INSIDE
     most = 2 if beside else 3
     width = 7.0 if beside else max(4.2, 7.0 / min(most, len(curves)))
-    figure, axes = wrapped(len(curves), most, width, max(4.2, 1.2 + 0.17 * len(every)), sharex=True, sharey=True)
+    figure, axes = style.wrapped(len(curves), most, width, max(4.2, 1.2 + 0.17 * len(every)), sharex=True, sharey=True)
     place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)} if beside else {"loc": "lower right"}
     for ax, (name, rows) in zip(axes.flat, curves.items(), strict=False):
-        ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--")
+        ax.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, linestyle="--")
         for method, rates in rows.items():
             area, error = auroc[name][method]
             words = f"{method}: {area:.3f}" if np.isnan(error) else f"{method}: {area:.3f} ± {error:.3f}"
             lines(ax, {words: rates}, {words: colours[method]}, dashes[method], linewidth=1.5)
         ax.set(aspect="equal", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-        label(ax, name)
-        legend(
+        style.label(ax, name)
+        style.legend(
             ax,
             title="AUROC ± standard error",
             title_fontsize=8,
@@ -235,6 +215,8 @@ def roc_curves(
             edgecolor="none",
             **place,
         )
-    label_outer(axes, "false positives: share of the test data", "true positives: share of the OOD data", len(curves))
-    title(figure, heading)
+    style.label_outer(
+        axes, "false positives: share of the test data", "true positives: share of the OOD data", len(curves)
+    )
+    style.title(figure, heading)
     return figure

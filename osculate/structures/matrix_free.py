@@ -11,16 +11,8 @@ from osculate.curvature.columns import Hessian
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import BlockSpec
 from osculate.registry import choose
+from osculate.structures import blocks
 from osculate.structures._base import Curvature, PosteriorPrecision, Structure
-from osculate.structures.blocks import (
-    Accuracy,
-    Batch,
-    Block,
-    LowRankBlock,
-    MatrixFreeBlock,
-    MatrixFreePrecision,
-    StochasticBlock,
-)
 
 #: One more test vector for so many eigenvalues of the preconditioner.
 OVERSAMPLING = 5
@@ -31,9 +23,9 @@ class EstimatedPrecision(PosteriorPrecision):
     """Λ whose log determinant and variances are averages over random probes."""
 
     @property
-    def _part(self) -> MatrixFreePrecision:
+    def _part(self) -> blocks.MatrixFreePrecision:
         (part,) = self.parts
-        assert isinstance(part, MatrixFreePrecision)
+        assert isinstance(part, blocks.MatrixFreePrecision)
         return part
 
     def sample(self, n: int, generator: torch.Generator | None, like: Tensor) -> Float[Tensor, "n P"]:
@@ -118,12 +110,12 @@ class MatrixFree(Structure):
             if (value := getattr(self, field)) is not None and not value > 0:
                 raise ValueError(f"MatrixFree needs a positive {field}, got {value}.")
 
-    def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
+    def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> blocks.Block:
         """The data to pass over, none yet, and the sketch of a preconditioner."""
-        accuracy = Accuracy(self.tolerance, self.max_products, self.probes, self.seed)
+        accuracy = blocks.Accuracy(self.tolerance, self.max_products, self.probes, self.seed)
         vectors = self.rank + self.rank // OVERSAMPLING
-        sketch = LowRankBlock.zero(spec.positions, self.rank, vectors, self.seed, dtype, device)
-        return (StochasticBlock if self.solver == "sdd" else MatrixFreeBlock).empty(sketch, accuracy)
+        sketch = blocks.LowRankBlock.zero(spec.positions, self.rank, vectors, self.seed, dtype, device)
+        return (blocks.StochasticBlock if self.solver == "sdd" else blocks.MatrixFreeBlock).empty(sketch, accuracy)
 
     def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
         """Keep one batch, and multiply it with the test vectors."""
@@ -132,9 +124,9 @@ class MatrixFree(Structure):
                 "samples_by='optimise' and solver='sdd' need a root of the curvature, and the full Hessian may be "
                 "indefinite. Use samples_by='lanczos' and solver='cg', or curvature='ggn'."
             )
-        batch = Batch.of(observation)
+        batch = blocks.Batch.of(observation)
         (block,) = curvature.blocks
-        assert isinstance(block, MatrixFreeBlock)
+        assert isinstance(block, blocks.MatrixFreeBlock)
         block.batches.append(batch)
         if not isinstance(observation.kind, Hessian):  # an indefinite matrix makes no preconditioner
             block.add_product(batch.product)

@@ -10,17 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.curvature import products
 from osculate.curvature.columns import GGN, Columns, Hessian
 from osculate.curvature.engine import Observation
 from osculate.curvature.linearisation import Linearisation
-from osculate.curvature.products import (
-    OutputMap,
-    columns_product,
-    gauss_newton_product,
-    hessian_product,
-    output_hessian,
-    portions,
-)
 from osculate.inputs import Inputs, apply, take
 from osculate.likelihoods import drawn_on
 from osculate.linalg import (
@@ -72,19 +65,19 @@ class Batch:
         """This batch's part of G v."""
         o = self.observation
         if isinstance(o.kind, Hessian):
-            return hessian_product(o.network, o.likelihood, o.x, o.y, v, o.memory)
-        return gauss_newton_product(o.network, o.x, v, self._output_map, o.memory)
+            return products.hessian_product(o.network, o.likelihood, o.x, o.y, v, o.memory)
+        return products.gauss_newton_product(o.network, o.x, v, self._output_map, o.memory)
 
-    def at(self, part: Tensor) -> tuple[Linearisation, OutputMap]:
+    def at(self, part: Tensor) -> tuple[Linearisation, products.OutputMap]:
         """The network around its mode for some of the data, by number, and u -> Λ u for their outputs."""
         at = Linearisation(self.network, take(self.observation.x, part))
         return at, self._output_map(at.f, part)
 
-    def _output_map(self, f: Float[Tensor, "n *C"], part: slice | Tensor) -> OutputMap:
+    def _output_map(self, f: Float[Tensor, "n *C"], part: slice | Tensor) -> products.OutputMap:
         o = self.observation
         if self.columns is None:
-            return output_hessian(o.likelihood, f, o.y[part])
-        return columns_product(Columns.of(self.columns[:, part]), o.memory)
+            return products.output_hessian(o.likelihood, f, o.y[part])
+        return products.columns_product(Columns.of(self.columns[:, part]), o.memory)
 
     def noise(self, count: int, generator: torch.Generator | None) -> Float[Tensor, "S P"]:
         """Draws from N(0, G) for this batch's part of G: Σ_n J_nᵀ Σ_v s_nv ε_nv with white ε."""
@@ -93,7 +86,7 @@ class Batch:
         def white(shape: Sequence[int]) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=self.f.dtype, device=device).to(self.f.device)
 
-        vectors, data = portions(o.network, o.x, count, o.memory)
+        vectors, data = products.portions(o.network, o.x, count, o.memory)
         total = self.f.new_zeros(count, o.network.space.size)
         for part in data:
             at = Linearisation(o.network, take(o.x, part))
