@@ -1,6 +1,6 @@
 """Section 7.3 of the report on AEVB: denoising variational autoencoders, with constant and with fading noise."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -79,8 +79,8 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     return Findings(table.numbers(), claims(found.runs, settings), {"curves": found.panels}, found.seconds)
 
 
-def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts on the document's expectations of fading noise."""
+def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts on the document's expectations of fading noise."""
     noise, level = settings.noises[0]
     names = {NONE: NONE} | {how: f"{noise} {level:g}, {how}" for how in (CONSTANT, *FADING)}
     rows = {how: found[name] for how, name in names.items() if name in found}
@@ -105,22 +105,20 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
         listed({how: mean(read(run) for run in runs) for how, runs in rows.items()}, ".1f")
         for read in (held_out, error)
     )
-    return (
-        Claim.judged(
-            "Noise that fades leads to a better bound than noise that stays, by every schedule",
-            all_above(CONSTANT, held_out),
-            f"validation bound {seen}: {bounds} nats.",
-        ),
-        Claim.judged(
-            "It leads to a better bound than no noise, by every schedule",
-            all_above(NONE, held_out),
-            f"validation bound {seen}: {bounds} nats.",
-        ),
-        Claim.judged(
-            "It improves reconstruction, by every schedule",
-            all_above(NONE, error, -1),
-            f"squared error {seen}: {errors}.",
-        ),
+    yield Claim.judged(
+        "Noise that fades leads to a better bound than noise that stays, by every schedule",
+        all_above(CONSTANT, held_out),
+        f"validation bound {seen}: {bounds} nats.",
+    )
+    yield Claim.judged(
+        "It leads to a better bound than no noise, by every schedule",
+        all_above(NONE, held_out),
+        f"validation bound {seen}: {bounds} nats.",
+    )
+    yield Claim.judged(
+        "It improves reconstruction, by every schedule",
+        all_above(NONE, error, -1),
+        f"squared error {seen}: {errors}.",
     )
 
 

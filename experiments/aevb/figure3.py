@@ -1,6 +1,6 @@
 """Figure 3 of the report on AEVB: codes drawn for each image against images in a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,8 +57,8 @@ def lines(settings: Settings) -> dict[tuple[int, int], Line]:
     }
 
 
-def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts on claims of the document, and of the paper that it examines, about L and M."""
+def claims(found: Trained, settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts on claims of the document, and of the paper that it examines, about L and M."""
     train, validation = ({pair: found.last(pair, part) for pair in found.runs} for part in ("train", "validation"))
     spreads = {}
     for batch in settings.batches:
@@ -69,25 +69,23 @@ def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
     trained, best = max(train, key=lambda pair: train[pair]), max(validation, key=lambda pair: validation[pair])
     words = ", ".join(f"{spread:.0f} (M = {batch})" for batch, spread in spreads.items())
     seen = f"after {settings.fit.images:.3g} images each"
-    return (
-        Claim.judged(
-            "One code for an image is enough as long as a batch is large, such as 100 [kingma2014]",
-            spreads[RECOMMENDED] < min(spreads[FEW], 0.02 * abs(validation[best]))
-            if several and {FEW, RECOMMENDED} <= spreads.keys()
-            else None,
-            f"range of the validation bound over L: {words} nats, {seen}.",
-        ),
-        Claim.judged(
-            "The highest training bound is that of batches of 20",
-            trained[1] == FEW if several and FEW in settings.batches else None,
-            f"at L = {trained[0]}, M = {trained[1]}: {train[trained]:.0f} nats, {seen}. A small batch takes more steps "
-            "with as many images.",
-        ),
-        Claim.judged(
-            "The highest validation bound is at L = 2, M = 100",
-            best == (2, 100) if several and (2, 100) in validation else None,
-            f"at L = {best[0]}, M = {best[1]}: {validation[best]:.0f} nats, {seen}.",
-        ),
+    yield Claim.judged(
+        "One code for an image is enough as long as a batch is large, such as 100 [kingma2014]",
+        spreads[RECOMMENDED] < min(spreads[FEW], 0.02 * abs(validation[best]))
+        if several and {FEW, RECOMMENDED} <= spreads.keys()
+        else None,
+        f"range of the validation bound over L: {words} nats, {seen}.",
+    )
+    yield Claim.judged(
+        "The highest training bound is that of batches of 20",
+        trained[1] == FEW if several and FEW in settings.batches else None,
+        f"at L = {trained[0]}, M = {trained[1]}: {train[trained]:.0f} nats, {seen}. A small batch takes more steps "
+        "with as many images.",
+    )
+    yield Claim.judged(
+        "The highest validation bound is at L = 2, M = 100",
+        best == (2, 100) if several and (2, 100) in validation else None,
+        f"at L = {best[0]}, M = {best[1]}: {validation[best]:.0f} nats, {seen}.",
     )
 
 

@@ -1,6 +1,6 @@
 """Figure 4 of the report on AEVB: the depth of the encoder and its initial weights."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,8 +58,8 @@ def lines(settings: Settings) -> dict[tuple[str, int], Line]:
     return found
 
 
-def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts on claims about depth."""
+def claims(found: Trained, settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts on claims about depth."""
     last = {key: found.last(key) for key in found.runs}
     on_mnist = settings.task.data == "mnist"
     deep = 4 if 4 in settings.depths and on_mnist else None
@@ -69,23 +69,21 @@ def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
         for panel in INITIAL
     )
     images = f"validation bounds after {settings.fit.images:.3g} images, by depth"
-    return (
-        Claim.judged(
-            "With a fourth hidden layer, N(0, 0.01²) weights and Adagrad the encoder does not learn",
-            None if deep is None else last[ADAGRAD, deep] < STUCK,
-            f"{images}: {words}.",
-        ),
-        Claim.judged(
-            "That is owing to the initial weights (ours): from orthogonal ones four layers learn",
-            None if deep is None else last[ORTHOGONAL, deep] > LEARNT,
-            "N(0, 0.01²) weights of 500 units shrink a signal to a fifth in each layer; orthogonal ones keep it. "
-            f"{images}: {words}.",
-        ),
-        Claim.judged(
-            "Two hidden layers are slightly better than one",
-            together(found.above((panel, 2), (panel, 1)) for panel in gain) if on_mnist else None,
-            "two less one: " + ", ".join(f"{value:+.1f} nats from {panel}" for panel, value in gain.items()) + ".",
-        ),
+    yield Claim.judged(
+        "With a fourth hidden layer, N(0, 0.01²) weights and Adagrad the encoder does not learn",
+        None if deep is None else last[ADAGRAD, deep] < STUCK,
+        f"{images}: {words}.",
+    )
+    yield Claim.judged(
+        "That is owing to the initial weights (ours): from orthogonal ones four layers learn",
+        None if deep is None else last[ORTHOGONAL, deep] > LEARNT,
+        "N(0, 0.01²) weights of 500 units shrink a signal to a fifth in each layer; orthogonal ones keep it. "
+        f"{images}: {words}.",
+    )
+    yield Claim.judged(
+        "Two hidden layers are slightly better than one",
+        together(found.above((panel, 2), (panel, 1)) for panel in gain) if on_mnist else None,
+        "two less one: " + ", ".join(f"{value:+.1f} nats from {panel}" for panel, value in gain.items()) + ".",
     )
 
 

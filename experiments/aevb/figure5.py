@@ -1,6 +1,6 @@
 """Figure 5 of the report on AEVB: estimators of the bound against the size of the code."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -112,8 +112,8 @@ def lines(settings: Settings) -> dict[tuple[str, int, str], Line]:
     return found
 
 
-def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts on claims about estimators and sizes."""
+def claims(found: Trained, settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts on claims about estimators and sizes."""
     digits, films = settings.parts[0], settings.parts[1:]
     data = digits.task.data
     last = {key: found.last(key) for key in found.runs}
@@ -125,36 +125,35 @@ def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
     images = f"after {digits.fit.images:.3g} images"
     variances = [run["variances"] for runs in found.runs.values() for run in runs if "variances" in run]
     wider = {column: [v["A"][column] > v["B"][column] for v in variances if "A" in v] for column in (VALUE, GRADIENT)}
-    return (
-        Claim.judged(
-            "In each case the bound of networks trained with B is better than with A",
-            together(found.above((data, n, "B"), (data, n, "A")) for n in both),
-            f"B − A in validation bound, {images}: {_by_size(margins)} nats.",
-        ),
-        Claim.judged(
-            "The bound rises with the size of the code up to 10",
-            all(a < b for a, b in pairwise(rising)) if len(rising) > 1 else None,
-            f"validation bound {images}: {listed(rising, '.1f')}.",
-        ),
-        Claim.judged(
-            f"The bound is within {NEAR:g} nats of the document's after 1e8 images, or better",
-            all(gap >= -NEAR for gap in near.values()) if near else None,
-            f"ours {images} of {digits.task.train_size or 'all'} training images, less the document's: "
-            f"{_by_size(near)} nats.",
-        ),
-        Claim.judged(
-            "Of one network, estimator A has the larger variance of its value",
-            all(wider[VALUE]) if wider[VALUE] else None,
-            f"in {sum(wider[VALUE])} of {len(wider[VALUE])} networks. Where q is near the posterior, log p(x, z) "
-            "and log q(z|x) vary together and A varies less: with the exact posterior it does not vary at all.",
-        ),
-        Claim.judged(
-            "Of one network, estimator A has the larger variance of its gradient (ours)",
-            all(wider[GRADIENT]) if wider[GRADIENT] else None,
-            f"in {sum(wider[GRADIENT])} of {len(wider[GRADIENT])} trained networks.",
-        ),
-        *(_overfitting(part, {n: last[k, n, e] for k, n, e in last if k == part.task.data}) for part in films),
+    yield Claim.judged(
+        "In each case the bound of networks trained with B is better than with A",
+        together(found.above((data, n, "B"), (data, n, "A")) for n in both),
+        f"B − A in validation bound, {images}: {_by_size(margins)} nats.",
     )
+    yield Claim.judged(
+        "The bound rises with the size of the code up to 10",
+        all(a < b for a, b in pairwise(rising)) if len(rising) > 1 else None,
+        f"validation bound {images}: {listed(rising, '.1f')}.",
+    )
+    yield Claim.judged(
+        f"The bound is within {NEAR:g} nats of the document's after 1e8 images, or better",
+        all(gap >= -NEAR for gap in near.values()) if near else None,
+        f"ours {images} of {digits.task.train_size or 'all'} training images, less the document's: "
+        f"{_by_size(near)} nats.",
+    )
+    yield Claim.judged(
+        "Of one network, estimator A has the larger variance of its value",
+        all(wider[VALUE]) if wider[VALUE] else None,
+        f"in {sum(wider[VALUE])} of {len(wider[VALUE])} networks. Where q is near the posterior, log p(x, z) "
+        "and log q(z|x) vary together and A varies less: with the exact posterior it does not vary at all.",
+    )
+    yield Claim.judged(
+        "Of one network, estimator A has the larger variance of its gradient (ours)",
+        all(wider[GRADIENT]) if wider[GRADIENT] else None,
+        f"in {sum(wider[GRADIENT])} of {len(wider[GRADIENT])} trained networks.",
+    )
+    for part in films:
+        yield _overfitting(part, {n: last[k, n, e] for k, n, e in last if k == part.task.data})
 
 
 def _overfitting(part: Part, last: Mapping[int, float]) -> Claim:

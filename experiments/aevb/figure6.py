@@ -1,6 +1,6 @@
 """Figure 6 of the report on AEVB: activations of encoder and decoder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -59,8 +59,8 @@ def _passed(run: Mapping[str, Any]) -> float | None:
     return next((s / 1000 for s, bound in zip(run["seen"], run["validation"], strict=True) if bound > PASSED), None)
 
 
-def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts on claims about activations."""
+def claims(found: Trained, settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts on claims about activations."""
     repeated = all(len(runs) > 1 for runs in found.runs.values())  # an order of one seed is no verdict
     last, early = {}, {}
     if {TANH, RELU, SIGMOID} <= found.runs.keys() and settings.task.data == "mnist":
@@ -72,22 +72,20 @@ def claims(found: Trained, settings: Settings) -> tuple[Claim, ...]:
     if early and repeated:
         lowest = together(found.above(name, SIGMOID) for name in found.runs if name != SIGMOID)
         slowest = lowest if early[SIGMOID] == max(early.values()) else False
-    return (
-        Claim.judged(
-            "ReLU learns the fastest",
-            early[RELU] == min(early.values()) if early and repeated else None,
-            f"thousands of images until a validation bound of {PASSED:g} nats: {speeds}.",
-        ),
-        Claim.judged(
-            "There are no substantial gains over tanh",
-            max(last.values()) - last[TANH] < SMALL if last and repeated else None,
-            f"validation bounds after {settings.fit.images:.3g} images: {bounds} (substantial: {SMALL:g} nats).",
-        ),
-        Claim.judged(
-            "The sigmoid learns the slowest, and to the lowest bound",
-            slowest,
-            f"bounds: {bounds}; thousands of images: {speeds}.",
-        ),
+    yield Claim.judged(
+        "ReLU learns the fastest",
+        early[RELU] == min(early.values()) if early and repeated else None,
+        f"thousands of images until a validation bound of {PASSED:g} nats: {speeds}.",
+    )
+    yield Claim.judged(
+        "There are no substantial gains over tanh",
+        max(last.values()) - last[TANH] < SMALL if last and repeated else None,
+        f"validation bounds after {settings.fit.images:.3g} images: {bounds} (substantial: {SMALL:g} nats).",
+    )
+    yield Claim.judged(
+        "The sigmoid learns the slowest, and to the lowest bound",
+        slowest,
+        f"bounds: {bounds}; thousands of images: {speeds}.",
     )
 
 

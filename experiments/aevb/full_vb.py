@@ -1,7 +1,7 @@
 """Full variational Bayes of the report on AEVB: its failure, and the benefit of a posterior over the decoder."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import mean
@@ -129,8 +129,8 @@ def bounds(settings: Settings, name: str, seed: int) -> dict[str, dict[str, floa
     return found
 
 
-def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts on the document's failure, and on the benefit of a posterior."""
+def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts on the document's failure, and on the benefit of a posterior."""
     last = str(settings.epochs[-1])
 
     def at(method: str, column: str) -> list[float]:
@@ -148,31 +148,29 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
         for m in found
         if m != POINT
     )
-    return (
-        Claim.judged(
-            "Full variational Bayes does not learn, in the form that the document tried",
-            max(naive) < min(point) - APART if naive and point else None,
-            f"test bound of drawn weights {words(naive)}, of a point decoder {words(point)} nats, {when}. The "
-            "published program never draws the weights, so that its data say nothing of them; here they are drawn, and "
-            "N(0, 1) weights that begin with a deviation of 1 drown the data.",
-        ),
-        Claim.judged(
-            f"With 1/fan-in priors, small deviations, noise on sums, a warm-up it learns: {APART:g} nats more (ours)",
-            min(drawn) - max(naive) > APART if drawn and naive else None,
-            f"test bound of drawn weights {words(drawn)} against {words(naive)} nats, {when}.",
-        ),
-        Claim.judged(
-            "It reduces overfitting: the gap of training and test bound is less than half of the point decoder's",
-            mean(gaps) < 0.5 * mean(point_gaps) if gaps and point_gaps else None,
-            f"{words(gaps)} against {words(point_gaps)} nats, {when}.",
-        ),
-        Claim.judged(
-            "It generalises better than a point decoder",
-            clearly(differences(means, point)) if means and point else None,
-            f"test bound at the mean weights {words(means)}, of drawn weights {words(drawn)}, of the point decoder "
-            f"{words(point)} nats, {when}. {both}. Laplace has the 1/fan-in prior around weights trained under "
-            "N(0, 1).",
-        ),
+    yield Claim.judged(
+        "Full variational Bayes does not learn, in the form that the document tried",
+        max(naive) < min(point) - APART if naive and point else None,
+        f"test bound of drawn weights {words(naive)}, of a point decoder {words(point)} nats, {when}. The "
+        "published program never draws the weights, so that its data say nothing of them; here they are drawn, and "
+        "N(0, 1) weights that begin with a deviation of 1 drown the data.",
+    )
+    yield Claim.judged(
+        f"With 1/fan-in priors, small deviations, noise on sums, a warm-up it learns: {APART:g} nats more (ours)",
+        min(drawn) - max(naive) > APART if drawn and naive else None,
+        f"test bound of drawn weights {words(drawn)} against {words(naive)} nats, {when}.",
+    )
+    yield Claim.judged(
+        "It reduces overfitting: the gap of training and test bound is less than half of the point decoder's",
+        mean(gaps) < 0.5 * mean(point_gaps) if gaps and point_gaps else None,
+        f"{words(gaps)} against {words(point_gaps)} nats, {when}.",
+    )
+    yield Claim.judged(
+        "It generalises better than a point decoder",
+        clearly(differences(means, point)) if means and point else None,
+        f"test bound at the mean weights {words(means)}, of drawn weights {words(drawn)}, of the point decoder "
+        f"{words(point)} nats, {when}. {both}. Laplace has the 1/fan-in prior around weights trained under "
+        "N(0, 1).",
     )
 
 

@@ -99,7 +99,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         shown.setdefault(model, {})[name] = runs[0][1]
     for model in settings.models:
         shown[model]["exact"] = _coarse(exact(model, settings.noise)[1][0].exp()).tolist()
-    verdicts = tuple(claim for model in settings.models for claim in claims(model, table))
+    verdicts = (claim for model in settings.models for claim in claims(model, table))
     return Findings(table.numbers((BOUND, GAP, KL)), verdicts, {"posteriors": shown})
 
 

@@ -1,6 +1,6 @@
 """Section 7.1 of the report on AEVB: priors with nearly binary codes, which can be quantised to bits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,8 +72,8 @@ def _column(bits: int) -> str:
     return f"squared error, {bits} bit{'s' if bits > 1 else ''} a number"
 
 
-def claims(table: Table, settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts on the purpose of such priors."""
+def claims(table: Table, settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts on the purpose of such priors."""
     names = list(dict.fromkeys(row for row, _ in table))
     tested = settings.bits[:1] == (1,) and settings.task.data == "mnist"
     first, last = _column(settings.bits[0]), settings.bits[-1]
@@ -92,27 +92,23 @@ def claims(table: Table, settings: Settings) -> tuple[Claim, ...]:
     errors = "; ".join(f"{name} {listed(table[name, first], '.1f')}" for name in names)
     bounds = listed({name: table.mean(name, HELD_OUT) for name in names}, ".1f")
     rate = f"{settings.coders.latent} bits an image"
-    return (
-        Claim.judged(
-            "A sparse prior makes each number of the code approximately 0 or 1",
-            all(value > BINARY for value in near.values()) if tested else None,
-            f"{SHARE}, of mean codes of test images: {listed(near, '.0%')}.",
-        ),
-        Claim.judged(
-            f"Cut to one bit a number, {rate}, nearly binary codes keep the image within {KEEPS:.0%} of its error",
-            all(value < KEEPS for name in (BETA, TWO) for value in growth(name)) if tested else None,
-            f"growth of the squared error from codes as they are to one bit a number, {rate}: {growths}. Fewest bits a "
-            f"number that keep it within {KEEPS:.0%}: {', '.join(map(fewest, names))}.",
-        ),
-        *(
-            Claim.judged(
-                f"{name}: at one bit a number they keep more than codes with a normal prior that are cut (ours)",
-                clearly(table.differences(NORMAL, name, first)) if tested else None,
-                f"squared error at one bit a number: {errors}. Validation bounds: {bounds} nats.",
-            )
-            for name in (BETA, TWO)
-        ),
+    yield Claim.judged(
+        "A sparse prior makes each number of the code approximately 0 or 1",
+        all(value > BINARY for value in near.values()) if tested else None,
+        f"{SHARE}, of mean codes of test images: {listed(near, '.0%')}.",
     )
+    yield Claim.judged(
+        f"Cut to one bit a number, {rate}, nearly binary codes keep the image within {KEEPS:.0%} of its error",
+        all(value < KEEPS for name in (BETA, TWO) for value in growth(name)) if tested else None,
+        f"growth of the squared error from codes as they are to one bit a number, {rate}: {growths}. Fewest bits a "
+        f"number that keep it within {KEEPS:.0%}: {', '.join(map(fewest, names))}.",
+    )
+    for name in (BETA, TWO):
+        yield Claim.judged(
+            f"{name}: at one bit a number they keep more than codes with a normal prior that are cut (ours)",
+            clearly(table.differences(NORMAL, name, first)) if tested else None,
+            f"squared error at one bit a number: {errors}. Validation bounds: {bounds} nats.",
+        )
 
 
 @measure.figure

@@ -153,7 +153,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for run in runs:
             table.add(row, {HEADINGS[column]: run[column] for column in HEADINGS if column in run})
         printed |= {(row, HEADINGS[c]): str(PRINTED.get((data, name, c), {}).get(latent, "")) for c in HEADINGS}
-    return Findings(table.numbers(printed=printed), tuple(claims(found, settings)), {}, runner.seconds)
+    return Findings(table.numbers(printed=printed), claims(found, settings), {}, runner.seconds)
 
 
 def claims(found: Errors, settings: Settings) -> Iterator[Claim]:
@@ -237,8 +237,7 @@ def measure_digits(settings: Settings, seeds: Sequence[int], progress: bool) -> 
         images[row] = _in_percent(image)
         errors[latent, name] = (image - digits).square().flatten(1).sum(1)
         table.add(row, {ERROR: float(errors[latent, name].mean())})
-    verdicts = tuple(claims_on_digits(errors, settings))
-    return Findings(table.numbers(), verdicts, {"images": images}, runner.seconds)
+    return Findings(table.numbers(), claims_on_digits(errors, settings), {"images": images}, runner.seconds)
 
 
 def _in_percent(images: Tensor) -> list:

@@ -1,7 +1,7 @@
 """Section 7 of the tutorial on linearised Laplace: the blocks of the network that the evidence uses."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -104,7 +104,7 @@ def by_block(model: LinearisedModel, tuned: Tuned) -> dict[str, dict[str, float]
     return result
 
 
-def claims(images: Sequence[Blocks]) -> tuple[Claim, ...]:
+def claims(images: Sequence[Blocks]) -> Iterator[Claim]:
     """Judge automatic relevance determination, and the changes by TV-PredCP."""
     enough = len(images) > 1
     plain, smooth = list(OBJECTIVES)[:2]
@@ -129,23 +129,21 @@ def claims(images: Sequence[Blocks]) -> tuple[Claim, ...]:
         ]
 
     variances, correlations = moved(VARIANCE), moved(NEIGHBOURS)
-    return (
-        switched_off("The exact evidence", "exact"),
-        switched_off("The evidence around the network's weights", plain),
-        Claim.judged(
-            "TV-PredCP leads to smaller variances, in every image",
-            max(variances) < 0 if enough else None,
-            f"mean change of log variances {mean(variances):+.2f}. For filters of several entries the prior is a "
-            "density of the length-scale given the variance, without its normaliser, as in the document. With it, the "
-            "expected variation would count only above its value for tiny length-scales, and would hardly pull on "
-            "these variances.",
-        ),
-        Claim.judged(
-            "TV-PredCP leads to longer length-scales: neighbouring entries correlate more, in every image",
-            min(correlations) > 0 if enough else None,
-            f"mean change of the correlation {mean(correlations):+.4f}. Images of longer ones vary more: it is the "
-            "change of variables in the prior's density, not the expected variation, that asks for them.",
-        ),
+    yield switched_off("The exact evidence", "exact")
+    yield switched_off("The evidence around the network's weights", plain)
+    yield Claim.judged(
+        "TV-PredCP leads to smaller variances, in every image",
+        max(variances) < 0 if enough else None,
+        f"mean change of log variances {mean(variances):+.2f}. For filters of several entries the prior is a "
+        "density of the length-scale given the variance, without its normaliser, as in the document. With it, the "
+        "expected variation would count only above its value for tiny length-scales, and would hardly pull on "
+        "these variances.",
+    )
+    yield Claim.judged(
+        "TV-PredCP leads to longer length-scales: neighbouring entries correlate more, in every image",
+        min(correlations) > 0 if enough else None,
+        f"mean change of the correlation {mean(correlations):+.4f}. Images of longer ones vary more: it is the "
+        "change of variables in the prior's density, not the expected variation, that asks for them.",
     )
 
 

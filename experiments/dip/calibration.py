@@ -1,7 +1,7 @@
 """Section 7 of the tutorial on linearised Laplace: coverage of the error bars of Laplace and of dropout."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -92,7 +92,7 @@ def distances(curves: Sequence[Sequence[float]]) -> list[float]:
 
 def claims(
     everywhere: Curves, within: Curves, groups: Mapping[str, tuple[Sequence[float], Sequence[float]]]
-) -> tuple[Claim, ...]:
+) -> Iterator[Claim]:
     """Judge the comparison of the slide.
 
     Args:
@@ -114,21 +114,19 @@ def claims(
 
     ratios = {method: found[-1] / expected[-1] for method, (expected, found) in groups.items()}
     calibrated = {method: 2 / 3 <= ratio <= 1.5 for method, ratio in ratios.items()}
-    return (
-        closer("Intervals of the linearised model hold", everywhere),
-        closer(
-            f"Of pixels that the deep image prior has between {BETWEEN[0]:g} and {BETWEEN[1]:g}, intervals of the "
-            "linearised model hold",
-            within,
-        ),
-        Claim.judged(
-            "Where error bars are largest, errors of the linearised model are within a factor of 1.5 of them, and "
-            f"those of {DROPOUT} are not",
-            calibrated[EVIDENCE] and calibrated[WITH_TV] and not calibrated[DROPOUT]
-            if len(everywhere[DROPOUT]) > 1
-            else None,
-            f"error over error bar in the highest twentieth: {listed(ratios, '.2f')}.",
-        ),
+    yield closer("Intervals of the linearised model hold", everywhere)
+    yield closer(
+        f"Of pixels that the deep image prior has between {BETWEEN[0]:g} and {BETWEEN[1]:g}, intervals of the "
+        "linearised model hold",
+        within,
+    )
+    yield Claim.judged(
+        "Where error bars are largest, errors of the linearised model are within a factor of 1.5 of them, and "
+        f"those of {DROPOUT} are not",
+        calibrated[EVIDENCE] and calibrated[WITH_TV] and not calibrated[DROPOUT]
+        if len(everywhere[DROPOUT]) > 1
+        else None,
+        f"error over error bar in the highest twentieth: {listed(ratios, '.2f')}.",
     )
 
 

@@ -1,6 +1,6 @@
 """Choices for the deep image prior by validation images: the penalty, and the rate of dropout."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -81,7 +81,7 @@ def penalties(found: Found) -> dict[str, dict[str, float]]:
     return result
 
 
-def claims(found: Found) -> tuple[Claim, ...]:
+def claims(found: Found) -> Iterator[Claim]:
     """Compare the choices with the best candidates on these images."""
     enough = min(map(len, found.values())) > 1
     chosen = f"{DeepImagePrior.variation:g}"
@@ -90,23 +90,21 @@ def claims(found: Found) -> tuple[Claim, ...]:
     rates = {value: mean(densities) for value, densities in of.items()}
     best = max(rates, key=rates.__getitem__)
     others = [clearly(differences(of[best], of[rate])) for rate in rates if rate != best]
-    return (
-        Claim.judged(
-            f"One penalty, {chosen} nats for a unit of total variation, is within {ALIKE} dB of the best of those "
-            "tried, in every scan",
-            max(losses.values()) <= ALIKE if enough else None,
-            ", ".join(f"{title}: {loss:.2f} dB below" for title, loss in losses.items()) + ".",
-        ),
-        Claim.judged(
-            f"The rate of dropout in {CHOSEN_DROPOUT!r} has the highest mean density",
-            best == cells.DROPOUTS[CHOSEN_DROPOUT] if enough else None,
-            ", ".join(f"p = {rate:g}: {density:.3f}" for rate, density in rates.items()) + " nats a pixel.",
-        ),
-        Claim.judged(
-            "The rate with the highest mean density is better than every other by two standard errors",
-            together(others),
-            f"p = {best:g}, better than {others.count(True)} of {len(others)}, of {len(of[best])} images.",
-        ),
+    yield Claim.judged(
+        f"One penalty, {chosen} nats for a unit of total variation, is within {ALIKE} dB of the best of those "
+        "tried, in every scan",
+        max(losses.values()) <= ALIKE if enough else None,
+        ", ".join(f"{title}: {loss:.2f} dB below" for title, loss in losses.items()) + ".",
+    )
+    yield Claim.judged(
+        f"The rate of dropout in {CHOSEN_DROPOUT!r} has the highest mean density",
+        best == cells.DROPOUTS[CHOSEN_DROPOUT] if enough else None,
+        ", ".join(f"p = {rate:g}: {density:.3f}" for rate, density in rates.items()) + " nats a pixel.",
+    )
+    yield Claim.judged(
+        "The rate with the highest mean density is better than every other by two standard errors",
+        together(others),
+        f"p = {best:g}, better than {others.count(True)} of {len(others)}, of {len(of[best])} images.",
     )
 
 

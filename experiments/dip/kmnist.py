@@ -1,6 +1,6 @@
 """Section 7 of the tutorial on linearised Laplace: handwriting from few X-rays, with error bars."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -71,7 +71,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
 Scores = Mapping[str, Mapping[str, float]]
 
 
-def claims(found: Mapping[str, Sequence[Scores]], main: str) -> tuple[Claim, ...]:
+def claims(found: Mapping[str, Sequence[Scores]], main: str) -> Iterator[Claim]:
     """Judge the order of the methods, coverage, and the correlation of error bars and errors.
 
     Args:
@@ -86,17 +86,14 @@ def claims(found: Mapping[str, Sequence[Scores]], main: str) -> tuple[Claim, ...
         text = f"In every scan {text}, by two standard errors"
         return Claim.judged(text, together(verdicts) if len(verdicts) > 1 else None, f"{words} nats a pixel.")
 
-    return (
-        *(claim for method in (EVIDENCE, WITH_TV) for claim in claims_of_main(found.get(main, ()), main, method)),
-        *(
-            everywhere(f"{method} has a higher density than {CHOSEN_DROPOUT}", method, CHOSEN_DROPOUT)
-            for method in (EVIDENCE, WITH_TV)
-        ),
-        everywhere("TV-PredCP improves the density", WITH_TV, EVIDENCE),
-    )
+    for method in (EVIDENCE, WITH_TV):
+        yield from claims_of_main(found.get(main, ()), main, method)
+    for method in (EVIDENCE, WITH_TV):
+        yield everywhere(f"{method} has a higher density than {CHOSEN_DROPOUT}", method, CHOSEN_DROPOUT)
+    yield everywhere("TV-PredCP improves the density", WITH_TV, EVIDENCE)
 
 
-def claims_of_main(scores: Sequence[Scores], main: str, method: str) -> tuple[Claim, Claim, Claim]:
+def claims_of_main(scores: Sequence[Scores], main: str, method: str) -> Iterator[Claim]:
     """Judge one method on the scan that is done for all images."""
     enough = len(scores) >= MANY
 
@@ -107,25 +104,23 @@ def claims_of_main(scores: Sequence[Scores], main: str, method: str) -> tuple[Cl
     above = all(densities[method] - densities[other] >= margin for other, margin in MARGINS.items())
     joint, joint_unit = average(method, JOINT), average(UNIT, JOINT)
     covered, ranked = average(method, COVERED), average(method, RANKED)
-    return (
-        Claim.judged(
-            f"{main}: the mean marginal density of a pixel by {method} is at least 0.1 nats above that of MC dropout "
-            "and 0.5 above that of DIP with σ² = 1",
-            above if enough else None,
-            f"{len(scores)} images: {listed(densities, '.2f') if scores else 'none'}.",
-        ),
-        Claim.judged(
-            f"{main}: the joint density of all pixels by {method} is at least 0.5 nats a pixel above that of DIP with "
-            "σ² = 1",
-            joint - joint_unit >= MARGINS[UNIT] if enough else None,
-            f"{joint:.2f} against {joint_unit:.2f} nats a pixel.",
-        ),
-        Claim.judged(
-            f"{main}: {method} covers .90 to 1 of the pixels by its 95 % intervals, and its error bars correlate with "
-            "the errors by at least .5",
-            0.9 <= covered <= 1 and ranked >= 0.5 if enough else None,
-            f"coverage {covered:.3f}, correlation {ranked:.2f}.",
-        ),
+    yield Claim.judged(
+        f"{main}: the mean marginal density of a pixel by {method} is at least 0.1 nats above that of MC dropout "
+        "and 0.5 above that of DIP with σ² = 1",
+        above if enough else None,
+        f"{len(scores)} images: {listed(densities, '.2f') if scores else 'none'}.",
+    )
+    yield Claim.judged(
+        f"{main}: the joint density of all pixels by {method} is at least 0.5 nats a pixel above that of DIP with "
+        "σ² = 1",
+        joint - joint_unit >= MARGINS[UNIT] if enough else None,
+        f"{joint:.2f} against {joint_unit:.2f} nats a pixel.",
+    )
+    yield Claim.judged(
+        f"{main}: {method} covers .90 to 1 of the pixels by its 95 % intervals, and its error bars correlate with "
+        "the errors by at least .5",
+        0.9 <= covered <= 1 and ranked >= 0.5 if enough else None,
+        f"coverage {covered:.3f}, correlation {ranked:.2f}.",
     )
 
 

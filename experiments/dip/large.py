@@ -3,7 +3,7 @@
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +139,7 @@ def scored(posterior: inverse.ImageDistribution, truth: Tensor, kernels: bool = 
     return {column: found[column] for column in (DENSITY, PSNR, COVERED, RANKED)} | patches
 
 
-def claims(found: Found) -> tuple[Claim, ...]:
+def claims(found: Found) -> Iterator[Claim]:
     """Judge time, memory, the order of the methods, and coverage."""
     small = {title: each for title, each in found.items() if DROPOUT in each[0]["scores"]}
 
@@ -164,30 +164,24 @@ def claims(found: Found) -> tuple[Claim, ...]:
     )
     middle, large = ([title for title in found if size in title] for size in ("128²", "256²"))
     costs = "; ".join(f"{title}: {seconds[title]:.0f} s, {memory[title]:.1f} GB" for title in found) + "."
-    return (
-        Claim.judged(
-            "An image of 128² with error bars takes less than 15 minutes and 4 GB",
-            all(seconds[title] < 900 and memory[title] < 4 for title in middle) if middle else None,
-            costs,
-        ),
-        Claim.judged(
-            "An image of 256² stays within 8 GB", all(memory[title] < 8 for title in large) if large else None, costs
-        ),
-        *(
-            denser(f"By {method}, the density of a pixel is above that of {DROPOUT}", small, method, DROPOUT)
-            for method in (PLAIN, WITH_TV)
-        ),
-        denser("TV-PredCP improves the density", found, WITH_TV, PLAIN),
-        *(
-            everywhere(
-                f"Intervals of {method} that should hold 95 % of the pixels hold .9 to 1 of them",
-                values(found, method, COVERED),
-                lambda share: 0.9 <= share <= 1,
-                ".3f",
-            )
-            for method in (PLAIN, WITH_TV)
-        ),
+    yield Claim.judged(
+        "An image of 128² with error bars takes less than 15 minutes and 4 GB",
+        all(seconds[title] < 900 and memory[title] < 4 for title in middle) if middle else None,
+        costs,
     )
+    yield Claim.judged(
+        "An image of 256² stays within 8 GB", all(memory[title] < 8 for title in large) if large else None, costs
+    )
+    for method in (PLAIN, WITH_TV):
+        yield denser(f"By {method}, the density of a pixel is above that of {DROPOUT}", small, method, DROPOUT)
+    yield denser("TV-PredCP improves the density", found, WITH_TV, PLAIN)
+    for method in (PLAIN, WITH_TV):
+        yield everywhere(
+            f"Intervals of {method} that should hold 95 % of the pixels hold .9 to 1 of them",
+            values(found, method, COVERED),
+            lambda share: 0.9 <= share <= 1,
+            ".3f",
+        )
 
 
 @measure.figure

@@ -1,7 +1,7 @@
 """L2M on images, which the document leaves for the future: classification, out-of-distribution inputs, ensembles."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from statistics import mean
@@ -171,8 +171,8 @@ def posteriors(
     return made
 
 
-def claims(table: Table) -> tuple[Claim, ...]:
-    """Return the verdicts; each must hold for every task."""
+def claims(table: Table) -> Iterator[Claim]:
+    """Yield the verdicts; each must hold for every task."""
     titles = list(dict.fromkeys(row.split(": ")[0] for row, _ in table))
 
     def of(title: str, way: str, column: str) -> float:
@@ -183,38 +183,36 @@ def claims(table: Table) -> tuple[Claim, ...]:
     def words(column: str, *ways: str) -> str:
         return listed({title: {way: of(title, way, column) for way in ways} for title in titles}, ".3f", "; ")
 
-    return (
-        Claim.judged(
-            "L2M can be used for classification: with the corrected scale it detects out-of-distribution images "
-            f"better than MAP, at an NLL that is not more than {CLOSE:g} nats higher",
-            all(
-                of(title, CORRECTED, AUROC) > of(title, MODE, AUROC)
-                and of(title, CORRECTED, NLL) <= of(title, MODE, NLL) + CLOSE
-                for title in titles
-            ),
-            f"AUROC by entropy, mean over the sets: {words(AUROC, MODE, CORRECTED, SINGLE, KRON)}. "
-            f"Test NLL: {words(NLL, MODE, CORRECTED, HELD_OUT, SINGLE)}.",
+    yield Claim.judged(
+        "L2M can be used for classification: with the corrected scale it detects out-of-distribution images "
+        f"better than MAP, at an NLL that is not more than {CLOSE:g} nats higher",
+        all(
+            of(title, CORRECTED, AUROC) > of(title, MODE, AUROC)
+            and of(title, CORRECTED, NLL) <= of(title, MODE, NLL) + CLOSE
+            for title in titles
         ),
-        Claim.judged(
-            "The optimiser's second moment is as good as a pass with the gradients of single data: NLL within "
-            f"{CLOSE:g} nats",
-            all(abs(of(title, CORRECTED, NLL) - of(title, SINGLE, NLL)) <= CLOSE for title in titles),
-            f"test NLL: {words(NLL, CORRECTED, SINGLE, AGAIN, GGN)}.",
+        f"AUROC by entropy, mean over the sets: {words(AUROC, MODE, CORRECTED, SINGLE, KRON)}. "
+        f"Test NLL: {words(NLL, MODE, CORRECTED, HELD_OUT, SINGLE)}.",
+    )
+    yield Claim.judged(
+        "The optimiser's second moment is as good as a pass with the gradients of single data: NLL within "
+        f"{CLOSE:g} nats",
+        all(abs(of(title, CORRECTED, NLL) - of(title, SINGLE, NLL)) <= CLOSE for title in titles),
+        f"test NLL: {words(NLL, CORRECTED, SINGLE, AGAIN, GGN)}.",
+    )
+    yield Claim.judged(
+        "The printed formula gives useful predictions: accuracy not below MAP's by more than a point",
+        all(of(title, PAPER, ACCURACY) >= of(title, MODE, ACCURACY) - 1 for title in titles),
+        f"accuracy: {words(ACCURACY, MODE, PAPER)}. Its precisions are nearly 1/λ + ε for all weights.",
+    )
+    yield Claim.judged(
+        "L2M improves on each member of an ensemble: the mixture has a lower NLL than the ensemble, or detects "
+        "out-of-distribution images better",
+        all(
+            of(title, MIXED, NLL) < of(title, MEMBERS, NLL) or of(title, MIXED, AUROC) > of(title, MEMBERS, AUROC)
+            for title in titles
         ),
-        Claim.judged(
-            "The printed formula gives useful predictions: accuracy not below MAP's by more than a point",
-            all(of(title, PAPER, ACCURACY) >= of(title, MODE, ACCURACY) - 1 for title in titles),
-            f"accuracy: {words(ACCURACY, MODE, PAPER)}. Its precisions are nearly 1/λ + ε for all weights.",
-        ),
-        Claim.judged(
-            "L2M improves on each member of an ensemble: the mixture has a lower NLL than the ensemble, or detects "
-            "out-of-distribution images better",
-            all(
-                of(title, MIXED, NLL) < of(title, MEMBERS, NLL) or of(title, MIXED, AUROC) > of(title, MEMBERS, AUROC)
-                for title in titles
-            ),
-            f"test NLL: {words(NLL, MEMBERS, MIXED)}; AUROC: {words(AUROC, MEMBERS, MIXED)}.",
-        ),
+        f"test NLL: {words(NLL, MEMBERS, MIXED)}; AUROC: {words(AUROC, MEMBERS, MIXED)}.",
     )
 
 

@@ -358,8 +358,8 @@ def _rounded(values: Tensor) -> list[float]:
     return [round(float(value), 2) for value in values.flatten()]
 
 
-def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ...]:
-    """Return the verdicts; each must hold for every seed."""
+def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[Claim]:
+    """Yield the verdicts; each must hold for every seed."""
 
     def of(row: str, column: str) -> Sequence[float]:
         return found.get((row, column), ())
@@ -377,49 +377,48 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ...
     low, high = COVERED
     inside, beyond = of(PRINTED, SD[0.0]), [*of(PRINTED, SD[-6.0]), *of(PRINTED, SD[6.0])]
     r_hats = of(REFERENCE, R_HAT)
-    return (
-        Claim.judged(
-            f"Corrected L2M, linearised, with the prior by the evidence, is unsure beyond the data: sd(6) / sd(0) "
-            f"above {GROWS:g}",
-            min(ratios) > GROWS if ratios else None,
-            f"{values(LINEARISED, RATIO, 1)}, a number a seed; HMC {values(REFERENCE, RATIO, 1)}.",
-        ),
-        Claim.judged(
-            f"Its standard deviation is within a factor {NEAR:g} of that of HMC at x = -6, 0 and 6",
-            not far if factors else None,
-            f"over that of HMC, a number a seed: {by_place(LINEARISED)}; the worst factor is "
-            f"{max(factors, default=0.0):.2f}. The Laplace approximation with the exact diagonal at the same modes: "
-            f"{by_place(EXACT)}." + (why if far else ""),
-        ),
-        Claim.judged(
-            f"Its 95 % band covers {low:.0%} to {high:.0%} of new targets on [-4, 4]",
-            min(shares) >= low and max(shares) <= high if shares else None,
-            f"{values(LINEARISED, COVERAGE, 3)} of 1,000 test points each, noise included. After the document's "
-            f"training in place of that to the mode {values(DECAYED, COVERAGE, 3)}: its constant rate and its decay "
-            "keep the network off the data.",
-        ),
-        Claim.judged(
-            "L2M as printed: uncertainty is high in regions with no data points and low in regions with several",
-            max(inside) < CUBIC_NOISE and min(beyond) > 2 * max(inside) if inside and beyond else None,
-            f"sd of f at -6, 0 and 6: {'; '.join(values(PRINTED, SD[place], 0) for place in PLACES)}. Low means below "
-            f"the noise of one target ({CUBIC_NOISE:g}), high more than twice that at 0. Corrected and sampled it is "
-            f"worse ({values(SAMPLED, SD[0.0], 0)} at 0): the network bends within the width of a diagonal Gaussian; "
-            f"linearised it is {values(LINEARISED, SD[0.0], 1)} there.",
-        ),
-        *(_on_par(row, of, values) for row in (PRINTED, LINEARISED)),
-        Claim.judged(
-            "The band of the printed formula is its prior, with 1/λ = 10 for a precision in place of λ = 0.1, and not "
-            "the curvature",
-            min(bounds) > MOST if bounds else None,
-            f"{values(PRINTED, BOUND, 0)} % of the weights have more than {SHARE:.0%} of the standard deviation that "
-            f"N(0, λ) alone would give them; of corrected L2M {values(LINEARISED, BOUND, 0)} % have that of their "
-            "prior.",
-        ),
-        Claim.judged(
-            f"The chains of the reference agree about the function: R-hat below {MIXED:g} on [-6, 6]",
-            max(r_hats) < MIXED if r_hats else None,
-            f"{values(REFERENCE, R_HAT, 3)}; effective draws {values(REFERENCE, ESS, 0)}.",
-        ),
+    yield Claim.judged(
+        f"Corrected L2M, linearised, with the prior by the evidence, is unsure beyond the data: sd(6) / sd(0) "
+        f"above {GROWS:g}",
+        min(ratios) > GROWS if ratios else None,
+        f"{values(LINEARISED, RATIO, 1)}, a number a seed; HMC {values(REFERENCE, RATIO, 1)}.",
+    )
+    yield Claim.judged(
+        f"Its standard deviation is within a factor {NEAR:g} of that of HMC at x = -6, 0 and 6",
+        not far if factors else None,
+        f"over that of HMC, a number a seed: {by_place(LINEARISED)}; the worst factor is "
+        f"{max(factors, default=0.0):.2f}. The Laplace approximation with the exact diagonal at the same modes: "
+        f"{by_place(EXACT)}." + (why if far else ""),
+    )
+    yield Claim.judged(
+        f"Its 95 % band covers {low:.0%} to {high:.0%} of new targets on [-4, 4]",
+        min(shares) >= low and max(shares) <= high if shares else None,
+        f"{values(LINEARISED, COVERAGE, 3)} of 1,000 test points each, noise included. After the document's "
+        f"training in place of that to the mode {values(DECAYED, COVERAGE, 3)}: its constant rate and its decay "
+        "keep the network off the data.",
+    )
+    yield Claim.judged(
+        "L2M as printed: uncertainty is high in regions with no data points and low in regions with several",
+        max(inside) < CUBIC_NOISE and min(beyond) > 2 * max(inside) if inside and beyond else None,
+        f"sd of f at -6, 0 and 6: {'; '.join(values(PRINTED, SD[place], 0) for place in PLACES)}. Low means below "
+        f"the noise of one target ({CUBIC_NOISE:g}), high more than twice that at 0. Corrected and sampled it is "
+        f"worse ({values(SAMPLED, SD[0.0], 0)} at 0): the network bends within the width of a diagonal Gaussian; "
+        f"linearised it is {values(LINEARISED, SD[0.0], 1)} there.",
+    )
+    for row in (PRINTED, LINEARISED):
+        yield _on_par(row, of, values)
+    yield Claim.judged(
+        "The band of the printed formula is its prior, with 1/λ = 10 for a precision in place of λ = 0.1, and not "
+        "the curvature",
+        min(bounds) > MOST if bounds else None,
+        f"{values(PRINTED, BOUND, 0)} % of the weights have more than {SHARE:.0%} of the standard deviation that "
+        f"N(0, λ) alone would give them; of corrected L2M {values(LINEARISED, BOUND, 0)} % have that of their "
+        "prior.",
+    )
+    yield Claim.judged(
+        f"The chains of the reference agree about the function: R-hat below {MIXED:g} on [-6, 6]",
+        max(r_hats) < MIXED if r_hats else None,
+        f"{values(REFERENCE, R_HAT, 3)}; effective draws {values(REFERENCE, ESS, 0)}.",
     )
 
 

@@ -1,7 +1,7 @@
 """UCI regression: the curvature in Adam's state beside passes over the data, their predictions, and their cost."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import cos, pi
@@ -252,8 +252,8 @@ def curvature(q: osc.posteriors.Gaussian) -> Tensor:
     return q.fit.curvature.dense().diagonal().double()
 
 
-def claims(table: Table) -> tuple[Claim, ...]:
-    """Return the verdicts; each must hold for every set."""
+def claims(table: Table) -> Iterator[Claim]:
+    """Yield the verdicts; each must hold for every set."""
 
     def means(column: str) -> dict[str, float]:
         return {row: table.mean(row, column) for row, each in table if each == column}
@@ -279,37 +279,35 @@ def claims(table: Table) -> tuple[Claim, ...]:
     )
     saved = any(whole < shares[PASS][name] for name, whole in shares[WHOLE].items())
     lost = "" if saved else ", so that on data of this size nothing is saved"
-    return (
-        Claim.judged(
-            f"The curvature that Adam has left orders the weights as a pass with single gradients does: Spearman "
-            f"correlation above {ALIKE:g} on every set",
-            min(ranks.values()) > ALIKE if ranks else None,
-            f"{named(ranks)}. Of the weights whose curvature is above the prior precision {named(means(EFFECTIVE))}: "
-            "the data say next to nothing of the others. With the second moment taken again at weights that do not "
-            f"move {named(means(RANK_AGAIN))}. The median ratio of the precisions is {named(means(RATIO), 2)}; taken "
-            f"again {named(means(RATIO_AGAIN), 2)}: what Adam has left is an average over its last 1,000 steps, on "
-            "which the weights still moved.",
-        ),
-        Claim.judged(
-            f"It predicts as well: test log likelihood within {CLOSE:g} nats per point of that with single gradients",
-            max(abs(gap.value) for gap in behind.values()) <= CLOSE if behind else None,
-            f"{named(behind)}; taken again {named(gaps(AGAIN, SINGLE))}; against the diagonal of the GGN matrix "
-            f"{named(gaps(MOMENTS, GGN))}.{ahead}",
-        ),
-        Claim.judged(
-            f"It needs no extra computation: below {CHEAP:g} % of the time of training",
-            max(shares[WHOLE].values()) < CHEAP if shares[WHOLE] else None,
-            f"reading the state and scaling it takes {named(shares[READ])} % of training. The pass over the data that "
-            "the statistics of the likelihood need, and the gradients of 16 batches that tell whether training has "
-            f"come to rest, make it {named(shares[WHOLE], 2)} %, and the evidence adds {named(shares[TUNED], 2)} %; "
-            f"the pass with single gradients takes {named(shares[PASS], 2)} %{lost}.",
-        ),
-        Claim.judged(
-            "An ensemble of L2M is not worse than one",
-            min(gap.value for gap in mixed.values()) >= 0 if mixed else None,
-            f"test log likelihood, nats per point: {named(mixed)}; against the deep ensemble "
-            f"{named(gaps(MIXTURE, ENSEMBLE))}.",
-        ),
+    yield Claim.judged(
+        f"The curvature that Adam has left orders the weights as a pass with single gradients does: Spearman "
+        f"correlation above {ALIKE:g} on every set",
+        min(ranks.values()) > ALIKE if ranks else None,
+        f"{named(ranks)}. Of the weights whose curvature is above the prior precision {named(means(EFFECTIVE))}: "
+        "the data say next to nothing of the others. With the second moment taken again at weights that do not "
+        f"move {named(means(RANK_AGAIN))}. The median ratio of the precisions is {named(means(RATIO), 2)}; taken "
+        f"again {named(means(RATIO_AGAIN), 2)}: what Adam has left is an average over its last 1,000 steps, on "
+        "which the weights still moved.",
+    )
+    yield Claim.judged(
+        f"It predicts as well: test log likelihood within {CLOSE:g} nats per point of that with single gradients",
+        max(abs(gap.value) for gap in behind.values()) <= CLOSE if behind else None,
+        f"{named(behind)}; taken again {named(gaps(AGAIN, SINGLE))}; against the diagonal of the GGN matrix "
+        f"{named(gaps(MOMENTS, GGN))}.{ahead}",
+    )
+    yield Claim.judged(
+        f"It needs no extra computation: below {CHEAP:g} % of the time of training",
+        max(shares[WHOLE].values()) < CHEAP if shares[WHOLE] else None,
+        f"reading the state and scaling it takes {named(shares[READ])} % of training. The pass over the data that "
+        "the statistics of the likelihood need, and the gradients of 16 batches that tell whether training has "
+        f"come to rest, make it {named(shares[WHOLE], 2)} %, and the evidence adds {named(shares[TUNED], 2)} %; "
+        f"the pass with single gradients takes {named(shares[PASS], 2)} %{lost}.",
+    )
+    yield Claim.judged(
+        "An ensemble of L2M is not worse than one",
+        min(gap.value for gap in mixed.values()) >= 0 if mixed else None,
+        f"test log likelihood, nats per point: {named(mixed)}; against the deep ensemble "
+        f"{named(gaps(MIXTURE, ENSEMBLE))}.",
     )
 
 

@@ -1,6 +1,6 @@
 """Figure 10 of [miani2022]: mean and spread of reconstructions, of images like those of the training and of others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,8 +84,8 @@ def thousandths(images: Tensor) -> list[Any]:
     return (images * 1000).round().int().tolist()
 
 
-def claims(table: Table) -> tuple[Claim, ...]:
-    """Return the verdicts on the spread of test images and of others."""
+def claims(table: Table) -> Iterator[Claim]:
+    """Yield the verdicts on the spread of test images and of others."""
     ratios = {}
     for row, _ in table:
         pairs = zip(table[row, OUTSIDE], table[row, INSIDE], strict=True)
@@ -103,10 +103,8 @@ def claims(table: Table) -> tuple[Claim, ...]:
     ]
     dropout = [ratio for (_, method), ratio in ratios.items() if method == DROPOUT]
     below = all((ratio.mean or 0.0) + 2 * (ratio.standard_error or 0.0) < 1 for ratio in dropout)
-    return (
-        *unsure,
-        Claim.judged("The MC-dropout autoencoder is more unsure of test images than of others", below, text),
-    )
+    yield from unsure
+    yield Claim.judged("The MC-dropout autoencoder is more unsure of test images than of others", below, text)
 
 
 @measure.figure

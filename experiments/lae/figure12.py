@@ -1,6 +1,6 @@
 """Figure 12 of [miani2022]: classes from few labels, by neighbours among the codes of drawn networks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,8 @@ def _column(labels: int) -> str:
     return f"accuracy with {labels} labels a class"
 
 
-def claims(table: Table, settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdict on few labels."""
+def claims(table: Table, settings: Settings) -> Iterator[Claim]:
+    """Yield the verdict on few labels."""
     few = [labels for labels in settings.labels if labels <= FEW]
     gains: dict[str, list[tuple[float, float]]] = {}
     for rival in (AE, VARIATIONAL, DROPOUT):
@@ -78,13 +78,11 @@ def claims(table: Table, settings: Settings) -> tuple[Claim, ...]:
     words = "; ".join(
         f"{rival}: " + ", ".join(f"{gain:+.3f} ± {error:.3f}" for gain, error in rows) for rival, rows in gains.items()
     )
-    return (
-        Claim.judged(
-            f"With 1 to {FEW} labels a class the Laplacian autoencoder is more accurate than AE, VAE and MC-dropout",
-            all(gain > 2 * error and gain > 0 for rows in gains.values() for gain, error in rows),
-            f"accuracy of the online one less that of the other, with standard errors over seeds, for "
-            f"{', '.join(map(str, few))} labels: {words}. Two standard errors asked.",
-        ),
+    yield Claim.judged(
+        f"With 1 to {FEW} labels a class the Laplacian autoencoder is more accurate than AE, VAE and MC-dropout",
+        all(gain > 2 * error and gain > 0 for rows in gains.values() for gain, error in rows),
+        f"accuracy of the online one less that of the other, with standard errors over seeds, for "
+        f"{', '.join(map(str, few))} labels: {words}. Two standard errors asked.",
     )
 
 

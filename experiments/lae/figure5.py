@@ -1,6 +1,6 @@
 """Figure 5 of the Laplacian autoencoder: approximations of one small Hessian beside the true one, with their errors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -100,32 +100,30 @@ def compare(q: osc.posteriors.Gaussian, truth: Float[Tensor, "P P"]) -> dict[str
     }
 
 
-def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> tuple[Claim, ...]:
-    """Verdicts from the values over seeds, by row and column."""
+def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[Claim]:
+    """Yield verdicts from the values over seeds, by row and column."""
     approx, mixed = found["approx_diag", DIAGONAL], found["mixed_diag", DIAGONAL]
     gains = estimate(differences(approx, mixed))
     error = gains.standard_error
     block = mean(found["block", ERROR])
-    return (
-        Claim.judged(
-            "Computing the layers around the bottleneck exactly lessens the error of the approximate diagonal",
-            None if error is None or gains.mean is None else gains.mean > 2 * error,
-            f"Relative error of the diagonal: approximate {mean(approx):.3f}, mixed {mean(mixed):.3f}; the difference "
-            f"is {gains}; two standard errors decide. Our mixed diagonal is exact in the whole encoder.",
-        ),
-        Claim.judged(
-            "The approximate diagonal may assume that features of the same layer are uncorrelated",
-            mean(approx) <= SMALL,
-            f"If they were, it would be exact. Its relative error is {mean(approx):.3f} (at most {SMALL} would count), "
-            f"its sum {mean(found['approx_diag', MASS]):.2f} of the exact one; the logarithms of its entries correlate "
-            f"with the exact ones' by {mean(found['approx_diag', LOGS]):.3f}.",
-        ),
-        Claim.judged(
-            "Layers are independent of each other (block diagonal)",
-            block <= SMALL,
-            f"Of the matrix, the blocks of the layers leave out {block:.2f} in Frobenius norm "
-            f"(at most {SMALL} would count).",
-        ),
+    yield Claim.judged(
+        "Computing the layers around the bottleneck exactly lessens the error of the approximate diagonal",
+        None if error is None or gains.mean is None else gains.mean > 2 * error,
+        f"Relative error of the diagonal: approximate {mean(approx):.3f}, mixed {mean(mixed):.3f}; the difference "
+        f"is {gains}; two standard errors decide. Our mixed diagonal is exact in the whole encoder.",
+    )
+    yield Claim.judged(
+        "The approximate diagonal may assume that features of the same layer are uncorrelated",
+        mean(approx) <= SMALL,
+        f"If they were, it would be exact. Its relative error is {mean(approx):.3f} (at most {SMALL} would count), "
+        f"its sum {mean(found['approx_diag', MASS]):.2f} of the exact one; the logarithms of its entries correlate "
+        f"with the exact ones' by {mean(found['approx_diag', LOGS]):.3f}.",
+    )
+    yield Claim.judged(
+        "Layers are independent of each other (block diagonal)",
+        block <= SMALL,
+        f"Of the matrix, the blocks of the layers leave out {block:.2f} in Frobenius norm "
+        f"(at most {SMALL} would count).",
     )
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -132,8 +132,8 @@ def conclude(curves: Mapping[str, Curve], settings: Settings) -> Findings:
 
 def claims(
     found: Mapping[tuple[str, str], float | None], curves: Mapping[str, Curve], settings: Settings
-) -> tuple[Claim, ...]:
-    """Return the verdicts from the means by row and column, with words on where the curves stopped."""
+) -> Iterator[Claim]:
+    """Yield the verdicts from the means by row and column, with words on where the curves stopped."""
 
     def steep(*powers: float | None) -> bool | None:
         return all_pass(powers, lambda power: power >= STEEP)
@@ -150,42 +150,40 @@ def claims(
     time, memory = powers[APPROX], memories[APPROX]
     top = max(settings.sides)
     reached = found.get((APPROX, LARGEST)) == top
-    return (
-        Claim.judged(
-            "The approximate diagonal scales linearly with the image resolution, in time",
-            None if time is None else abs(time - 1) <= TOLERANCE,
-            f"time ~ pixels^{text(time)} from {settings.start}² on; 1 ± {TOLERANCE} counts as linear.",
-        ),
-        Claim.judged(
-            "… and in memory",
-            None if memory is None else memory <= 1 + TOLERANCE,
-            f"memory ~ pixels^{text(memory)} from {settings.start}² on; at most {1 + TOLERANCE} counts. "
-            f"Batches are worked through in parts where they would take more than {MEMORY}.",
-        ),
-        Claim.judged(
-            "The exact diagonal and KFAC scale poorly with the image resolution, in time",
-            steep(powers[EXACT], powers[KFAC]),
-            f"time ~ pixels^{text(powers[EXACT])} (exact), pixels^{text(powers[KFAC])} (KFAC), "
-            f"pixels^{text(powers[PEER])} (BackPACK's exact); from {STEEP} on counts as poor.",
-        ),
-        Claim.judged(
-            "… and in memory: columns all at once, as in the programs of the time",
-            steep(memories[PEER]),
-            f"memory of BackPACK's exact diagonal ~ pixels^{text(memories[PEER])}. It stops: {stop[PEER]}.",
-        ),
-        Claim.judged(
-            "… and in memory, whatever the program",
-            steep(memories[EXACT], memories[KFAC]),
-            f"memory ~ pixels^{text(memories[EXACT])} (exact), pixels^{text(memories[KFAC])} (KFAC): here columns "
-            f"are pulled back a few at a time, within {MEMORY}. Time stops them: {stop[EXACT]}.",
-        ),
-        Claim.judged(
-            "The approximate diagonal is viable for large images",
-            reached if found.get((APPROX, LARGEST)) is not None and top >= 256 else None,
-            f"{settings.batch} images of {found.get((APPROX, LARGEST)) or 0:.0f}² pixels took "
-            f"{text(found.get((APPROX, SECONDS)))} CPU seconds and "
-            f"{text(found.get((APPROX, PEAK)), '.0f')} MB.",
-        ),
+    yield Claim.judged(
+        "The approximate diagonal scales linearly with the image resolution, in time",
+        None if time is None else abs(time - 1) <= TOLERANCE,
+        f"time ~ pixels^{text(time)} from {settings.start}² on; 1 ± {TOLERANCE} counts as linear.",
+    )
+    yield Claim.judged(
+        "… and in memory",
+        None if memory is None else memory <= 1 + TOLERANCE,
+        f"memory ~ pixels^{text(memory)} from {settings.start}² on; at most {1 + TOLERANCE} counts. "
+        f"Batches are worked through in parts where they would take more than {MEMORY}.",
+    )
+    yield Claim.judged(
+        "The exact diagonal and KFAC scale poorly with the image resolution, in time",
+        steep(powers[EXACT], powers[KFAC]),
+        f"time ~ pixels^{text(powers[EXACT])} (exact), pixels^{text(powers[KFAC])} (KFAC), "
+        f"pixels^{text(powers[PEER])} (BackPACK's exact); from {STEEP} on counts as poor.",
+    )
+    yield Claim.judged(
+        "… and in memory: columns all at once, as in the programs of the time",
+        steep(memories[PEER]),
+        f"memory of BackPACK's exact diagonal ~ pixels^{text(memories[PEER])}. It stops: {stop[PEER]}.",
+    )
+    yield Claim.judged(
+        "… and in memory, whatever the program",
+        steep(memories[EXACT], memories[KFAC]),
+        f"memory ~ pixels^{text(memories[EXACT])} (exact), pixels^{text(memories[KFAC])} (KFAC): here columns "
+        f"are pulled back a few at a time, within {MEMORY}. Time stops them: {stop[EXACT]}.",
+    )
+    yield Claim.judged(
+        "The approximate diagonal is viable for large images",
+        reached if found.get((APPROX, LARGEST)) is not None and top >= 256 else None,
+        f"{settings.batch} images of {found.get((APPROX, LARGEST)) or 0:.0f}² pixels took "
+        f"{text(found.get((APPROX, SECONDS)))} CPU seconds and "
+        f"{text(found.get((APPROX, PEAK)), '.0f')} MB.",
     )
 
 

@@ -1,7 +1,7 @@
 """The cost of a step of online training of an autoencoder of images: memory and time against the resolution."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -224,8 +224,8 @@ def costs(name: str, curves: Mapping[str, Curve], states: Mapping[str, int]) -> 
 
 def claims(
     found: Mapping[tuple[str, str], float | None], trained: Sequence[Sequence[float]], settings: Settings
-) -> tuple[Claim, ...]:
-    """Verdicts from the means of the numbers by row and column, and from the losses of each training."""
+) -> Iterator[Claim]:
+    """Yield verdicts from the means of the numbers by row and column, and from the losses of each training."""
     rows = [name for name, (way, _) in ROWS.items() if way == ONLINE]
 
     def below(column: str, bound: float) -> bool | None:
@@ -245,36 +245,34 @@ def claims(
         course = f"not here: {ARCHIVE}, {CONTENT}."
     powers = (found.get((name, MEMORY_POWER)) for name in rows)
     sizes = ", ".join(f"{side}²" for side in settings.sides)
-    return (
-        Claim.judged(
-            "Memory of a step of online training is linear in the number of pixels",
-            all_pass(powers, lambda power: abs(power - 1) <= TOLERANCE),
-            f"power of the pixels {words(MEMORY_POWER)} over {sizes}; 1 ± {TOLERANCE} counts. The peak of what a step "
-            f"allocates for {settings.batch} colour images; beside it live {words(STATE)} MB at the largest size.",
-        ),
-        Claim.judged(
-            "… and its time grows no faster",
-            below(TIME_POWER, 1 + TOLERANCE),
-            f"power of the pixels {words(TIME_POWER)}; up to {1 + TOLERANCE} counts. What is done once a weight, such "
-            "as its noise and the step of Adam, weighs more in small images.",
-        ),
-        Claim.judged(
-            "Beside a step of MAP, memory is a factor that does not grow with the images",
-            below(MEMORY_DRIFT, STEADY),
-            f"{words(MEMORY_RATIO)} plain steps at the largest size, {words(MEMORY_DRIFT)} times that at the smallest; "
-            f"up to {STEADY} counts.",
-        ),
-        Claim.judged(
-            "… and so is time",
-            below(TIME_DRIFT, STEADY),
-            f"{words(TIME_RATIO)} plain steps at the largest size, {words(TIME_DRIFT)} times that at the smallest; up "
-            f"to {STEADY} counts.",
-        ),
-        Claim.judged(
-            "It trains on colour images of 64 × 64 pixels",
-            all(each[-1] < each[0] for each in trained) if trained else None,
-            course,
-        ),
+    yield Claim.judged(
+        "Memory of a step of online training is linear in the number of pixels",
+        all_pass(powers, lambda power: abs(power - 1) <= TOLERANCE),
+        f"power of the pixels {words(MEMORY_POWER)} over {sizes}; 1 ± {TOLERANCE} counts. The peak of what a step "
+        f"allocates for {settings.batch} colour images; beside it live {words(STATE)} MB at the largest size.",
+    )
+    yield Claim.judged(
+        "… and its time grows no faster",
+        below(TIME_POWER, 1 + TOLERANCE),
+        f"power of the pixels {words(TIME_POWER)}; up to {1 + TOLERANCE} counts. What is done once a weight, such "
+        "as its noise and the step of Adam, weighs more in small images.",
+    )
+    yield Claim.judged(
+        "Beside a step of MAP, memory is a factor that does not grow with the images",
+        below(MEMORY_DRIFT, STEADY),
+        f"{words(MEMORY_RATIO)} plain steps at the largest size, {words(MEMORY_DRIFT)} times that at the smallest; "
+        f"up to {STEADY} counts.",
+    )
+    yield Claim.judged(
+        "… and so is time",
+        below(TIME_DRIFT, STEADY),
+        f"{words(TIME_RATIO)} plain steps at the largest size, {words(TIME_DRIFT)} times that at the smallest; up "
+        f"to {STEADY} counts.",
+    )
+    yield Claim.judged(
+        "It trains on colour images of 64 × 64 pixels",
+        all(each[-1] < each[0] for each in trained) if trained else None,
+        course,
     )
 
 

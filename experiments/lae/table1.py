@@ -1,7 +1,7 @@
 """Table 1 of the Laplacian autoencoder: complexity of approximations of the Hessian, as measured exponents."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -152,8 +152,8 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     return Findings(tuple(numbers.values()), claims(found), {"curves": plain, "printed": orders})
 
 
-def claims(found: Mapping[tuple[str, str, str], float | None]) -> tuple[Claim, ...]:
-    """Verdicts from the exponents, by axis ("resolution", "parameters"), kind ("time", "memory") and approximation."""
+def claims(found: Mapping[tuple[str, str, str], float | None]) -> Iterator[Claim]:
+    """Yield the verdicts from exponents by axis ("resolution", "parameters"), kind ("time", "memory") and structure."""
 
     def of(name: str, axes: Sequence[str] = (RESOLUTION, PARAMETERS)) -> dict[str, float | None]:
         return {f"{kind} by {axis}": found[axis, kind, name] for axis in axes for kind in ("time", "memory")}
@@ -167,39 +167,37 @@ def claims(found: Mapping[tuple[str, str, str], float | None]) -> tuple[Claim, .
     memories = {name: found[RESOLUTION, "memory", name] for name in others}
     largest = {name: max((v for v in of(name).values() if v is not None), default=None) for name in others}
     blocks = of("block", (PARAMETERS,))
-    return (
-        Claim.judged(
-            "The approximate diagonal scales linearly with both the output resolution and the parameters",
-            linear["approx_diag"],
-            f"Exponents of approx_diag: {listed(of('approx_diag'), '.2f')}; up to {LINEAR} counts as linear.",
-        ),
-        Claim.judged(
-            "So does the mixed diagonal",
-            linear["mixed_diag"],
-            f"Exponents of mixed_diag: {listed(of('mixed_diag'), '.2f')}. Ours is not the document's: its encoder is "
-            "exact, from one column for each unit of the bottleneck.",
-        ),
-        Claim.judged(
-            "Only these approximations scale linearly with both",
-            None if None in linear.values() else linear["approx_diag"] and not any(linear[name] for name in others),
-            f"Largest exponents of the others: {listed(largest, '.2f')}.",
-        ),
-        Claim.judged(
-            "Block diagonal, KFAC and exact diagonal take time quadratic in the output resolution",
-            quadratic(times),
-            f"Exponents of time by resolution: {listed(times, '.2f')}; from {QUADRATIC} on counts as quadratic.",
-        ),
-        Claim.judged(
-            "They take memory quadratic in the output resolution",
-            quadratic(memories),
-            f"Exponents of memory by resolution: {listed(memories, '.2f')}. Here columns are pulled back a few at a "
-            "time, within a stated amount of memory; the square is the cost of doing all of them at once.",
-        ),
-        Claim.judged(
-            "The block diagonal is quadratic in the parameters of a layer",
-            quadratic(blocks),
-            f"Exponents of block: {listed(blocks, '.2f')}.",
-        ),
+    yield Claim.judged(
+        "The approximate diagonal scales linearly with both the output resolution and the parameters",
+        linear["approx_diag"],
+        f"Exponents of approx_diag: {listed(of('approx_diag'), '.2f')}; up to {LINEAR} counts as linear.",
+    )
+    yield Claim.judged(
+        "So does the mixed diagonal",
+        linear["mixed_diag"],
+        f"Exponents of mixed_diag: {listed(of('mixed_diag'), '.2f')}. Ours is not the document's: its encoder is "
+        "exact, from one column for each unit of the bottleneck.",
+    )
+    yield Claim.judged(
+        "Only these approximations scale linearly with both",
+        None if None in linear.values() else linear["approx_diag"] and not any(linear[name] for name in others),
+        f"Largest exponents of the others: {listed(largest, '.2f')}.",
+    )
+    yield Claim.judged(
+        "Block diagonal, KFAC and exact diagonal take time quadratic in the output resolution",
+        quadratic(times),
+        f"Exponents of time by resolution: {listed(times, '.2f')}; from {QUADRATIC} on counts as quadratic.",
+    )
+    yield Claim.judged(
+        "They take memory quadratic in the output resolution",
+        quadratic(memories),
+        f"Exponents of memory by resolution: {listed(memories, '.2f')}. Here columns are pulled back a few at a "
+        "time, within a stated amount of memory; the square is the cost of doing all of them at once.",
+    )
+    yield Claim.judged(
+        "The block diagonal is quadratic in the parameters of a layer",
+        quadratic(blocks),
+        f"Exponents of block: {listed(blocks, '.2f')}.",
     )
 
 

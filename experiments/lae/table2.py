@@ -1,6 +1,6 @@
 """Table 2 of [miani2022]: post-hoc and online Laplacian autoencoders, at the published and at equal temperatures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -153,8 +153,8 @@ def _scores(q: osc.posteriors.Gaussian, inside: Tensor, outside: Tensor, samples
     return {NLL: float(found["inside"][0].mean()), MSE: mse, **areas}
 
 
-def claims_of_the_table(table: Table) -> tuple[Claim, ...]:
-    """Return the verdicts on online and post-hoc training, and on the exact diagonal."""
+def claims_of_the_table(table: Table) -> Iterator[Claim]:
+    """Yield the verdicts on online and post-hoc training, and on the exact diagonal."""
     means = {name: {column: table.mean(name, column) for column in (NLL, MSE)} for name, _ in table}
     gaps = {name: row[NLL] / row[MSE] for name, row in means.items()}
     apart = {
@@ -162,34 +162,32 @@ def claims_of_the_table(table: Table) -> tuple[Claim, ...]:
         for kind, approx, exact in (("post-hoc", APPROX, DIAG), ("online", ONLINE_APPROX, ONLINE_EXACT))
         for words, column in (("−log p", NLL), ("of the mean", MSE))
     }
-    return (
-        Claim.judged(
-            "Networks drawn after online training reconstruct, and those drawn post-hoc do not",
-            all(gaps[name] > 1.5 for name in (KFAC, DIAG, APPROX))
-            and all(gaps[name] < 1.1 for name in (ONLINE_EXACT, ONLINE_APPROX)),
-            "squared error of drawn networks over that of their mean: "
-            f"{listed(gaps)}. Post-hoc at temperature 1, online at the temperature that the published code has in "
-            "effect, 1/500.",
-        ),
-        Claim.judged(
-            "The approximate diagonal is as good as the exact one",
-            max(apart.values()) <= CLOSE,
-            "relative differences: " + listed(apart) + f" (at most {CLOSE:g} asked).",
-        ),
-        Claim.judged(
-            "A curvature from the sampled gradients, without a pass of its own, does as well as one by the GGN",
-            all(means[ONLINE_GRADIENT][column] <= (1 + CLOSE) * means[ONLINE_APPROX][column] for column in (NLL, MSE)),
-            f"−log p {means[ONLINE_GRADIENT][NLL]:.3g} against {means[ONLINE_APPROX][NLL]:.3g}, squared error of the "
-            f"mean {means[ONLINE_GRADIENT][MSE]:.3g} against {means[ONLINE_APPROX][MSE]:.3g}; at most {CLOSE:g} more "
-            "asked.",
-        ),
+    yield Claim.judged(
+        "Networks drawn after online training reconstruct, and those drawn post-hoc do not",
+        all(gaps[name] > 1.5 for name in (KFAC, DIAG, APPROX))
+        and all(gaps[name] < 1.1 for name in (ONLINE_EXACT, ONLINE_APPROX)),
+        "squared error of drawn networks over that of their mean: "
+        f"{listed(gaps)}. Post-hoc at temperature 1, online at the temperature that the published code has in "
+        "effect, 1/500.",
+    )
+    yield Claim.judged(
+        "The approximate diagonal is as good as the exact one",
+        max(apart.values()) <= CLOSE,
+        "relative differences: " + listed(apart) + f" (at most {CLOSE:g} asked).",
+    )
+    yield Claim.judged(
+        "A curvature from the sampled gradients, without a pass of its own, does as well as one by the GGN",
+        all(means[ONLINE_GRADIENT][column] <= (1 + CLOSE) * means[ONLINE_APPROX][column] for column in (NLL, MSE)),
+        f"−log p {means[ONLINE_GRADIENT][NLL]:.3g} against {means[ONLINE_APPROX][NLL]:.3g}, squared error of the "
+        f"mean {means[ONLINE_GRADIENT][MSE]:.3g} against {means[ONLINE_APPROX][MSE]:.3g}; at most {CLOSE:g} more "
+        "asked.",
     )
 
 
 def claims_of_the_curves(
     curves: Mapping[str, Sequence[Sequence[Row]]], settings: Settings, table: Table
-) -> tuple[Claim, ...]:
-    """Return the verdicts at equal temperature."""
+) -> Iterator[Claim]:
+    """Yield the verdicts at equal temperature."""
 
     def at(name: str, temperature: float, column: str = NLL) -> list[float]:
         where = settings.temperatures.index(temperature)
@@ -203,23 +201,21 @@ def claims_of_the_curves(
     }
     cold, warm = (ratios[value].mean or 0.0 for value in (COLD, WARM))
     areas = {name: {score: mean(at(name, COLD, f"AUROC by {score}")) for score in SCORES[1:]} for name in CURVES}
-    return (
-        Claim.judged(
-            "At equal temperature online training is still better by the factor of the table",
-            cold > 0.9 * factor,
-            f"−log p of post-hoc over that of online, recomputed: {ratios[COLD]} at T = 1/500, {ratios[WARM]} at T = "
-            f"{WARM:g}; {factor:.3g} in the table, where temperatures differ.",
-        ),
-        Claim.judged(
-            "Networks trained online stand warm noise better than those that were not",
-            warm - 1 > 2 * (ratios[WARM].standard_error or 0.0),
-            f"−log p of post-hoc over that of online at T = {WARM:g}: {ratios[WARM]}; two standard errors asked.",
-        ),
-        Claim.judged(
-            "Taking the curvature of all data anew at the end detects better than the running average",
-            all(areas[recomputed][score] >= areas[running][score] for score in SCORES[1:]),
-            f"AUROC against {settings.outside} at T = 1/500: {listed(areas, end='; ')}.",
-        ),
+    yield Claim.judged(
+        "At equal temperature online training is still better by the factor of the table",
+        cold > 0.9 * factor,
+        f"−log p of post-hoc over that of online, recomputed: {ratios[COLD]} at T = 1/500, {ratios[WARM]} at T = "
+        f"{WARM:g}; {factor:.3g} in the table, where temperatures differ.",
+    )
+    yield Claim.judged(
+        "Networks trained online stand warm noise better than those that were not",
+        warm - 1 > 2 * (ratios[WARM].standard_error or 0.0),
+        f"−log p of post-hoc over that of online at T = {WARM:g}: {ratios[WARM]}; two standard errors asked.",
+    )
+    yield Claim.judged(
+        "Taking the curvature of all data anew at the end detects better than the running average",
+        all(areas[recomputed][score] >= areas[running][score] for score in SCORES[1:]),
+        f"AUROC against {settings.outside} at T = 1/500: {listed(areas, end='; ')}.",
     )
 
 

@@ -4,7 +4,7 @@
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
@@ -315,37 +315,34 @@ def images(settings: Images, name: str, seed: int) -> tuple[dict[str, float], in
     return found, unconverged
 
 
-def toy_claims(table: Table, settings: Toy) -> tuple[Claim, ...]:
-    """Return the verdicts on the toy, each for every seed."""
+def toy_claims(table: Table, settings: Toy) -> Iterator[Claim]:
+    """Yield the verdicts on the toy, each for every seed."""
     linear, network, multiple = toy_row(LINEAR, SINGLE), toy_row(NETWORK, SINGLE), toy_row(LINEAR, MULTIPLE)
     ratios = [a / b for a, b in zip(table[network, VARIANCE], table[linear, VARIANCE], strict=True)]
     gains = table.differences(linear, network, LIKELIHOOD)
     single_changes, multiple_changes = table[linear, change(settings)], table[multiple, change(settings)]
-    return (
-        Claim.judged(
-            "The evidence at the network's own parameters overestimates uncertainty (batch-normalised toy): its prior "
-            f"variance is at least {RATIO:g} times that at θ*",
-            min(ratios) >= RATIO,
-            f"Ratios over seeds: {listed(ratios, '.2g')}.",
-        ),
-        Claim.judged(
-            f"Following recommendation 1 improves error bars: at least {GAIN:g} nats a point on the grid",
-            min(gains) >= GAIN,
-            f"Differences over seeds, single λ: {listed(gains, '.2g')} nats, for new data between the clusters and "
-            "beyond.",
-        ),
-        Claim.judged(
-            "With one precision for each normalised group, the predictive does not depend on the scale of the "
-            f"linearisation point (change below {UNCHANGED:g}); with a single one it does (above {CHANGED:g})",
-            max(multiple_changes) < UNCHANGED and min(single_changes) > CHANGED,
-            f"Relative change of the mean standard deviation, multiple λ: {listed(multiple_changes, '.2g')}; single λ: "
-            f"{listed(single_changes, '.2g')}. The running statistics are rescaled with the weights.",
-        ),
+    yield Claim.judged(
+        "The evidence at the network's own parameters overestimates uncertainty (batch-normalised toy): its prior "
+        f"variance is at least {RATIO:g} times that at θ*",
+        min(ratios) >= RATIO,
+        f"Ratios over seeds: {listed(ratios, '.2g')}.",
+    )
+    yield Claim.judged(
+        f"Following recommendation 1 improves error bars: at least {GAIN:g} nats a point on the grid",
+        min(gains) >= GAIN,
+        f"Differences over seeds, single λ: {listed(gains, '.2g')} nats, for new data between the clusters and beyond.",
+    )
+    yield Claim.judged(
+        "With one precision for each normalised group, the predictive does not depend on the scale of the "
+        f"linearisation point (change below {UNCHANGED:g}); with a single one it does (above {CHANGED:g})",
+        max(multiple_changes) < UNCHANGED and min(single_changes) > CHANGED,
+        f"Relative change of the mean standard deviation, multiple λ: {listed(multiple_changes, '.2g')}; single λ: "
+        f"{listed(single_changes, '.2g')}. The running statistics are rescaled with the weights.",
     )
 
 
-def image_claims(table: Table, names: Sequence[str], unconverged: int) -> tuple[Claim, ...]:
-    """Return the verdicts on the architectures, from means over seeds."""
+def image_claims(table: Table, names: Sequence[str], unconverged: int) -> Iterator[Claim]:
+    """Yield the verdicts on the architectures, from means over seeds."""
     found = {name: {way: table.mean(name, nll(*way)) for way in WAYS} for name in names}
     alone = {name: table.mean(name, ALONE) for name in names}
     pairs = {
@@ -359,26 +356,24 @@ def image_claims(table: Table, names: Sequence[str], unconverged: int) -> tuple[
     behind = [name for name, each in found.items() if alone[name] < min(each.values())]
     scores = "; ".join(f"{name} {alone[name]:.3f}, {min(each.values()):.3f}" for name, each in found.items())
     note = f" {unconverged} of the searches at θ* ended before the tolerance was met." if unconverged else ""
-    return (
-        Claim.judged(
-            "The evidence at θ* gives a lower test NLL than the evidence at θ̃, for every architecture and prior",
-            not worse,
-            f"NLL at θ* and at θ̃: {'; '.join(f'{text} {a:.3f}, {b:.3f}' for text, (a, b) in pairs.items())}."
-            + (f" It does not for {', '.join(worse)}." if worse else "")
-            + note,
-        ),
-        Claim.judged(
-            "Recommendations 1 and 2 together are best for every normalised architecture",
-            not second,
-            f"Best: {'; '.join(f'{name} {mode} {prior}' for name, (mode, prior) in best.items())}.",
-        ),
-        Claim.judged(
-            "With its hyperparameters by the evidence at θ*, the linearised posterior predicts better than the network "
-            "alone",
-            not behind,
-            f"NLL of the network alone and of the best posterior: {scores}. The document prints no row for the network "
-            "alone.",
-        ),
+    yield Claim.judged(
+        "The evidence at θ* gives a lower test NLL than the evidence at θ̃, for every architecture and prior",
+        not worse,
+        f"NLL at θ* and at θ̃: {'; '.join(f'{text} {a:.3f}, {b:.3f}' for text, (a, b) in pairs.items())}."
+        + (f" It does not for {', '.join(worse)}." if worse else "")
+        + note,
+    )
+    yield Claim.judged(
+        "Recommendations 1 and 2 together are best for every normalised architecture",
+        not second,
+        f"Best: {'; '.join(f'{name} {mode} {prior}' for name, (mode, prior) in best.items())}.",
+    )
+    yield Claim.judged(
+        "With its hyperparameters by the evidence at θ*, the linearised posterior predicts better than the network "
+        "alone",
+        not behind,
+        f"NLL of the network alone and of the best posterior: {scores}. The document prints no row for the network "
+        "alone.",
     )
 
 

@@ -1,6 +1,6 @@
 """The evidence by posterior samples, and the solvers behind them, against exact variances on a small network."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
@@ -126,8 +126,8 @@ def covariance(fit: Fit, settings: Settings, seed: int) -> dict[tuple[str, str],
     return {(row, COVARIANCE): float(error), (row, EXPECTED): float(expected)}
 
 
-def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts, from the values over seeds by row and column."""
+def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts, from the values over seeds by row and column."""
     row, others = rank_and_samples(settings.ranks[-1], settings.samples[-1]), settings.samples[-1]
     rough = rank_and_samples(settings.ranks[0], settings.samples[-1])
     draws = f"{settings.covariance} {DRAWS}"
@@ -138,32 +138,28 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings)
         return f"By seed: {listed(each, '.2%')} with a sketch of rank {settings.ranks[-1]}; mean {mean(each):.2%}."
 
     precise, gamma = (max(found[row, column]) <= WITHIN[column] for column in (PRECISION, GAMMA))
-    return (
-        Claim.judged(
-            f"With {others} samples the precision is within {WITHIN[PRECISION]:.0%} of that of exact variances",
-            precise,
-            f"{text(PRECISION)} With rank {settings.ranks[0]}: {mean(found[rough, PRECISION]):.2%}.",
-        ),
-        Claim.judged(
-            f"… and γ within {WITHIN[GAMMA]:.0%}",
-            gamma,
-            f"{text(GAMMA)} With rank {settings.ranks[0]}: {mean(found[rough, GAMMA]):.2%}. Without the sketch as a "
-            f"control, {others} samples have a standard error of about 3 % of γ.",
-        ),
-        *(
-            Claim.judged(
-                f"Variances by {way} agree with those of a Cholesky factor to {WITHIN[way]:g}",
-                max(found[way, DIFFERENCE]) <= WITHIN[way],
-                f"Largest relative difference over seeds {max(found[way, DIFFERENCE]):.1e}, in double precision.",
-            )
-            for way in (CG, SDD)
-        ),
-        Claim.judged(
-            f"The covariance of {settings.covariance} samples is within {WITHIN[COVARIANCE]} of the exact one",
-            error <= WITHIN[COVARIANCE],
-            f"Relative error in Frobenius norm {error:.3f}; independent samples from the exact posterior would have "
-            f"{expected:.3f}, which depends on the number of directions that vary and on nothing that a sampler does.",
-        ),
+    yield Claim.judged(
+        f"With {others} samples the precision is within {WITHIN[PRECISION]:.0%} of that of exact variances",
+        precise,
+        f"{text(PRECISION)} With rank {settings.ranks[0]}: {mean(found[rough, PRECISION]):.2%}.",
+    )
+    yield Claim.judged(
+        f"… and γ within {WITHIN[GAMMA]:.0%}",
+        gamma,
+        f"{text(GAMMA)} With rank {settings.ranks[0]}: {mean(found[rough, GAMMA]):.2%}. Without the sketch as a "
+        f"control, {others} samples have a standard error of about 3 % of γ.",
+    )
+    for way in (CG, SDD):
+        yield Claim.judged(
+            f"Variances by {way} agree with those of a Cholesky factor to {WITHIN[way]:g}",
+            max(found[way, DIFFERENCE]) <= WITHIN[way],
+            f"Largest relative difference over seeds {max(found[way, DIFFERENCE]):.1e}, in double precision.",
+        )
+    yield Claim.judged(
+        f"The covariance of {settings.covariance} samples is within {WITHIN[COVARIANCE]} of the exact one",
+        error <= WITHIN[COVARIANCE],
+        f"Relative error in Frobenius norm {error:.3f}; independent samples from the exact posterior would have "
+        f"{expected:.3f}, which depends on the number of directions that vary and on nothing that a sampler does.",
     )
 
 

@@ -1,6 +1,6 @@
 """Fashion-MNIST and CIFAR-10: the network alone, sampled networks, and the linearised predictive."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -222,7 +222,7 @@ def compare(
     return table, gains | {"NLL of the evidence against validation": nll(EVIDENCE, TUNED)}
 
 
-def claims(gains: Mapping[str, Mapping[str, Difference]]) -> tuple[Claim, ...]:
+def claims(gains: Mapping[str, Mapping[str, Difference]]) -> Iterator[Claim]:
     """Judge differences between rows, by set and name; two standard errors over the images decide."""
 
     def words(name: str) -> str:
@@ -236,49 +236,47 @@ def claims(gains: Mapping[str, Mapping[str, Difference]]) -> tuple[Claim, ...]:
 
     auroc, nll, accuracy = (f"{what} of {TUNED}" for what in ("AUROC", "NLL", "accuracy"))
     evidence = "NLL of the evidence against validation"
-    return (
-        evaluation.decided(
-            "The linearised predictive tells outside images better than MAP (OOD AUROC)",
-            above(auroc),
-            f"AUROC less that of MAP: {words(auroc)}.",
-        ),
-        evaluation.decided(
-            "The linearised predictive improves over MAP in NLL",
-            below(nll),
-            f"NLL less that of MAP, in nats: {words(nll)}. The document's differences are -0.014 and -0.004.",
-        ),
-        evaluation.decided(
-            "The linearised predictive improves over MAP in accuracy",
-            above(accuracy),
-            f"Accuracy less that of MAP, in points: {words(accuracy)}. One network serves all precisions here, so "
-            "that only the averaging over the logits can change the class.",
-        ),
-        evaluation.decided(
-            f"Sampled networks are much worse in NLL (by {MUCH_NLL} nats or more), also at their own best precision",
-            above(f"NLL of {SAMPLED}", MUCH_NLL),
-            f"NLL less that of the linearised predictive, in nats: {words(f'NLL of {SAMPLED}')}. The document retrains "
-            "the network for each precision, and a large one costs it the fit; here it only narrows the posterior "
-            "around the same mode.",
-        ),
-        evaluation.decided(
-            "Of one and the same posterior, that of the evidence, sampled networks predict much worse than the "
-            f"linearised network (by {MUCH_NLL} nats or more)",
-            above(f"NLL of {SAME}", MUCH_NLL),
-            f"NLL less that of the linearised predictive, in nats: {words(f'NLL of {SAME}')}.",
-        ),
-        evaluation.decided(
-            f"Sampled networks underfit: of that posterior they lose {MUCH_ACCURACY:.0f} points of accuracy or more",
-            below(f"accuracy of {SAME}", -MUCH_ACCURACY),
-            f"Accuracy less that of MAP, in points: {words(f'accuracy of {SAME}')}.",
-        ),
-        evaluation.decided(
-            "The evidence chooses precisions without validation data that predict as well (within 0.02 nats)",
-            below(evidence, 0.02),
-            f"NLL with layerwise precisions by the evidence less that by validation, in nats: {words(evidence)}; AUROC "
-            f"of the evidence less that of MAP: {words(f'AUROC of {EVIDENCE}')}. The evidence gives the wider "
-            "posterior: it is less sure of test images (ECE in the table) and of outside images. The document tunes "
-            "precisions during training.",
-        ),
+    yield evaluation.decided(
+        "The linearised predictive tells outside images better than MAP (OOD AUROC)",
+        above(auroc),
+        f"AUROC less that of MAP: {words(auroc)}.",
+    )
+    yield evaluation.decided(
+        "The linearised predictive improves over MAP in NLL",
+        below(nll),
+        f"NLL less that of MAP, in nats: {words(nll)}. The document's differences are -0.014 and -0.004.",
+    )
+    yield evaluation.decided(
+        "The linearised predictive improves over MAP in accuracy",
+        above(accuracy),
+        f"Accuracy less that of MAP, in points: {words(accuracy)}. One network serves all precisions here, so "
+        "that only the averaging over the logits can change the class.",
+    )
+    yield evaluation.decided(
+        f"Sampled networks are much worse in NLL (by {MUCH_NLL} nats or more), also at their own best precision",
+        above(f"NLL of {SAMPLED}", MUCH_NLL),
+        f"NLL less that of the linearised predictive, in nats: {words(f'NLL of {SAMPLED}')}. The document retrains "
+        "the network for each precision, and a large one costs it the fit; here it only narrows the posterior "
+        "around the same mode.",
+    )
+    yield evaluation.decided(
+        "Of one and the same posterior, that of the evidence, sampled networks predict much worse than the "
+        f"linearised network (by {MUCH_NLL} nats or more)",
+        above(f"NLL of {SAME}", MUCH_NLL),
+        f"NLL less that of the linearised predictive, in nats: {words(f'NLL of {SAME}')}.",
+    )
+    yield evaluation.decided(
+        f"Sampled networks underfit: of that posterior they lose {MUCH_ACCURACY:.0f} points of accuracy or more",
+        below(f"accuracy of {SAME}", -MUCH_ACCURACY),
+        f"Accuracy less that of MAP, in points: {words(f'accuracy of {SAME}')}.",
+    )
+    yield evaluation.decided(
+        "The evidence chooses precisions without validation data that predict as well (within 0.02 nats)",
+        below(evidence, 0.02),
+        f"NLL with layerwise precisions by the evidence less that by validation, in nats: {words(evidence)}; AUROC "
+        f"of the evidence less that of MAP: {words(f'AUROC of {EVIDENCE}')}. The evidence gives the wider "
+        "posterior: it is less sure of test images (ECE in the table) and of outside images. The document tunes "
+        "precisions during training.",
     )
 
 

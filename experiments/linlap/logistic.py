@@ -1,6 +1,6 @@
 """Bayesian logistic regression in two dimensions: the mode, Laplace with the probit approximation, and quadrature."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log, pi
 from statistics import mean
@@ -183,8 +183,8 @@ def deviation(settings: Settings) -> float:
     return worst
 
 
-def claims(found: Mapping[tuple[str, str], Sequence[float]], precisions: Sequence[float]) -> tuple[Claim, ...]:
-    """Return the verdicts at the first precision."""
+def claims(found: Mapping[tuple[str, str], Sequence[float]], precisions: Sequence[float]) -> Iterator[Claim]:
+    """Yield the verdicts at the first precision."""
     precision = precisions[0]
 
     def over_seeds(way: str, column: str, precision: float = precision) -> float:
@@ -196,41 +196,39 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], precisions: Sequenc
     confidence, errors = ({way: over_seeds(way, column) for way in WAYS} for column in (CONFIDENCE, ERROR))
     near, away = (over_seeds("Laplace, probit", column) for column in (LOGIT_DATA, LOGIT_FAR))
     sizes = ", ".join(f"{over_seeds('Laplace, probit', CONFIDENCE, p):.3f} at {p:g}" for p in precisions)
-    return (
-        Claim.judged(
-            f"The Laplace log evidence is within {NATS} nats of quadrature",
-            max(abs(gap) for gap in gaps) <= NATS,
-            f"Laplace − quadrature by seed: {listed(gaps, '+.2f')} nats at prior precision "
-            f"{precision:g}. Separable data bound the weights from one side alone, and the posterior has a long tail "
-            "on the other, which the Gaussian misses; larger precisions have smaller gaps (table).",
-        ),
-        Claim.judged(
-            f"The probit approximation is within {PROBIT} of Monte Carlo for variances up to {max(VARIANCES):g}",
-            worst <= PROBIT,
-            f"Largest difference {worst:.4f} over logits 0 to {max(LOGITS)} and variances {min(VARIANCES):g} to "
-            f"{max(VARIANCES):g}, against antithetic draws.",
-        ),
-        Claim.judged(
-            "Far from the data the mode is overly confident, and the Laplace approximation is more conservative",
-            confidence["Laplace, probit"] < UNSURE and confidence["MAP"] > SURE,
-            f"Mean confidence on a far circle where the mode is surer than {SURE}: mode "
-            f"{confidence['MAP']:.4f}, Laplace {confidence['Laplace, probit']:.3f} (below {UNSURE} counts; by "
-            f"precision: {sizes}). Exact: {confidence['exact']:.3f}: the Gaussian puts mass on lines that do not "
-            "separate the data, and is more conservative than Bayes' rule asks for.",
-        ),
-        Claim.judged(
-            "Uncertainty is higher far from the data",
-            away > near,
-            f"Mean posterior standard deviation of the logit: {near:.2f} on the data, {away:.1f} far away.",
-        ),
-        Claim.judged(
-            "Laplace with the probit approximation resembles the exact predictive more than the mode does",
-            errors["Laplace, probit"] < errors["MAP"],
-            f"Mean absolute difference from the exact probabilities over the map: mode {errors['MAP']:.4f}, Laplace "
-            f"{errors['Laplace, probit']:.4f}. The Gaussian is symmetric about the mode, and reaches across zero to "
-            "weights that tell the classes the wrong way round; the true posterior falls off before. With larger "
-            "precisions of the prior Laplace comes closer (table).",
-        ),
+    yield Claim.judged(
+        f"The Laplace log evidence is within {NATS} nats of quadrature",
+        max(abs(gap) for gap in gaps) <= NATS,
+        f"Laplace − quadrature by seed: {listed(gaps, '+.2f')} nats at prior precision "
+        f"{precision:g}. Separable data bound the weights from one side alone, and the posterior has a long tail "
+        "on the other, which the Gaussian misses; larger precisions have smaller gaps (table).",
+    )
+    yield Claim.judged(
+        f"The probit approximation is within {PROBIT} of Monte Carlo for variances up to {max(VARIANCES):g}",
+        worst <= PROBIT,
+        f"Largest difference {worst:.4f} over logits 0 to {max(LOGITS)} and variances {min(VARIANCES):g} to "
+        f"{max(VARIANCES):g}, against antithetic draws.",
+    )
+    yield Claim.judged(
+        "Far from the data the mode is overly confident, and the Laplace approximation is more conservative",
+        confidence["Laplace, probit"] < UNSURE and confidence["MAP"] > SURE,
+        f"Mean confidence on a far circle where the mode is surer than {SURE}: mode "
+        f"{confidence['MAP']:.4f}, Laplace {confidence['Laplace, probit']:.3f} (below {UNSURE} counts; by "
+        f"precision: {sizes}). Exact: {confidence['exact']:.3f}: the Gaussian puts mass on lines that do not "
+        "separate the data, and is more conservative than Bayes' rule asks for.",
+    )
+    yield Claim.judged(
+        "Uncertainty is higher far from the data",
+        away > near,
+        f"Mean posterior standard deviation of the logit: {near:.2f} on the data, {away:.1f} far away.",
+    )
+    yield Claim.judged(
+        "Laplace with the probit approximation resembles the exact predictive more than the mode does",
+        errors["Laplace, probit"] < errors["MAP"],
+        f"Mean absolute difference from the exact probabilities over the map: mode {errors['MAP']:.4f}, Laplace "
+        f"{errors['Laplace, probit']:.4f}. The Gaussian is symmetric about the mode, and reaches across zero to "
+        "weights that tell the classes the wrong way round; the true posterior falls off before. With larger "
+        "precisions of the prior Laplace comes closer (table).",
     )
 
 

@@ -1,6 +1,6 @@
 """MacKay's evidence framework on one input: a 1-6-1 network with and without it, and networks of growing width."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -199,8 +199,8 @@ def shown(toy: Toy, posteriors: Mapping[str, osc.posteriors.Gaussian]) -> dict[s
     return {"x": grid, "sine": curve, "data": [x, y], "bands": bands, "groups": groups}
 
 
-def claims(values: Mapping[str, Mapping[str, Sequence[float]]], settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts, from the values over seeds by row and column."""
+def claims(values: Mapping[str, Mapping[str, Sequence[float]]], settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts, from the values over seeds by row and column."""
     rows = [values.get(label(width), {}) for width in settings.widths]
     widths, own = ", ".join(map(str, settings.widths)), label(settings.width)
 
@@ -217,45 +217,43 @@ def claims(values: Mapping[str, Mapping[str, Sequence[float]]], settings: Settin
     number = sum(len(row.get(EVIDENCE, ())) for row in rows)
     indefinite = number - sum(len(row.get(HESSIAN, ())) for row in rows)
     shares = [pair for row in values.values() if GAMMA in row for pair in zip(row[GAMMA], row[SIZE], strict=True)]
-    return (
-        Claim.judged(
-            f"Bayesian regularisation keeps the {own} network from following the noise",
-            all(a > b for a, b in errors) if len(errors) > 1 else None,
-            "error against the sine, without and with: "
-            + ("; ".join(f"{a:.3f} and {b:.3f}" for a, b in errors) or "not measured")
-            + f"; from the same weights, without: a prior precision of {NONE:g} and the true noise.",
-        ),
-        Claim.judged(
-            "If a larger network has the same γ, the smaller one was enough: γ saturates with the width",
-            abs(gamma[-1] - gamma[-2]) <= SAME * gamma[-2] if len(gamma) > 2 else None,
-            f"γ = {listed(gamma, '.2f')} for {listed(means(SIZE), '.0f')} parameters (widths {widths}); "
-            f"within {SAME:.0%} between the last two counts.",
-        ),
-        Claim.judged(
-            "The evidence peaks or reaches a plateau: it does not go on rising with the width",
-            max(evidence) - evidence[-1] >= 0 and evidence[-1] - evidence[-2] <= PEAK if len(evidence) > 2 else None,
-            f"log evidence {listed(evidence, '.1f')} for widths {widths}, each at its own mode; a rise of at most "
-            f"{PEAK:g} nat over the last step counts. With one precision a layer a wide network comes to the same "
-            "function as a narrow one.",
-        ),
-        Claim.judged(
-            "The Hessian may not be positive definite; the generalised Gauss–Newton matrix always is",
-            max(negative) > 0 if negative else None,
-            f"the Hessian of the data term has {listed(negative, '.1f')} negative eigenvalues at the modes of widths "
-            f"{widths}; with the prior it stays indefinite in {indefinite} of {number} networks, which have no "
-            "evidence by it. Every γ and evidence here is that of the Gauss–Newton matrix.",
-        ),
-        Claim.judged(
-            "γ lies between 0 and the number of parameters",
-            all(0 <= gamma <= size for gamma, size in shares) if shares else None,
-            f"in {len(shares)} networks; the largest share is {max((g / s for g, s in shares), default=0.0):.2f}.",
-        ),
-        checked(FIXED, FIXED_POINT, "At the fixed point |α‖w‖² − γ| is below 1e-3 for every group"),
-        checked(
-            SLOPE,
-            DERIVATIVE,
-            "The derivatives of the log evidence in log α and log β are those of finite differences, within 1e-4",
-        ),
+    yield Claim.judged(
+        f"Bayesian regularisation keeps the {own} network from following the noise",
+        all(a > b for a, b in errors) if len(errors) > 1 else None,
+        "error against the sine, without and with: "
+        + ("; ".join(f"{a:.3f} and {b:.3f}" for a, b in errors) or "not measured")
+        + f"; from the same weights, without: a prior precision of {NONE:g} and the true noise.",
+    )
+    yield Claim.judged(
+        "If a larger network has the same γ, the smaller one was enough: γ saturates with the width",
+        abs(gamma[-1] - gamma[-2]) <= SAME * gamma[-2] if len(gamma) > 2 else None,
+        f"γ = {listed(gamma, '.2f')} for {listed(means(SIZE), '.0f')} parameters (widths {widths}); "
+        f"within {SAME:.0%} between the last two counts.",
+    )
+    yield Claim.judged(
+        "The evidence peaks or reaches a plateau: it does not go on rising with the width",
+        max(evidence) - evidence[-1] >= 0 and evidence[-1] - evidence[-2] <= PEAK if len(evidence) > 2 else None,
+        f"log evidence {listed(evidence, '.1f')} for widths {widths}, each at its own mode; a rise of at most "
+        f"{PEAK:g} nat over the last step counts. With one precision a layer a wide network comes to the same "
+        "function as a narrow one.",
+    )
+    yield Claim.judged(
+        "The Hessian may not be positive definite; the generalised Gauss–Newton matrix always is",
+        max(negative) > 0 if negative else None,
+        f"the Hessian of the data term has {listed(negative, '.1f')} negative eigenvalues at the modes of widths "
+        f"{widths}; with the prior it stays indefinite in {indefinite} of {number} networks, which have no "
+        "evidence by it. Every γ and evidence here is that of the Gauss–Newton matrix.",
+    )
+    yield Claim.judged(
+        "γ lies between 0 and the number of parameters",
+        all(0 <= gamma <= size for gamma, size in shares) if shares else None,
+        f"in {len(shares)} networks; the largest share is {max((g / s for g, s in shares), default=0.0):.2f}.",
+    )
+    yield checked(FIXED, FIXED_POINT, "At the fixed point |α‖w‖² − γ| is below 1e-3 for every group")
+    yield checked(
+        SLOPE,
+        DERIVATIVE,
+        "The derivatives of the log evidence in log α and log β are those of finite differences, within 1e-4",
     )
 
 

@@ -1,7 +1,7 @@
 """Prior precisions by the online marginal likelihood against one chosen on validation data."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
@@ -282,8 +282,8 @@ def spread(courses: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: max(values) - min(values) for name, values in logs.items()}
 
 
-def claims(found: Mapping[tuple[str, str], Sequence[float]], starts: Mapping[str, Any]) -> tuple[Claim, ...]:
-    """Return the verdicts on the table and on the training from several starts."""
+def claims(found: Mapping[tuple[str, str], Sequence[float]], starts: Mapping[str, Any]) -> Iterator[Claim]:
+    """Yield the verdicts on the table and on the training from several starts."""
     rows = list(dict.fromkeys(name for name, column in found if column == GAIN))
     gains = {name: (mean(found[name, GAIN]), 2 * mean(found[name, ERROR])) for name in rows}
     better = [name for name, (gain, margin) in gains.items() if gain > margin]
@@ -303,44 +303,42 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], starts: Mapping[str
     fixed_point = courses[f"{gradient['initial']:g}"]
     by_update = spread([fixed_point, gradient])
     apart = max(by_update, key=by_update.__getitem__)
-    return (
-        Claim.judged(
-            "The KFAC marginal likelihood gives a higher test log likelihood than cross-validation, in all six rows",
-            None if not rows else len(better) == len(rows),
-            f"Gain of the weights' own predictions, with two standard errors over the test images: "
-            f"{gain_words or 'no row'}. Higher in {len(better)}, lower in {len(worse)} of {len(rows)} rows. Both see "
-            "the same training images; cross-validation also the validation images.",
-        ),
-        Claim.judged(
-            "… and a higher test accuracy",
-            None if not rows else all(b > a for a, b in accuracies.values()),
-            f"Accuracy in %, cross-validation → marginal likelihood: {accuracy_words or 'no row'}.",
-        ),
-        Claim.judged(
-            f"Learned log precisions do not depend on the initial precision (within {AGREEMENT})",
-            ranges[worst] <= AGREEMENT if len(plain) > 1 else None,
-            f"{starts['row']}, {starts['images']:,} images, initial precisions {', '.join(plain)}: {agreeing} of "
-            f"{len(ranges)} parameter tensors agree, biases included; the largest difference is {ranges[worst]:.2f} "
-            f"({worst}). The first update comes before the first epoch, and at fixed weights the evidence has one "
-            f"maximum: little else is to be expected. With one epoch of burn-in at {late['initial']:g} the network "
-            f"ends with {late['effective_parameters']:.0f} effective parameters, a log evidence of "
-            f"{late['log_evidence'][-1]:.2f} nats per image and a test NLL of {late['test']:.3f}: a constant, for ten "
-            "classes 2.303, if it has collapsed.",
-        ),
-        Claim.judged(
-            f"Its test NLL is within {CLOSE} of the best of an {len(starts['grid'])}-point grid",
-            max(learned.values()) <= best["test"] + CLOSE,
-            f"Test NLL {', '.join(f'{nll:.4f} from {name}' for name, nll in learned.items())}; the best of the grid on "
-            f"the test images themselves is {best['test']:.4f} at precision {best['precision']:g}.",
-        ),
-        Claim.judged(
-            "The fixed point may stand for the gradient steps on the hyperparameters (not a claim of the document)",
-            fixed_point["test"] <= gradient["test"] + CLOSE,
-            f"From {gradient['initial']:g}: test NLL {fixed_point['test']:.4f} by the fixed point, "
-            f"{gradient['test']:.4f} by 100 steps of Adam (rate 0.1) for each update; best log evidence "
-            f"{max(fixed_point['log_evidence']):.4f} and {max(gradient['log_evidence']):.4f} nats per image; log "
-            f"precisions differ by up to {by_update[apart]:.2f} ({apart}).",
-        ),
+    yield Claim.judged(
+        "The KFAC marginal likelihood gives a higher test log likelihood than cross-validation, in all six rows",
+        None if not rows else len(better) == len(rows),
+        f"Gain of the weights' own predictions, with two standard errors over the test images: "
+        f"{gain_words or 'no row'}. Higher in {len(better)}, lower in {len(worse)} of {len(rows)} rows. Both see "
+        "the same training images; cross-validation also the validation images.",
+    )
+    yield Claim.judged(
+        "… and a higher test accuracy",
+        None if not rows else all(b > a for a, b in accuracies.values()),
+        f"Accuracy in %, cross-validation → marginal likelihood: {accuracy_words or 'no row'}.",
+    )
+    yield Claim.judged(
+        f"Learned log precisions do not depend on the initial precision (within {AGREEMENT})",
+        ranges[worst] <= AGREEMENT if len(plain) > 1 else None,
+        f"{starts['row']}, {starts['images']:,} images, initial precisions {', '.join(plain)}: {agreeing} of "
+        f"{len(ranges)} parameter tensors agree, biases included; the largest difference is {ranges[worst]:.2f} "
+        f"({worst}). The first update comes before the first epoch, and at fixed weights the evidence has one "
+        f"maximum: little else is to be expected. With one epoch of burn-in at {late['initial']:g} the network "
+        f"ends with {late['effective_parameters']:.0f} effective parameters, a log evidence of "
+        f"{late['log_evidence'][-1]:.2f} nats per image and a test NLL of {late['test']:.3f}: a constant, for ten "
+        "classes 2.303, if it has collapsed.",
+    )
+    yield Claim.judged(
+        f"Its test NLL is within {CLOSE} of the best of an {len(starts['grid'])}-point grid",
+        max(learned.values()) <= best["test"] + CLOSE,
+        f"Test NLL {', '.join(f'{nll:.4f} from {name}' for name, nll in learned.items())}; the best of the grid on "
+        f"the test images themselves is {best['test']:.4f} at precision {best['precision']:g}.",
+    )
+    yield Claim.judged(
+        "The fixed point may stand for the gradient steps on the hyperparameters (not a claim of the document)",
+        fixed_point["test"] <= gradient["test"] + CLOSE,
+        f"From {gradient['initial']:g}: test NLL {fixed_point['test']:.4f} by the fixed point, "
+        f"{gradient['test']:.4f} by 100 steps of Adam (rate 0.1) for each update; best log evidence "
+        f"{max(fixed_point['log_evidence']):.4f} and {max(gradient['log_evidence']):.4f} nats per image; log "
+        f"precisions differ by up to {by_update[apart]:.2f} ({apart}).",
     )
 
 

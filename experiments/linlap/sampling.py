@@ -1,7 +1,7 @@
 """Lawrence's demonstration, and digits: sampling the non-linear network fails where its linearisation does not."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -165,8 +165,8 @@ def digits(settings: Settings, precision: float, seed: int) -> dict[tuple[str, s
     return found
 
 
-def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts, from the values over seeds by row and column."""
+def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts, from the values over seeds by row and column."""
 
     def each(column: str, *names: str) -> dict[float, tuple[float, ...]]:
         return {
@@ -183,37 +183,34 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], settings: Settings)
     accurate = each(ACCURACY, LINEARISED, MODE)
     poor = {p: v for p, v in each(ACCURACY, SAMPLED, LINEARISED).items() if p <= VAGUE}
     noticed = each(AUROC, LINEARISED, MODE)
-    return (
-        Claim.judged(
-            "the average network output under samples of the Gaussian is mostly off scale, and the linearised model's "
-            "is not",
-            off > 50 and inside < 5,
-            f"where there are data, {off:.0f} % of the values of sampled networks lie beyond the targets' range with "
-            f"half of it on either side, and {inside:.1f} % of those of the linearised function",
-        ),
-        Claim.judged(
-            "the linearised model is critical for good performance: the same posterior explains its own training data "
-            "far better through it",
-            linearised > sampled + 1,
-            f"log-likelihood of the training data, linearised {linearised:.2f} and sampled {sampled:.2f} nats a point",
-        ),
-        Claim.judged(
-            f"digits: the accuracy of the linearised predictive is within {100 * CLOSE:.0f} point of that of the mode",
-            all(ours >= mode - CLOSE for ours, mode in accurate.values()),
-            f"linearised against mode, {words(accurate)}",
-        ),
-        Claim.judged(
-            f"digits: with a prior precision of at most {VAGUE:g}, sampled networks classify less than {POOR:.0%} "
-            "rightly",
-            all(sampled < POOR for sampled, _ in poor.values()) if poor else None,
-            f"sampled against linearised, {words(poor)}" if poor else "no such precision was measured",
-        ),
-        Claim.judged(
-            "digits: by its entropy the linearised predictive tells digits turned by "
-            f"{settings.digits.degrees:g}° from others better than the mode, by an AUROC of at least {GAIN}",
-            all(ours >= mode + GAIN for ours, mode in noticed.values()),
-            f"linearised against mode, {words(noticed)}",
-        ),
+    yield Claim.judged(
+        "the average network output under samples of the Gaussian is mostly off scale, and the linearised model's "
+        "is not",
+        off > 50 and inside < 5,
+        f"where there are data, {off:.0f} % of the values of sampled networks lie beyond the targets' range with "
+        f"half of it on either side, and {inside:.1f} % of those of the linearised function",
+    )
+    yield Claim.judged(
+        "the linearised model is critical for good performance: the same posterior explains its own training data "
+        "far better through it",
+        linearised > sampled + 1,
+        f"log-likelihood of the training data, linearised {linearised:.2f} and sampled {sampled:.2f} nats a point",
+    )
+    yield Claim.judged(
+        f"digits: the accuracy of the linearised predictive is within {100 * CLOSE:.0f} point of that of the mode",
+        all(ours >= mode - CLOSE for ours, mode in accurate.values()),
+        f"linearised against mode, {words(accurate)}",
+    )
+    yield Claim.judged(
+        f"digits: with a prior precision of at most {VAGUE:g}, sampled networks classify less than {POOR:.0%} rightly",
+        all(sampled < POOR for sampled, _ in poor.values()) if poor else None,
+        f"sampled against linearised, {words(poor)}" if poor else "no such precision was measured",
+    )
+    yield Claim.judged(
+        "digits: by its entropy the linearised predictive tells digits turned by "
+        f"{settings.digits.degrees:g}° from others better than the mode, by an AUROC of at least {GAIN}",
+        all(ours >= mode + GAIN for ours, mode in noticed.values()),
+        f"linearised against mode, {words(noticed)}",
     )
 
 

@@ -1,7 +1,7 @@
 """Full, Kronecker-factored and diagonal Laplace on a curve with a gap: which of them knows that it is one?"""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import mean
@@ -156,8 +156,8 @@ def judge_mode(q: osc.posteriors.Gaussian, curve: Curve) -> dict[str, float]:
     return {NLL_GAP: float(density[gap].mean()), NLL_DATA: float(density[~gap].mean()), RMSE: error}
 
 
-def claims(found: Mapping[tuple[str, str], Sequence[float]], networks: Sequence[str]) -> tuple[Claim, ...]:
-    """Return the verdicts, from the values over seeds by row and column."""
+def claims(found: Mapping[tuple[str, str], Sequence[float]], networks: Sequence[str]) -> Iterator[Claim]:
+    """Yield the verdicts, from the values over seeds by row and column."""
 
     def value(name: str, label: str, column: str, way: str = "linearised") -> float:
         return mean(found[row(name, label, way), column])
@@ -177,31 +177,29 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], networks: Sequence[
         for label in STRUCTURES
     }
     worse = listed({f"{name} {label}": loss for (name, label), loss in losses.items()}, ".2g")
-    return (
-        Claim.judged(
-            "In-between uncertainty is largest with the full matrix, then Kronecker factors, then the diagonal",
-            ordered,
-            f"Mean standard deviation of the linearised function in the gap over that on the data: {words(RATIO)}.",
-        ),
-        Claim.judged(
-            "The diagonal inflates the error bars on the data instead",
-            inflated,
-            f"Standard deviation of the linearised function on the data: {words(DATA)}; all structures have the prior "
-            "and the noise of the full one. With the evidence of their own they are narrower (table).",
-        ),
-        Claim.judged(
-            "The full matrix predicts held-out points in the gap better than the mode",
-            min(gains.values()) > 0,
-            f"Gain in nats a point: {listed(gains, '.2f')}.",
-        ),
-        Claim.judged(
-            "Sampling the network itself fails, whatever the structure",
-            min(losses.values()) > FAILS_BY,
-            f"Nats a point that sampled networks lose against the linearised function on held-out points beside the "
-            f"gap ({FAILS_BY:g} would count): {worse}. Where the diagonal does not fail, its posterior "
-            "is narrow in every single weight: it has not what the others spread along directions that the data leave "
-            "open.",
-        ),
+    yield Claim.judged(
+        "In-between uncertainty is largest with the full matrix, then Kronecker factors, then the diagonal",
+        ordered,
+        f"Mean standard deviation of the linearised function in the gap over that on the data: {words(RATIO)}.",
+    )
+    yield Claim.judged(
+        "The diagonal inflates the error bars on the data instead",
+        inflated,
+        f"Standard deviation of the linearised function on the data: {words(DATA)}; all structures have the prior "
+        "and the noise of the full one. With the evidence of their own they are narrower (table).",
+    )
+    yield Claim.judged(
+        "The full matrix predicts held-out points in the gap better than the mode",
+        min(gains.values()) > 0,
+        f"Gain in nats a point: {listed(gains, '.2f')}.",
+    )
+    yield Claim.judged(
+        "Sampling the network itself fails, whatever the structure",
+        min(losses.values()) > FAILS_BY,
+        f"Nats a point that sampled networks lose against the linearised function on held-out points beside the "
+        f"gap ({FAILS_BY:g} would count): {worse}. Where the diagonal does not fail, its posterior "
+        "is narrow in every single weight: it has not what the others spread along directions that the data leave "
+        "open.",
     )
 
 

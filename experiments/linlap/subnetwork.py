@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
@@ -370,8 +370,8 @@ def ratio(value: float | None, other: float | None) -> float | None:
     return None if value is None or not other else value / other
 
 
-def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -> tuple[Claim, ...]:
-    """Return the verdicts on the toy.
+def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -> Iterator[Claim]:
+    """Yield the verdicts on the toy.
 
     Args:
         found: Means by row and column.
@@ -388,50 +388,46 @@ def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -
         ratio(found.get((f"toy: {row}", BETWEEN)), inside(row)) for row in (FULL, DIAGONAL, share("swag", TENTH))
     )
     drawn, by_variance, factor = kept("random"), kept("diag_variance"), ratio(inside(DIAGONAL), inside(FULL))
-    return (
-        *(
-            Claim.judged(
-                "A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, chosen by "
-                f"{name}, keep {ENOUGH} of the standard deviation between the clusters",
-                None if value is None else value >= ENOUGH,
-                f"They keep {in_words(value)} of it.",
-            )
-            for name, value in (
-                ("diagonal SWAG", kept("swag")),
-                ("the function-space score", kept("function_space")),
-            )
-        ),
-        Claim.judged(
-            f"It matters which weights: 10 % drawn at random keep at most {LITTLE}",
-            None if drawn is None else drawn <= LITTLE,
-            f"They keep {in_words(drawn)}; the largest weights keep {in_words(kept('magnitude'))}.",
-        ),
-        Claim.judged(
-            "Expressive inference over a small subnetwork preserves more uncertainty than crude inference over the "
-            "whole network",
-            None if small is None or crude is None else small > crude,
-            f"Standard deviation between the clusters over that on the data: full {in_words(full)}, subnetwork of 10 % "
-            f"{in_words(small)}, diagonal over all weights {in_words(crude)}: it does not tell the two apart.",
-        ),
-        Claim.judged(
-            "A diagonal posterior over all weights is unsure where the data are: its standard deviation there is at "
-            f"least {INFLATED:g} times that of the full one",
-            None if factor is None else factor >= INFLATED,
-            f"{in_words(factor)} times.",
-        ),
-        Claim.judged(
-            f"The variances of a diagonal Laplace posterior choose well too: 10 % of the weights keep {ENOUGH}",
-            None if by_variance is None else by_variance >= ENOUGH,
-            f"The 10 % that a diagonal Laplace posterior is least sure of keep {in_words(by_variance)}: dead and "
-            "insensitive weights have no curvature, their variance is the prior's and the largest. A warning said so "
-            f"in {sum(warned)} of {len(warned)} runs. The document takes SWAG's variances, where such weights do not "
-            "move.",
-        ),
+    for name, value in (
+        ("diagonal SWAG", kept("swag")),
+        ("the function-space score", kept("function_space")),
+    ):
+        yield Claim.judged(
+            "A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, chosen by "
+            f"{name}, keep {ENOUGH} of the standard deviation between the clusters",
+            None if value is None else value >= ENOUGH,
+            f"They keep {in_words(value)} of it.",
+        )
+    yield Claim.judged(
+        f"It matters which weights: 10 % drawn at random keep at most {LITTLE}",
+        None if drawn is None else drawn <= LITTLE,
+        f"They keep {in_words(drawn)}; the largest weights keep {in_words(kept('magnitude'))}.",
+    )
+    yield Claim.judged(
+        "Expressive inference over a small subnetwork preserves more uncertainty than crude inference over the "
+        "whole network",
+        None if small is None or crude is None else small > crude,
+        f"Standard deviation between the clusters over that on the data: full {in_words(full)}, subnetwork of 10 % "
+        f"{in_words(small)}, diagonal over all weights {in_words(crude)}: it does not tell the two apart.",
+    )
+    yield Claim.judged(
+        "A diagonal posterior over all weights is unsure where the data are: its standard deviation there is at "
+        f"least {INFLATED:g} times that of the full one",
+        None if factor is None else factor >= INFLATED,
+        f"{in_words(factor)} times.",
+    )
+    yield Claim.judged(
+        f"The variances of a diagonal Laplace posterior choose well too: 10 % of the weights keep {ENOUGH}",
+        None if by_variance is None else by_variance >= ENOUGH,
+        f"The 10 % that a diagonal Laplace posterior is least sure of keep {in_words(by_variance)}: dead and "
+        "insensitive weights have no curvature, their variance is the prior's and the largest. A warning said so "
+        f"in {sum(warned)} of {len(warned)} runs. The document takes SWAG's variances, where such weights do not "
+        "move.",
     )
 
 
-def image_claims(found: Mapping[tuple[str, str], float], settings: Images) -> tuple[Claim, ...]:
-    """Return the verdicts on one set of images, from means by row and column."""
+def image_claims(found: Mapping[tuple[str, str], float], settings: Images) -> Iterator[Claim]:
+    """Yield the verdicts on one set of images, from means by row and column."""
     source = settings.source
     clean, other = source.columns
     title, ours = source.title, subnetwork(settings.fractions[0])
@@ -447,27 +443,25 @@ def image_claims(found: Mapping[tuple[str, str], float], settings: Images) -> tu
     words = ", ".join(f"{row} {in_words(value)}" for row, value in nll.items())
     value, rivals = nll[ours], {row: rival for row in OTHERS if (rival := nll[row]) is not None}
     beaten = [row for row, rival in rivals.items() if value is not None and value < rival]
-    return (
-        Claim.judged(
-            f"{title}: {ours} improves on MAP under shift, NLL over {other} at most {BETTER} times MAP's",
-            None if over_mode is None else over_mode <= BETTER,
-            f"NLL {in_words(value)} against {in_words(nll[MODE])} of MAP, {in_words(over_mode)} times. {protocol}",
-        ),
-        Claim.judged(
-            f"{title}: its accuracy without shift is within {UNCHANGED} points of MAP's",
-            None if change is None else abs(change) <= UNCHANGED + 1e-9,
-            f"{in_words(change)} points ({in_words(accuracy)} against {in_words(reference)} %).",
-        ),
-        Claim.judged(
-            f"{title}: it is better than crude approximations over all weights (diagonal Laplace)",
-            None if over_diagonal is None else over_diagonal < 1,
-            f"NLL over {other}: {words}.",
-        ),
-        Claim.judged(
-            f"{title}: it can outperform some of the best existing methods for uncertainty quantification",
-            None if value is None or len(rivals) < len(OTHERS) else bool(beaten),
-            f"Better than {', '.join(beaten) or 'none of the others'} over {other}; NLL {words}.",
-        ),
+    yield Claim.judged(
+        f"{title}: {ours} improves on MAP under shift, NLL over {other} at most {BETTER} times MAP's",
+        None if over_mode is None else over_mode <= BETTER,
+        f"NLL {in_words(value)} against {in_words(nll[MODE])} of MAP, {in_words(over_mode)} times. {protocol}",
+    )
+    yield Claim.judged(
+        f"{title}: its accuracy without shift is within {UNCHANGED} points of MAP's",
+        None if change is None else abs(change) <= UNCHANGED + 1e-9,
+        f"{in_words(change)} points ({in_words(accuracy)} against {in_words(reference)} %).",
+    )
+    yield Claim.judged(
+        f"{title}: it is better than crude approximations over all weights (diagonal Laplace)",
+        None if over_diagonal is None else over_diagonal < 1,
+        f"NLL over {other}: {words}.",
+    )
+    yield Claim.judged(
+        f"{title}: it can outperform some of the best existing methods for uncertainty quantification",
+        None if value is None or len(rivals) < len(OTHERS) else bool(beaten),
+        f"Better than {', '.join(beaten) or 'none of the others'} over {other}; NLL {words}.",
     )
 
 

@@ -372,8 +372,8 @@ def reached(found: Cells, name: str, least: float, splits: str, rest: str = "") 
     )
 
 
-def claims(found: Cells) -> tuple[Claim, ...]:
-    """Return the verdicts on the standard splits."""
+def claims(found: Cells) -> Iterator[Claim]:
+    """Yield the verdicts on the standard splits."""
     value, gain = partial(average, found), partial(paired, found)
     names = [name for name in found if value(name) is not None]
     good, kron, diag = (
@@ -385,44 +385,40 @@ def claims(found: Cells) -> tuple[Claim, ...]:
     losses = behind(found, known, PUBLISHED)
     over_dropout = {name: each for name in known if (each := gain(name, FULL, DROPOUT)) is not None}
     own = [f"{name} (by {-each:.2g})" for name, each in over_dropout.items() if each < 0]
-    return (
-        *(
-            reached(found, name, least, "splits", f"; MAP with the same noise {word(value(name, MAP))}")
-            for name, least in LEAST.items()
-        ),
-        Claim.judged(
-            f"It exceeds sampled networks by {MARGIN:g} nats per point and more on these three",
-            all_pass(gains.values(), lambda gain: gain >= MARGIN),
-            f"by {', '.join(f'{word(each)} ({name})' for name, each in gains.items())}; 100 networks are sampled from "
-            "the same Gaussian.",
-        ),
-        Claim.judged(
-            "Linearised Laplace performs very well on the standard splits, while sampled Laplace does not",
-            None if len(names) < len(NAMES) else len(good) >= MOST and len(bad) >= MOST,
-            f"At least as good as MAP on {len(good)} of {len(names)} sets"
-            + (f" (not {', '.join(sorted(set(names) - set(good)))})" if len(good) < len(names) else "")
-            + f"; sampled networks are worse than MAP on {len(bad)}; {MOST} count as most.",
-        ),
-        Claim.judged(
-            "One network with linearised Laplace is at least as good as what others published for one network, an "
-            "ensemble of ten and MC dropout",
-            None if len(known) < len(NAMES) else not losses,
-            (f"Behind the best of these on {'; '.join(losses)}." if losses else "On every set.")
-            + " Theirs have ReLU units and their own selection of hyperparameters. On the few splits that have both, "
-            f"MC dropout as trained here is ahead of it on {', '.join(own) or 'no set'} of {len(over_dropout)}.",
-        ),
-        Claim.judged(
-            "The full covariance predicts better than its Kronecker and diagonal approximations, at the same mode and "
-            "hyperparameters",
-            None if len(names) < len(NAMES) else len(kron) >= MOST and len(diag) >= MOST,
-            f"At least as good as kron on {len(kron)} and as diag on {len(diag)} of {len(names)} sets. Rows with their "
-            "own evidence have prior precisions and noise tuned for the approximation, as osc.laplace does by default.",
-        ),
+    for name, least in LEAST.items():
+        yield reached(found, name, least, "splits", f"; MAP with the same noise {word(value(name, MAP))}")
+    yield Claim.judged(
+        f"It exceeds sampled networks by {MARGIN:g} nats per point and more on these three",
+        all_pass(gains.values(), lambda gain: gain >= MARGIN),
+        f"by {', '.join(f'{word(each)} ({name})' for name, each in gains.items())}; 100 networks are sampled from "
+        "the same Gaussian.",
+    )
+    yield Claim.judged(
+        "Linearised Laplace performs very well on the standard splits, while sampled Laplace does not",
+        None if len(names) < len(NAMES) else len(good) >= MOST and len(bad) >= MOST,
+        f"At least as good as MAP on {len(good)} of {len(names)} sets"
+        + (f" (not {', '.join(sorted(set(names) - set(good)))})" if len(good) < len(names) else "")
+        + f"; sampled networks are worse than MAP on {len(bad)}; {MOST} count as most.",
+    )
+    yield Claim.judged(
+        "One network with linearised Laplace is at least as good as what others published for one network, an "
+        "ensemble of ten and MC dropout",
+        None if len(known) < len(NAMES) else not losses,
+        (f"Behind the best of these on {'; '.join(losses)}." if losses else "On every set.")
+        + " Theirs have ReLU units and their own selection of hyperparameters. On the few splits that have both, "
+        f"MC dropout as trained here is ahead of it on {', '.join(own) or 'no set'} of {len(over_dropout)}.",
+    )
+    yield Claim.judged(
+        "The full covariance predicts better than its Kronecker and diagonal approximations, at the same mode and "
+        "hyperparameters",
+        None if len(names) < len(NAMES) else len(kron) >= MOST and len(diag) >= MOST,
+        f"At least as good as kron on {len(kron)} and as diag on {len(diag)} of {len(names)} sets. Rows with their "
+        "own evidence have prior precisions and noise tuned for the approximation, as osc.laplace does by default.",
     )
 
 
-def gap_claims(found: Cells) -> tuple[Claim, ...]:
-    """Return the verdicts on the gap splits."""
+def gap_claims(found: Cells) -> Iterator[Claim]:
+    """Yield the verdicts on the gap splits."""
     value, gain, each = partial(average, found), partial(paired, found), partial(differences, found)
 
     def middle(name: str, other: str) -> str:
@@ -436,38 +432,35 @@ def gap_claims(found: Cells) -> tuple[Claim, ...]:
     energies = listed(found.get("energy", {}).get(FULL, ()), ".1f")
     names = [name for name in GAP_SETS if value(name) is not None]
     losses = behind(found, names, GAP_PUBLISHED)
-    return (
-        *(reached(found, name, least, "gaps") for name, least in GAP_LEAST.items()),
-        *(
-            Claim.judged(
-                f"It exceeds MAP by {OVER_MAP[name]:g} nats per point and more on {name}",
-                None if gained is None else gained >= OVER_MAP[name],
-                f"by {word(gained)} in the mean over gaps, by {middle(name, MAP)} in the median. It "
-                "grows with training, as the noise scale falls: MAP has no other width.",
-            )
-            for name, gained in over_map.items()
-        ),
-        Claim.judged(
-            f"The full covariance exceeds the diagonal by {OVER_DIAG:g} nats per point and more on both",
-            all_pass(over_diag.values(), lambda gain: gain >= OVER_DIAG),
-            f"by {', '.join(diag_words)}, at the same mode and hyperparameters.",
-        ),
-        Claim.judged(
-            "Linearised Laplace avoids catastrophic results on gap splits for energy and naval",
-            None if energy is None or naval is None else energy >= CATASTROPHE and naval > 0,
-            f"energy: {word(value('energy'))} against {word(value('energy', MAP))} of MAP and "
-            f"{word(value('energy', SAMPLED))} of sampled networks; naval: {word(value('naval'))} against "
-            f"{word(value('naval', MAP))}. At least {CATASTROPHE:g} nats over MAP on energy, and any on naval, count. "
-            f"On energy, by gap: {energies or 'not measured'}; where it fails it is certain in a place without data, "
-            "and broader predictives win.",
-        ),
-        Claim.judged(
-            "One network with linearised Laplace is at least as good as what others published for MC dropout and deep "
-            "ensembles",
-            None if len(names) < len(GAP_SETS) else not losses,
-            (f"Behind the better of these on {'; '.join(losses)}." if losses else "On every set.")
-            + " Their networks have ReLU units and predict their own noise.",
-        ),
+    for name, least in GAP_LEAST.items():
+        yield reached(found, name, least, "gaps")
+    for name, gained in over_map.items():
+        yield Claim.judged(
+            f"It exceeds MAP by {OVER_MAP[name]:g} nats per point and more on {name}",
+            None if gained is None else gained >= OVER_MAP[name],
+            f"by {word(gained)} in the mean over gaps, by {middle(name, MAP)} in the median. It "
+            "grows with training, as the noise scale falls: MAP has no other width.",
+        )
+    yield Claim.judged(
+        f"The full covariance exceeds the diagonal by {OVER_DIAG:g} nats per point and more on both",
+        all_pass(over_diag.values(), lambda gain: gain >= OVER_DIAG),
+        f"by {', '.join(diag_words)}, at the same mode and hyperparameters.",
+    )
+    yield Claim.judged(
+        "Linearised Laplace avoids catastrophic results on gap splits for energy and naval",
+        None if energy is None or naval is None else energy >= CATASTROPHE and naval > 0,
+        f"energy: {word(value('energy'))} against {word(value('energy', MAP))} of MAP and "
+        f"{word(value('energy', SAMPLED))} of sampled networks; naval: {word(value('naval'))} against "
+        f"{word(value('naval', MAP))}. At least {CATASTROPHE:g} nats over MAP on energy, and any on naval, count. "
+        f"On energy, by gap: {energies or 'not measured'}; where it fails it is certain in a place without data, "
+        "and broader predictives win.",
+    )
+    yield Claim.judged(
+        "One network with linearised Laplace is at least as good as what others published for MC dropout and deep "
+        "ensembles",
+        None if len(names) < len(GAP_SETS) else not losses,
+        (f"Behind the better of these on {'; '.join(losses)}." if losses else "On every set.")
+        + " Their networks have ReLU units and predict their own noise.",
     )
 
 

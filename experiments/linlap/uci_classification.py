@@ -201,7 +201,7 @@ def against(found: Sequence[Run], row: str, other: str) -> Difference:
     return Difference.over([evaluation.nll_difference(r.probs[row], r.probs[other], r.targets) for r in found])
 
 
-def claims(runs: Runs) -> tuple[Claim, ...]:
+def claims(runs: Runs) -> Iterator[Claim]:
     """Judge differences of NLL over all sets and both depths; two standard errors over the test rows decide."""
 
     def claim(text: str, pairs: Mapping[str, tuple[str, str]], bound: float, rest: str = "") -> Claim:
@@ -221,27 +221,25 @@ def claims(runs: Runs) -> tuple[Claim, ...]:
         f"{10 ** mean(log10(one.chosen[row]) for found in runs.values() for one in found):.2g} by {way}"
         for way, row in (("the evidence", EVIDENCE), ("validation", LINEARISED["kron"]))
     )
-    return (
-        claim(
-            "The linearised predictive beats sampled networks of the same posterior family",
-            {s: (LINEARISED[s], SAMPLED[s]) for s in STRUCTURES},
-            0.0,
-        ),
-        claim(
-            "The linearised predictive beats MAP",
-            {s: (LINEARISED[s], MODE) for s in ("full", "kron")},
-            0.0,
-            " Each way has the network that is best for it on validation data.",
-        ),
-        claim("Sampled networks underfit: MAP beats them", {s: (MODE, SAMPLED[s]) for s in STRUCTURES}, 0.0),
-        claim(
-            f"The evidence chooses networks and precisions as well as validation (within {MARGIN} nats)",
-            {"kron": (EVIDENCE, LINEARISED["kron"])},
-            MARGIN,
-            " The evidence sees no validation rows. It gives each layer a precision after training, while the network "
-            "was trained with one precision for all layers. The geometric mean of the precision that the chosen "
-            f"networks were trained with is {trained_with}.",
-        ),
+    yield claim(
+        "The linearised predictive beats sampled networks of the same posterior family",
+        {s: (LINEARISED[s], SAMPLED[s]) for s in STRUCTURES},
+        0.0,
+    )
+    yield claim(
+        "The linearised predictive beats MAP",
+        {s: (LINEARISED[s], MODE) for s in ("full", "kron")},
+        0.0,
+        " Each way has the network that is best for it on validation data.",
+    )
+    yield claim("Sampled networks underfit: MAP beats them", {s: (MODE, SAMPLED[s]) for s in STRUCTURES}, 0.0)
+    yield claim(
+        f"The evidence chooses networks and precisions as well as validation (within {MARGIN} nats)",
+        {"kron": (EVIDENCE, LINEARISED["kron"])},
+        MARGIN,
+        " The evidence sees no validation rows. It gives each layer a precision after training, while the network "
+        "was trained with one precision for all layers. The geometric mean of the precision that the chosen "
+        f"networks were trained with is {trained_with}.",
     )
 
 

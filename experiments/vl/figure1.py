@@ -1,6 +1,6 @@
 """Test scores against the weight of the divergence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -55,20 +55,18 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     return Findings(table.numbers(), claims(curves, settings), {"curves": curves}, runner.seconds)
 
 
-def claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdict; none without all three methods."""
+def claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], settings: Settings) -> Iterator[Claim]:
+    """Yield the verdict; none without all three methods."""
     if not {LAPLACE, VARIATIONAL, MAXIMUM} <= curves.keys():
-        return ()
+        return
     betas = list(curves[LAPLACE])
     nll = {beta: {method: mean(curves[method][beta]["nll"]) for method in settings.methods} for beta in betas}
     better = sum(nll[beta][LAPLACE] < min(nll[beta][VARIATIONAL], nll[beta][MAXIMUM]) for beta in betas)
     words = listed({f"β = {beta}": each for beta, each in nll.items()}, ".3f", "; ")
-    return (
-        Claim.judged(
-            "For many values of β VL has a lower test NLL than VI and MAP at the same β",
-            2 * better > len(betas),
-            f"it is so at {better} of {len(betas)} values. {words}. Held-out images choose the epoch of each.",
-        ),
+    yield Claim.judged(
+        "For many values of β VL has a lower test NLL than VI and MAP at the same β",
+        2 * better > len(betas),
+        f"it is so at {better} of {len(betas)} values. {words}. Held-out images choose the epoch of each.",
     )
 
 

@@ -1,6 +1,6 @@
 """Early stopping of variances: the bound and the scores against the learning rate of log σ."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -89,8 +89,8 @@ def reach(run: Mapping[str, Any], multiplier: float, fit: Fit) -> float:
     return float(run["steps"]) * fit.lr * multiplier * mean(factor((k + 0.5) / 1000) for k in range(1000))
 
 
-def claims(found: Mapping[Arm, Sequence[Mapping[str, Any]]], settings: Settings) -> tuple[Claim, ...]:
-    """Return the verdicts; each must hold at every β."""
+def claims(found: Mapping[Arm, Sequence[Mapping[str, Any]]], settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts; each must hold at every β."""
     betas, multipliers = settings.temperatures, settings.multipliers
     bounds = {arm: mean(run["elbo"] for run in runs) for arm, runs in found.items()}
     nlls = {arm: mean(run["end"]["test"]["nll"] for run in runs) for arm, runs in found.items()}
@@ -109,40 +109,35 @@ def claims(found: Mapping[Arm, Sequence[Mapping[str, Any]]], settings: Settings)
     slowest = {
         (method, beta): each for (method, beta, multiplier), each in moved.items() if multiplier == multipliers[0]
     }
-    return (
-        Claim.judged(
-            "With the learning rate of the weights log σ cannot get back to the prior: it moves by at most the number "
-            "of steps times the rate",
-            all(distance <= 1.02 * most for distance, most in moved.values())
-            and all(most < -START for _, most in slowest.values()),
+    yield Claim.judged(
+        "With the learning rate of the weights log σ cannot get back to the prior: it moves by at most the number "
+        "of steps times the rate",
+        all(distance <= 1.02 * most for distance, most in moved.values())
+        and all(most < -START for _, most in slowest.values()),
+        "; ".join(
+            f"{method}, β = {beta:g}: moved by {distance:.2f} of at most {most:.2f}, 3 to the prior"
+            for (method, beta), (distance, most) in slowest.items()
+        )
+        + ".",
+    )
+    for name, values in (("The bound", bounds), ("The test NLL", nlls)):
+        yield Claim.judged(
+            f"{name} of VL depends less on the multiplier than that of VI",
+            all(spread(values, LEARNED, beta) < spread(values, VARIATIONAL, beta) for beta in betas),
             "; ".join(
-                f"{method}, β = {beta:g}: moved by {distance:.2f} of at most {most:.2f}, 3 to the prior"
-                for (method, beta), (distance, most) in slowest.items()
-            )
-            + ".",
-        ),
-        *(
-            Claim.judged(
-                f"{name} of VL depends less on the multiplier than that of VI",
-                all(spread(values, LEARNED, beta) < spread(values, VARIATIONAL, beta) for beta in betas),
-                "; ".join(
-                    f"β = {beta:g}: range {spread(values, LEARNED, beta):.3f} (VL), "
-                    f"{spread(values, VARIATIONAL, beta):.3f} (VI)"
-                    for beta in betas
-                )
-                + ", in nats per image.",
-            )
-            for name, values in (("The bound", bounds), ("The test NLL", nlls))
-        ),
-        Claim.judged(
-            "Variances in closed form reach the best bound without a multiplier",
-            all(closed[beta] >= best[beta] - SLACK for beta in betas),
-            "; ".join(
-                f"β = {beta:g}: {closed[beta]:.3f}, best of all others {best[beta]:.3f} nats per image"
+                f"β = {beta:g}: range {spread(values, LEARNED, beta):.3f} (VL), "
+                f"{spread(values, VARIATIONAL, beta):.3f} (VI)"
                 for beta in betas
             )
-            + f". Within {SLACK} nats they count as equal.",
-        ),
+            + ", in nats per image.",
+        )
+    yield Claim.judged(
+        "Variances in closed form reach the best bound without a multiplier",
+        all(closed[beta] >= best[beta] - SLACK for beta in betas),
+        "; ".join(
+            f"β = {beta:g}: {closed[beta]:.3f}, best of all others {best[beta]:.3f} nats per image" for beta in betas
+        )
+        + f". Within {SLACK} nats they count as equal.",
     )
 
 

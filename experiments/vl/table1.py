@@ -116,7 +116,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         every[row] = {beta: [run["every"][beta] for run in runs] for beta in runs[0]["every"]}
     printed = {(row, column): each[n] for row, each in PRINTED.items() for n, column in enumerate((NLL, ACCURACY, ECE))}
     titles = dict.fromkeys(part.task.title for part in settings.parts)
-    verdicts = tuple(claim for title in titles for claim in claims(title, table))
+    verdicts = (claim for title in titles for claim in claims(title, table))
     data = {"courses": courses, "test NLL by β": every}
     return Findings(table.numbers(printed=printed), verdicts, data, runner.seconds)
 

@@ -187,8 +187,8 @@ def test_each_claim_on_implicit_posteriors_can_fail() -> None:
         table.add("ring: Gaussian", {implicit.GAP: 1.5, implicit.KL: 1.4})
         table.add("ring: semi-implicit", {implicit.GAP: gap, implicit.KL: divergence})
         table.add("four corners: semi-implicit", {implicit.GAP: gap, implicit.KL: divergence})
-        assert verdicts(tuple(implicit.claims("four corners", table))) == [UNTESTED] * 2
-        return verdicts(tuple(implicit.claims("ring", table)))
+        assert verdicts(implicit.claims("four corners", table)) == [UNTESTED] * 2
+        return verdicts(implicit.claims("ring", table))
 
     assert found(0.5, 0.4) == [HOLDS, HOLDS]
     assert found(1.6, 0.4) == [FAILS, HOLDS]
@@ -237,7 +237,7 @@ def test_each_claim_on_binary_priors_can_fail(share: float, cut: float, expected
         for _ in range(2):
             table.add(name, {priors.HELD_OUT: -100.0, priors.CONTINUOUS: 10.0, **errors})
         table[name, priors.SHARE] = [*shares]
-    claims = priors.claims(table, settings)
+    claims = list(priors.claims(table, settings))
     assert verdicts(claims) == expected
     assert fewest in claims[1].evidence
     assert verdicts(priors.claims(table, replace(settings, bits=(2,)))) == [UNTESTED] * 4

@@ -153,7 +153,7 @@ class TestClassificationSets:
             ((m.MODE, *lines), [HOLDS, UNTESTED, HOLDS, FAILS]),
             (tuple(m.SAMPLED.values()), [FAILS, UNTESTED, FAILS, HOLDS]),
         ):
-            found = m.claims({(1, "a"): [self.run(good)] * 2, (1, "b"): [self.run(good)] * 2})
+            found = list(m.claims({(1, "a"): [self.run(good)] * 2, (1, "b"): [self.run(good)] * 2}))
             assert [claim.verdict for claim in found] == expected, good
         assert "is 10 by the evidence and 10 by validation" in found[-1].evidence
 

@@ -1,6 +1,6 @@
 """L2M on the cubic and on UCI sets: verdicts that fall either way, and measurements against what is known."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from experiments.l2m import figure1 as f, uci as u
 from experiments.record import FAILS, HOLDS, UNTESTED, Setup
 
 
-def verdicts(claims: tuple[Claim, ...]) -> list[str]:
+def verdicts(claims: Iterable[Claim]) -> list[str]:
     return [claim.verdict for claim in claims]
 
 

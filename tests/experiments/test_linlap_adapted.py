@@ -30,7 +30,7 @@ def toy(*seeds: tuple[float, float, float, float]) -> Table:
     ],
 )
 def test_one_seed_that_fails_is_enough(values: tuple[float, ...], expected: list[str]) -> None:
-    claims = m.toy_claims(toy((9.0, 0.4, 0.6, 1e-5), values), m.Toy())
+    claims = list(m.toy_claims(toy((9.0, 0.4, 0.6, 1e-5), values), m.Toy()))
     assert [claim.verdict for claim in claims] == expected
 
 
@@ -43,7 +43,7 @@ def test_every_architecture_has_to_be_better_at_the_linear_mode() -> None:
     table.add("CNN", scores(0.2, 0.1, 0.4, 0.3))
     assert [claim.verdict for claim in m.image_claims(table, ["CNN"], 0)] == [HOLDS, HOLDS, HOLDS]
     table.add("ResNet", scores(0.2, 0.35, 0.4, 0.3, alone=0.1))
-    found = m.image_claims(table, ["CNN", "ResNet"], 2)
+    found = list(m.image_claims(table, ["CNN", "ResNet"], 2))
     assert [claim.verdict for claim in found] == [FAILS, FAILS, FAILS]
     assert "It does not for ResNet, multiple λ. 2 of the searches" in found[0].evidence
 

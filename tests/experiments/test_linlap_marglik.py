@@ -56,7 +56,7 @@ def test_verdicts(found: dict, courses: dict[str, Any], expected: list[str]) -> 
 
 
 def test_the_evidence_names_the_tensor_that_agrees_least() -> None:
-    text = claims({}, APART)[2].evidence
+    text = list(claims({}, APART))[2].evidence
     assert "1 of 2 parameter tensors" in text
     assert "0.69 (w)" in text
 

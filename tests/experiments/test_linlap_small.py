@@ -1,5 +1,6 @@
 """The small reproductions of the tutorial: quadrature against known integrals, and verdicts that fall either way."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import log, pi
 
@@ -15,7 +16,7 @@ from osculate.likelihoods import Bernoulli
 Found = dict[tuple[str, str], list[float]]
 
 
-def verdicts(claims: tuple[Claim, ...]) -> list[str]:
+def verdicts(claims: Iterable[Claim]) -> list[str]:
     return [claim.verdict for claim in claims]
 
 

@@ -40,7 +40,7 @@ def toy(swag: float, random: float, bad: float, diagonal: tuple[float, float]) -
     ],
 )
 def test_verdicts_of_the_toy(found: dict[tuple[str, str], float], expected: list[str]) -> None:
-    claims = subject.toy_claims(found, [True, False])
+    claims = list(subject.toy_claims(found, [True, False]))
     assert [claim.verdict for claim in claims] == expected
     assert "1 of 2 runs" in claims[-1].evidence
 

@@ -1,7 +1,7 @@
 """UCI and MacKay's example: verdicts that fall either way, and splits that go on where they were interrupted."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from experiments.linlap.uci import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED, Cell
 from experiments.record import FAILS, HOLDS, UNTESTED, Claim
 
 
-def verdicts(claims: tuple[Claim, ...]) -> list[str]:
+def verdicts(claims: Iterable[Claim]) -> list[str]:
     return [claim.verdict for claim in claims]
 
 
@@ -33,7 +33,7 @@ def standard(full: float, mode: float, sampled: float, others: float) -> Cells:
     ],
 )
 def test_verdicts_of_the_standard_splits(found: Cells, expected: list[str]) -> None:
-    claims = uci.claims(found)
+    claims = list(uci.claims(found))
     assert verdicts(claims) == expected
     assert all("None" not in claim.evidence for claim in claims)
 

@@ -1,6 +1,6 @@
 """All experiments, with tiny settings; and verdicts that can fall either way."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -228,7 +228,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def verdicts(claims: tuple[Claim, ...]) -> list[str]:
+def verdicts(claims: Iterable[Claim]) -> list[str]:
     return [claim.verdict for claim in claims]
 
 
