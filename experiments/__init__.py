@@ -7,10 +7,10 @@ To add an experiment, write ``experiments/<folder>/<name>.py`` after the model o
 
 * a frozen dataclass ``Settings``, whose fields become the options ``--settings.<field>``. Inherit from
   :class:`Resumable` to cache cells that take long;
-* ``@experiment(id, title, document, small=Settings(), paper=Settings(...))`` above the function ``measure(settings,
-  seeds, progress)``. It trains and scores for each seed, with a :class:`Runner` (a progress bar, a cache, results by
-  row) and a :class:`Table` (values by row and column), and returns :class:`Findings`: the numbers of the table, a
-  verdict on each claim of the document, and the data of the figure;
+* ``@experiment(id, title, document, paper=Settings(...))`` above the function ``measure(settings, seeds, progress)``;
+  the defaults of the settings are the small scale. It trains and scores for each seed, with a :class:`Runner` (a
+  progress bar, a cache, results by row) and a :class:`Table` (values by row and column), and returns
+  :class:`Findings`: the numbers of the table, a verdict on each claim of the document, and the data of the figure;
 * ``@measure.figure`` above the function ``draw(record)``, which draws the figure from the record alone.
 
 Then add the module to the import line of the folder's ``__init__.py``, and its tiny settings to ``TINY`` in
@@ -28,6 +28,7 @@ from experiments.record import (
     differences,
     estimate,
     listed,
+    printed,
     read_record,
     together,
     word,

@@ -87,11 +87,12 @@ def experiment(id: str, title: str, document: str, **presets: Any) -> Callable[[
         id: Name on the command line.
         title: Contents of the table or figure.
         document: Citation of the document, with the number of the table or figure.
-        presets: Settings by scale, "small" first and "paper" last.
+        presets: Settings by scale, "paper" last; "small" has the defaults of their class where it is not given.
     """
 
     def register(measure: Measure) -> Experiment:
-        REGISTRY[id] = Experiment(id, title, document, presets, measure)
+        small = {} if "small" in presets else {"small": type(presets["paper"])()}
+        REGISTRY[id] = Experiment(id, title, document, small | presets, measure)
         return REGISTRY[id]
 
     return register

@@ -106,6 +106,15 @@ class Claim:
         return cls(text, UNTESTED if holds is None else HOLDS if holds else FAILS, evidence)
 
 
+def printed(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
+    """Return the values that a document prints, by row and column.
+
+    >>> printed(("NLL", "ECE"), {"MAP": ("0.43", ".058")})
+    {('MAP', 'NLL'): '0.43', ('MAP', 'ECE'): '.058'}
+    """
+    return {(row, column): text for row, texts in rows.items() for column, text in zip(columns, texts, strict=True)}
+
+
 def clearly(differences: Sequence[float]) -> bool | None:
     """Return True if the mean is above zero by more than two standard errors; None for fewer than two values.
 

@@ -155,17 +155,23 @@ class Table(dict[tuple[str, str], list[float]]):
     """
 
     @classmethod
-    def of(cls, runs: Mapping[Any, Sequence[Mapping[str, Any]]], row: Callable[[Any], str] = str) -> "Table":
+    def of(
+        cls,
+        runs: Mapping[Any, Sequence[Any]],
+        row: Callable[[Any], str] = str,
+        values: Callable[[Any], Mapping[str, Any]] = dict,
+    ) -> "Table":
         """Tabulate results by row, as :meth:`Runner.over` returns them.
 
         Args:
-            runs: Values by column, one mapping per seed.
+            runs: Results by row, one per seed.
             row: Label of a row, by the key of its runs.
+            values: Values by column, of one result; by default it is such a mapping.
         """
         table = cls()
         for key, each in runs.items():
-            for values in each:
-                table.add(row(key), values)
+            for result in each:
+                table.add(row(key), values(result))
         return table
 
     def append(self, values: Mapping[tuple[str, str], Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Resumable, Runner, Table, clearly, differences, seeded, train
+from experiments import Record, Resumable, Runner, Table, clearly, differences, seeded, train
 from osculate.autoencoders import ELBO, VAE, BoundSettings
 from osculate.data import Dataset
 from osculate.likelihoods import Bernoulli, HeteroscedasticGaussian, Likelihood
@@ -77,18 +77,9 @@ class Coders:
 
     def build(self, shape: Sequence[int], seed: int, outputs: int = 1, codes: int = 1) -> tuple[nn.Module, nn.Module]:
         """Return a fresh encoder and decoder of images of a shape."""
+        how: dict[str, Any] = {name: getattr(self, name) for name in ("activation", "initialisation", "floor")}
         with seeded(seed):
-            return mlp_coders(
-                shape,
-                self.latent,
-                self.hidden,
-                outputs,
-                codes,
-                decoder_hidden=self.decoder,
-                activation=self.activation,
-                initialisation=self.initialisation,
-                floor=self.floor,
-            )
+            return mlp_coders(shape, self.latent, self.hidden, outputs, codes, decoder_hidden=self.decoder, **how)
 
     def vae(self, task: Task, shape: Sequence[int], seed: int, **parts: Any) -> VAE:
         """Return a fresh variational autoencoder for a task, with other parts such as its prior."""
@@ -240,12 +231,11 @@ class Trained:
 
     def table(self) -> Table:
         """Return the final bounds and the highest validation bound of each line."""
-        table = Table()
-        for key, runs in self.runs.items():
-            for run in runs:
-                bounds = {TRAINED: run["train"][-1], HELD_OUT: run["validation"][-1], HIGHEST: max(run["validation"])}
-                table.add(self.lines[key].row, bounds)
-        return table
+
+        def bounds(run: Mapping[str, Any]) -> dict[str, float]:
+            return {TRAINED: run["train"][-1], HELD_OUT: run["validation"][-1], HIGHEST: max(run["validation"])}
+
+        return Table.of(self.runs, lambda key: self.lines[key].row, bounds)
 
     @property
     def printed(self) -> dict[tuple[str, str], str]:
@@ -285,14 +275,14 @@ def train_lines(
     return Trained(lines, runs, runner.seconds)
 
 
-def draw_curves(panels: Mapping[str, Mapping[str, Mapping[str, Sequence]]], heading: str, **how: Any) -> Any:
-    """Draw bounds against images seen: panels of named curves, validation images solid and training images dashed."""
+def draw_curves(record: Record, heading: str, **how: Any) -> Any:
+    """Draw the recorded bounds against images seen: validation images solid and training images dashed."""
     from experiments.aevb import figures
 
     solid, dashed = (
         {
             panel: {name: (curve["seen"], curve[key]) for name, curve in curves.items()}
-            for panel, curves in panels.items()
+            for panel, curves in record.findings.data["curves"].items()
         }
         for key in ("validation", "train")
     )

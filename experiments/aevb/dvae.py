@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import Any
 
 import torch
 
-from experiments import Claim, Findings, Record, Runner, Table, clearly, experiment, listed, seeded, together
+from experiments import Claim, Findings, Runner, Table, clearly, experiment, listed, seeded, together
 from experiments.aevb import cells
 from experiments.aevb.cells import DIGITS, DOCUMENT, HELD_OUT, Fit, Line
 from osculate.autoencoders import VAE, BoundSettings, Corruption, bound
@@ -40,7 +41,6 @@ class Settings(cells.Settings):
     "aevb-dvae",
     "Denoising variational autoencoders",
     f"{DOCUMENT}, section 7.3",
-    small=Settings(),
     paper=Settings(
         DIGITS, fit=Fit(images=10_000_000), noises=(("mask", 0.25), ("gaussian", 0.25)), weighted=(1_000, 5_000)
     ),
@@ -71,11 +71,11 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         return {WEIGHTED: weighted, **errors}
 
     found = cells.train_lines(lines, seeds, Runner(settings.cells, progress), score)
-    table = Table()
-    for name, runs in found.runs.items():
-        for run in runs:
-            values = {HELD_OUT: run["validation"][-1]} | {column: run[column] for column in (WEIGHTED, ERROR, DENOISED)}
-            table.add(f"{task.title}: {name}", values)
+
+    def columns(run: Mapping[str, Any]) -> dict[str, float]:
+        return {HELD_OUT: run["validation"][-1]} | {column: run[column] for column in (WEIGHTED, ERROR, DENOISED)}
+
+    table = Table.of(found.runs, lambda name: f"{task.title}: {name}", columns)
     return Findings(table.numbers(), claims(found.runs, settings), {"curves": found.panels}, found.seconds)
 
 
@@ -122,7 +122,5 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
     )
 
 
-@measure.figure
-def draw(record: Record) -> Any:
-    """Draw the bound of clean images as training goes on."""
-    return cells.draw_curves(record.findings.data["curves"], "Denoising VAEs: the bound of clean images held out")
+#: The bound of clean images as training goes on.
+measure.figure(partial(cells.draw_curves, heading="Denoising VAEs: the bound of clean images held out"))

@@ -43,7 +43,6 @@ class Settings(Resumable):
     "aevb-figure2",
     "Manifolds of two-dimensional codes",
     f"{DOCUMENT}, Figure 2",
-    small=Settings(),
     paper=Settings((DIGITS, FREY), fits=(PUBLISHED, replace(PUBLISHED, images=3_000_000)), places=20),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

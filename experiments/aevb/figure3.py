@@ -34,7 +34,6 @@ class Settings(cells.Settings):
     "aevb-figure3",
     "Codes drawn for each image, and images in a batch",
     f"{DOCUMENT}, Figure 3",
-    small=Settings(),
     paper=Settings(fit=Fit(images=3_000_000, lr=0.01, optimizer="adagrad"), samples=tuple(range(1, 9))),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
-from experiments import Claim, Findings, Record, Runner, experiment, together
+from experiments import Claim, Findings, Runner, experiment, together
 from experiments.aevb import cells
 from experiments.aevb.cells import DIGITS, DOCUMENT, PUBLISHED, Fit, Line, Trained
 
@@ -33,7 +33,6 @@ class Settings(cells.Settings):
     "aevb-figure4",
     "The depth of the encoder",
     f"{DOCUMENT}, Figure 4",
-    small=Settings(),
     paper=Settings(DIGITS, fit=PUBLISHED),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
@@ -87,7 +86,5 @@ def claims(found: Trained, settings: Settings) -> Iterator[Claim]:
     )
 
 
-@measure.figure
-def draw(record: Record) -> Any:
-    """Draw one panel per kind of initial weights and optimiser, one line per depth."""
-    return cells.draw_curves(record.findings.data["curves"], "The depth of the encoder, and its initial weights")
+#: One panel per kind of initial weights and optimiser, one line per depth.
+measure.figure(partial(cells.draw_curves, heading="The depth of the encoder, and its initial weights"))

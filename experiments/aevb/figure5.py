@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, experiment, listed, seeded, together
+from experiments import Claim, Findings, Resumable, Runner, experiment, listed, seeded, together
 from experiments.aevb import cells
 from experiments.aevb.cells import DOCUMENT, FREY, FREY_CODERS, PUBLISHED, Coders, Fit, Line, Task, Trained
 from osculate.autoencoders import VAE, compare_estimators
@@ -65,7 +66,6 @@ class Settings(Resumable):
     "aevb-figure5",
     "Estimators of the bound against the size of the code",
     f"{DOCUMENT}, Figure 5",
-    small=Settings(),
     whole=Settings((DIGITS,)),
     paper=Settings(
         (
@@ -170,8 +170,5 @@ def _by_size(values: Mapping[int, float]) -> str:
     return ", ".join(f"{value:+.1f} ({latent} codes)" for latent, value in values.items()) or "none trained"
 
 
-@measure.figure
-def draw(record: Record) -> Any:
-    """Draw one panel per size of the code, one line per estimator."""
-    curves = record.findings.data["curves"]
-    return cells.draw_curves(curves, "Estimators of the bound, by the size of the code", shared=False)
+#: One panel per size of the code, one line per estimator.
+measure.figure(partial(cells.draw_curves, heading="Estimators of the bound, by the size of the code", shared=False))

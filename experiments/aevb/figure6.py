@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Record, Runner, experiment, listed, together
+from experiments import Claim, Findings, Runner, experiment, listed, together
 from experiments.aevb import cells
 from experiments.aevb.cells import DIGITS, DOCUMENT, PUBLISHED, Line, Trained
 
@@ -32,7 +33,6 @@ class Settings(cells.Settings):
     "aevb-figure6",
     "Activations of encoder and decoder",
     f"{DOCUMENT}, Figure 6",
-    small=Settings(),
     paper=Settings(DIGITS, fit=PUBLISHED),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
@@ -89,7 +89,5 @@ def claims(found: Trained, settings: Settings) -> Iterator[Claim]:
     )
 
 
-@measure.figure
-def draw(record: Record) -> Any:
-    """Draw one line per activation."""
-    return cells.draw_curves(record.findings.data["curves"], "Activations of encoder and decoder")
+#: One line per activation.
+measure.figure(partial(cells.draw_curves, heading="Activations of encoder and decoder"))

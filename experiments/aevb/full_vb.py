@@ -86,7 +86,6 @@ class Settings(Resumable):
     "aevb-full-vb",
     "A posterior over the weights of the decoder",
     f"{DOCUMENT}, section 6",
-    small=Settings(),
     paper=Settings(images=1_500, epochs=(100, 1_000, 5_000), batch=100),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

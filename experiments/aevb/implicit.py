@@ -84,20 +84,16 @@ class Settings:
     "aevb-implicit",
     "Posteriors of codes that need not be Gaussian",
     f"{DOCUMENT}, section 7.2",
-    small=Settings(),
     paper=Settings(epochs=20_000),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Train q alone; p(x, z) is fixed, and log p(x) known by quadrature."""
     jobs = [(model, name, seed) for model in settings.models for name in settings.posteriors for seed in seeds]
     found = Runner(progress=progress).over("trainings", jobs, partial(fitted, settings))
-    table = Table()
-    shown: dict[str, dict[str, list]] = {}
-    for (model, name), runs in found.items():
-        for values, _ in runs:
-            table.add(f"{model}: {name}", values)
-        shown.setdefault(model, {})[name] = runs[0][1]
+    table = Table.of(found, ": ".join, lambda run: run[0])
+    shown = {}
     for model in settings.models:
+        shown[model] = {name: runs[0][1] for (other, name), runs in found.items() if other == model}
         shown[model]["exact"] = _coarse(exact(model, settings.noise)[1][0].exp()).tolist()
     verdicts = (claim for model in settings.models for claim in claims(model, table))
     return Findings(table.numbers((BOUND, GAP, KL)), verdicts, {"posteriors": shown})

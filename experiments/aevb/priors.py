@@ -37,7 +37,6 @@ class Settings(cells.Settings):
     "aevb-priors",
     "Priors under which codes are nearly binary",
     f"{DOCUMENT}, section 7.1",
-    small=Settings(),
     paper=Settings(DIGITS, fit=Fit(images=10_000_000)),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -71,14 +71,9 @@ class Settings(Resumable):
     networks: tuple[str, ...] = (AE_DOCUMENT, VAE_DOCUMENT, AE_EQUAL, AE_LIKELIHOOD, VAE_EQUAL)
 
 
-PRESETS = {
-    "small": Settings(),
-    "paper": Settings(
-        (DIGITS, FREY),
-        fit=Fit(images=50_000_000),
-        document=Fit(images=50_000_000, lr=0.01, optimizer="adagrad"),
-    ),
-}
+PAPER = Settings(
+    (DIGITS, FREY), fit=Fit(images=50_000_000), document=Fit(images=50_000_000, lr=0.01, optimizer="adagrad")
+)
 
 
 def trained(
@@ -134,7 +129,9 @@ def _errors(net: Autoencoder, likelihood: Likelihood, x: Tensor) -> dict[str, fl
     return {column: float((image - x).square().flatten(1).sum(1).mean()) for column, image in images.items()}
 
 
-@experiment("aevb-figure7", "Reconstruction by plain and variational autoencoders", f"{DOCUMENT}, Figure 7", **PRESETS)
+@experiment(
+    "aevb-figure7", "Reconstruction by plain and variational autoencoders", f"{DOCUMENT}, Figure 7", paper=PAPER
+)
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Measure the squared errors of all networks."""
     runner = Runner(settings.cells, progress)
@@ -216,7 +213,7 @@ def draw(record: Record) -> Any:
 
 
 @experiment(
-    "aevb-figure8", "Digits given back by plain and variational autoencoders", f"{DOCUMENT}, Figure 8", **PRESETS
+    "aevb-figure8", "Digits given back by plain and variational autoencoders", f"{DOCUMENT}, Figure 8", paper=PAPER
 )
 def measure_digits(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Reconstruct one test digit of each class, by the networks of the first seed."""

@@ -49,7 +49,6 @@ class Settings(Resumable):
     "dip-ard",
     "Blocks of a deep image prior that the evidence switches off",
     cells.DOCUMENT,
-    small=Settings(),
     paper=Settings(cells.Scan(steps=20_000)),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -42,7 +42,6 @@ class Settings(Resumable):
     "dip-calibration",
     "Calibration of reconstructed images: linearised Laplace and dropout",
     cells.DOCUMENT,
-    small=Settings(),
     paper=Settings(Scan(steps=20_000, dropout_steps=20_000, members=10)),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -43,7 +43,6 @@ class Settings(Resumable):
     "dip-choices",
     "Penalty and dropout of the deep image prior, on validation images",
     cells.DOCUMENT,
-    small=Settings(),
     paper=Settings(Scan(steps=20_000, dropout_steps=20_000)),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

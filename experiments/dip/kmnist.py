@@ -39,7 +39,6 @@ class Settings(Resumable):
     "dip-kmnist",
     "Handwriting from few X-rays with error bars",
     cells.DOCUMENT,
-    small=Settings(),
     paper=Settings(Scan(steps=20_000, members=10), others=50),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -60,7 +60,6 @@ class Settings(Resumable):
     "dip-large",
     "Error bars of larger images by conjugate gradients and draws",
     cells.DOCUMENT,
-    small=Settings(),
     paper=Settings(steps=20_000, limits=(2000, 1024)),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -3,7 +3,6 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -142,7 +141,6 @@ class Settings:
     "l2m-figure1",
     "A cubic with 20 points: error bars of L2M and of six others, beside Hamiltonian Monte Carlo",
     "L2M [perone2021], Figure 1",
-    small=Settings(),
     # "small" has the document's own training already: closer modes and longer chains
     paper=Settings(own=Own(epochs=20_000, full=20_000), drawn=Drawn(warmup=1000, draws=1000, max_depth=10)),
 )
@@ -153,10 +151,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             warnings.filterwarnings("ignore", words)
         jobs = [(seed,) for seed in seeds]
         fits = Runner(progress=progress).over("data sets", jobs, partial(fitted, settings))[()]
-    table = Table()
-    for row in ROWS:
-        for fit in fits:
-            table.add(row, fit[row][0])
+    table = Table.of({row: [fit[row][0] for fit in fits] for row in ROWS})
     toy = Toy(settings, seeds[0])
     assert toy.data.input_scaling is not None
     assert toy.data.target_scaling is not None
@@ -267,67 +262,53 @@ class Toy:
 def posteriors(toy: Toy) -> Iterator[tuple[str, Any, str | None, float]]:
     """Yield every method's posterior, how it predicts (None for its default), and its seconds with training."""
     settings, own, data = toy.settings, toy.settings.own, toy.data.train
-    with timed() as trained:
-        model, optimizer = toy.as_in_document()
-        q = toy.l2m(model, optimizer, scaling="paper", prior_precision=settings.document.decay, loss_scale="mse")
-    yield PRINTED, q, "sampled", trained()
-    with timed() as took:
-        q = toy.tuned(model, optimizer, loss_scale="mse")
-    yield DECAYED, q, None, trained() + took()
+    fit, trained = timed(toy.as_in_document)
+    how: dict[str, Any] = {"scaling": "paper", "prior_precision": settings.document.decay}
+    q, took = timed(partial(toy.l2m, *fit, loss_scale="mse", **how))
+    yield PRINTED, q, "sampled", trained + took
+    q, took = timed(partial(toy.tuned, *fit, loss_scale="mse"))
+    yield DECAYED, q, None, trained + took
 
-    with timed() as trained:
-        model, optimizer = toy.at_mode()
-    with timed() as took:
-        q = toy.l2m(model, optimizer, prior_precision=PRIOR)
-    yield SAMPLED, q, "sampled", trained() + took()
-    with timed() as took:
-        first = toy.tuned(model, optimizer)
-    yield LINEARISED, first, None, trained() + took()
-    with timed() as took:
-        q = osc.laplace(model, toy.likelihood, data, structure="diag", prior=Layerwise(1.0))
-        q = osc.maximise_evidence(q, noise=False)
-    yield EXACT, q, None, trained() + took()
-    with timed() as more:
-        others = [toy.at_mode(number) for number in range(1, own.members)]
-    ensemble = osc.posteriors.Ensemble([model, *(m for m, _ in others)], toy.likelihood)
-    yield ENSEMBLE, ensemble, None, trained() + more()
-    with timed() as took:
-        mixture = osc.posteriors.Mixture([first, *(toy.tuned(*other) for other in others)])
-    yield SEVERAL, mixture, None, trained() + more() + took()
+    fit, trained = timed(toy.at_mode)
+    q, took = timed(partial(toy.l2m, *fit, prior_precision=PRIOR))
+    yield SAMPLED, q, "sampled", trained + took
+    first, took = timed(partial(toy.tuned, *fit))
+    yield LINEARISED, first, None, trained + took
+    laplace = partial(osc.laplace, fit[0], toy.likelihood, data, structure="diag", prior=Layerwise(1.0))
+    q, took = timed(lambda: osc.maximise_evidence(laplace(), noise=False))
+    yield EXACT, q, None, trained + took
+    others, more = timed(lambda: [toy.at_mode(number) for number in range(1, own.members)])
+    ensemble = osc.posteriors.Ensemble([fit[0], *(m for m, _ in others)], toy.likelihood)
+    yield ENSEMBLE, ensemble, None, trained + more
+    mixture, took = timed(lambda: osc.posteriors.Mixture([first, *(toy.tuned(*other) for other in others)]))
+    yield SEVERAL, mixture, None, trained + more + took
 
     run = partial(train, data=data, seed=toy.seed)
     full = partial(run, epochs=own.full, lr=own.lr, batch_size=len(data[0]))
-    with timed() as took:
-        networks = [toy.network(number) for number in range(own.members)]
-        functions = [toy.from_prior(number) for number in range(own.members)]
-        priors = osc.methods.RandomizedPriors(networks, toy.likelihood, PRIOR, prior_networks=functions)
-        randomised = full(priors).posterior
-    yield PRIORS, randomised, None, took()
-    with timed() as took:
-        dropout = osc.methods.MCDropout(toy.network(dropout=own.dropout), toy.likelihood, PRIOR)
-        dropped = full(dropout).posterior
-    yield DROPOUT, dropped, None, took()
-    with timed() as took:
-        network, path = toy.network(), settings.path
-        full(osc.methods.MAP(network, toy.likelihood, PRIOR))
-        swag = osc.methods.SWAG(network, toy.likelihood, PRIOR, rank=0)
-        descend = partial(run, batch_size=settings.batch, optimizer="sgd", schedule="constant")
-        snapshots = descend(swag, epochs=path.epochs, lr=path.lr).posterior
-    yield DIAGONAL_SWAG, snapshots, None, took()
-    with timed() as took:
-        how = settings.drawn
-        hmc = osc.methods.HMC(toy.network(), toy.likelihood, PRIOR, how.chains, how.warmup, max_depth=how.max_depth)
-        chains = run(hmc, epochs=how.warmup + how.draws).posterior
-    yield REFERENCE, chains, None, took()
+    networks = [toy.network(number) for number in range(own.members)]
+    functions = [toy.from_prior(number) for number in range(own.members)]
+    priors = osc.methods.RandomizedPriors(networks, toy.likelihood, PRIOR, prior_networks=functions)
+    done, took = timed(partial(full, priors))
+    yield PRIORS, done.posterior, None, took
+    done, took = timed(partial(full, osc.methods.MCDropout(toy.network(dropout=own.dropout), toy.likelihood, PRIOR)))
+    yield DROPOUT, done.posterior, None, took
+    network, path = toy.network(), settings.path
+    _, before = timed(partial(full, osc.methods.MAP(network, toy.likelihood, PRIOR)))
+    swag = osc.methods.SWAG(network, toy.likelihood, PRIOR, rank=0)
+    descend = partial(run, batch_size=settings.batch, optimizer="sgd", schedule="constant")
+    done, took = timed(partial(descend, swag, epochs=path.epochs, lr=path.lr))
+    yield DIAGONAL_SWAG, done.posterior, None, before + took
+    drawn = settings.drawn
+    sampler = partial(osc.methods.HMC, chains=drawn.chains, warmup=drawn.warmup, max_depth=drawn.max_depth)
+    hmc = sampler(toy.network(), toy.likelihood, PRIOR)
+    done, took = timed(partial(run, hmc, epochs=drawn.warmup + drawn.draws))
+    yield REFERENCE, done.posterior, None, took
 
 
-@contextmanager
-def timed() -> Iterator[Callable[[], float]]:
-    """Time a block; the seconds are known after it."""
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Return the result of a computation, and its seconds."""
     started = time.perf_counter()
-    end: list[float] = []
-    yield lambda: end[0]
-    end.append(time.perf_counter() - started)
+    return work(), time.perf_counter() - started
 
 
 def scored(toy: Toy, q: Any, via: str | None = None) -> tuple[dict[str, float], dict[str, list[float]]]:

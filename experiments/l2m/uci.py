@@ -83,7 +83,6 @@ class Settings(Resumable):
     "l2m-uci",
     "UCI regression: L2M beside diagonal Laplace approximations, and an ensemble of it",
     "L2M [perone2021], sections 4.2 and 4.3, and what section 5 leaves to others",
-    small=Settings(),
     paper=Settings(splits=20, training=Training(steps=20_000, members=5)),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -37,7 +37,6 @@ FEW = 20
     "lae-figure12",
     "Classes from few labels, by neighbours among codes",
     "Laplacian Autoencoders [miani2022], Figure 12",
-    small=Settings(),
     paper=Settings(train_size=55_000, validation_size=5_000, test_size=5_000, fit=LONG, samples=100),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

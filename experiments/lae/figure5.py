@@ -56,7 +56,6 @@ CHUNK = 5
     "lae-figure5",
     "Approximations of one small Hessian beside the true one, with their errors",
     "Laplacian Autoencoders [miani2022], Figure 5",
-    small=Settings(),
     # the figure is a sketch without numbers, and has no setting of its own: longer training, all images
     paper=Settings(width=3, images=1000, epochs=200),
 )

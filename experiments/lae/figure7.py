@@ -60,7 +60,6 @@ def network(layers: int) -> nn.Sequential:
     "lae-figure7",
     "Memory and time of Hessian approximations against the image resolution",
     "Laplacian Autoencoders [miani2022], Figure 7",
-    small=Settings(),
     # the figure's batch size is not printed; its GPU had 11 GB
     paper=Settings(
         sides=(8, 12, 16, 20, 24, 28, 32, 36, 48, 64, 96, 128, 192, 256), limits=Limits(seconds=300.0, gigabytes=11.0)

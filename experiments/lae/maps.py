@@ -39,7 +39,6 @@ class TableSettings(table2.Settings):
     "lae-figure8",
     "The plane of codes by the posteriors of Table 2",
     "Laplacian Autoencoders [miani2022], Figure 8",
-    small=TableSettings(),
     paper=TableSettings(**vars(table2.measure.presets["paper"])),
 )
 def figure8(settings: TableSettings, seeds: Sequence[int], progress: bool) -> Findings:
@@ -57,7 +56,6 @@ def figure8(settings: TableSettings, seeds: Sequence[int], progress: bool) -> Fi
     "lae-figure1",
     "The plane of codes, and where the decoder is unsure",
     "Laplacian Autoencoders [miani2022], Figure 1",
-    small=Settings(),
     paper=Settings(train_size=55_000, validation_size=5_000, fit=LONG, samples=100),
 )
 def figure1(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -124,7 +124,6 @@ def method_of(name: str, side: int, settings: Settings, scale: float = 1.0) -> M
     "lae-memory",
     "Memory and time of online training against the image resolution",
     "Laplacian Autoencoders [miani2022], linear scaling of the online training, Section 4",
-    small=Settings(),
     paper=Settings(
         batch=32,
         width=64,

@@ -108,7 +108,6 @@ def fully_connected(width: int) -> nn.Module:
     "lae-table1",
     "Memory and time of Hessian approximations: measured exponents beside the stated orders",
     "Laplacian Autoencoders [miani2022], Table 1",
-    small=Settings(),
     # the table is about orders, and has no setting of its own: more of the same, up to the memory of its GPU
     paper=Settings(
         sides=(16, 24, 32, 48, 64, 96, 128, 256, 512, 1024),

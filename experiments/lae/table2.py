@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
+from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, printed, track
 from experiments.lae import models as lae_models
 from experiments.lae.models import EXACT, GRADIENT, LONG, ONLINE, Models
 from osculate.autoencoders import Representation
@@ -41,18 +41,16 @@ NLL, MSE = "−log p (squared error of drawn networks, summed)", "squared error 
 KFAC, DIAG, APPROX = "post-hoc, KFAC", "post-hoc, exact diagonal", "post-hoc, approximate diagonal"
 ONLINE_EXACT, ONLINE_APPROX = "online, exact diagonal", "online, approximate diagonal"
 ONLINE_GRADIENT = "online, diagonal of sampled gradients"
-PRINTED = {
-    (KFAC, NLL): "9683.9 ± 2455.0",
-    (KFAC, MSE): "121.6 ± 24.5",
-    (DIAG, NLL): "283.3 ± 88.6",
-    (DIAG, MSE): "27.1 ± 0.9",
-    (APPROX, NLL): "232.0 ± 65.5",
-    (APPROX, MSE): "26.6 ± 0.6",
-    (ONLINE_EXACT, NLL): "25.8 ± 0.2",
-    (ONLINE_EXACT, MSE): "25.7 ± 0.2",
-    (ONLINE_APPROX, NLL): "25.9 ± 0.4",
-    (ONLINE_APPROX, MSE): "25.8 ± 0.4",
-}
+PRINTED = printed(
+    (NLL, MSE),
+    {
+        KFAC: ("9683.9 ± 2455.0", "121.6 ± 24.5"),
+        DIAG: ("283.3 ± 88.6", "27.1 ± 0.9"),
+        APPROX: ("232.0 ± 65.5", "26.6 ± 0.6"),
+        ONLINE_EXACT: ("25.8 ± 0.2", "25.7 ± 0.2"),
+        ONLINE_APPROX: ("25.9 ± 0.4", "25.8 ± 0.4"),
+    },
+)
 #: Curves, and their quantities.
 CURVES = ("post-hoc", "online, average curvature", "online, recomputed")
 SCORES = ("−log p", "σ of the output", "σ of the code")
@@ -68,7 +66,6 @@ Row = dict[str, float]
     "lae-table2",
     "Online and post-hoc Laplacian autoencoders, and what temperature makes of them",
     "Laplacian Autoencoders [miani2022], Table 2",
-    small=Settings(),
     paper=Settings(
         train_size=55_000, validation_size=5_000, test_size=5_000, fit=replace(LONG, every=1), columns=55_000
     ),

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, seeded, track, train
+from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, printed, seeded, track, train
 from experiments.lae import models as lae_models
-from experiments.lae.figure10 import thousandths
+from experiments.lae.detection import thousandths
 from experiments.lae.models import AE, DROPOUT, ENSEMBLE, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
 
 
@@ -38,24 +38,22 @@ ACCURACY, ECE, MCE, RMSCE = "accuracy", "ECE", "MCE", "RMSCE"
 HEADINGS = {"mse": ERROR, "mse_draw": OF_DRAWS, "modes": MODES}
 HEADINGS |= {"accuracy": ACCURACY, "ece": ECE, "mce": MCE, "rmsce": RMSCE, "nll": "NLL"}
 #: Values that the document prints. Its errors are against the noise in the hidden half.
-PRINTED = {
-    (method, column): value
-    for method, values in {
+PRINTED = printed(
+    (ACCURACY, ECE, MCE, RMSCE),
+    {
         VARIATIONAL: (".22", ".18", ".34", ".19"),
         DROPOUT: (".45", ".28", ".38", ".29"),
         ENSEMBLE: (".53", ".12", ".20", ".13"),
         POST_HOC: (".51", ".16", ".27", ".18"),
         ONLINE: (".53", ".12", ".16", ".13"),
-    }.items()
-    for column, value in zip((ACCURACY, ECE, MCE, RMSCE), values, strict=True)
-}
+    },
+)
 
 
 @experiment(
     "lae-table3",
     "Half digits, filled in by drawn networks",
     "Laplacian Autoencoders [miani2022], Table 3 and Figure 11",
-    small=Settings(),
     paper=Settings(train_size=55_000, validation_size=5_000, test_size=5_000, fit=LONG, classifier_epochs=5),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, listed, seeded, track, train
+from experiments import Claim, Findings, Record, Table, experiment, listed, printed, seeded, track, train
 from osculate.networks import FixupResNet, NormalisedCNN, PreActResNet, ResNet, ViT
 from osculate.training.settings import Settings as Training
 
@@ -121,24 +121,22 @@ def nll(mode: str, prior: str) -> str:
 
 
 #: Table 1 of the document.
-PRINTED = {
-    (name, nll(*way)): value
-    for name, values in {
+PRINTED = printed(
+    [nll(*way) for way in WAYS],
+    {
         "T-former": ("0.162", "0.162", "0.310", "0.162"),
         "CNN": ("0.025", "0.025", "0.253", "0.205"),
         "ResNet": ("0.017", "0.016", "0.252", "0.236"),
         "Pre-ResNet": ("0.017", "0.016", "0.220", "0.239"),
         "Fixup": ("0.055", "0.061", "0.153", "0.200"),
-    }.items()
-    for way, value in zip(WAYS, values, strict=True)
-}
+    },
+)
 
 
 @experiment(
     "linlap-adapted",
     "The evidence at the mode of the linear model, and one precision for each normalised group",
     "Linearised Laplace tutorial, section 6 [antoran2022], Table 1",
-    small=Settings(),
     # 60,000 images need an accelerator; the document trains on all of MNIST at full resolution
     paper=Settings(
         Toy(epochs=600),

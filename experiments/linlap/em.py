@@ -58,7 +58,6 @@ WITHIN = {PRECISION: 0.05, GAMMA: 0.01, CG: 1e-4, SDD: 2e-2, COVARIANCE: 0.15}
     "linlap-em",
     "The evidence by posterior samples, and the solvers behind them, against exact variances",
     "Linearised Laplace tutorial, section 6, for large problems [antoran2023; lin2024]",
-    small=Settings(),
     paper=Settings(samples=(4, 16, 64, 256), covariance=20_000, points=50),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

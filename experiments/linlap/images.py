@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, evaluation, experiment, listed, seeded, train
+from experiments import Claim, Findings, Record, Table, evaluation, experiment, listed, printed, seeded, train
 from experiments.evaluation import Difference
 
 
@@ -77,18 +77,17 @@ TITLES = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar10_jpeg
 #: Out-of-distribution sets; the document's for CIFAR-10, SVHN, is not among those that can be loaded.
 OUTSIDE = {"Fashion-MNIST": ("MNIST",), "CIFAR-10": ("CelebA", "MNIST"), "digits": ("rotated digits",)}
 #: Printed values by row and column.
-PRINTED = {
-    (f"{title}: {row}", column): value
-    for title, row, *values in (
-        ("Fashion-MNIST", MODE, "91.39", "0.258", "0.017", "0.864"),
-        ("Fashion-MNIST", SAMPLED, "84.42", "0.942", "0.411", "0.945"),
-        ("Fashion-MNIST", TUNED, "92.25", "0.244", "0.012", "0.955"),
-        ("CIFAR-10", MODE, "80.92", "0.605", "0.066", "0.792 on SVHN"),
-        ("CIFAR-10", SAMPLED, "21.74", "2.114", "0.095", "0.689 on SVHN"),
-        ("CIFAR-10", TUNED, "81.37", "0.601", "0.084", "0.843 on SVHN"),
-    )
-    for column, value in zip(COLUMNS, values, strict=True)
-}
+PRINTED = printed(
+    COLUMNS,
+    {
+        f"Fashion-MNIST: {MODE}": ("91.39", "0.258", "0.017", "0.864"),
+        f"Fashion-MNIST: {SAMPLED}": ("84.42", "0.942", "0.411", "0.945"),
+        f"Fashion-MNIST: {TUNED}": ("92.25", "0.244", "0.012", "0.955"),
+        f"CIFAR-10: {MODE}": ("80.92", "0.605", "0.066", "0.792 on SVHN"),
+        f"CIFAR-10: {SAMPLED}": ("21.74", "2.114", "0.095", "0.689 on SVHN"),
+        f"CIFAR-10: {TUNED}": ("81.37", "0.601", "0.084", "0.843 on SVHN"),
+    },
+)
 #: Nats per image, and percentage points, that count as much worse.
 MUCH_NLL, MUCH_ACCURACY = 0.1, 5.0
 
@@ -114,7 +113,6 @@ class Run:
     "linlap-images",
     "Fashion-MNIST and CIFAR-10: MAP, sampled networks and the linearised predictive",
     "The linearised Laplace approximation in Bayesian neural networks, section 4, results of [immer2021]",
-    small=Settings(),
     paper=Settings(
         sets=("fashion_mnist", "cifar10"),
         training=Training(images=None, epochs=500),

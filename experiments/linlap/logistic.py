@@ -120,7 +120,6 @@ def fitted(x: Tensor, y: Tensor, precision: float, seed: int) -> osc.posteriors.
     "linlap-logistic",
     "Bayesian logistic regression: the mode, Laplace with the probit approximation, and quadrature",
     "Linearised Laplace tutorial, section 2",
-    small=Settings(),
     paper=Settings(side=101, nodes=801),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -82,7 +82,6 @@ def sine(x: Tensor) -> Tensor:
     "linlap-mackay",
     "MacKay's evidence: a small network with and without it, γ and the evidence against the width",
     "Linearised Laplace tutorial, section 3 [mackay1992; foresee1997]",
-    small=Settings(),
     # the slides print no setting: more points on the curves, trained for longer
     paper=Settings(widths=(2, 3, 4, 6, 8, 12, 18, 25, 35, 50), steps=3000),
 )

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, seeded, track, train
+from experiments import Claim, Findings, Number, Record, Table, experiment, printed, seeded, track, train
 from osculate.training import Training
 
 
@@ -184,7 +184,6 @@ def log_likelihoods(model: nn.Module, part: tuple[Tensor, Tensor]) -> Float[Tens
     "linlap-marglik",
     "Online marginal likelihood against cross-validation",
     "Linearised Laplace tutorial, section 3; table of [immer2021b]",
-    small=Settings(),
     paper=Settings(
         rows=(*Settings().rows, "Fashion-MNIST, ResNet"),
         train_size=58_000,
@@ -212,10 +211,8 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             continue
         table.add(name, compared(task, settings.grid))
     columns = [f"{way}: {what}" for way in (CV, ML) for what in (ACCURACY, LOG_LIKELIHOOD)]
-    printed = {
-        (name, column): value for name, row in ROWS.items() for column, value in zip(columns, row.printed, strict=True)
-    }
-    numbers = (*table.numbers(printed=printed), *numbers_of_starts(starts))
+    theirs = printed(columns, {name: row.printed for name, row in ROWS.items()})
+    numbers = (*table.numbers(printed=theirs), *numbers_of_starts(starts))
     return Findings(numbers, claims(table, starts), {"starts": starts, "absent": list(dict.fromkeys(absent))})
 
 

@@ -85,7 +85,6 @@ VAGUE = 1.0
     "linlap-sampling",
     "Sampling the network against its linearisation: a curve, and digits",
     "The Linearized Laplace Approximation [antoran2022], section 3: why use a linearized model for prediction?",
-    small=Settings(),
     # the tutorial shows a figure of Lawrence's thesis, without its setting: more draws, and a closer mode
     paper=Settings(digits=Digits(evaluations=2000), samples=1000),
 )

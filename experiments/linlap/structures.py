@@ -52,7 +52,6 @@ FAILS_BY = 1.0
     "linlap-structures",
     "Full, Kronecker-factored and diagonal Laplace on a curve with a gap",
     "Linearised Laplace tutorial, section 4 (toy problem of the Kronecker-factored Laplace)",
-    small=Settings(),
     paper=Settings(rounds=8, steps=2000, samples=1000),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

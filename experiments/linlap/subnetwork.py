@@ -161,7 +161,6 @@ def subnetwork(fraction: float) -> str:
     "linlap-subnetwork",
     "Subnetwork inference: in-between uncertainty, rotated MNIST, corrupted CIFAR-10",
     "The linearised Laplace approximation in Bayesian neural networks, section 5, results of [daxberger2021b]",
-    small=Settings(),
     # the document's ResNet-18 needs an accelerator: the networks stay small ones also here
     paper=Settings(
         Toy(epochs=1_000),

@@ -5,7 +5,7 @@ One network is trained with the evidence on every split, and every way to predic
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import log
@@ -477,41 +477,23 @@ def draw(record: Record, heading: str, published: Published) -> Any:
     return figures.dots(values, "test log likelihood, nats per point", heading, others)
 
 
-@experiment(
-    "linlap-uci",
-    "UCI regression, standard splits: log likelihood and error in original units (in brackets: published by others)",
-    DOCUMENT,
-    small=Settings(),
-    paper=PAPER,
+def register(
+    name: str, splits: str, judge: Callable[[Cells], Iterator[Claim]], published: Published, heading: str
+) -> None:
+    """Register the experiment on the "standard" or "gap" splits."""
+    title = f"UCI regression, {splits} splits: log likelihood and error in original units"
+
+    @experiment(name, f"{title} (in brackets: published by others)", DOCUMENT, paper=PAPER)
+    def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+        found, seconds = measure_cells(settings, splits, seeds, progress)
+        return Findings(table(found, published), judge(found), {"cells": found}, seconds)
+
+    measure.figure(partial(draw, heading=heading, published=published))
+
+
+HEADINGS = (
+    "UCI, standard splits: one network and the ways to predict from it (hollow: published)",
+    "UCI, gap splits: does the predictive know where it has no data? (hollow: published)",
 )
-def standard(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Measure all sets on the standard splits."""
-    found, seconds = measure_cells(settings, "standard", seeds, progress)
-    return Findings(table(found, PUBLISHED), claims(found), {"cells": found}, seconds)
-
-
-@standard.figure
-def draw_standard(record: Record) -> Any:
-    """Draw one panel a set."""
-    heading = "UCI, standard splits: one network and the ways to predict from it (hollow: published)"
-    return draw(record, heading, PUBLISHED)
-
-
-@experiment(
-    "linlap-uci-gap",
-    "UCI regression, gap splits: log likelihood and error in original units (in brackets: published by others)",
-    DOCUMENT,
-    small=Settings(),
-    paper=PAPER,
-)
-def gap(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-    """Measure all sets on the gap splits."""
-    found, seconds = measure_cells(settings, "gap", seeds, progress)
-    return Findings(table(found, GAP_PUBLISHED), gap_claims(found), {"cells": found}, seconds)
-
-
-@gap.figure
-def draw_gap(record: Record) -> Any:
-    """Draw one panel a set."""
-    heading = "UCI, gap splits: does the predictive know where it has no data? (hollow: published)"
-    return draw(record, heading, GAP_PUBLISHED)
+register("linlap-uci", "standard", claims, PUBLISHED, HEADINGS[0])
+register("linlap-uci-gap", "gap", gap_claims, GAP_PUBLISHED, HEADINGS[1])

@@ -84,7 +84,6 @@ class Run:
     "linlap-uci-classification",
     "Small classification sets: MAP, sampled networks and the linearised predictive",
     "Improving predictions of Bayesian neural nets via local linearization [immer2021], classification sets",
-    small=Settings(),
     paper=Settings(
         precisions=tuple(10 ** (-2 + 4 * n / 9) for n in range(10)),
         steps=Steps(first=10_000, more=10_000, lr=1e-3),

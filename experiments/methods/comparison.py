@@ -100,12 +100,8 @@ def _prior(kind: Any, here: Trial, precision: float) -> osc.posteriors.Posterior
     return here.trained(kind(here.network(), LIKELIHOOD, precision))
 
 
-def _tempered(kind: Any, here: Trial, temperature: float) -> osc.posteriors.Posterior:
-    return here.trained(kind(here.network(), LIKELIHOOD, temperature=temperature))
-
-
-def _natural(kind: Any, here: Trial, temperature: float) -> osc.posteriors.Posterior:
-    return here.trained(kind(here.network(), LIKELIHOOD, temperature=temperature), lr=2.0)
+def _tempered(kind: Any, here: Trial, temperature: float, **changes: Any) -> osc.posteriors.Posterior:
+    return here.trained(kind(here.network(), LIKELIHOOD, temperature=temperature), **changes)
 
 
 def _scaled(here: Trial, precision: float) -> osc.posteriors.Posterior:
@@ -144,8 +140,8 @@ ARMS: Mapping[str, Arm] = {
     "OnlineLaplace": Arm(partial(_tempered, osc.methods.OnlineLaplace), BETAS),
     "VariationalLaplace": Arm(partial(_tempered, osc.methods.VariationalLaplace), BETAS),
     "MeanFieldVI": Arm(partial(_tempered, osc.methods.MeanFieldVI), BETAS, SAMPLED),
-    "IVON": Arm(partial(_natural, osc.methods.IVON), BETAS, SAMPLED),
-    "VOGN": Arm(partial(_natural, osc.methods.VOGN), BETAS, SAMPLED),
+    "IVON": Arm(partial(_tempered, osc.methods.IVON, lr=2.0), BETAS, SAMPLED),
+    "VOGN": Arm(partial(_tempered, osc.methods.VOGN, lr=2.0), BETAS, SAMPLED),
     "SWAG": Arm(_swag, RATES, DRAWS),
     "MCDropout": Arm(
         lambda here, p: here.trained(osc.methods.MCDropout(here.network(dropout=p), LIKELIHOOD, 1.0)),
@@ -167,7 +163,6 @@ ARMS: Mapping[str, Arm] = {
     "methods",
     "Every training method on one task",
     "No document: the digits of scikit-learn, a convolutional network with softplus",
-    small=Settings(),
     paper=Settings(epochs=200, members=10, transitions=(2_000, 9)),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

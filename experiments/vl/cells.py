@@ -165,7 +165,8 @@ def trained(run: Run, data: Dataset, folder: Path | None = None) -> tuple[Traini
     with seeded(run.seed):
         model = from_prior(osc.networks.build(run.task.network, data.input_shape, data.outputs, **run.task.options))
     method = METHODS[run.method](model, temperature=run.temperature, **run.options)
-    fit, last, end_epoch = run.fit, {}, method.end_epoch
+    how, last, end_epoch = asdict(run.fit), {}, method.end_epoch
+    natural_lr = how.pop("natural_lr")
 
     def noted(*args: Any) -> Mapping[str, float]:
         last.update({name: value.clone() for name, value in model.state_dict().items()})
@@ -175,15 +176,11 @@ def trained(run: Run, data: Dataset, folder: Path | None = None) -> tuple[Traini
     done = osc.train(
         method,
         data.train,
+        **how | ({"lr": natural_lr} if isinstance(method, IVON) else {}),
         validation=data.validation,
         progress=False,
         device="auto",
-        epochs=fit.epochs,
-        batch_size=fit.batch_size,
-        lr=fit.natural_lr if isinstance(method, IVON) else fit.lr,
-        patience=None if run.to_end else fit.epochs,
-        schedule=fit.schedule,
-        precision=fit.precision,
+        patience=None if run.to_end else run.fit.epochs,
         seed=run.seed,
         folder=folder,
         resume=folder is not None,

@@ -34,7 +34,6 @@ class Settings(Resumable):
     "vl-figure1",
     "Scores against the weight of the divergence",
     "Variational Laplace [unlu2021], Figure 1",
-    small=Settings(),
     paper=Settings(cells.published("cifar10"), PUBLISHED, temperatures=(0.01, 0.03, 0.1, 0.3, 1.0)),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

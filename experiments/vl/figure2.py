@@ -43,7 +43,6 @@ class Settings(Resumable):
     "vl-figure2",
     "Early stopping of the variances",
     "Variational Laplace [unlu2021], Figure 2",
-    small=Settings(),
     paper=Settings(cells.published("cifar10"), PUBLISHED),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, estimate, experiment
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, estimate, experiment, printed
 from experiments.vl import cells
 from experiments.vl.cells import DRAWN, EVERY, LABEL, LAPLACE, MAXIMUM, NATURAL, PUBLISHED, VARIATIONAL, Fit, Run, Task
 
@@ -114,11 +114,10 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                 table.add(f"{settings.parts[number].task.title}: {DRAWN}", _scores(scores[DRAWN]))
         courses[row] = {"beta": runs[0]["beta"], "validation": runs[0]["validation"]}
         every[row] = {beta: [run["every"][beta] for run in runs] for beta in runs[0]["every"]}
-    printed = {(row, column): each[n] for row, each in PRINTED.items() for n, column in enumerate((NLL, ACCURACY, ECE))}
     titles = dict.fromkeys(part.task.title for part in settings.parts)
     verdicts = (claim for title in titles for claim in claims(title, table))
     data = {"courses": courses, "test NLL by β": every}
-    return Findings(table.numbers(printed=printed), verdicts, data, runner.seconds)
+    return Findings(table.numbers(printed=printed((NLL, ACCURACY, ECE), PRINTED)), verdicts, data, runner.seconds)
 
 
 def _scores(scores: Mapping[str, float]) -> dict[str, float]:

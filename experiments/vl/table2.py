@@ -83,7 +83,6 @@ class Settings:
     "vl-table2",
     "Time of a step of variational Laplace",
     "Variational Laplace [unlu2021], Table 2",
-    small=Settings(),
     paper=Settings((PUBLISHED,), images=50_000, repeats=25, device="auto"),
 )
 def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:

@@ -1,17 +1,21 @@
-"""Table 4 of [miani2022]: attributes of faces from few labels, by neighbours among codes of convolutions."""
+"""Table 4 and Figure 13 of [miani2022]: attributes of faces from few labels, and where drawn networks are wrong."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
 from experiments.lae import models as lae_models
-from experiments.lae.models import AE, DROPOUT, ONLINE, VARIATIONAL, Fit, Models
+from experiments.lae.detection import SPREAD, deviation, drawn
+from experiments.lae.models import AE, DROPOUT, METHODS, ONLINE, VARIATIONAL, Fit, Models
+from osculate.autoencoders import Representation
 from osculate.data.photographs import Faces, celeba
 from osculate.networks.coders import Coders, conv_coders
 
@@ -72,7 +76,6 @@ class Settings(lae_models.Training):
     labels: Labels = Labels()
 
 
-METHODS = lae_models.METHODS
 OVERALL = "mean of these"
 ACCURACY = "balanced accuracy: "
 #: Values that the document prints. Its rates for all forty attributes are below those of always naming the commoner
@@ -112,7 +115,6 @@ class FaceModels(Models):
     "lae-table4",
     "Attributes of faces from few labels",
     "Laplacian Autoencoders [miani2022], Table 4",
-    small=Settings(),
     paper=Settings(
         train_size=3_500,
         validation_size=500,
@@ -121,7 +123,7 @@ class FaceModels(Models):
         labels=Labels(samples=100),
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def table4(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Accuracy of each attribute on as many test faces with it as without."""
     table = Table()
     pool, test = celeba("train"), celeba("test")
@@ -177,8 +179,8 @@ def claim(table: Table) -> Claim:
     )
 
 
-@measure.figure
-def draw(record: Record) -> Any:
+@table4.figure
+def draw_accuracies(record: Record) -> Any:
     """A panel for each attribute; no face is shown."""
     from experiments.figures import dots
 
@@ -188,3 +190,91 @@ def draw(record: Record) -> Any:
         panels.setdefault(name, {})[n.row] = (n.mean or 0.0, n.standard_error or 0.0)
     heading = "Attributes of faces from ten labelled faces with and ten without (bars: one standard error)"
     return dots(panels, "balanced accuracy (0.5 is chance)", heading, least=0.04)
+
+
+@dataclass(frozen=True)
+class FaceSettings(Settings):
+    """Reconstruction of faces.
+
+    Args:
+        samples: Number of sampled networks.
+        scored: Number of faces in the numbers.
+        shown: Number of faces in the picture.
+        pictures: Folder of the picture; empty to draw none. It shows people, and is for holders of the data.
+    """
+
+    samples: int = 20
+    scored: int = 200
+    shown: int = 6
+    pictures: str = field(default="", metadata={"recorded": False})
+
+
+ERROR, WIDTH = "squared error of a pixel", "σ of a pixel"
+AGREEMENT = "rank correlation of σ and error, over the pixels of a face"
+
+
+@experiment(
+    "lae-figure13",
+    "Where drawn networks differ about a face, and whether they are wrong there",
+    "Laplacian Autoencoders [miani2022], Figure 13",
+    paper=FaceSettings(**vars(table4.presets["paper"]) | {"samples": 100}),
+)
+def figure13(settings: FaceSettings, seeds: Sequence[int], progress: bool) -> Findings:
+    """Errors, deviations, and how far the second tell the first."""
+    table = Table()
+    for seed in track(seeds, "seeds", len(seeds), progress):
+        models = FaceModels(settings, seed)
+        methods = {method: models.representation(method) for method in SPREAD}
+        for method, r in methods.items():
+            table.add(method, _agreement(r, method, models.test[: settings.scored], settings))
+        if settings.pictures and seed == seeds[0]:
+            _picture(methods, models.test[: settings.shown], settings)
+    numbers = table.numbers()
+    agreements = {number.row: number for number in numbers if number.column == AGREEMENT}
+    claim = Claim.judged(
+        "σ of the online Laplacian autoencoder tells best which pixels of a face are wrong",
+        max(SPREAD, key=lambda method: table.mean(method, AGREEMENT)) == ONLINE,
+        f"{AGREEMENT}: {listed(agreements, '')}. That of learned variances is noise, which is made for this.",
+    )
+    return Findings(numbers, (claim,), {})
+
+
+def _agreement(r: Representation, method: str, x: Tensor, settings: FaceSettings) -> dict[str, float]:
+    values: dict[str, list[Tensor]] = {ERROR: [], WIDTH: [], AGREEMENT: []}
+    for part in x.split(50):
+        image = drawn(r, part, settings.samples)
+        error, spread = (image.mean - part).square().flatten(1), deviation(image, method).flatten(1)
+        for column, value in zip(values, (error, spread, _rank_correlation(error, spread)), strict=True):
+            values[column].append(value)
+    return {column: float(torch.cat(each).mean()) for column, each in values.items()}
+
+
+def _rank_correlation(a: Float[Tensor, "N D"], b: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+    """Spearman's, row by row."""
+    ranks = torch.stack([values.argsort(1).argsort(1).double() for values in (a, b)])
+    centred = ranks - ranks.mean(2, keepdim=True)
+    return centred.prod(0).sum(1) / centred.square().sum(2).prod(0).sqrt()
+
+
+def _picture(methods: Mapping[str, Representation], x: Tensor, settings: FaceSettings) -> None:
+    """The figure of the document, with faces."""
+    from osculate import plots
+
+    found = {}
+    for method, r in methods.items():
+        image = drawn(r, x, settings.samples)
+        found[method] = image.mean.clamp(0, 1).numpy(), deviation(image, method).numpy()
+    figure = plots.reconstructions(
+        x.numpy(), found, heading="Faces, their reconstructions, and how far networks differ"
+    )
+    plots.save(figure, Path(settings.pictures) / "lae-figure13-faces.png")
+
+
+@figure13.figure
+def draw_agreement(record: Record) -> Any:
+    """The agreement of σ and error by method; no face is shown."""
+    from experiments.figures import dots
+
+    numbers = [n for n in record.findings.numbers if n.column == AGREEMENT and n.mean is not None]
+    values = {number.row: (number.mean or 0.0, number.standard_error or 0.0) for number in numbers}
+    return dots({"faces": values}, AGREEMENT, "Are drawn networks unsure where they are wrong?", least=0.2)

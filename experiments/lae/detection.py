@@ -1,4 +1,4 @@
-"""Figure 9 of [miani2022]: which autoencoders notice images of another kind, and by which score."""
+"""Figures 9 and 10 of [miani2022]: images of another kind, by scores that notice them and by what is reconstructed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,26 +7,56 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
 from experiments.lae import models as lae_models
-from experiments.lae.models import LONG, METHODS, ONLINE, POST_HOC, Models
+from experiments.lae.models import DROPOUT, ENSEMBLE, LEARNED, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
+from osculate.autoencoders import Reconstruction, Representation
 
 
 @dataclass(frozen=True)
-class Settings(lae_models.Training):
-    """Pairs of data sets, and options of the scores.
+class Pairs(lae_models.Training):
+    """Pairs of data sets.
 
     Args:
         pairs: Data set, out-of-distribution data set, and number of training images.
         samples: Number of sampled networks.
-        usual: Number of training images whose mean log density is the typical one.
     """
 
     pairs: tuple[tuple[str, str, int], ...] = (("mnist", "KMNIST", 20_000), ("fashion_mnist", "MNIST", 10_000))
     samples: int = 50
+
+    def models(self, seeds: Sequence[int], progress: bool) -> Iterator[tuple[str, str, Models]]:
+        """Yield the words for each pair, the name of the out-of-distribution data, and the methods, for each seed."""
+        todo = [(pair, seed) for pair in self.pairs for seed in seeds]
+        for (inside, outside, size), seed in track(todo, "pairs and seeds", len(todo), progress):
+            yield named(inside, outside), outside, Models(replace(self, data=inside, train_size=size), seed)
+
+
+@dataclass(frozen=True)
+class Settings(Pairs):
+    """Options of the scores.
+
+    Args:
+        usual: Number of training images whose mean log density is the typical one.
+    """
+
     usual: int = 2_000
+
+
+@dataclass(frozen=True)
+class SpreadSettings(Pairs):
+    """Numbers of images.
+
+    Args:
+        images: Images of each data set in the figure.
+        scored: Images of each data set in the numbers.
+    """
+
+    images: int = 3
+    scored: int = 500
 
 
 ALL = (("mnist", "KMNIST", 55_000), ("fashion_mnist", "MNIST", 55_000))
@@ -52,18 +82,14 @@ Areas = dict[str, dict[str, dict[str, list[float]]]]
     "lae-figure9",
     "Which autoencoders notice images of another kind",
     "Laplacian Autoencoders [miani2022], Figure 9",
-    small=Settings(),
     paper=Settings(validation_size=5_000, test_size=5_000, fit=LONG, pairs=ALL, samples=100, usual=55_000),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def figure9(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
     """Areas under the curves for each pair, method and score."""
     areas: Areas = {}
     tables = {"AUROC": Table(), "AUPRC": Table()}
     curves: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
-    todo = [(pair, seed) for pair in settings.pairs for seed in seeds]
-    for (inside, outside, size), seed in track(todo, "pairs and seeds", len(todo), progress):
-        pair = named(inside, outside)
-        models = Models(replace(settings, data=inside, train_size=size), seed)
+    for pair, outside, models in settings.models(seeds, progress):
         for method in METHODS:
             record = scored(models, method, outside, settings)
             far = record.outside[outside]
@@ -74,13 +100,13 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                 areas.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(area)
                 for kind, value in (("AUROC", area), ("AUPRC", record.auprc[outside][score])):
                     tables[kind].append({(f"{pair}: {row}", f"{kind} by {column}"): value})
-                if seed == seeds[0]:
+                if models.seed == seeds[0]:
                     grid = np.linspace(0, 1, POINTS)
                     rates = grid, np.interp(grid, *osc.metrics.roc_curve(record.inside[score], far[score]))
                     thinned = [[round(float(rate), 4) for rate in values] for values in rates]
                     curves.setdefault(pair, {}).setdefault(row, {})[column] = thinned
     numbers = [number for table in tables.values() for number in table.numbers()]
-    return Findings(tuple(numbers), claims(areas), {"areas": areas, "curves": curves})
+    return Findings(tuple(numbers), claims_on_areas(areas), {"areas": areas, "curves": curves})
 
 
 def named(inside: str, outside: str) -> str:
@@ -106,7 +132,7 @@ def _best(rows: Mapping[str, Sequence[float]]) -> tuple[str, float]:
     return name, mean(rows[name])
 
 
-def claims(areas: Areas) -> Iterator[Claim]:
+def claims_on_areas(areas: Areas) -> Iterator[Claim]:
     """Yield the verdicts on each pair."""
     for pair, rows in areas.items():
         found = {
@@ -140,8 +166,8 @@ def claims(areas: Areas) -> Iterator[Claim]:
         )
 
 
-@measure.figure
-def draw(record: Record) -> Any:
+@figure9.figure
+def draw_areas(record: Record) -> Any:
     """ROC curves of the best score of each method."""
     from osculate.plots import roc_curves
 
@@ -157,3 +183,89 @@ def draw(record: Record) -> Any:
             error = estimate(columns[score]).standard_error
             shown.setdefault(pair, {})[label] = value, float("nan") if error is None else error
     return roc_curves(rates, shown, "Images of another kind, by the best score of each method")
+
+
+#: Methods with any spread (that of learned variances is noise), and those that are drawn.
+SPREAD = (LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
+SHOWN = (VARIATIONAL, DROPOUT, ONLINE)
+INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: others"
+
+
+@experiment(
+    "lae-figure10",
+    "Mean and spread of reconstructions, of test images and of others",
+    "Laplacian Autoencoders [miani2022], Figure 10",
+    paper=SpreadSettings(validation_size=5_000, fit=LONG, pairs=ALL, samples=100),
+)
+def figure10(settings: SpreadSettings, seeds: Sequence[int], progress: bool) -> Findings:
+    """The spread of images, without observation noise but where that is what is learned."""
+    table = Table()
+    data: dict[str, Any] = {}
+    for pair, outside, models in settings.models(seeds, progress):
+        sets = models.test[: settings.scored], models.outside[outside][: settings.scored]
+        first = torch.cat([images[: settings.images] for images in sets])
+        shown: dict[str, Any] = {}
+        for method in SPREAD:
+            r = models.representation(method)
+            images = [drawn(r, x, settings.samples) for x in sets]
+            sums = [float(deviation(image, method).flatten(1).sum(1).mean()) for image in images]
+            table.add(f"{pair}: {method}", dict(zip((INSIDE, OUTSIDE), sums, strict=True)))
+            if method in SHOWN and models.seed == seeds[0]:
+                image = drawn(r, first, settings.samples)
+                shown[method] = [thousandths(image.mean), thousandths(deviation(image, method))]
+        if shown:
+            names = [pair.split(" → ")[0]] * settings.images + [outside] * settings.images
+            data[pair] = {"images": thousandths(first), "names": names, "found": shown}
+    return Findings(table.numbers(), claims_on_spread(table), data)
+
+
+def drawn(r: Representation, x: Tensor, samples: int) -> Reconstruction:
+    """Reconstruct images with sampled networks, the same for all methods."""
+    return r.reconstruct(x, samples, generator=torch.Generator().manual_seed(0))
+
+
+def deviation(image: Reconstruction, method: str) -> Tensor:
+    """σ of each pixel: without observation noise, but where that is what is learned."""
+    return (image.noise_variance if method == LEARNED else image.mean_variance).sqrt()
+
+
+def thousandths(images: Tensor) -> list[Any]:
+    """Return images as whole thousandths, for a record."""
+    return (images * 1000).round().int().tolist()
+
+
+def claims_on_spread(table: Table) -> Iterator[Claim]:
+    """Yield the verdicts on the spread of test images and of others."""
+    ratios = {}
+    for row, _ in table:
+        pairs = zip(table[row, OUTSIDE], table[row, INSIDE], strict=True)
+        ratios[tuple(row.split(": "))] = estimate(outside / inside for outside, inside in pairs)
+    found = listed({f"{pair}, {method}": ratio for (pair, method), ratio in ratios.items()}, "", "; ")
+    text = f"σ of the output of other images over that of test images: {found}. Two standard errors asked."
+    unsure = [
+        Claim.judged(
+            f"{pair}: {method}, is more unsure of other images than of test images",
+            (ratio.mean or 0.0) - 2 * (ratio.standard_error or 0.0) > 1,
+            f"σ of the output of others over that of test images {ratio}; two standard errors asked.",
+        )
+        for (pair, method), ratio in ratios.items()
+        if method in (POST_HOC, ONLINE)
+    ]
+    dropout = [ratio for (_, method), ratio in ratios.items() if method == DROPOUT]
+    below = all((ratio.mean or 0.0) + 2 * (ratio.standard_error or 0.0) < 1 for ratio in dropout)
+    yield from unsure
+    yield Claim.judged("The MC-dropout autoencoder is more unsure of test images than of others", below, text)
+
+
+@figure10.figure
+def draw_spread(record: Record) -> Any:
+    """Input, mean and standard deviation of the first pair."""
+    from osculate.plots import reconstructions
+
+    (pair, shown), *_ = record.findings.data.items()
+    found = {
+        method: (np.asarray(both[0]) / 1000, np.asarray(both[1]) / 1000) for method, both in shown["found"].items()
+    }
+    return reconstructions(
+        np.asarray(shown["images"]) / 1000, found, shown["names"], f"Trained on {pair.split(' ')[0]}: mean and spread"
+    )
