@@ -158,6 +158,25 @@ def _checked(batch: Any, number: int) -> tuple[Inputs, Tensor]:
     return x, y
 
 
+def require_inputs(x: Any) -> None:
+    """Refuse inputs that a network cannot be evaluated at.
+
+    Raises:
+        TypeError: there is no tensor in them.
+        ValueError: they have no rows, or a value that is not finite.
+    """
+    found = tensors(x)
+    if not found:
+        raise TypeError(
+            f"x must be a tensor of inputs (N, …), or a tuple or mapping of such, got {type(x).__name__}. "
+            "Predict batch by batch."
+        )
+    if count(x) == 0:
+        raise ValueError("there is nothing to predict: x has no rows.")
+    for name, tensor in found.items():
+        require_finite(tensor, f"x{'.' + name if name else ''}")
+
+
 def require_finite(values: Tensor, what: str) -> None:
     """Raise ValueError naming the first row of ``values`` that is NaN or infinite.
 

@@ -7,7 +7,7 @@ A :class:`ParameterSpace` says in which order the tensors of a network stand in 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import Any
@@ -89,67 +89,88 @@ class ParameterSpace:
 class _Workplace:
     """A copy of a module for one call at a time, which leaves no trace in it.
 
-    Parameters are those of the original, and so are the buffers into which nothing is written; the layers, their
-    attributes and the tensors in them are its own.
+    Parameters are those of the original; the layers, and all other tensors, are its own.
 
     Args:
         original: The module.
 
     Attributes:
         module: The copy.
-        with_buffers: Its layers that have buffers, each with that of the original.
+        tensors: Buffers and attributes of its own, by number of the layer and name.
     """
 
     def __init__(self, original: nn.Module) -> None:
-        shared: dict[int, Any] = {id(tensor): tensor for tensor in chain(original.parameters(), original.buffers())}
+        memo: dict[int, Any] = {id(tensor): tensor for tensor in original.parameters()}
         # in a thread of its own, since a transform of torch.func would claim the tensors that are made inside it
         with ThreadPoolExecutor(1) as thread:
-            self.module: nn.Module = thread.submit(copy.deepcopy, original, shared).result()
-        own = (tensor for number, tensor in shared.items() if isinstance(tensor, Tensor) and id(tensor) != number)
-        self._tensors = [(tensor, tensor._version) for tensor in own]
+            self.module: nn.Module = thread.submit(copy.deepcopy, original, memo).result()
         pairs = zip(self.module.modules(), original.modules(), strict=True)
         # a layer that torch.jit compiled keeps its state outside Python, and is left as it is
         self._layers = [(layer, model, vars(layer).copy()) for layer, model in pairs if "training" in vars(layer)]
-        self.with_buffers = [(layer, model) for layer, model, _ in self._layers if model._buffers]
+        self.tensors: dict[tuple[int, str], tuple[dict[str, Any], Tensor]] = {}
+        self._sources: list[tuple[dict[str, Any], str, Tensor, int]] = []
+        self._before: list[tuple[Any, Any]] = []  # dictionaries and lists, each with a copy of its items
+        for number, (layer, model, attributes) in enumerate(self._layers):
+            both: list[tuple[dict[str, Any], dict[str, Any]]] = [
+                (vars(layer), vars(model)),
+                (layer._buffers, model._buffers),
+            ]
+            for items, sources in both:
+                for name, source in sources.items():
+                    if isinstance(source, Tensor):
+                        self.tensors[number, name] = items, items[name]
+                        self._sources.append((sources, name, source, source._version))
+            own = [value for name, value in attributes.items() if type(value) in (dict, list) and name[0] != "_"]
+            self._before += [(items, items.copy()) for items in (layer._buffers, layer._modules, *own)]
+            self._before.append((vars(layer), attributes))
+        named = {id(tensor) for _, tensor in self.tensors.values()} | {id(p) for p in self.module.parameters()}
+        others = [value for value in memo.values() if isinstance(value, Tensor) and id(value) not in named]
+        self._others = [(tensor, tensor._version) for tensor in others]
+        self._versions = {key: tensor._version for key, (_, tensor) in self.tensors.items()}
 
-    def take_modes(self) -> None:
-        """Set the modes of the layers to those of the original."""
+    def follows(self) -> bool:
+        """Take over the modes of the original: True if its tensors are still those that were copied."""
         for layer, original, attributes in self._layers:
             if attributes["training"] is not original.training:
                 layer.training = attributes["training"] = original.training
+        return all(
+            items.get(name) is tensor and tensor._version == version for items, name, tensor, version in self._sources
+        )
 
-    def take_buffers(self) -> None:
-        """Take the buffers of the original, as copies where a layer may write into them.
-
-        In evaluation mode no layer of torch writes into its buffers, the running statistics of a batch normalisation.
-        """
+    def protect(self, keys: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Tensor]:
+        """Put copies in the place of these tensors, into which the call may write."""
         copies: dict[int, Tensor] = {}
-        for layer, original in self.with_buffers:
-            buffers = original._buffers
-            if layer.training or not type(layer).__module__.startswith("torch.nn."):
-                for buffer in buffers.values():
-                    if buffer is not None and id(buffer) not in copies:  # it may have two names
-                        copies[id(buffer)] = buffer.clone()
-                buffers = {name: copies.get(id(buffer)) for name, buffer in buffers.items()}
-            layer._buffers.update(buffers)
+        placed = {}
+        for key in keys:
+            items, tensor = self.tensors[key]
+            if id(tensor) not in copies:  # it may have two names
+                copies[id(tensor)] = tensor.clone()
+            items[key[1]] = placed[key] = copies[id(tensor)]
+        return placed
 
     def give_learned_sizes(self) -> None:
         """Give the original the sizes that its layers learned from their first inputs, such as that of a code."""
         for layer, original, attributes in self._layers:
-            for name, value in vars(layer).items():
-                if isinstance(value, int) and vars(original).get(name, value) is None:
-                    attributes[name] = value
-                    setattr(original, name, value)
+            for name in getattr(layer, "learned_sizes", ()):
+                attributes[name] = getattr(layer, name)
+                setattr(original, name, attributes[name])
 
-    def clear(self) -> bool:
-        """Undo what a call did to the layers: True, unless it wrote into a tensor in one of their attributes."""
-        for layer, original, attributes in self._layers:
-            for items, before in ((vars(layer), attributes), (layer._buffers, original._buffers)):
-                if len(items) > len(before):
-                    for name in items.keys() - before.keys():
-                        del items[name]
-                items.update(before)
-        return all(tensor._version == version for tensor, version in self._tensors)
+    def clear(self) -> tuple[bool, list[tuple[int, str]]]:
+        """Undo what a call did to the layers.
+
+        Returns:
+            Whether all is as before, and the tensors that are not, since the call wrote into them.
+        """
+        for items, before in self._before:
+            if isinstance(items, list):
+                items[:] = before
+                continue
+            if len(items) > len(before):
+                for name in items.keys() - before.keys():
+                    del items[name]
+            items.update(before)
+        written = [key for key, (_, tensor) in self.tensors.items() if tensor._version != self._versions[key]]
+        return not written and all(tensor._version == version for tensor, version in self._others), written
 
 
 class Network:
@@ -158,7 +179,8 @@ class Network:
     The copy makes a posterior independent of what happens to the user's module afterwards; it costs one set of
     parameters and buffers. A call works on a second copy, which shares the parameters, so that several threads may call
     one network: it keeps as many of these as calls ever ran at the same time. Whatever a forward pass writes into
-    buffers and attributes is gone after the call.
+    buffers and attributes, and lists and dictionaries among these, is gone after the call. What it writes into
+    parameters, as an embedding with ``max_norm`` does, stays in the copy.
 
     Args:
         model: The trained module. It is copied and left as it is.
@@ -199,6 +221,7 @@ class Network:
         self.state_dtype = torch.float32 if first.dtype in (torch.float16, torch.bfloat16) else first.dtype
         self._idle: list[_Workplace] = []
         self._changes_inputs: bool | None = None  # its first operation is in place: the first call shows it
+        self._written: set[tuple[int, str]] | None = None  # buffers and attributes that calls write into, likewise
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_idle": []}
@@ -231,39 +254,49 @@ class Network:
             ValueError: the output is not a tensor with one row for each input.
             TypeError: inputs and parameters are of different floating types.
         """
-        try:
-            workplace = self._idle.pop()
-        except IndexError:
-            workplace = _Workplace(self.module)
-        workplace.take_modes()
         require_type(x, self.dtype)
-        values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
         x = moved(x, self.device)
-        if self._changes_inputs is not False or any(tensor.is_inference() for tensor in tensors(x).values()):
+        size, given = count(x), tensors(x).values()
+        if self._changes_inputs is not False or any(tensor.is_inference() for tensor in given):
             x = apply(torch.clone, x)
-        size, (positional, named) = count(x), arguments(x)
+        positional, named = arguments(x)
+        values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
+        workplace = self._workplace()
+        protected: dict[tuple[int, str], Tensor] = {}
         try:
             with within(workplace.module) if within else nullcontext():
-                if workplace.with_buffers:
-                    workplace.take_buffers()
+                if workplace.tensors:
+                    protected = workplace.protect(workplace.tensors if self._written is None else self._written)
                 f = functional_call(workplace.module, values, positional, named, tie_weights=self._tied)
         except Exception:
             self._end(workplace)
             raise
-        if self._changes_inputs is None:
+        if self._written is None:
             workplace.give_learned_sizes()
             if not torch.is_inference_mode_enabled():  # where tensors have no version
                 self._changes_inputs = any(tensor._version for tensor in tensors(x).values())
+                self._written = {key for key, tensor in protected.items() if tensor._version}
         self._end(workplace)
         f = getattr(f, "logits", f)  # the output of a Hugging Face model
         if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != size:
             raise ValueError(returned(f, x))
         return f
 
+    def _workplace(self) -> _Workplace:
+        """A workplace that no other call uses."""
+        while self._idle:
+            with suppress(IndexError):  # another thread was faster
+                if (workplace := self._idle.pop()).follows():
+                    return workplace
+        return _Workplace(self.module)
+
     def _end(self, workplace: _Workplace) -> None:
         """Keep a workplace for another call; one that an interrupt left half changed does not come here."""
-        if workplace.clear():
+        whole, written = workplace.clear()
+        if whole:
             self._idle.append(workplace)
+        elif self._written is not None:
+            self._written = self._written.union(written)
 
     def in_state_precision(self) -> "Network":
         """The same network, or a copy in single precision of one in half."""

@@ -314,6 +314,47 @@ def test_what_a_network_keeps_of_some_inputs_is_gone_after_the_call() -> None:
     assert torch.equal(network(large), changed)
 
 
+class Caching(nn.Module):
+    """It keeps its activations in a list, a table beside its size, and a weight in a buffer of a layer of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.namespace = nn.Linear(4, 3), nn.Module()
+        self.layer.register_buffer("standardised", torch.zeros(3, 4))
+        self.namespace.register_buffer("calls", torch.zeros(()))
+        self.history: list[Tensor] = []
+        self.size: int | None = None
+        self.table: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.size is None:
+            self.size, self.table = len(x), torch.linspace(0, 1, 3, dtype=x.dtype)
+        self.layer.standardised = self.layer.weight / self.layer.weight.norm()
+        self.namespace.calls += 1
+        self.history.append(x @ self.layer.standardised.T + self.table)
+        return self.history[-1] * len(self.history) * self.namespace.calls
+
+
+def test_caches_of_every_kind() -> None:
+    model, x = Caching().eval(), torch.randn(6, 4)
+    expected, network = Caching().forward(x).shape, Network(model, ["layer.weight"])
+    first = network(x)
+    assert first.shape == expected
+    assert all(torch.equal(network(x), first) for _ in range(3))
+    assert network.module.history == []
+    assert network.module.size is network.module.table is None
+    assert_threads_agree([VERBS["predict, sampled"]], fitted(model, x, structure="diag"), x, 10)
+
+
+def test_tensors_that_change_after_a_call_are_followed() -> None:
+    network, x = Network(Remembering(), ["layer.weight"]), torch.zeros(5, 4)
+    before = network(x)
+    network.module.total += 1
+    assert torch.equal(network(x), 2 * before)
+    network.module.scale = torch.full((), 3.0)
+    assert torch.equal(network(x), 6 * before)
+
+
 def test_a_first_call_within_a_transform_leaves_no_trace() -> None:
     network, x = Network(Remembering(), ["layer.weight"]), torch.zeros(5, 4)
     torch.func.jvp(network, (x,), (torch.ones_like(x),))

@@ -1,7 +1,7 @@
 """Autoencoders: an encoder and a decoder in one network, of which either half can be called."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Shaped
@@ -38,6 +38,9 @@ class Autoencoder(nn.Module):
     >>> net(x).shape, net(encode=x).shape, net(decode=torch.zeros(3, 2)).shape
     (torch.Size([4, 6]), torch.Size([4, 2]), torch.Size([3, 6]))
     """
+
+    #: Attributes that are known once the module has been called.
+    learned_sizes: ClassVar[tuple[str, ...]] = ("latent",)
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
         super().__init__()

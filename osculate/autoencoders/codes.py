@@ -117,7 +117,7 @@ class SparseBeta(CodePrior):
     r"""p(z_k) = Beta(a, a), with a < 1 largest at 0 and 1: nearly binary codes.
 
     Args:
-        shape: A; smaller values are closer to binary.
+        shape: Shape a; smaller values are closer to binary.
 
     Raises:
         ValueError: a shape that is not positive.

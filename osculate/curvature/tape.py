@@ -4,14 +4,14 @@ The pass runs under a :class:`Recorder`, which looks at every torch operation. W
 tracked parameter, the edge of its output in the autograd graph is kept, so that columns can be pulled back to it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -63,7 +63,6 @@ class Recorder(TorchFunctionMode):
 
     Args:
         theta: The tracked parameters by name.
-        constants: Tensors that are the same for every datum: buffers and frozen parameters.
 
     Attributes:
         uses: The uses of parameters, with the edges and the sizes of the outputs.
@@ -71,7 +70,7 @@ class Recorder(TorchFunctionMode):
         last: Parameters of the last operation that used any.
     """
 
-    def __init__(self, theta: Mapping[str, Tensor], constants: Iterable[Tensor] = ()) -> None:
+    def __init__(self, theta: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.uses: list[tuple[Use, GradientEdge, int]] = []
         self.uncovered: set[str] = set()
@@ -80,8 +79,14 @@ class Recorder(TorchFunctionMode):
         self._known: dict[int, Source] = {
             id(t): View((name,), t.shape, lambda entries: entries, True) for name, t in theta.items()
         }
-        self._kept = list(constants)  # an id stays taken for as long as its tensor lives
-        self._constants = {id(tensor) for tensor in self._kept}
+        self._kept: list[Tensor] = []  # an id stays taken for as long as its tensor lives
+        self._constants: set[int] = set()
+
+    def over(self, module: nn.Module) -> "Recorder":
+        """The recorder of a pass of this module, whose buffers and frozen parameters are the same for every datum."""
+        self._kept += [*module.buffers(), *module.parameters()]
+        self._constants |= {id(tensor) for tensor in self._kept}
+        return self
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the operation, then note which parameters it used, and in which way."""
@@ -179,8 +184,8 @@ def record(network: Network, x: Inputs) -> Tape:
     """The forward pass at the mode, with what the rules noted."""
     with torch.inference_mode(False), torch.enable_grad():
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-        recorder = Recorder(theta, (*network.module.buffers(), *network.module.parameters()))
-        f = network(x, theta, within=lambda _: recorder)
+        recorder = Recorder(theta)
+        f = network(x, theta, within=recorder.over)
     if not f.requires_grad:
         raise ValueError(
             "the network's output does not depend on any tracked parameter "

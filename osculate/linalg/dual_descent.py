@@ -73,8 +73,8 @@ def dual_descent(
 
     The step length follows from λ, the largest eigenvalue of the diagonal blocks of I + K, found by power iterations
     with :data:`ASKED` of them. That is right where the same few directions are large in all blocks. Where the residual
-    grows, or falls no further, the step is halved, and the descent goes on without its velocity, from the start or the
-    average.
+    grows, or stops falling, the step is halved, and the descent goes on from the start or the average with zero
+    velocity.
 
     Args:
         rows: X.

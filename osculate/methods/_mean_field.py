@@ -171,7 +171,7 @@ class MeanField(Fitted):
 
 
 def _weights(model: nn.Module) -> tuple[str, ...]:
-    """Trained parameters, except those of normalisation layers and those listed in the module's ``points``."""
+    """Trained parameters, except those of normalisation layers and those listed in the module's ``point_estimated``."""
     every = trainable(model)
     fixed = point_estimated(model) | {
         f"{path}.{name}" if path else name

@@ -25,7 +25,7 @@ class LeNet(nn.Sequential):
 
     Raises:
         ValueError: the images are too small for two convolutions and two poolings, the activation is unknown, or the
-            dropout is no share.
+            dropout is not in [0, 1).
 
     >>> sum(p.numel() for p in LeNet().parameters())
     61706
@@ -81,7 +81,8 @@ class SmallCNN(nn.Sequential):
         dropout: Share of the inputs of the linear layer that is dropped; with 0 there is no such layer.
 
     Raises:
-        ValueError: the images are smaller than 4 × 4 pixels, the activation is unknown, or the dropout is no share.
+        ValueError: the images are smaller than 4 × 4 pixels, the activation is unknown, or the dropout is not in
+            [0, 1).
 
     >>> sum(p.numel() for p in SmallCNN().parameters())
     6090

@@ -20,7 +20,7 @@ class MLP(nn.Sequential):
         dropout: Share of the hidden units that is dropped, behind each activation; with 0 there is no such layer.
 
     Raises:
-        ValueError: a width is not positive, the activation is unknown, or the dropout is no share.
+        ValueError: a width is not positive, the activation is unknown, or the dropout is not in [0, 1).
 
     >>> sum(p.numel() for p in MLP(1, (50,), 1).parameters())
     151

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from osculate.batches import require_finite
+from osculate.batches import require_inputs
 from osculate.checks import require_generator, require_whole
-from osculate.inputs import Inputs, count, take, tensors
+from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood, Link
 from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
 from osculate.predictive import link as links
@@ -119,16 +119,7 @@ def predict(
 
 def _way(posterior: Posterior, x: Any, via: str | None, noise: bool, joint: str | None) -> str:
     """The way to predict, with inputs and options that do not fit refused."""
-    found = tensors(x)
-    if not found:
-        raise TypeError(
-            f"x must be a tensor of inputs (N, …), or a tuple or mapping of such, got {type(x).__name__}. "
-            "Predict batch by batch."
-        )
-    if count(x) == 0:
-        raise ValueError("there is nothing to predict: x has no rows.")
-    for name, tensor in found.items():
-        require_finite(tensor, f"x{'.' + name if name else ''}")
+    require_inputs(x)
     via = choose(
         f"way to predict with a {type(posterior).__name__} posterior", via or posterior.ways[0], posterior.ways
     )
@@ -168,7 +159,7 @@ def sample_functions(
         (S, N, C) function values, the same draw of the weights for all inputs.
 
     Raises:
-        ValueError: an unknown ``via``, or fewer than one sample.
+        ValueError: an unknown ``via``, fewer than one sample, or an empty or non-finite input.
         TypeError: a point, from which nothing can be drawn.
 
     Cost: one Jacobian-vector product (about two forward passes) or one forward pass a sample; nothing of size
@@ -188,6 +179,7 @@ def sample_functions(
         )
     ways = [way for way in posterior.ways if way != "mode"]
     via = choose("way to sample functions", via or ways[0], ways)
+    require_inputs(x)
     require_whole("samples", samples)
     require_generator(generator)
     if via == "linearised":

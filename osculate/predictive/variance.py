@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.batches import require_inputs
 from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import portions
 from osculate.inputs import Inputs, count, moved, take
@@ -63,8 +64,8 @@ def functional_variance(
 
     Raises:
         TypeError: the posterior has no linearised function (a point, samples).
-        ValueError: the covariances themselves do not fit into the free memory; an unknown way, or an estimate of
-            whole covariances; too few samples.
+        ValueError: empty or non-finite inputs; covariances that do not fit into the free memory; an unknown way, or an
+            estimate of whole covariances; too few samples.
 
     Cost: one forward pass and C backward passes without weight gradients. "samples": S Jacobian-vector products (about
     three forward passes each), shared by all data. "sketch": S/2 of these, and for each datum by itself S/2 products
@@ -81,6 +82,7 @@ def functional_variance(
     (torch.Size([5, 3, 3]), torch.Size([5, 3]))
     """
     posterior = as_posterior(q)
+    require_inputs(x)
     choose("way to functional variances", via, ("columns", "samples", "sketch"))
     if via != "columns":
         if not diagonal:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -60,8 +60,12 @@ class ApproxDiag(Diag):
 
 def sum_of_squares(observation: Observation) -> tuple[Float[Tensor, "N *C"], Float[Tensor, " P"]]:
     """The outputs of a batch and its approximate diagonal."""
-    found = [squared_diagonal(p.network, p.x, partial(output_diagonal, p)) for p in parts(observation)]
-    return torch.cat([f for f, _ in found]), reduce(torch.add, [diagonal for _, diagonal in found])
+    outputs, total = [], torch.zeros(())
+    for part in parts(observation):
+        f, diagonal = squared_diagonal(part.network, part.x, partial(output_diagonal, part))
+        outputs.append(f)
+        total = total.to(diagonal) + diagonal
+    return torch.cat(outputs), total
 
 
 def parts(observation: Observation) -> Iterator[Observation]:

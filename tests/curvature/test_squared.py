@@ -131,6 +131,7 @@ LAYERS: dict[str, Graph] = {
     "batch_norm": layer((3, 4), lambda a, w, b: F.batch_norm(a, MEAN, VARIANCE, w, b), (3,), (3,)),
     "instance_norm": layer((3, 4), lambda a, w, b: F.instance_norm(a, weight=w, bias=b), (3,), (3,)),
     "group_norm": layer((4, 3), lambda a, w, b: F.group_norm(a, 2, w, b), (4,), (4,)),
+    "torch.group_norm": layer((4, 3), lambda a, w, b: torch.group_norm(a, 2, w, b), (4,), (4,)),
     "layer_norm": layer((2, 3, 4), lambda a, w, b: F.layer_norm(a, (3, 4), w, b), (3, 4), (3, 4)),
     "rms_norm": layer((3, 4), lambda a, w: F.rms_norm(a, (4,), w), (4,)),
     "prelu": layer((3, 4), lambda a, w: torch.prelu(a, w), (3,)),

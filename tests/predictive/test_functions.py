@@ -1,5 +1,7 @@
 """Variances and probabilities from random vectors: without bias, as exact as they say, and in bounded memory."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -176,3 +178,13 @@ def test_draws_do_not_depend_on_how_many_are_asked_for_at_once() -> None:
     q, x = fitted("mlp", CATEGORICAL)
     generator = seeded()
     assert_close(torch.cat([q.sample(n, generator) for n in (1, 3, 2)]), q.sample(6, seeded()))
+
+
+@pytest.mark.parametrize("verb", [osc.predict, osc.sample_functions, osc.functional_variance])
+def test_empty_inputs_are_refused(verb: Callable) -> None:
+    X, y = torch.randn(20, 2), torch.randint(3, (20,))
+    q = osc.laplace(torch.nn.Linear(2, 3), osc.likelihoods.Categorical(), (X, y), prior=1.0)
+    with pytest.raises(ValueError, match="x has no rows"):
+        verb(q, X[:0])
+    with pytest.raises(ValueError, match="not finite|NaN"):
+        verb(q, torch.full((3, 2), torch.nan))

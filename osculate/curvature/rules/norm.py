@@ -108,7 +108,7 @@ def rms_norm(
 
 
 @rows_of(F.group_norm)
-@squares_of(F.group_norm)
+@squares_of(F.group_norm, torch.group_norm)
 def group_norm(
     call: Call,
     input: Tensor,

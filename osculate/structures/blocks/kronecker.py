@@ -184,7 +184,7 @@ class KroneckerPrecision(Precision):
 
     Attributes:
         block: The factors and their bases.
-        signal: Scale λ_B λ_A.
+        signal: Products scale · λ_B λ_A.
         weight: δ_w.
         bias: δ_b, None where weight and bias share their precision.
     """
