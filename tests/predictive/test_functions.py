@@ -186,5 +186,5 @@ def test_empty_inputs_are_refused(verb: Callable) -> None:
     q = osc.laplace(torch.nn.Linear(2, 3), osc.likelihoods.Categorical(), (X, y), prior=1.0)
     with pytest.raises(ValueError, match="x has no rows"):
         verb(q, X[:0])
-    with pytest.raises(ValueError, match="not finite|NaN"):
+    with pytest.raises(ValueError, match="x holds nan"):
         verb(q, torch.full((3, 2), torch.nan))
