@@ -7,8 +7,8 @@ To add an experiment, write ``experiments/<folder>/<name>.py`` after the model o
 
 * a frozen dataclass ``Settings``, whose fields become the options ``--settings.<field>``. Inherit from
   :class:`Resumable` to cache cells that take long;
-* ``@experiment(id, title, document, paper=Settings(...))`` above the function ``measure(settings, seeds, progress)``;
-  the defaults of the settings are the small scale. It trains and scores for each seed, with a :class:`Runner` (a
+* ``@experiment(id, title, document, paper=Settings(...))`` above the function ``measure(settings, seeds, runner)``;
+  the defaults of the settings are the small scale. It trains and scores for each seed, with the :class:`Runner` (a
   progress bar, a cache, results by row) and a :class:`Table` (values by row and column), and returns
   :class:`Findings`: the numbers of the table, a verdict on each claim of the document, and the data of the figure;
 * ``@measure.figure`` above the function ``draw(record)``, which draws the figure from the record alone.
@@ -34,7 +34,6 @@ from experiments.record import (
     word,
 )
 from experiments.runner import Resumable, Runner, Table, train
-from osculate.progress import track
 from osculate.randomness import seeded
 
 from experiments import lae, linlap, dip, vl, l2m, methods, aevb  # registers the experiments; the order of the list

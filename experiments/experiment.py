@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from experiments.record import Findings, Record, Setup
+from experiments.runner import Runner
 from osculate.files import versions
 from osculate.registry import choose, lookup
 
-Measure = Callable[[Any, Sequence[int], bool], Findings]
+Measure = Callable[[Any, Sequence[int], Runner], Findings]
 Draw = Callable[[Record], Any]
 
 
@@ -23,7 +24,7 @@ class Experiment:
         document: Citation of the document, with the number of the table or figure.
         presets: Settings by scale: "small" (two CPU cores, a few minutes) first and "paper" (the document's own) last.
             A field with the metadata ``recorded=False`` has no effect on the results and is left out of the record.
-        measure: Function of settings, seeds and progress, which returns the findings.
+        measure: Function of settings, seeds and a runner, which returns the findings.
         peers: Optional distributions that are compared with where they are installed.
     """
 
@@ -38,10 +39,6 @@ class Experiment:
         """Register the function that draws the figure of a record."""
         self.draw = draw
         return draw
-
-    def __call__(self, settings: Any, seeds: Sequence[int], progress: bool = False) -> Findings:
-        """Measure with these settings."""
-        return self.measure(settings, seeds, progress)
 
     def run(
         self, scale: str = "small", seeds: int = 3, changes: Mapping[str, Any] | None = None, progress: bool = True
@@ -61,7 +58,10 @@ class Experiment:
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}: at least one repetition is needed.")
         started = time.perf_counter()
-        findings = self.measure(settings, range(seeds), progress)
+        runner = Runner(getattr(settings, "cells", ""), progress)
+        findings = self.measure(settings, range(seeds), runner)
+        # the time of cached cells is that of the runs that measured them
+        findings = replace(findings, seconds=runner.seconds or None)
         recorded = [field.name for field in fields(settings) if field.metadata.get("recorded", True)]
         label = ", ".join(
             [scale, *(f"{name} = {getattr(settings, name)}" for name in changes or {} if name in recorded)]

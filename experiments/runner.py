@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -41,6 +41,7 @@ class Runner:
 
     Attributes:
         seconds: Total time of all cells so far, including the earlier runs that measured cached ones.
+        progress: Progress bars are shown.
 
     Args:
         cells: Folder of the cache; empty to cache nothing.
@@ -48,7 +49,12 @@ class Runner:
     """
 
     def __init__(self, cells: str = "", progress: bool = False) -> None:
-        self._folder, self._progress, self.seconds = cells, progress, 0.0
+        self._folder, self.progress, self.seconds = cells, progress, 0.0
+
+    def track(self, items: Iterable[Any], title: str) -> Iterator[Any]:
+        """Yield the items below a progress bar."""
+        every = list(items)
+        return track(every, title, len(every), self.progress)
 
     def over(
         self,
@@ -71,8 +77,7 @@ class Runner:
             The results by job without its seed (a tuple, or the value itself if it is the only one), one per seed.
         """
         found: dict[Any, list[Any]] = {}
-        todo = list(jobs)
-        for job in track(todo, title, len(todo), self._progress):
+        for job in self.track(jobs, title):
             result = self.cached(kind, job, about, lambda: measure(*job)) if kind else measure(*job)  # noqa: B023
             found.setdefault(job[0] if len(job) == 2 else tuple(job[:-1]), []).append(result)
         return found

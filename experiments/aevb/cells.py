@@ -214,12 +214,10 @@ class Trained:
     Args:
         lines: Lines by key.
         runs: Curves and other values of each line by its key, one per seed.
-        seconds: Total time.
     """
 
     lines: Mapping[Any, Line]
     runs: Mapping[Any, Sequence[Mapping[str, Any]]]
-    seconds: float = 0.0
 
     def last(self, key: Any, part: str = "validation") -> float:
         """Return the final bound, the mean over seeds."""
@@ -272,7 +270,7 @@ def train_lines(
         return {**values, **(score(key, net, seed) if score else {})}
 
     runs = runner.over("trainings", [(key, seed) for key in lines for seed in seeds], trained)
-    return Trained(lines, runs, runner.seconds)
+    return Trained(lines, runs)
 
 
 def draw_curves(record: Record, heading: str, **how: Any) -> Any:

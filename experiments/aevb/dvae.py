@@ -45,7 +45,7 @@ class Settings(cells.Settings):
         DIGITS, fit=Fit(images=10_000_000), noises=(("mask", 0.25), ("gaussian", 0.25)), weighted=(1_000, 5_000)
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train without noise, and with each kind and schedule; score on clean images."""
     task, (images, samples) = settings.task, settings.weighted
     noises = {
@@ -70,13 +70,13 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         errors = {column: float((image - x).square().flatten(1).sum(1).mean()) for column, image in shown.items()}
         return {WEIGHTED: weighted, **errors}
 
-    found = cells.train_lines(lines, seeds, Runner(settings.cells, progress), score)
+    found = cells.train_lines(lines, seeds, runner, score)
 
     def columns(run: Mapping[str, Any]) -> dict[str, float]:
         return {HELD_OUT: run["validation"][-1]} | {column: run[column] for column in (WEIGHTED, ERROR, DENOISED)}
 
     table = Table.of(found.runs, lambda name: f"{task.title}: {name}", columns)
-    return Findings(table.numbers(), claims(found.runs, settings), {"curves": found.panels}, found.seconds)
+    return Findings(table.numbers(), claims(found.runs, settings), {"curves": found.panels})
 
 
 def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings) -> Iterator[Claim]:

@@ -45,7 +45,7 @@ class Settings(Resumable):
     f"{DOCUMENT}, Figure 2",
     paper=Settings((DIGITS, FREY), fits=(PUBLISHED, replace(PUBLISHED, images=3_000_000)), places=20),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train on each data set, and decode a grid of codes."""
     lines = {
         task.data: Line(task, replace(coders, latent=2), fit, task.title, "2 codes", PRINTED.get(task.data, ""))
@@ -57,12 +57,12 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         found: dict[str, Any] = {"images": (100 * images).round().clamp(0, 100).int().tolist()}
         return found | ({TURN: turn(net, lines[data].task.load(seed).test[0])} if data == FREY.data else {})
 
-    found = cells.train_lines(lines, seeds, Runner(settings.cells, progress), score)
+    found = cells.train_lines(lines, seeds, runner, score)
     table, turns = found.table(), [run[TURN] for run in found.runs.get(FREY.data, ())]
     if turns:
         table[lines[FREY.data].row, TURN] = turns
     images = {data: runs[0]["images"] for data, runs in found.runs.items()}
-    return Findings(table.numbers(printed=found.printed), claims(turns), images, found.seconds)
+    return Findings(table.numbers(printed=found.printed), claims(turns), images)
 
 
 def turn(net: VAE, x: torch.Tensor) -> float:

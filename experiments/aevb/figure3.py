@@ -36,14 +36,14 @@ class Settings(cells.Settings):
     f"{DOCUMENT}, Figure 3",
     paper=Settings(fit=Fit(images=3_000_000, lr=0.01, optimizer="adagrad"), samples=tuple(range(1, 9))),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train with every pair of L and M."""
-    found = cells.train_lines(lines(settings), seeds, Runner(settings.cells, progress))
+    found = cells.train_lines(lines(settings), seeds, runner)
     data = {
         part: [[round(found.last((few, batch), part), 1) for batch in settings.batches] for few in settings.samples]
         for part in ("train", "validation")
     }
-    return Findings(found.table().numbers(), claims(found, settings), data, found.seconds)
+    return Findings(found.table().numbers(), claims(found, settings), data)
 
 
 def lines(settings: Settings) -> dict[tuple[int, int], Line]:

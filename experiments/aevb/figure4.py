@@ -35,11 +35,11 @@ class Settings(cells.Settings):
     f"{DOCUMENT}, Figure 4",
     paper=Settings(DIGITS, fit=PUBLISHED),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train every depth from both kinds of initial weights."""
-    found = cells.train_lines(lines(settings), seeds, Runner(settings.cells, progress))
+    found = cells.train_lines(lines(settings), seeds, runner)
     numbers = found.table().numbers(printed=found.printed)
-    return Findings(numbers, claims(found, settings), {"curves": found.panels}, found.seconds)
+    return Findings(numbers, claims(found, settings), {"curves": found.panels})
 
 
 def lines(settings: Settings) -> dict[tuple[str, int], Line]:

@@ -74,7 +74,7 @@ class Settings(Resumable):
         )
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train with each estimator, and compare all estimators in the networks trained with B."""
     parts = {part.task.data: part for part in settings.parts}
 
@@ -89,14 +89,14 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         each = {name: {VALUE: r.value_variance, GRADIENT: r.encoder_variance} for name, r in found.items()}
         return {"variances": each}
 
-    found = cells.train_lines(lines(settings), seeds, Runner(settings.cells, progress), score)
+    found = cells.train_lines(lines(settings), seeds, runner, score)
     table = found.table()
     for key, runs in found.runs.items():
         for run in runs:
             for name, variances in run.get("variances", {}).items():
                 table.add(f"{found.lines[key].panel}, {NAMES[name]}", variances)
     numbers = table.numbers(printed=found.printed)
-    return Findings(numbers, claims(found, settings), {"curves": found.panels}, found.seconds)
+    return Findings(numbers, claims(found, settings), {"curves": found.panels})
 
 
 def lines(settings: Settings) -> dict[tuple[str, int, str], Line]:

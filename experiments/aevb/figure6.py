@@ -35,14 +35,14 @@ class Settings(cells.Settings):
     f"{DOCUMENT}, Figure 6",
     paper=Settings(DIGITS, fit=PUBLISHED),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train with every activation."""
-    found = cells.train_lines(lines(settings), seeds, Runner(settings.cells, progress))
+    found = cells.train_lines(lines(settings), seeds, runner)
     table = found.table()
     for name, line in found.lines.items():
         times = [_passed(run) for run in found.runs[name]]
         table[line.row, EARLY] = [time for time in times if time is not None] if None not in times else []
-    return Findings(table.numbers(), claims(found, settings), {"curves": found.panels}, found.seconds)
+    return Findings(table.numbers(), claims(found, settings), {"curves": found.panels})
 
 
 def lines(settings: Settings) -> dict[str, Line]:

@@ -88,9 +88,8 @@ class Settings(Resumable):
     f"{DOCUMENT}, section 6",
     paper=Settings(images=1_500, epochs=(100, 1_000, 5_000), batch=100),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Estimate the bounds of every method, at every number of epochs."""
-    runner = Runner(settings.cells, progress)
     about = [{name: value for name, value in asdict(settings).items() if name not in ("cells", "methods")}]
     jobs = [(method, seed) for method in settings.methods for seed in seeds]
     found = runner.over("trainings", jobs, partial(bounds, settings), "full", about)
@@ -99,7 +98,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for run in runs:
             for epochs in settings.epochs:
                 table.add(f"{epochs} epochs: {method}", run[str(epochs)])
-    return Findings(table.numbers(COLUMNS), claims(found, settings), {}, runner.seconds)
+    return Findings(table.numbers(COLUMNS), claims(found, settings))
 
 
 def bounds(settings: Settings, name: str, seed: int) -> dict[str, dict[str, float]]:

@@ -86,10 +86,10 @@ class Settings:
     f"{DOCUMENT}, section 7.2",
     paper=Settings(epochs=20_000),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train q alone; p(x, z) is fixed, and log p(x) known by quadrature."""
     jobs = [(model, name, seed) for model in settings.models for name in settings.posteriors for seed in seeds]
-    found = Runner(progress=progress).over("trainings", jobs, partial(fitted, settings))
+    found = runner.over("trainings", jobs, partial(fitted, settings))
     table = Table.of(found, ": ".join, lambda run: run[0])
     shown = {}
     for model in settings.models:

@@ -39,7 +39,7 @@ class Settings(cells.Settings):
     f"{DOCUMENT}, section 7.1",
     paper=Settings(DIGITS, fit=Fit(images=10_000_000)),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train under each prior, and quantise the codes of test images."""
     task, fit = settings.task, settings.fit
     fit = replace(fit, estimator="stl") if fit.estimator is None else fit
@@ -53,7 +53,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     def score(name: str, net: VAE, seed: int) -> dict[str, Any]:
         return {"quantised": rate_distortion(Point(net, task.likelihood), task.load(seed).test[0], settings.bits)}
 
-    found = cells.train_lines(lines, seeds, Runner(settings.cells, progress), score)
+    found = cells.train_lines(lines, seeds, runner, score)
     table = Table()
     for name, runs in found.runs.items():
         for run in runs:
@@ -64,7 +64,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             table.add(name, values)
             share = quantised.binary_share
             table.setdefault((name, SHARE), []).extend([] if share is None else [share])
-    return Findings(table.numbers(), claims(table, settings), {}, found.seconds)
+    return Findings(table.numbers(), claims(table, settings))
 
 
 def _column(bits: int) -> str:

@@ -132,9 +132,8 @@ def _errors(net: Autoencoder, likelihood: Likelihood, x: Tensor) -> dict[str, fl
 @experiment(
     "aevb-figure7", "Reconstruction by plain and variational autoencoders", f"{DOCUMENT}, Figure 7", paper=PAPER
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the squared errors of all networks."""
-    runner = Runner(settings.cells, progress)
     jobs = [
         (task.data, latent, name, seed)
         for task in settings.tasks
@@ -150,7 +149,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for run in runs:
             table.add(row, {HEADINGS[column]: run[column] for column in HEADINGS if column in run})
         printed |= {(row, HEADINGS[c]): str(PRINTED.get((data, name, c), {}).get(latent, "")) for c in HEADINGS}
-    return Findings(table.numbers(printed=printed), claims(found, settings), {}, runner.seconds)
+    return Findings(table.numbers(printed=printed), claims(found, settings))
 
 
 def claims(found: Errors, settings: Settings) -> Iterator[Claim]:
@@ -215,9 +214,9 @@ def draw(record: Record) -> Any:
 @experiment(
     "aevb-figure8", "Digits given back by plain and variational autoencoders", f"{DOCUMENT}, Figure 8", paper=PAPER
 )
-def measure_digits(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure_digits(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Reconstruct one test digit of each class, by the networks of the first seed."""
-    runner, task = Runner(settings.cells, progress), settings.tasks[0]
+    task = settings.tasks[0]
     x, y = task.load(seeds[0]).test
     digits = torch.stack([x[(y == label).nonzero()[0, 0]] for label in y.unique()])
     networks = [name for name in settings.networks if name in SHOWN]
@@ -234,7 +233,7 @@ def measure_digits(settings: Settings, seeds: Sequence[int], progress: bool) -> 
         images[row] = _in_percent(image)
         errors[latent, name] = (image - digits).square().flatten(1).sum(1)
         table.add(row, {ERROR: float(errors[latent, name].mean())})
-    return Findings(table.numbers(), claims_on_digits(errors, settings), {"images": images}, runner.seconds)
+    return Findings(table.numbers(), claims_on_digits(errors, settings), {"images": images})
 
 
 def _in_percent(images: Tensor) -> list:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
 from experiments.dip import cells
 from osculate.inverse import DeepImagePrior, ErrorBars, LinearisedModel
 from osculate.inverse.evidence import Tuned
@@ -51,13 +51,13 @@ class Settings(Resumable):
     cells.DOCUMENT,
     paper=Settings(cells.Scan(steps=20_000)),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Tune the prior of every image by every objective."""
-    runner, scan = Runner(settings.cells, progress), settings.scan
+    scan = settings.scan
     about = (scan.steps, settings.linear_steps, *cells.TRAINING)
     images = [
         runner.cached("ard", (*scan.place, number), about, lambda: tuned(settings, number))  # noqa: B023
-        for number in track(seeds, "images", len(seeds), progress)
+        for number in runner.track(seeds, "images")
     ]
     table = Table()
     for objective in OBJECTIVES:
@@ -71,7 +71,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         objective: {block: mean(each[objective][block][SHARE] for each in blocks) for block in blocks[0][objective]}
         for objective in OBJECTIVES
     }
-    return Findings(table.numbers(), claims(blocks), {"shares": shares}, runner.seconds)
+    return Findings(table.numbers(), claims(blocks), {"shares": shares})
 
 
 def tuned(settings: Settings, number: int) -> dict[str, Any]:

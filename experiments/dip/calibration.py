@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
 from experiments.dip import cells
 from experiments.dip.cells import CHOSEN_DROPOUT, DROPOUT, UNIT, Scan
 from experiments.record import clearly, differences, listed, together
@@ -44,12 +44,11 @@ class Settings(Resumable):
     cells.DOCUMENT,
     paper=Settings(Scan(steps=20_000, dropout_steps=20_000, members=10)),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure coverage at every level, and errors by groups of error bars, over the pixels of all images."""
     from scipy.stats import spearmanr
 
-    runner = Runner(settings.cells, progress)
-    images = [cells.cell(settings.scan, number, runner) for number in track(seeds, "images", len(seeds), progress)]
+    images = [cells.cell(settings.scan, number, runner) for number in runner.track(seeds, "images")]
     everywhere, within = (
         {method: [coverage(each, method, between) for each in images] for method in COMPARED}
         for between in ((-math.inf, math.inf), BETWEEN)
@@ -65,7 +64,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             table[method, RANKS] = [float(spearmanr(*groups[method]).statistic)]
     lines = {method: [mean(column) for column in zip(*curves, strict=True)] for method, curves in everywhere.items()}
     data = {"levels": LEVELS, "covered": lines, "groups": groups}
-    return Findings(table.numbers(), claims(everywhere, within, groups), data, runner.seconds)
+    return Findings(table.numbers(), claims(everywhere, within, groups), data)
 
 
 def pixels(image: Mapping[str, Any], method: str) -> tuple[Tensor, Tensor, Tensor]:

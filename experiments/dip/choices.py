@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
 from experiments.dip import cells
 from experiments.dip.cells import CHOSEN_DROPOUT, DENSITY, PSNR, Scan
 from experiments.record import clearly, differences, together
@@ -45,19 +45,18 @@ class Settings(Resumable):
     cells.DOCUMENT,
     paper=Settings(Scan(steps=20_000, dropout_steps=20_000)),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Fit validation images with every penalty and every rate."""
-    runner = Runner(settings.cells, progress)
     scans = [replace(settings.scan, angles=angles, noise=noise) for angles, noise in settings.scans]
     jobs = [(scan, "penalty", value, number) for scan in scans for value in settings.variations for number in seeds]
     jobs += [(scans[0], "dropout", value, number) for value in settings.dropouts for number in seeds]
     found: dict[tuple[str, str, float], list[dict[str, float]]] = {}
-    for scan, kind, value, number in track(jobs, "fits", len(jobs), progress):
+    for scan, kind, value, number in runner.track(jobs, "fits"):
         place, about = (*scan.place, number, f"{value:g}"), (scan.steps, scan.dropout_steps, *cells.TRAINING)
         scores = runner.cached(kind, place, about, lambda: fitted(scan, kind, value, number))  # noqa: B023
         found.setdefault((scan.title, kind, value), []).append(scores)
     table = Table.of(found, lambda key: f"{key[0]}: {key[1]} {key[2]:g}")
-    return Findings(table.numbers(), claims(found), {"penalties": penalties(found)}, runner.seconds)
+    return Findings(table.numbers(), claims(found), {"penalties": penalties(found)})
 
 
 def fitted(scan: Scan, kind: str, value: float, number: int) -> dict[str, float]:

@@ -41,9 +41,8 @@ class Settings(Resumable):
     cells.DOCUMENT,
     paper=Settings(Scan(steps=20_000, members=10), others=50),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Reconstruct every image of every scan by every method."""
-    runner = Runner(settings.cells, progress)
     scans = [replace(settings.scan, angles=k, noise=noise) for noise in settings.noises for k in settings.angles]
     jobs = [
         (scan, number)
@@ -63,7 +62,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     picture = first.get(main) or next(iter(first.values()))
     shown = {method: picture["shown"][method] for method in (EVIDENCE, CHOSEN_DROPOUT, cells.ENSEMBLE)}
     data = {"first": {"truth": picture["truth"], "shown": shown}}
-    return Findings(table.numbers(columns), claims(found, main), data, runner.seconds)
+    return Findings(table.numbers(columns), claims(found, main), data)
 
 
 #: Scores of one image by method and column.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, differences, experiment, track
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, differences, experiment
 from experiments.dip import cells
 from experiments.dip.cells import COVERED, DENSITY, PSNR, RANKED, UNIT
 from osculate import inverse
@@ -62,12 +62,12 @@ class Settings(Resumable):
     cells.DOCUMENT,
     paper=Settings(steps=20_000, limits=(2000, 1024)),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Reconstruct each picture with error bars."""
-    runner, small = Runner(settings.cells, progress), settings.several
+    small = settings.several
     jobs = [(*case, seed) for case in settings.cases for seed in (seeds if case[1] <= small else seeds[:1])]
     found: dict[str, list[dict[str, Any]]] = {}
-    for name, size, seed in track(jobs, "images", len(jobs), progress):
+    for name, size, seed in runner.track(jobs, "images"):
         about = [*settings.scan, settings.steps, settings.dropout, size <= small, settings.limits, *cells.TRAINING]
         cell = runner.cached("large", (name, size, seed), about, lambda: reconstructed(settings, name, size, seed))  # noqa: B023
         found.setdefault(f"{name}, {size}²", []).append(cell)
@@ -78,7 +78,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                 table.add(f"{title}: {method}", scores)
     first = next(iter(found.values()))[0]
     data = {"first": {"truth": first["truth"], "shown": first["shown"]}}
-    return Findings(table.numbers(), claims(found), data, runner.seconds)
+    return Findings(table.numbers(), claims(found), data)
 
 
 def reconstructed(settings: Settings, name: str, size: int, seed: int) -> dict[str, Any]:

@@ -86,9 +86,9 @@ TITLES = {"fashion_mnist": "Fashion-MNIST, LeNet", "cifar10_jpeg": "CIFAR-10, Re
         members=5,
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Score every way to predict, on every task and seed."""
-    runner, about = Runner(settings.cells, progress), [asdict(replace(settings, cells=""))]
+    about = [asdict(replace(settings, cells=""))]
     first, *others = range(len(settings.tasks))
     jobs = [(settings.tasks[first].data, seed) for seed in seeds]
     jobs += [(settings.tasks[other].data, seeds[0]) for other in others]
@@ -98,7 +98,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for run in runs:
             for way, row in run.items():
                 table.add(f"{TITLES.get(data, data)}: {way}", row)
-    return Findings(table.numbers(), claims(table), {}, runner.seconds)
+    return Findings(table.numbers(), claims(table))
 
 
 def scored(settings: Settings, name: str, seed: int) -> dict[str, dict[str, float]]:

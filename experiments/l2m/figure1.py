@@ -144,13 +144,13 @@ class Settings:
     # "small" has the document's own training already: closer modes and longer chains
     paper=Settings(own=Own(epochs=20_000, full=20_000), drawn=Drawn(warmup=1000, draws=1000, max_depth=10)),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Fit all methods to the data of each seed; the figure shows the first."""
     with warnings.catch_warnings():
         for words in EXPECTED:
             warnings.filterwarnings("ignore", words)
         jobs = [(seed,) for seed in seeds]
-        fits = Runner(progress=progress).over("data sets", jobs, partial(fitted, settings))[()]
+        fits = runner.over("data sets", jobs, partial(fitted, settings))[()]
     table = Table.of({row: [fit[row][0] for fit in fits] for row in ROWS})
     toy = Toy(settings, seeds[0])
     assert toy.data.input_scaling is not None

@@ -85,9 +85,9 @@ class Settings(Resumable):
     "L2M [perone2021], sections 4.2 and 4.3, and what section 5 leaves to others",
     paper=Settings(splits=20, training=Training(steps=20_000, members=5)),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure all sets, splits and seeds; the figure shows the curvatures of the first split of the first seed."""
-    runner, t = Runner(settings.cells, progress), settings.training
+    t = settings.training
     about = [settings.hidden, t.steps, t.batch, t.lr, t.members, t.refreshed, *settings.scales]
     splits = [(name, split) for name in settings.sets for split in range(settings.splits if name in NAMES else 1)]
     jobs = [(*each, seed) for seed in seeds for each in splits]
@@ -97,7 +97,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
         for (name, _), runs in cells.items():
             table.add(name, {column: runs[number][column] for column in COLUMNS if column in runs[number]})
     scatter = {name: cells[name, 0][0][SCATTER] for name in settings.sets}
-    return Findings(table.numbers(COLUMNS), claims(table), {SCATTER: scatter}, runner.seconds)
+    return Findings(table.numbers(COLUMNS), claims(table), {SCATTER: scatter})
 
 
 def cell(settings: Settings, name: str, split: int, seed: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import mean
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
+from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.models import DROPOUT, ENSEMBLE, LEARNED, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
 from osculate.autoencoders import Reconstruction, Representation
@@ -28,10 +29,9 @@ class Pairs(lae_models.Training):
     pairs: tuple[tuple[str, str, int], ...] = (("mnist", "KMNIST", 20_000), ("fashion_mnist", "MNIST", 10_000))
     samples: int = 50
 
-    def models(self, seeds: Sequence[int], progress: bool) -> Iterator[tuple[str, str, Models]]:
+    def models(self, seeds: Sequence[int], runner: Runner) -> Iterator[tuple[str, str, Models]]:
         """Yield the words for each pair, the name of the out-of-distribution data, and the methods, for each seed."""
-        todo = [(pair, seed) for pair in self.pairs for seed in seeds]
-        for (inside, outside, size), seed in track(todo, "pairs and seeds", len(todo), progress):
+        for (inside, outside, size), seed in runner.track(product(self.pairs, seeds), "pairs and seeds"):
             yield named(inside, outside), outside, Models(replace(self, data=inside, train_size=size), seed)
 
 
@@ -84,12 +84,12 @@ Areas = dict[str, dict[str, dict[str, list[float]]]]
     "Laplacian Autoencoders [miani2022], Figure 9",
     paper=Settings(validation_size=5_000, test_size=5_000, fit=LONG, pairs=ALL, samples=100, usual=55_000),
 )
-def figure9(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Areas under the curves for each pair, method and score."""
     areas: Areas = {}
     tables = {"AUROC": Table(), "AUPRC": Table()}
     curves: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
-    for pair, outside, models in settings.models(seeds, progress):
+    for pair, outside, models in settings.models(seeds, runner):
         for method in METHODS:
             record = scored(models, method, outside, settings)
             far = record.outside[outside]
@@ -197,11 +197,11 @@ INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: 
     "Laplacian Autoencoders [miani2022], Figure 10",
     paper=SpreadSettings(validation_size=5_000, fit=LONG, pairs=ALL, samples=100),
 )
-def figure10(settings: SpreadSettings, seeds: Sequence[int], progress: bool) -> Findings:
+def figure10(settings: SpreadSettings, seeds: Sequence[int], runner: Runner) -> Findings:
     """The spread of images, without observation noise but where that is what is learned."""
     table = Table()
     data: dict[str, Any] = {}
-    for pair, outside, models in settings.models(seeds, progress):
+    for pair, outside, models in settings.models(seeds, runner):
         sets = models.test[: settings.scored], models.outside[outside][: settings.scored]
         first = torch.cat([images[: settings.images] for images in sets])
         shown: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, track
+from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.detection import SPREAD, deviation, drawn
 from experiments.lae.models import AE, DROPOUT, METHODS, ONLINE, VARIATIONAL, Fit, Models
@@ -123,12 +123,12 @@ class FaceModels(Models):
         labels=Labels(samples=100),
     ),
 )
-def table4(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def table4(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Accuracy of each attribute on as many test faces with it as without."""
     table = Table()
     pool, test = celeba("train"), celeba("test")
     wanted = settings.labels
-    for seed in track(seeds, "seeds", len(seeds), progress):
+    for seed in runner.track(seeds, "seeds"):
         models = FaceModels(settings, seed)
         methods = {method: models.representation(method) for method in METHODS}
         for attribute in wanted.attributes:
@@ -219,10 +219,10 @@ AGREEMENT = "rank correlation of σ and error, over the pixels of a face"
     "Laplacian Autoencoders [miani2022], Figure 13",
     paper=FaceSettings(**vars(table4.presets["paper"]) | {"samples": 100}),
 )
-def figure13(settings: FaceSettings, seeds: Sequence[int], progress: bool) -> Findings:
+def figure13(settings: FaceSettings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Errors, deviations, and how far the second tell the first."""
     table = Table()
-    for seed in track(seeds, "seeds", len(seeds), progress):
+    for seed in runner.track(seeds, "seeds"):
         models = FaceModels(settings, seed)
         methods = {method: models.representation(method) for method in SPREAD}
         for method, r in methods.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Table, estimate, experiment, track
+from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment
 from experiments.lae import models as lae_models
 from experiments.lae.models import AE, DROPOUT, LONG, METHODS, ONLINE, VARIATIONAL, Models
 from osculate.tasks import semi_supervised
@@ -39,11 +39,11 @@ FEW = 20
     "Laplacian Autoencoders [miani2022], Figure 12",
     paper=Settings(train_size=55_000, validation_size=5_000, test_size=5_000, fit=LONG, samples=100),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Accuracy by method and number of labels."""
     found: dict[str, list[list[float]]] = {}
     table = Table()
-    for seed in track(seeds, "seeds", len(seeds), progress):
+    for seed in runner.track(seeds, "seeds"):
         models = Models(settings, seed)
         record = semi_supervised(
             {method: models.representation(method) for method in METHODS},

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, differences, estimate, experiment, seeded, track, train
+from experiments import Claim, Findings, Record, Runner, Table, differences, estimate, experiment, seeded, train
 from osculate.curvature import reference
 
 
@@ -59,11 +59,11 @@ CHUNK = 5
     # the figure is a sketch without numbers, and has no setting of its own: longer training, all images
     paper=Settings(width=3, images=1000, epochs=200),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train, build every matrix, and compare, for each seed."""
     table, picture = Table(), dict[str, Any]()
     likelihood = osc.likelihoods.Gaussian(settings.noise)
-    for seed in track(seeds, "networks", len(seeds), progress):
+    for seed in runner.track(seeds, "networks"):
         model, x = trained(settings, seed)
         truth = sum((reference.ggn(model, likelihood, part, part) for part in x.split(CHUNK)), torch.zeros(()))
         fits = {name: osc.laplace(model, likelihood, (x, x), structure=rule, prior=1.0) for name, rule in ROWS.items()}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments import Claim, Findings, Number, Record, all_pass, experiment, seeded, word
+from experiments import Claim, Findings, Number, Record, Runner, all_pass, experiment, seeded, word
 from experiments.cost import Curve, Limits, Work, curvature_pass, sweep
 from osculate.likelihoods import Gaussian
 from osculate.structures import ApproxDiag, Diag, Kron, Structure
@@ -65,7 +65,7 @@ def network(layers: int) -> nn.Sequential:
         sides=(8, 12, 16, 20, 24, 28, 32, 36, 48, 64, 96, 128, 192, 256), limits=Limits(seconds=300.0, gigabytes=11.0)
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Time and memory of each approximation at each size, and BackPACK's where it is installed."""
     sides = {side**2: side for side in settings.sides}
     names = [*STRUCTURES, *([PEER] if find_spec("backpack") else [])]
@@ -78,7 +78,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
 
     labels = {f"{side}²": pixels for pixels, side in sides.items()}
     makers = {name: partial(make, name) for name in names}
-    return conclude(sweep(makers, labels, seeds, settings.limits, progress), settings)
+    return conclude(sweep(makers, labels, seeds, settings.limits, runner.progress), settings)
 
 
 def work(name: str, model: nn.Sequential, x: torch.Tensor) -> Work:

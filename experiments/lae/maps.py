@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Table, experiment, listed, track
+from experiments import Claim, Findings, Record, Runner, Table, experiment, listed
 from experiments.lae import table2
 from experiments.lae.models import DROPOUT, ENSEMBLE, LONG, ONLINE, POST_HOC, Models, Training
 from osculate.autoencoders import LatentMap, Representation
@@ -41,7 +41,7 @@ class TableSettings(table2.Settings):
     "Laplacian Autoencoders [miani2022], Figure 8",
     paper=TableSettings(**vars(table2.measure.presets["paper"])),
 )
-def figure8(settings: TableSettings, seeds: Sequence[int], progress: bool) -> Findings:
+def figure8(settings: TableSettings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Map the plane by each posterior of Table 2."""
 
     def representations(models: Models) -> dict[str, Representation]:
@@ -49,7 +49,7 @@ def figure8(settings: TableSettings, seeds: Sequence[int], progress: bool) -> Fi
 
     claim = "Posteriors trained online are unsure away from the codes of the data"
     online = (table2.ONLINE_EXACT, table2.ONLINE_APPROX)
-    return _measure(settings, seeds, progress, representations, claim, online)
+    return _measure(settings, seeds, runner, representations, claim, online)
 
 
 @experiment(
@@ -58,27 +58,27 @@ def figure8(settings: TableSettings, seeds: Sequence[int], progress: bool) -> Fi
     "Laplacian Autoencoders [miani2022], Figure 1",
     paper=Settings(train_size=55_000, validation_size=5_000, fit=LONG, samples=100),
 )
-def figure1(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def figure1(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Map the plane by each method with random weights."""
 
     def representations(models: Models) -> dict[str, Representation]:
         return {method: models.representation(method) for method in (ONLINE, POST_HOC, ENSEMBLE, DROPOUT)}
 
     claim = "A Laplacian autoencoder is sure of the images that codes of the data stand for, and unsure away from them"
-    return _measure(settings, seeds, progress, representations, claim, (ONLINE,))
+    return _measure(settings, seeds, runner, representations, claim, (ONLINE,))
 
 
 def _measure(
     settings: Settings | TableSettings,
     seeds: Sequence[int],
-    progress: bool,
+    runner: Runner,
     representations: Callable[[Models], Mapping[str, Representation]],
     claim: str,
     claimed: Sequence[str],
 ) -> Findings:
     """Measure the contrast of all maps, and keep those of the first seed; the contrasts of ``claimed`` exceed one."""
     table, data = Table(), dict[str, Any]()
-    for seed in track(seeds, "seeds", len(seeds), progress):
+    for seed in runner.track(seeds, "seeds"):
         models = Models(settings, seed)
         maps = {name: LatentMap.of(r, models.test, settings.samples) for name, r in representations(models).items()}
         table.append({(name, AWAY): one.contrast() for name, one in maps.items()})

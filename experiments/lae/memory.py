@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Number, Record, all_pass, experiment, seeded, track, word
+from experiments import Claim, Findings, Number, Record, Runner, all_pass, experiment, seeded, word
 from experiments.cost import Curve, Limits, sweep
 from osculate.autoencoders import Autoencoder
 from osculate.data.files import find, read_npz
@@ -131,7 +131,7 @@ def method_of(name: str, side: int, settings: Settings, scale: float = 1.0) -> M
         faces=Faces(images=4000, batch=64, epochs=30),
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Time and memory of a step of each method at each size, and a short training on faces."""
     sides = {side**2: side for side in settings.sides}
 
@@ -145,13 +145,13 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     makers = {name: partial(make, name) for name in ROWS}
     labels = {f"{side}²": pixels for pixels, side in sides.items()}
     with seeded(0):
-        curves = sweep(makers, labels, seeds, settings.limits, progress)
+        curves = sweep(makers, labels, seeds, settings.limits, runner.progress)
         states = {name: make(name, curve.sizes[-1], 0).state_bytes for name, curve in curves.items() if curve.sizes}
-    losses = {f"{seed}": train(settings, seed, progress) for seed in seeds}
+    losses = {f"{seed}": train(settings, seed, runner) for seed in seeds}
     return conclude(curves, states, losses, settings)
 
 
-def train(settings: Settings, seed: int, progress: bool) -> list[float]:
+def train(settings: Settings, seed: int, runner: Runner) -> list[float]:
     """The mean loss of each epoch, per image and number, of online training on faces; nothing where there are none."""
     faces = settings.faces
     try:
@@ -162,7 +162,7 @@ def train(settings: Settings, seed: int, progress: bool) -> list[float]:
     with seeded(seed):
         method = method_of(f"{ONLINE}, convolutions", x.shape[-1], settings, faces.scale)
         step, found = Step(method, x[: faces.batch], len(x), faces.lr), []
-        for _ in track(range(faces.epochs), "training on faces", faces.epochs, progress):
+        for _ in runner.track(range(faces.epochs), "training on faces"):
             losses = []
             for rows in torch.randperm(len(x)).split(faces.batch):
                 step.x = x[rows]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, all_pass, experiment, listed, seeded
+from experiments import Claim, Findings, Number, Record, Runner, all_pass, experiment, listed, seeded
 from experiments.cost import Limits, Work, curvature_pass, sweep
 
 
@@ -116,7 +116,7 @@ def fully_connected(width: int) -> nn.Module:
         limits=Limits(seconds=300.0, gigabytes=11.0),
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Sweep over resolutions and widths, and fit the exponents."""
     sides = {side**2: side for side in settings.sides}
     with torch.device("meta"):  # shapes only
@@ -138,7 +138,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     curves = {}
     for axis in sizes:
         makers = {name: partial(work, axis, row.structure) for name, row in ROWS.items()}
-        curves[axis] = sweep(makers, sizes[axis], seeds, settings.limits, progress)
+        curves[axis] = sweep(makers, sizes[axis], seeds, settings.limits, runner.progress)
     numbers = {}
     for name, row in ROWS.items():
         for ((axis, kind), column), power in zip(COLUMNS.items(), row.powers, strict=True):

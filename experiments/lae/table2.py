@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, printed, track
+from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed, printed
 from experiments.lae import models as lae_models
 from experiments.lae.models import EXACT, GRADIENT, LONG, ONLINE, Models
 from osculate.autoencoders import Representation
@@ -70,11 +70,11 @@ Row = dict[str, float]
         train_size=55_000, validation_size=5_000, test_size=5_000, fit=replace(LONG, every=1), columns=55_000
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """The table, and the curves over temperatures, for each seed."""
     table, at_temperatures = Table(), Table()
     curves: dict[str, list[list[Row]]] = {name: [] for name in CURVES}
-    for seed in track(seeds, "seeds", len(seeds), progress):
+    for seed in runner.track(seeds, "seeds"):
         models = Models(settings, seed)
         for name, q in posteriors_of_the_table(models, settings).items():
             table.add(name, _errors(q, models.test, settings.samples))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, estimate, experiment, listed, printed, seeded, track, train
+from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed, printed, seeded, train
 from experiments.lae import models as lae_models
 from experiments.lae.detection import thousandths
 from experiments.lae.models import AE, DROPOUT, ENSEMBLE, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
@@ -56,11 +56,11 @@ PRINTED = printed(
     "Laplacian Autoencoders [miani2022], Table 3 and Figure 11",
     paper=Settings(train_size=55_000, validation_size=5_000, test_size=5_000, fit=LONG, classifier_epochs=5),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Errors on the hidden pixels against the truth, and what a classifier says."""
     table = Table()
     data: dict[str, Any] = {}
-    for seed in track(seeds, "seeds", len(seeds), progress):
+    for seed in runner.track(seeds, "seeds"):
         models = Models(settings, seed)
         x, y = models.test, models.dataset.test[1][: settings.test_size]
         with seeded(seed):

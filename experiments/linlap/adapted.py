@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, listed, printed, seeded, track, train
+from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, printed, seeded, train
 from osculate.networks import FixupResNet, NormalisedCNN, PreActResNet, ResNet, ViT
 from osculate.training.settings import Settings as Training
 
@@ -143,16 +143,15 @@ PRINTED = printed(
         Images(train_size=58_000, test_size=10_000, training=Training(epochs=30, lr=3e-3, batch_size=128), pool=1),
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the toy and every architecture, for each seed."""
     table, toys, unconverged = Table(), [], 0
-    for seed in track(seeds, "toy", len(seeds), progress):
+    for seed in runner.track(seeds, "toy"):
         found, shown = toy(settings.toy, seed)
         table.append(found)
         toys.append(shown)
     names = settings.images.names
-    jobs = list(product(names, seeds))
-    for name, seed in track(jobs, "architectures", len(jobs), progress):
+    for name, seed in runner.track(product(names, seeds), "architectures"):
         scores, stopped = images(settings.images, name, seed)
         table.add(name, scores)
         unconverged += stopped

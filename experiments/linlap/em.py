@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, listed, seeded, track
+from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded
 from experiments.linlap.modes import find_mode
 from osculate.evidence.em import Draws
 
@@ -60,10 +60,10 @@ WITHIN = {PRECISION: 0.05, GAMMA: 0.01, CG: 1e-4, SDD: 2e-2, COVARIANCE: 0.15}
     "Linearised Laplace tutorial, section 6, for large problems [antoran2023; lin2024]",
     paper=Settings(samples=(4, 16, 64, 256), covariance=20_000, points=50),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train for each seed, and compare evidence, solvers and samples with exact results."""
     table = Table()
-    for seed in track(seeds, "networks", len(seeds), progress):
+    for seed in runner.track(seeds, "networks"):
         model, x, y = trained(settings, seed)
         fit = partial(osc.laplace, model, LIKELIHOOD, (x, y), prior=settings.precision)
         table.append(evidence(fit, (x, y), settings, seed))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, evaluation, experiment, listed, printed, seeded, train
+from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, listed, printed, seeded, train
 from experiments.evaluation import Difference
 
 
@@ -122,12 +122,12 @@ class Run:
         samples=100,
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train a network on each set and predict with it in every way, for each seed."""
     runs: dict[str, list[Run]] = {}
     for seed in seeds:
         for name in settings.sets:
-            runs.setdefault(TITLES[name], []).append(run(name, settings, seed, progress))
+            runs.setdefault(TITLES[name], []).append(run(name, settings, seed, runner))
     table = Table()
     for title, found in runs.items():
         table |= {(f"{title}: {r}", c): [each.table[r, c] for each in found] for r in ROWS for c in COLUMNS}
@@ -144,16 +144,16 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     return Findings(table.numbers(printed=PRINTED), claims(gains), data)
 
 
-def run(name: str, settings: Settings, seed: int, progress: bool) -> Run:
+def run(name: str, settings: Settings, seed: int, runner: Runner) -> Run:
     """Train, fit, choose the precisions on validation data, and score the test images."""
     title = TITLES[name]
     held_out = settings.held_out
     data = osc.data.load(name, train_size=settings.training.images, validation_size=held_out.validation, seed=seed)
-    fit = fitted(data, settings, seed, progress)
+    fit = fitted(data, settings, seed, runner)
     candidates = [fit.replace(prior=osc.priors.Isotropic(precision)) for precision in settings.precisions]
     x, y = data.validation
     on_validation = {
-        TUNED: evaluation.linearised(candidates, x, f"{title}: validation, linearised", progress),
+        TUNED: evaluation.linearised(candidates, x, f"{title}: validation, linearised", runner.progress),
         SAMPLED: [evaluation.sampled(q, x, settings.samples, seed) for q in candidates],
     }
     posteriors = {row: candidates[evaluation.best(probs, (x, y))] for row, probs in on_validation.items()}
@@ -162,7 +162,7 @@ def run(name: str, settings: Settings, seed: int, progress: bool) -> Run:
     outside = [sets[key][: held_out.outside] for key in OUTSIDE[title]]
     inputs = torch.cat([data.test[0][: held_out.test], *outside])
     pair = [posteriors[TUNED], posteriors[EVIDENCE]]
-    tuned, by_evidence = evaluation.linearised(pair, inputs, f"{title}: test, linearised", progress)
+    tuned, by_evidence = evaluation.linearised(pair, inputs, f"{title}: test, linearised", runner.progress)
     probs = {
         MODE: evaluation.at_mode(fit, inputs),
         SAMPLED: evaluation.sampled(posteriors[SAMPLED], inputs, settings.samples, seed),
@@ -176,15 +176,15 @@ def run(name: str, settings: Settings, seed: int, progress: bool) -> Run:
     return Run(*compare(probs, data.test[1][: held_out.test], [len(x) for x in outside]), curves, chosen)
 
 
-def fitted(data: osc.data.Dataset, settings: Settings, seed: int, progress: bool) -> osc.posteriors.Gaussian:
+def fitted(data: osc.data.Dataset, settings: Settings, seed: int, runner: Runner) -> osc.posteriors.Gaussian:
     """Train a network, and fit KFAC at its mode."""
     how, likelihood = settings.training, osc.likelihoods.Categorical()
     with seeded(seed):
         model = osc.networks.build(how.network, data.input_shape, data.outputs)
         method = osc.methods.MAP(model, likelihood, prior=how.prior)
-        train(method, data.train, epochs=how.epochs, lr=how.lr, seed=seed, progress=progress)
+        train(method, data.train, epochs=how.epochs, lr=how.lr, seed=seed, progress=runner.progress)
         fit = partial(osc.laplace, model.eval(), likelihood, data.train, prior=how.prior)
-        return fit(curvature=settings.curvature, progress=progress)
+        return fit(curvature=settings.curvature, progress=runner.progress)
 
 
 def compare(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import log, pi
 from statistics import mean
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, differences, experiment, listed, seeded, track
+from experiments import Claim, Findings, Record, Runner, Table, differences, experiment, listed, seeded
 from experiments.linlap.modes import find_mode
 
 
@@ -122,12 +123,11 @@ def fitted(x: Tensor, y: Tensor, precision: float, seed: int) -> osc.posteriors.
     "Linearised Laplace tutorial, section 2",
     paper=Settings(side=101, nodes=801),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Fit and integrate, for each seed and precision."""
     table = Table({("probit", DEVIATION): [deviation(settings)]})
     picture: dict[str, Any] = {}
-    tasks = [(seed, precision) for seed in seeds for precision in settings.precisions]
-    for seed, precision in track(tasks, "posteriors", len(tasks), progress):
+    for seed, precision in runner.track(product(seeds, settings.precisions), "posteriors"):
         x, y = clouds(settings, seed)
         q = fitted(x, y, precision, seed)
         exact = Exact.of(q, x, y, precision, settings)

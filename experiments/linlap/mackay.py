@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean
 from typing import Any
 
@@ -10,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, listed, seeded, track, train
+from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded, train
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,11 @@ def sine(x: Tensor) -> Tensor:
     # the slides print no setting: more points on the curves, trained for longer
     paper=Settings(widths=(2, 3, 4, 6, 8, 12, 18, 25, 35, 50), steps=3000),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train networks of every width with the evidence, and the first one without."""
     table, curves = Table(), {}
     widths = tuple(dict.fromkeys((settings.width, *settings.widths)))
-    todo = [(seed, width) for seed in seeds for width in widths]
-    for seed, width in track(todo, "networks", len(todo), progress):
+    for seed, width in runner.track(product(seeds, widths), "networks"):
         toy = Toy.drawn(settings, seed)
         q, model = trained(settings, toy, width, seed, regularised=True)
         table.add(label(width), scores(q, model, toy))

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Table, experiment, printed, seeded, track, train
+from experiments import Claim, Findings, Number, Record, Runner, Table, experiment, printed, seeded, train
 from osculate.training import Training
 
 
@@ -193,17 +193,17 @@ def log_likelihoods(model: nn.Module, part: tuple[Tensor, Tensor]) -> Float[Tens
         all_seeds=True,
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the rows of the table, and the training from several initial precisions."""
     start, absent, table = settings.starts, [], Table()
     one = Settings(rows=(start.row,), train_size=start.train_size, epochs=start.epochs, every=start.every)
-    starts = from_starts(Task.of(start.row, one, seeds[0], share=1.0), settings, progress)
+    starts = from_starts(Task.of(start.row, one, seeds[0], share=1.0), settings, runner)
     todo = [
         (name, seed)
         for name in settings.rows
         for seed in (seeds if settings.all_seeds or ROWS[name].network == "mlp" else seeds[:1])
     ]
-    for name, seed in track(todo, "rows of the table", len(todo), progress):
+    for name, seed in runner.track(todo, "rows of the table"):
         try:
             task = Task.of(name, settings, seed)
         except FileNotFoundError:
@@ -234,14 +234,14 @@ def compared(task: Task, grid: Sequence[float]) -> dict[str, float]:
     return found | {GAIN: float(gain.mean()), ERROR: float(gain.std() / len(gain) ** 0.5)}
 
 
-def from_starts(task: Task, settings: Settings, progress: bool) -> dict[str, Any]:
+def from_starts(task: Task, settings: Settings, runner: Runner) -> dict[str, Any]:
     """Return the course of precisions and evidence from each start, two variants, and the validation grid."""
     initial = settings.starts.initial
     runs: dict[str, dict[str, Any]] = {f"{value:g}": {"initial": value} for value in initial}
     runs[BURN_IN] = {"initial": max(initial), "burn_in": 1}
     runs[BY_GRADIENT] = {"initial": sorted(initial)[len(initial) // 2], "update": "gradient"}
     courses = {}
-    for name, how in track(list(runs.items()), "initial precisions", len(runs), progress):
+    for name, how in runner.track(runs.items(), "initial precisions"):
         done = task.by_evidence(**how)
         rows = [row for row in done.history if "log_evidence" in row]
         names = [key.removeprefix("precision ") for key in rows[0] if key.startswith("precision ")]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, seeded, track, train
+from experiments import Claim, Findings, Record, Runner, Table, experiment, seeded, train
 from experiments.linlap.modes import find_mode
 
 
@@ -88,11 +88,11 @@ VAGUE = 1.0
     # the tutorial shows a figure of Lawrence's thesis, without its setting: more draws, and a closer mode
     paper=Settings(digits=Digits(evaluations=2000), samples=1000),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Run both demonstrations for each seed."""
     table = Table()
     shown: dict[str, Any] = {}
-    for seed in track(seeds, "networks", len(seeds), progress):
+    for seed in runner.track(seeds, "networks"):
         found, line = regression(settings, seed)
         table.append(found)
         shown = shown or line

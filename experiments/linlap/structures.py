@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, experiment, listed, seeded, track
+from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded
 from experiments.linlap.modes import find_mode
 from osculate.data.toys import SINE_GAP
 
@@ -54,13 +54,12 @@ FAILS_BY = 1.0
     "Linearised Laplace tutorial, section 4 (toy problem of the Kronecker-factored Laplace)",
     paper=Settings(rounds=8, steps=2000, samples=1000),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Find the mode and its prior, and predict with every structure in both ways, for each seed and network."""
     table = Table()
     pictures: dict[str, Any] = {}
-    tasks = [(seed, network) for seed in seeds for network in settings.networks]
     names = []
-    for seed, network in track(tasks, "networks", len(tasks), progress):
+    for seed, network in runner.track(product(seeds, settings.networks), "networks"):
         curve, (layers, activation) = Curve.of(seed), network.split()
         name = f"{layers} × {settings.width} {activation}"
         names.append(name)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Table, evaluation, experiment, seeded, track, train, word
+from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, seeded, train, word
 
 FULL, DIAGONAL = "full", "diagonal"
 MODE, ENSEMBLE, DROPOUT, PATH = "MAP", "deep ensemble", "MC dropout", "SWAG"
@@ -176,15 +176,15 @@ def subnetwork(fraction: float) -> str:
         ),
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the toy for each seed, and the images for as many as their settings allow."""
     table, toys, shifts = Table(), [], {}
-    for seed in track(seeds, "in-between uncertainty", len(seeds), progress):
+    for seed in runner.track(seeds, "in-between uncertainty"):
         found, shown = toy(settings.toy, seed)
         table.append(found)
         toys.append(shown)
     for each in (settings.rotated, settings.corrupted):
-        runs = [images(each, seed, progress) for seed in seeds[: each.seeds]]
+        runs = [images(each, seed, runner) for seed in seeds[: each.seeds]]
         for run in runs:
             table.append(numbers(each.source, run))
         shifts[each.source.title] = {
@@ -259,7 +259,7 @@ def between(x: Float[Tensor, "N 1"]) -> Float[Tensor, "M 1"]:
     return torch.cat(parts)[:, None]
 
 
-def images(settings: Images, seed: int, progress: bool) -> dict[str, dict[str, Any]]:
+def images(settings: Images, seed: int, runner: Runner) -> dict[str, dict[str, Any]]:
     """Train one network to its mode, and others; score all posteriors at every level of the shift.
 
     Returns:
@@ -269,10 +269,10 @@ def images(settings: Images, seed: int, progress: bool) -> dict[str, dict[str, A
     train_size, validation_size = source.train_size, source.validation_size
     data = osc.data.load(source.data, train_size=train_size, validation_size=validation_size, seed=seed)
     sets = shifted(source, data, seed)
-    laplace, posteriors = fitted(settings, data, seed, progress)
-    chosen = {row: choose_prior(q, data, progress) for row, q in laplace.items()}
+    laplace, posteriors = fitted(settings, data, seed, runner)
+    chosen = {row: choose_prior(q, data, runner) for row, q in laplace.items()}
     found: dict[str, dict[str, list[float]]] = {"nll": {}, "accuracy": {}}
-    for x, y in track(sets, f"{source.title}: predictions", len(sets), progress):
+    for x, y in runner.track(sets, f"{source.title}: predictions"):
         for row, q in (posteriors | chosen).items():
             generator = torch.Generator().manual_seed(seed)
             probs = evaluation.probabilities(osc.predict(q, x, samples=settings.samples, generator=generator))
@@ -314,7 +314,7 @@ def shifted(source: Source, data: osc.data.Dataset, seed: int) -> list[tuple[Ten
 
 
 def fitted(
-    settings: Images, data: osc.data.Dataset, seed: int, progress: bool
+    settings: Images, data: osc.data.Dataset, seed: int, runner: Runner
 ) -> tuple[dict[str, osc.posteriors.Gaussian], dict[str, osc.posteriors.Posterior]]:
     """Return Laplace posteriors whose prior is still to be chosen, and all other posteriors."""
     networks, m = settings.networks, osc.methods
@@ -322,14 +322,14 @@ def fitted(
     with seeded(seed):
         models = [osc.networks.build(networks.network, data.input_shape, data.outputs) for _ in range(networks.members)]
         dropping = with_dropout(models[0], networks.dropout)
-    run = partial(train, data=data.train, seed=seed, progress=progress)
+    run = partial(train, data=data.train, seed=seed, progress=runner.progress)
     adam = partial(run, epochs=networks.epochs, lr=networks.lr)
     ensemble = adam(m.DeepEnsemble(models, likelihood, precision))
     dropout = adam(m.MCDropout(dropping, likelihood, precision))
     mode = models[0].eval()
     swag = m.SWAG(copy.deepcopy(mode), likelihood, precision, burn_in=0.0)
     path = run(swag, epochs=2 * networks.epochs, lr=1e-2, optimizer="sgd", schedule="constant").posterior
-    fit: dict[str, Any] = {"prior": precision, "progress": progress}
+    fit: dict[str, Any] = {"prior": precision, "progress": runner.progress}
     laplace = {
         subnetwork(f): osc.laplace(
             mode, likelihood, data.train, structure="full", subset=osc.Subnetwork(f, path), **fit
@@ -349,7 +349,7 @@ def with_dropout(model: nn.Module, probability: float) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, progress: bool) -> osc.posteriors.Gaussian:
+def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, runner: Runner) -> osc.posteriors.Gaussian:
     """Return the posterior with the prior precision that the validation images choose, by the rule of ``osc.tune``.
 
     Images without shift hardly say how uncertain to be about shifted ones, and often prefer less uncertainty. The
@@ -357,7 +357,7 @@ def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, progress: b
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "on these held-out data no uncertainty is best")
-        return osc.tune(q, data.validation, temperature=False, progress=progress)
+        return osc.tune(q, data.validation, temperature=False, progress=runner.progress)
 
 
 #: A mean over runs in words.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded, track, train
+from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded, train
 from experiments.record import all_pass, listed, word
 from osculate.data.uci import NAMES
 
@@ -124,17 +124,12 @@ PAPER = Settings(
 )
 
 
-def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progress: bool) -> tuple[Cells, float]:
-    """Measure every way to predict on every "standard" or "gap" split.
-
-    Returns:
-        The values, and the seconds that they took, earlier runs included.
-    """
+def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], runner: Runner) -> Cells:
+    """Measure every way to predict on every "standard" or "gap" split."""
     found: Cells = {name: {} for name in settings.sets}
     steps: dict[tuple[str, int], int] = {}
     todo = [(name, split, seed) for seed in seeds for name in settings.sets for split in chosen(settings, splits, name)]
-    runner = Runner(settings.cells, progress)
-    for name, split, seed in track(todo, f"{splits} splits", len(todo), progress):
+    for name, split, seed in runner.track(todo, f"{splits} splits"):
         if (name, seed) not in steps:
             steps[name, seed] = validated_steps(settings, name, splits, seed, runner)
         number, where = steps[name, seed], (name, splits, split, seed)
@@ -145,7 +140,7 @@ def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], progres
             values |= runner.cached("baselines", where, about, partial(baselines, settings, *where, number))
         for column, value in values.items():
             found[name].setdefault(column, []).append(value)
-    return found, runner.seconds
+    return found
 
 
 def chosen(settings: Settings, splits: str, name: str) -> list[int]:
@@ -484,9 +479,9 @@ def register(
     title = f"UCI regression, {splits} splits: log likelihood and error in original units"
 
     @experiment(name, f"{title} (in brackets: published by others)", DOCUMENT, paper=PAPER)
-    def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
-        found, seconds = measure_cells(settings, splits, seeds, progress)
-        return Findings(table(found, published), judge(found), {"cells": found}, seconds)
+    def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
+        found = measure_cells(settings, splits, seeds, runner)
+        return Findings(table(found, published), judge(found), {"cells": found})
 
     measure.figure(partial(draw, heading=heading, published=published))
 

@@ -91,10 +91,10 @@ class Run:
         samples=1_000,
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train networks on every split, choose the best by validation data, and score the test rows."""
     cases = [(layers, name, seed) for layers in settings.layers for name in settings.sets for seed in seeds]
-    runs: Runs = Runner(progress=progress).over(
+    runs: Runs = runner.over(
         "splits", cases, lambda layers, name, seed: run(load_split(name, seed), layers, settings, seed)
     )
     return conclude(runs)

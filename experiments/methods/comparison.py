@@ -165,13 +165,12 @@ ARMS: Mapping[str, Arm] = {
     "No document: the digits of scikit-learn, a convolutional network with softplus",
     paper=Settings(epochs=200, members=10, transitions=(2_000, 9)),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train every method; held-out data choose its hyperparameter, for each seed anew."""
-    runner = Runner(settings.cells, progress)
     about = [settings.width, settings.sizes, settings.epochs, BATCH, settings.members, settings.transitions]
     jobs = product(settings.methods, seeds)
     table = Table.of(runner.over("methods and seeds", jobs, partial(scored, settings), "methods", about))
-    return Findings(table.numbers(), claims(table), {}, runner.seconds)
+    return Findings(table.numbers(), claims(table))
 
 
 def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:

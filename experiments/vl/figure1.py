@@ -36,9 +36,8 @@ class Settings(Resumable):
     "Variational Laplace [unlu2021], Figure 1",
     paper=Settings(cells.published("cifar10"), PUBLISHED, temperatures=(0.01, 0.03, 0.1, 0.3, 1.0)),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Score each training at its best validation epoch."""
-    runner = Runner(settings.cells, progress)
 
     def best(method: str, beta: float, seed: int) -> dict[str, Any]:
         return cells.cell(Run(settings.task, settings.fit, method, beta, seed), runner)["best"]
@@ -51,7 +50,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
             for run in runs:
                 table.add(f"{row}, β = {beta:g}", {column: run[part][name] for name, column in SCORES.items()})
             curves.setdefault(row, {})[f"{beta:g}"] = {name: [run[part][name] for run in runs] for name in SCORES}
-    return Findings(table.numbers(), claims(curves, settings), {"curves": curves}, runner.seconds)
+    return Findings(table.numbers(), claims(curves, settings), {"curves": curves})
 
 
 def claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], settings: Settings) -> Iterator[Claim]:

@@ -45,9 +45,9 @@ class Settings(Resumable):
     "Variational Laplace [unlu2021], Figure 2",
     paper=Settings(cells.published("cifar10"), PUBLISHED),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train VI and VL with learned variances for each multiplier, and VL in closed form, which has none."""
-    runner, betas = Runner(settings.cells, progress), settings.temperatures
+    betas = settings.temperatures
 
     def trained(method: str, beta: float, multiplier: float | None, seed: int) -> dict[str, Any]:
         name, options = (EVERY, {}) if multiplier is None else (method, {"multiplier": multiplier})
@@ -79,7 +79,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
                 "accuracy": [run["end"]["test"]["accuracy"] for run in runs],
             }
         )
-    return Findings(table.numbers(), claims(found, settings), {"arms": shown}, runner.seconds)
+    return Findings(table.numbers(), claims(found, settings), {"arms": shown})
 
 
 def reach(run: Mapping[str, Any], multiplier: float, fit: Fit) -> float:

@@ -87,9 +87,8 @@ _PUBLISHED = (MAXIMUM, EVERY, LABEL, LAPLACE, VARIATIONAL, NATURAL)
         )
     ),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train every method at every temperature; held-out images choose temperature and epoch, for each seed anew."""
-    runner = Runner(settings.cells, progress)
 
     def best(number: int, method: str, seed: int) -> dict[str, Any]:
         part = settings.parts[number]
@@ -117,7 +116,7 @@ def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Finding
     titles = dict.fromkeys(part.task.title for part in settings.parts)
     verdicts = (claim for title in titles for claim in claims(title, table))
     data = {"courses": courses, "test NLL by β": every}
-    return Findings(table.numbers(printed=printed((NLL, ACCURACY, ECE), PRINTED)), verdicts, data, runner.seconds)
+    return Findings(table.numbers(printed=printed((NLL, ACCURACY, ECE), PRINTED)), verdicts, data)
 
 
 def _scores(scores: Mapping[str, float]) -> dict[str, float]:

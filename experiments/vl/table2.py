@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments import Claim, Findings, Record, Table, experiment, seeded
+from experiments import Claim, Findings, Record, Runner, Table, experiment, seeded
 from experiments.vl import cells
 from experiments.vl.cells import EVERY, LABEL, LAPLACE, LEARNED, LIKELIHOOD, MAXIMUM, NATURAL, VARIATIONAL
 from osculate import networks
 from osculate.methods import MAP, VOGN, MeanFieldVI, Method
 from osculate.methods.variational_laplace import EXACT
 from osculate.priors import fan_in
-from osculate.progress import track
 
 CPU = torch.device("cpu")
 PIXELS, COLOURED, CLASSES = (1, 28, 28), (3, 32, 32), 10
@@ -85,13 +84,13 @@ class Settings:
     "Variational Laplace [unlu2021], Table 2",
     paper=Settings((PUBLISHED,), images=50_000, repeats=25, device="auto"),
 )
-def measure(settings: Settings, seeds: Sequence[int], progress: bool) -> Findings:
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Time every method on every network; seeds are repeated rounds."""
     device = torch.device("cpu" if settings.device == "auto" else settings.device)
     if settings.device == "auto":
         device = torch.accelerator.current_accelerator() or device
     table = Table()
-    for network in track(settings.networks, "networks", len(settings.networks), progress):
+    for network in runner.track(settings.networks, "networks"):
         work = {m: stepping(network, m, settings.batch_size, settings.images, device) for m in settings.methods}
         for round_ in (None, *seeds):
             with seeded(0):

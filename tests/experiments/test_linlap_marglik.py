@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import osculate as osc
+from experiments import Runner
 from experiments.linlap import marglik as linlap_marglik
 from experiments.linlap.marglik import ERROR, GAIN, ROWS, claims
 from experiments.record import FAILS, HOLDS, UNTESTED
@@ -79,6 +80,6 @@ def test_rows_of_the_presets_exist_and_data_that_are_missing_are_named(
 
     monkeypatch.setattr(osc.data, "load", nowhere)
     monkeypatch.setattr(linlap_marglik, "from_starts", lambda *_: ALIKE)
-    findings = linlap_marglik.measure(settings, [0], progress=False)
+    findings = linlap_marglik.measure.measure(settings, [0], Runner())
     assert findings.data["absent"] == ["CIFAR-10, ResNet"]
     assert findings.claims[0].verdict == UNTESTED
