@@ -33,7 +33,7 @@ from experiments.record import (
     together,
     word,
 )
-from experiments.runner import Resumable, Runner, Table, train
+from experiments.runner import Resumable, Runner, Table, ignoring, timed, train
 from osculate.randomness import seeded
 
 from experiments import lae, linlap, dip, vl, l2m, methods, aevb  # registers the experiments; the order of the list

@@ -110,12 +110,10 @@ def _print_list() -> None:
 
 
 def _print(record: Record) -> None:
-    numbers = record.findings.numbers
-    columns = list(dict.fromkeys(number.column for number in numbers))
-    table = Table("", *columns, title=record.title, title_justify="left", box=box.SIMPLE_HEAD)
-    cells = {(number.row, number.column): number.cell for number in numbers}
-    for row in dict.fromkeys(number.row for number in numbers):
-        table.add_row(row, *(cells.get((row, column), "") for column in columns))
+    heading, *rows = record.findings.table()
+    table = Table(*heading, title=record.title, title_justify="left", box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*row)
     out = console()
     out.print(table)
     for claim in record.findings.claims:

@@ -1,6 +1,5 @@
 """Predictive probabilities of classes, scored; and differences of scores with the error that the test set leaves."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
 from experiments.record import Claim, together
+from experiments.runner import ignoring
 from osculate import metrics
 from osculate.data.dataset import Part
 from osculate.memory import budget
@@ -21,6 +21,8 @@ from osculate.predictive.linearised import interacting_outputs, projections
 from osculate.predictive.predict import choose_link
 from osculate.progress import track
 
+#: The warning about sampled networks that are far worse than the mode, where this is what is measured.
+SAMPLED = "networks sampled from this posterior"
 #: Bins of the calibration error, as in [immer2021].
 BINS = 10
 #: Data that pass through a network at once where a progress bar counts them.
@@ -94,8 +96,7 @@ def sampled(q: Posterior, x: Tensor, samples: int, seed: int) -> Float[Tensor, "
 
     The warning that they are far worse than the mode is suppressed: experiments measure just this.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "networks sampled from this posterior")
+    with ignoring(SAMPLED):
         generator = torch.Generator().manual_seed(seed)
         return probabilities(predict(q, x, via="sampled", samples=samples, generator=generator))
 

@@ -203,6 +203,13 @@ class Findings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "claims", tuple(self.claims))
 
+    def table(self) -> list[list[str]]:
+        """Return the cells of the table in words: its heading, then its rows."""
+        columns = list(dict.fromkeys(number.column for number in self.numbers))
+        cells = {(number.row, number.column): number.cell for number in self.numbers}
+        rows = dict.fromkeys(number.row for number in self.numbers)
+        return [["", *columns], *([row, *(cells.get((row, column), "") for column in columns)] for row in rows)]
+
 
 @dataclass(frozen=True)
 class Setup:

@@ -4,7 +4,9 @@ import hashlib
 import json
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -97,9 +99,8 @@ class Runner:
         if self._folder and path.exists():
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         else:
-            started = time.perf_counter()
-            values = dict(measure())
-            values[TOOK] = round(time.perf_counter() - started, 2)
+            found, seconds = timed(measure)
+            values = {**found, TOOK: round(seconds, 2)}
             if self._folder:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, json.dumps(values))
@@ -129,9 +130,8 @@ class Runner:
             fill(network, tensors, path)
             values: dict[str, Any] = json.loads(metadata[HEADER])
         else:
-            started = time.perf_counter()
-            values = dict(train() or {})
-            values[TOOK] = round(time.perf_counter() - started, 2)
+            found, seconds = timed(train)
+            values = {**(found or {}), TOOK: round(seconds, 2)}
             if self._folder:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_tensors(path, network_tensors(network), HEADER, values)
@@ -208,6 +208,21 @@ class Table(dict[tuple[str, str], list[float]]):
         rows = dict.fromkeys(row for row, _ in self)
         keys = list(self) if columns is None else [(row, c) for row in rows for c in list(columns) if (row, c) in self]
         return tuple(Number(*key, tuple(self[key]), (printed or {}).get(key, "")) for key in keys)
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Return the result of a computation, and its seconds."""
+    started = time.perf_counter()
+    return work(), time.perf_counter() - started
+
+
+@contextmanager
+def ignoring(*messages: str) -> Iterator[None]:
+    """Ignore warnings that begin like these (regular expressions), such as those of what an experiment measures."""
+    with warnings.catch_warnings():
+        for message in messages:
+            warnings.filterwarnings("ignore", message)
+        yield
 
 
 def train(method: osc.methods.Method, data: Data, **options: Any) -> osc.training.Training:

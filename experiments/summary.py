@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments.record import FAILS, HOLDS, UNTESTED, Number, Record, records_in
+from experiments.record import FAILS, HOLDS, UNTESTED, Record, records_in
 
 HEAD = """# Results
 
@@ -53,18 +53,10 @@ def _section(record: Record, path: Path, start: Path) -> str:
     figure = path.with_suffix(".png")
     if figure.is_file():
         lines.append(f"![{record.title}]({os.path.relpath(figure, start)})\n")
-    lines.append(_table(record.findings.numbers))
+    heading, *rows = ("| " + " | ".join(cells) + " |" for cells in record.findings.table())
+    if rows:
+        lines += [heading.replace("|  |", "| |", 1), "|---" * (heading.count("|") - 1) + "|", *rows]
+    lines.append("")
     for claim in record.findings.claims:
         lines.append(f"* {claim.text}: **{claim.verdict}**. {claim.evidence}")
-    return "\n".join([*lines, ""])
-
-
-def _table(numbers: tuple[Number, ...]) -> str:
-    if not numbers:
-        return ""
-    rows = list(dict.fromkeys(number.row for number in numbers))
-    columns = list(dict.fromkeys(number.column for number in numbers))
-    cells = {(number.row, number.column): number.cell for number in numbers}
-    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    lines += [f"| {row} | " + " | ".join(cells.get((row, column), "") for column in columns) + " |" for row in rows]
     return "\n".join([*lines, ""])

@@ -1,9 +1,8 @@
 """One image of handwriting, measured once and reconstructed by every method with error bars."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from statistics import mean
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Runner
+from experiments import Record, Runner, timed
 from osculate import inverse
 from osculate.inverse import baselines
 from osculate.inverse.scores import covered, error_correlation, psnr
@@ -122,17 +121,12 @@ def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
         scores[name] = {**scored(posterior, truth, kernels), **extra}
         shown[name] = {"mean": rounded(posterior.mean), "deviation": rounded(posterior.stddev)}
 
-    started = time.perf_counter()
-    fitted = how.fit(operator, data, level, number)
-    training = time.perf_counter() - started
+    fitted, training = timed(lambda: how.fit(operator, data, level, number))
     model = inverse.LinearisedModel(operator, data, fitted, level, inverse.ErrorBars())
-    once = time.perf_counter()
-    _ = model.observed, model.hyper_prior, model.linearised.jacobian
-    once = time.perf_counter() - once
-    for name, (objective, predcp) in LINEARISED.items():
-        started = time.perf_counter()
-        posterior = model.posterior(model.tune(objective, predcp, level))
-        note(name, posterior, {SECONDS: training + once + time.perf_counter() - started})
+    _, once = timed(lambda: (model.observed, model.hyper_prior, model.linearised.jacobian))
+    for name, objective in LINEARISED.items():
+        posterior, seconds = timed(lambda: model.posterior(model.tune(*objective, level)))  # noqa: B023
+        note(name, posterior, {SECONDS: training + once + seconds})
 
     without_noise = how.fit(operator, data, None, number)
     model = inverse.LinearisedModel(operator, data, without_noise, None, inverse.ErrorBars())
@@ -144,12 +138,11 @@ def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
     note(UNIT, baselines.isotropic(operator, fitted.image), {})
 
     for name, dropout in DROPOUTS.items():
-        started = time.perf_counter()
-        _, dropped = baselines.mc_dropout(operator, data, level, longer, dropout, scan.samples, number)
-        note(name, dropped, {SECONDS: time.perf_counter() - started}, kernels=True)
-    started = time.perf_counter()
-    together = baselines.ensemble(operator, data, level, how, scan.members, number)
-    note(ENSEMBLE, together, {SECONDS: time.perf_counter() - started}, kernels=True)
+        drop = partial(baselines.mc_dropout, operator, data, level, longer, dropout, scan.samples, number)
+        (_, dropped), seconds = timed(drop)
+        note(name, dropped, {SECONDS: seconds}, kernels=True)
+    together, seconds = timed(lambda: baselines.ensemble(operator, data, level, how, scan.members, number))
+    note(ENSEMBLE, together, {SECONDS: seconds}, kernels=True)
 
     ridge, variation = best_weights(scan)
     classical = {
@@ -196,9 +189,10 @@ def rounded(image: Tensor, digits: int = 4) -> list:
     return [[round(float(value), digits) for value in row] for row in image]
 
 
-def draw_maps(first: Mapping[str, Any], heading: str) -> Any:
-    """Draw one picture by several methods, with errors and error bars."""
+def draw_maps(record: Record, heading: str) -> Any:
+    """Draw the recorded picture by several methods, with errors and error bars."""
     from osculate import plots
 
+    first = record.findings.data["first"]
     shown = {name: (np.array(each["mean"]), np.array(each["deviation"])) for name, each in first["shown"].items()}
     return plots.error_maps(np.array(first["truth"]), shown, heading)

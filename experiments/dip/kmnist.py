@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import mean
-from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, listed, together
+from experiments import Claim, Findings, Resumable, Runner, Table, clearly, experiment, listed, together
 from experiments.dip import cells
 from experiments.dip.cells import CHOSEN_DROPOUT, COVERED, DENSITY, JOINT, METHODS, RANKED, UNIT, Scan
 
@@ -122,8 +122,5 @@ def claims_of_main(scores: Sequence[Scores], main: str, method: str) -> Iterator
     )
 
 
-@measure.figure
-def draw(record: Record) -> Any:
-    """Draw reconstructions of one image, their errors and their error bars."""
-    heading = "Handwriting from ten X-rays: where the reconstructions are wrong, and where they say so"
-    return cells.draw_maps(record.findings.data["first"], heading)
+HEADING = "Handwriting from ten X-rays: where the reconstructions are wrong, and where they say so"
+measure.figure(partial(cells.draw_maps, heading=HEADING))

@@ -2,15 +2,15 @@
 
 import resource
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, differences, experiment
+from experiments import Claim, Findings, Resumable, Runner, Table, differences, experiment, listed, timed
 from experiments.dip import cells
 from experiments.dip.cells import COVERED, DENSITY, PSNR, RANKED, UNIT
 from osculate import inverse
@@ -98,22 +98,16 @@ def reconstructed(settings: Settings, name: str, size: int, seed: int) -> dict[s
             "deviation": cells.rounded(posterior.stddev, 3),
         }
 
-    started = time.perf_counter()
-    fitted = inverse.DeepImagePrior(steps=settings.steps).fit(operator, data, level, seed)
-    seconds[STAGES[0]] = time.perf_counter() - started
+    prior = inverse.DeepImagePrior(steps=settings.steps)
+    fitted, seconds[STAGES[0]] = timed(lambda: prior.fit(operator, data, level, seed))
     rank, samples = settings.limits
     bars = inverse.ErrorBars(rank=rank, samples=samples, posterior="drawn")
     model = inverse.LinearisedModel(operator, data, fitted, level, bars)
-    started = time.perf_counter()
-    _ = model.observed, model.hyper_prior
-    seconds[STAGES[1]] = time.perf_counter() - started
+    _, seconds[STAGES[1]] = timed(lambda: (model.observed, model.hyper_prior))
     for method, predcp in ((PLAIN, False), (WITH_TV, True)):
-        started = time.perf_counter()
-        tuned = model.tune("map", predcp, level)
-        seconds[STAGES[2]] = time.perf_counter() - started
-        started = time.perf_counter()
-        posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
-        seconds[STAGES[3]] = time.perf_counter() - started
+        tuned, seconds[STAGES[2]] = timed(partial(model.tune, "map", predcp, level))
+        generator = torch.Generator().manual_seed(seed)
+        posterior, seconds[STAGES[3]] = timed(partial(model.posterior, tuned, generator))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MEMORY_UNIT / 1e9
         note(method, posterior)
         scores[method] |= {**seconds, SECONDS: sum(seconds.values()), MEMORY: peak}
@@ -149,9 +143,8 @@ def claims(found: Found) -> Iterator[Claim]:
         text: str, values: Mapping[str, Sequence[float]], holds: Callable[[float], bool], form: str, unit: str = ""
     ) -> Claim:
         every = [value for each in values.values() for value in each]
-        words = "; ".join(f"{title}: {', '.join(f'{v:{form}}' for v in each)}" for title, each in values.items())
         verdict = all(map(holds, every)) if len(every) > 1 else None
-        return Claim.judged(f"{text}, in every measurement", verdict, f"{words}{unit}.")
+        return Claim.judged(f"{text}, in every measurement", verdict, f"{listed(values, form, '; ')}{unit}.")
 
     def denser(text: str, found: Found, method: str, other: str) -> Claim:
         ours, theirs = values(found, method, DENSITY), values(found, other, DENSITY)
@@ -183,8 +176,5 @@ def claims(found: Found) -> Iterator[Claim]:
         )
 
 
-@measure.figure
-def draw(record: Record) -> Any:
-    """Draw the first picture."""
-    heading = "From few X-rays: where reconstructions are wrong, and where they say so"
-    return cells.draw_maps(record.findings.data["first"], heading)
+HEADING = "From few X-rays: where reconstructions are wrong, and where they say so"
+measure.figure(partial(cells.draw_maps, heading=HEADING))

@@ -1,6 +1,5 @@
 """L2M on images, which the document leaves for the future: classification, out-of-distribution inputs, ensembles."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -12,7 +11,7 @@ from torch import nn
 from torch.optim import Adam, Optimizer
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed, seeded
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed, seeded, timed
 from experiments.evaluation import logs
 from osculate import metrics
 from osculate.data import Dataset
@@ -166,8 +165,8 @@ def posteriors(
     sampled = {"via": "sampled", "samples": 20, "generator": torch.Generator().manual_seed(seed)}
     made: dict[str, tuple[Posterior, dict[str, Any], float]] = {}
     for way, make in makers.items():
-        start = time.perf_counter()
-        made[way] = (make(), sampled if way == PAPER else {}, time.perf_counter() - start)
+        q, seconds = timed(make)
+        made[way] = (q, sampled if way == PAPER else {}, seconds)
     return made
 
 

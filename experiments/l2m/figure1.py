@@ -1,7 +1,5 @@
 """Figure 1 of [perone2021]: error bars of L2M and others on y = x³ with 20 points, beside Hamiltonian Monte Carlo."""
 
-import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment, seeded, train
+from experiments import Claim, Findings, Record, Runner, Table, experiment, ignoring, seeded, timed, train
 from osculate.data.toys import CUBIC_NOISE
 from osculate.likelihoods import Gaussian
 from osculate.priors import Layerwise
@@ -146,9 +144,7 @@ class Settings:
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Fit all methods to the data of each seed; the figure shows the first."""
-    with warnings.catch_warnings():
-        for words in EXPECTED:
-            warnings.filterwarnings("ignore", words)
+    with ignoring(*EXPECTED):
         jobs = [(seed,) for seed in seeds]
         fits = runner.over("data sets", jobs, partial(fitted, settings))[()]
     table = Table.of({row: [fit[row][0] for fit in fits] for row in ROWS})
@@ -303,12 +299,6 @@ def posteriors(toy: Toy) -> Iterator[tuple[str, Any, str | None, float]]:
     hmc = sampler(toy.network(), toy.likelihood, PRIOR)
     done, took = timed(partial(run, hmc, epochs=drawn.warmup + drawn.draws))
     yield REFERENCE, done.posterior, None, took
-
-
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return the result of a computation, and its seconds."""
-    started = time.perf_counter()
-    return work(), time.perf_counter() - started
 
 
 def scored(toy: Toy, q: Any, via: str | None = None) -> tuple[dict[str, float], dict[str, list[float]]]:

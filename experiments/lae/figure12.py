@@ -41,7 +41,6 @@ FEW = 20
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Accuracy by method and number of labels."""
-    found: dict[str, list[list[float]]] = {}
     table = Table()
     for seed in runner.track(seeds, "seeds"):
         models = Models(settings, seed)
@@ -56,9 +55,9 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             seed=seed,
         )
         for method, values in record.mean.items():
-            found.setdefault(method, []).append(values.tolist())
-            for labels, value in zip(settings.labels, values.tolist(), strict=True):
-                table.append({(method, _column(labels)): value})
+            table.add(method, dict(zip(map(_column, settings.labels), values.tolist(), strict=True)))
+    columns = [_column(labels) for labels in settings.labels]
+    found = {m: [list(v) for v in zip(*(table[m, column] for column in columns), strict=True)] for m in METHODS}
     data = {"labels": list(settings.labels), "accuracy": found}
     return Findings(table.numbers(), claims(table, settings), data)
 

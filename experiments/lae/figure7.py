@@ -1,7 +1,6 @@
 """Figure 7 of the Laplacian autoencoder: memory and time of Hessian approximations against the resolution."""
 
 import importlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments import Claim, Findings, Number, Record, Runner, all_pass, experiment, seeded, word
+from experiments import Claim, Findings, Number, Record, Runner, all_pass, experiment, ignoring, seeded, word
 from experiments.cost import Curve, Limits, Work, curvature_pass, sweep
 from osculate.likelihoods import Gaussian
 from osculate.structures import ApproxDiag, Diag, Kron, Structure
@@ -96,8 +95,7 @@ def _backpack(model: nn.Sequential, x: torch.Tensor) -> Work:
 
     def work() -> list[torch.Tensor]:
         extended.zero_grad()
-        with warnings.catch_warnings(), backpack.backpack(extensions.DiagGGNExact()):
-            warnings.filterwarnings("ignore", "Full backward hook is firing")
+        with ignoring("Full backward hook is firing"), backpack.backpack(extensions.DiagGGNExact()):
             loss(extended(x), x.flatten(1)).backward()
         return [p.diag_ggn_exact / 2 for p in extended.parameters()]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -98,20 +99,11 @@ def _measure(
     return Findings(table.numbers(), (Claim.judged(claim, all(means[name] > 1 for name in claimed), evidence),), data)
 
 
-@figure1.figure
-def draw_figure1(record: Record) -> Any:
+HEADING = "Codes of test digits, and how unsure the decoder is around them"
+
+
+def draw(record: Record, heading: str = HEADING) -> Any:
     """Draw one panel per method."""
-    return _draw(record, "Codes of test digits, and how unsure the decoder is around them")
-
-
-@figure8.figure
-def draw_figure8(record: Record) -> Any:
-    """Draw one panel per posterior."""
-    heading = "Codes of test digits, and how unsure the decoder is around them: post-hoc at T = 1, online at T = 1/500"
-    return _draw(record, heading)
-
-
-def _draw(record: Record, heading: str) -> Any:
     from osculate.plots import latent_map
 
     data = record.findings.data
@@ -122,3 +114,7 @@ def _draw(record: Record, heading: str) -> Any:
     quantity = "σ of the decoded image, mean over pixels"
     digits = [str(k) for k in range(10)]
     return latent_map(maps, np.asarray(data["labels"]), digits, quantity, heading, shared=False)
+
+
+figure1.figure(draw)
+figure8.figure(partial(draw, heading=f"{HEADING}: post-hoc at T = 1, online at T = 1/500"))

@@ -87,11 +87,8 @@ BATCH, DECAY, PRECISION = 64, 1e-4, 1.0
 SINGLE, MULTIPLE = "single λ", "multiple λ"
 NETWORK, LINEAR = "θ̃", "θ*"
 WAYS = tuple(product((LINEAR, NETWORK), (SINGLE, MULTIPLE)))
-VARIANCE, NOISE_SCALE, LIKELIHOOD = (
-    "prior variance",
-    f"noise scale ({NOISE} is true)",
-    "log likelihood on the grid, nats",
-)
+VARIANCE, LIKELIHOOD = "prior variance", "log likelihood on the grid, nats"
+NOISE_SCALE = f"noise scale ({NOISE} is true)"
 ALONE = "NLL of the network alone"
 #: Bounds on the toy: a ratio of variances, a difference in nats, and relative changes.
 RATIO, GAIN, UNCHANGED, CHANGED = 3.0, 0.1, 1e-3, 0.3

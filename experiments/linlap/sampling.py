@@ -1,6 +1,5 @@
 """Lawrence's demonstration, and digits: sampling the non-linear network fails where its linearisation does not."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment, seeded, train
+from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, ignoring, seeded, train
 from experiments.linlap.modes import find_mode
 
 
@@ -71,8 +70,6 @@ TURNED = "NLL, turned digits"
 OFF, FIT = "share of draws off scale, %", "log-likelihood of the training data, nats a point"
 #: Room above and below the targets, as a share of their range; everything beyond is off scale.
 ROOM = 0.5
-#: The warning of what is shown here.
-EXPECTED = "networks sampled from this posterior"
 #: Draws in the figure; its mean is that of all.
 SHOWN = 30
 #: Bounds of the claims: of the accuracy, of the accuracy of sampled networks, and of the gain in AUROC.
@@ -121,8 +118,7 @@ def regression(settings: Settings, seed: int) -> tuple[dict[tuple[str, str], flo
     found: dict[tuple[str, str], float] = {}
     draws = {}
     for via in ("linearised", "sampled"):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", EXPECTED)
+        with ignoring(evaluation.SAMPLED):
             f = osc.sample_functions(q, grid, settings.samples, via=via, generator=generator)[..., 0]
             predictive = osc.predict(q, x, via=via, samples=settings.samples, generator=generator)
         off = ((f < low - room) | (f > high + room))[:, inside]
@@ -152,8 +148,7 @@ def digits(settings: Settings, precision: float, seed: int) -> dict[tuple[str, s
     }
     for name, (posterior, options) in ways.items():
         row = f"precision {precision:g}: {name}"
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", EXPECTED)
+        with ignoring(evaluation.SAMPLED):
             inside, outside = (osc.predict(posterior, each, **options) for each in (x, turned))
         assert isinstance(inside, Categorical)
         assert isinstance(outside, Categorical)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, seeded, train, word
+from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, ignoring, seeded, train, word
 
 FULL, DIAGONAL = "full", "diagonal"
 MODE, ENSEMBLE, DROPOUT, PATH = "MAP", "deep ensemble", "MC dropout", "SWAG"
@@ -355,8 +355,7 @@ def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, runner: Run
     Images without shift hardly say how uncertain to be about shifted ones, and often prefer less uncertainty. The
     smallest of the precisions within one standard error of the best is taken.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "on these held-out data no uncertainty is best")
+    with ignoring("on these held-out data no uncertainty is best"):
         return osc.tune(q, data.validation, temperature=False, progress=runner.progress)
 
 

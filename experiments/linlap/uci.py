@@ -4,7 +4,6 @@ One network is trained with the evidence on every split, and every way to predic
 """
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,7 +16,19 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Resumable, Runner, experiment, seeded, train
+from experiments import (
+    Claim,
+    Findings,
+    Number,
+    Record,
+    Resumable,
+    Runner,
+    evaluation,
+    experiment,
+    ignoring,
+    seeded,
+    train,
+)
 from experiments.record import all_pass, listed, word
 from osculate.data.uci import NAMES
 
@@ -208,8 +219,7 @@ def cell(settings: Settings, name: str, splits: str, split: int, seed: int, step
     data, started = loaded(name, splits, split), time.process_time()
     q, net, gamma = fitted(settings, data, seed, steps)
     result = {GAMMA: gamma, SECONDS: time.process_time() - started}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "networks sampled from this posterior")  # which is what is shown here
+    with ignoring(evaluation.SAMPLED):
         for way, predictive in predictives(q, net, data, seed):
             result |= scored(data, way, predictive.log_prob(data.test[1]), predictive.mean)
     return result

@@ -1,6 +1,5 @@
 """Small classification sets of Immer et al.: MAP, sampled networks and the linearised predictive on their splits."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log10
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, seeded, train
+from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, ignoring, seeded, train
 from experiments.evaluation import Difference
 from osculate.data.uci import CLASSIFICATION
 
@@ -167,9 +166,8 @@ def networks(data: osc.data.Dataset, layers: int, settings: Settings, seed: int)
 
 def by_largest_evidence(q: osc.posteriors.Gaussian) -> osc.posteriors.Gaussian:
     """Return the posterior with the layerwise precisions of largest evidence."""
-    with warnings.catch_warnings():
-        # a large precision takes weights to zero, where the evidence has no maximum: it is small there
-        warnings.filterwarnings("ignore", "the evidence has")
+    # a large precision takes weights to zero, where the evidence has no maximum: it is small there
+    with ignoring("the evidence has"):
         return osc.maximise_evidence(q.replace(prior=osc.priors.Layerwise(1.0)))
 
 
