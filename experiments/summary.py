@@ -53,9 +53,10 @@ def _section(record: Record, path: Path, start: Path) -> str:
     figure = path.with_suffix(".png")
     if figure.is_file():
         lines.append(f"![{record.title}]({os.path.relpath(figure, start)})\n")
-    heading, *rows = ("| " + " | ".join(cells) + " |" for cells in record.findings.table())
+    heading, *rows = record.findings.table()
     if rows:
-        lines += [heading.replace("|  |", "| |", 1), "|---" * (heading.count("|") - 1) + "|", *rows]
+        lines += [f"| | {' | '.join(heading[1:])} |", "|---" * len(heading) + "|"]
+        lines += [f"| {' | '.join(cells)} |" for cells in rows]
     lines.append("")
     for claim in record.findings.claims:
         lines.append(f"* {claim.text}: **{claim.verdict}**. {claim.evidence}")

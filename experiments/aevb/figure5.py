@@ -153,21 +153,16 @@ def claims(found: Trained, settings: Settings) -> Iterator[Claim]:
         f"in {sum(wider[GRADIENT])} of {len(wider[GRADIENT])} trained networks.",
     )
     for part in films:
-        yield _overfitting(part, {n: last[k, n, e] for k, n, e in last if k == part.task.data})
+        frames = {n: last[k, n, e] for k, n, e in last if k == part.task.data}
+        yield Claim.judged(
+            f"{part.task.title}: held-out frames are explained best with 5 or 10 numbers, and worse with 20",
+            max(frames, key=frames.__getitem__) in (5, 10) if {2, 5, 10, 20} <= frames.keys() else None,
+            f"validation bound after {part.fit.images:.3g} frames: {_by_size(frames, '.0f')}.",
+        )
 
 
-def _overfitting(part: Part, last: Mapping[int, float]) -> Claim:
-    best = max(last, key=lambda latent: last[latent], default=None)
-    words = ", ".join(f"{value:.0f} ({latent} codes)" for latent, value in last.items())
-    return Claim.judged(
-        f"{part.task.title}: held-out frames are explained best with 5 or 10 numbers, and worse with 20",
-        best in (5, 10) if {2, 5, 10, 20} <= last.keys() else None,
-        f"validation bound after {part.fit.images:.3g} frames: {words or 'none trained'}.",
-    )
-
-
-def _by_size(values: Mapping[int, float]) -> str:
-    return ", ".join(f"{value:+.1f} ({latent} codes)" for latent, value in values.items()) or "none trained"
+def _by_size(values: Mapping[int, float], form: str = "+.1f") -> str:
+    return ", ".join(f"{value:{form}} ({latent} codes)" for latent, value in values.items()) or "none trained"
 
 
 #: One panel per size of the code, one line per estimator.

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import osculate as osc
+from experiments import Runner
 from experiments.linlap import mackay as linlap_mackay, uci
 from experiments.linlap.uci import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED, Cells
 from experiments.record import FAILS, HOLDS, UNTESTED, Claim
@@ -79,13 +80,14 @@ def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(uci, "cell", cell)
     with pytest.raises(KeyboardInterrupt):
-        uci.measure_cells(settings, "standard", [0], progress=False)
-    found, seconds = uci.measure_cells(settings, "standard", [0], progress=False)
+        uci.measure_cells(settings, "standard", [0], Runner(settings.cells))
+    runner = Runner(settings.cells)
+    found = uci.measure_cells(settings, "standard", [0], runner)
     assert found == {"boston": {MAP: [0.0, 1.0, 2.0, 3.0], uci.STEPS: [1.0] * 4}}
     assert asked == [0, 1, 2, 2, 3]
-    assert seconds > 0.1  # those of the interrupted run too
+    assert runner.seconds > 0.1  # those of the interrupted run too
     changed = replace(settings, steps=uci.Steps((2,)))
-    uci.measure_cells(changed, "standard", [0], progress=False)
+    uci.measure_cells(changed, "standard", [0], runner)
     assert asked[5:] == [0, 1, 2, 3]
 
 

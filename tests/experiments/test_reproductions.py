@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments import REGISTRY, read_record
+from experiments import REGISTRY, Runner, read_record
 from experiments.aevb.cells import Coders, Fit as Seen, Task as Digits
 from experiments.aevb.figure5 import Part as EstimatorPart
 from experiments.cost import Curve
@@ -442,9 +442,9 @@ def test_without_faces_nothing_is_trained_and_the_record_holds_no_image(
     monkeypatch.setenv("OSCULATE_DATA", str(tmp_path))
     settings = lae_memory.Settings(latent=2, width=2, depth=2, faces=lae_memory.Faces(6, 4, 3))
     monkeypatch.setattr("osculate.data.files.user_cache", lambda: tmp_path / "cache")
-    assert lae_memory.train(settings, 0, False) == []
+    assert lae_memory.train(settings, 0, Runner()) == []
     (tmp_path / "celeba64").mkdir()
     np.savez(tmp_path / lae_memory.ARCHIVE, X=np.random.default_rng(0).integers(0, 256, (9, 16, 16, 3), dtype=np.uint8))
-    first, second = (lae_memory.train(settings, 0, False) for _ in range(2))
+    first, second = (lae_memory.train(settings, 0, Runner()) for _ in range(2))
     assert first == second
     assert len(first) == 3
