@@ -1,6 +1,6 @@
 """Figures of Laplacian autoencoders: cost against size."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -26,59 +26,39 @@ _METHODS = {
 #: Largest ratio of the ends of an axis that has labels between the powers of ten.
 FEW = 60
 
-Points = tuple[Sequence[float | int], Sequence[float | int], str]
 
-
-def costs(curves: Mapping[str, tuple[str, Mapping[str, Any]]], heading: str) -> Figure:
-    """Draw recorded costs against size.
-
-    Args:
-        curves: Kind of cost ("time" or "memory") and recorded curves by method, by panel.
-        heading: Title of the figure.
-    """
-
-    def cost(kind: str, curve: Mapping[str, Any]) -> list[float]:
-        if kind == "time":
-            return [sum(values) / len(values) for values in curve["seconds"]]
-        return [value / 1e6 for value in curve["peak_bytes"]]
-
-    shown, labels = {}, {}
-    for panel, (kind, each) in curves.items():
-        shown[panel] = {name: (curve["sizes"], cost(kind, curve), curve["stopped"]) for name, curve in each.items()}
-        words = "parameters" if panel.endswith("parameters") else "pixels of an image"
-        labels[panel] = (words, "CPU seconds" if kind == "time" else "peak memory, MB")
-    return scaling(shown, labels, heading)
-
-
-def scaling(curves: Mapping[str, Mapping[str, Points]], labels: Mapping[str, tuple[str, str]], heading: str) -> Figure:
+def costs(panels: Mapping[str, tuple[str, Mapping[str, Any]]], heading: str) -> Figure:
     """Costs on logarithmic axes beside linear and quadratic growth; a cross marks where a curve was stopped.
 
     Args:
-        curves: Sizes (S,), costs (S,) and the reason why there are no larger sizes (or "") by panel and method.
-        labels: Labels of both axes by panel.
+        panels: Kind of cost ("time" or "memory") and recorded curves by method, by panel.
         heading: Heading of the figure.
 
     Raises:
         ValueError: there is no curve.
     """
-    if not any(any(points[0] for points in panel.values()) for panel in curves.values()):
+    if not any(curve["sizes"] for _, curves in panels.values() for curve in curves.values()):
         raise ValueError("no curve to draw: pass at least one with a size and a cost.")
-    figure, axes = style.wrapped(len(curves), 2, 4.6, 3.4)
-    methods = list(dict.fromkeys(method for panel in curves.values() for method in panel))
+    figure, axes = style.wrapped(len(panels), 2, 4.6, 3.4)
+    methods = list(dict.fromkeys(method for _, curves in panels.values() for method in curves))
     how: dict[str, dict[str, Any]] = {}
     for number, method in enumerate(methods):
         words, tint = _METHODS.get(method, (method, style.GREY))
         how[method] = {"label": words, "color": tint, "marker": style.MARKERS[number % len(style.MARKERS)]}
     stopped = False
-    for ax, (name, panel) in zip(axes.flat, curves.items(), strict=False):
+    for ax, (name, (kind, curves)) in zip(axes.flat, panels.items(), strict=False):
         ax.set(xscale="log", yscale="log")
-        for method, (sizes, costs, reason) in panel.items():
+        for method, curve in curves.items():
+            sizes, costs = curve["sizes"], [value / 1e6 for value in curve["peak_bytes"]]
+            if kind == "time":
+                costs = [sum(values) / len(values) for values in curve["seconds"]]
             plots.lines(ax, {method: (sizes, costs)}, **how[method])
-            if reason and len(sizes):
+            if curve["stopped"] and sizes:
                 stopped = True
                 ax.plot(sizes[-1:], costs[-1:], "x", color=how[method]["color"], markersize=11, markeredgewidth=2)
         # growth from the lower left of the panel
-        ends = min(s for p in panel.values() for s in p[0]), max(s for p in panel.values() for s in p[0])
+        every = [size for curve in curves.values() for size in curve["sizes"]]
+        ends = min(every), max(every)
         low, high = ax.get_ylim()
         for power, dash in ((1, ":"), (2, "--")):
             growth = [low * 1.5, low * 1.5 * (ends[1] / ends[0]) ** power]
@@ -90,7 +70,8 @@ def scaling(curves: Mapping[str, Mapping[str, Points]], labels: Mapping[str, tup
                 axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 axis.set_major_formatter("{x:,g}")
             axis.set_minor_formatter(NullFormatter())
-        style.label(ax, name, *labels[name])
+        words = "parameters" if name.endswith("parameters") else "pixels of an image"
+        style.label(ax, name, words, "CPU seconds" if kind == "time" else "peak memory, MB")
     handles = [Line2D([], [], markersize=4.5, **how[method]) for method in methods]
     if stopped:
         cross: dict[str, Any] = {"color": style.GREY, "marker": "x", "linestyle": "", "markersize": 9}

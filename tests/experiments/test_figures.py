@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments import figures as shared
 from experiments.aevb import figures as aevb
+from experiments.cost import Curve
 from experiments.lae import figures as lae
 from experiments.linlap import figures as linlap
 from experiments.record import Number
@@ -38,11 +39,11 @@ def texts(figure: Figure) -> list[str]:
 
 
 def test_costs_are_drawn_on_logarithmic_axes_and_a_cross_marks_where_a_curve_stops() -> None:
-    figure = lae.scaling(
-        {"time": {"diag": ([4, 16, 64], [1.0, 16.0, 256.0], "256 would take long"), "mine": ([4, 16], [1, 2], "")}},
-        {"time": ("pixels", "seconds")},
-        "What it costs",
-    )
+    curves = {
+        "diag": Curve([4, 16, 64], [[1.0], [16.0], [256.0]], [1, 2, 3], "256 would take long").plain(),
+        "mine": Curve([4, 16], [[1.0], [2.0]], [1, 2]).plain(),
+    }
+    figure = lae.costs({"time": ("time", curves)}, "What it costs")
     (ax,) = figure.axes
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     crosses = [line for line in ax.lines if line.get_marker() == "x"]
@@ -158,7 +159,7 @@ def test_runs_start_at_their_initial_precision_and_variants_are_in_the_first_pan
 
 def test_costs_without_values_are_refused() -> None:
     with pytest.raises(ValueError, match="no curve"):
-        lae.scaling({"time": {"diag": ([], [], "")}}, {"time": ("x", "y")}, "costs")
+        lae.costs({"time": ("time", {"diag": Curve().plain()})}, "costs")
 
 
 @pytest.mark.parametrize(
