@@ -13,7 +13,8 @@ _PACKAGES = ("torch", "lightning", "torchmetrics", "numpy", "scikit-learn")
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """A temporary name beside a path, for a file that takes its place when it is complete."""
+    """A temporary name beside a path, for a file that takes its place when it is complete; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield aside
@@ -24,7 +25,6 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file under a temporary name and rename it; folders are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with written_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
 

@@ -1,6 +1,8 @@
-"""Progress bars for whatever takes more than a few seconds."""
+"""Progress bars and wall-clock times of whatever takes more than a few seconds."""
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from osculate.checks import require_library
@@ -38,3 +40,25 @@ def track(items: Iterable[T], title: str, total: int | None, show: bool) -> Iter
     )
     with progress.Progress(*columns) as bar:
         yield from bar.track(items, total=total, description=title)
+
+
+class Clock:
+    """The wall-clock time of each step.
+
+    Args:
+        say: Function that announces a step in words.
+    """
+
+    def __init__(self, say: Callable[[str], object] = lambda words: None) -> None:
+        self.seconds: dict[str, float] = {}
+        #: The words before each announcement.
+        self.prefix = ""
+        self._say = say
+
+    @contextmanager
+    def step(self, name: str, words: str = "") -> Iterator[None]:
+        """Announce a step, and add to its time what passes within."""
+        self._say(self.prefix + words)
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started

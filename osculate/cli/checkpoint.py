@@ -226,7 +226,6 @@ def _factory(name: str) -> Any:
 
 def save_model(path: Path, model: nn.Module, card: Card) -> None:
     """Write weights and card atomically to one safetensors file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_tensors(path, network_tensors(model), HEADER, {"format": FORMAT, **plain(asdict(card))})
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 from osculate.cli.checkpoint import MODEL, save_model
 from osculate.cli.demo_autoencoders import compare, draw
-from osculate.cli.demo_fits import RECIPES, Clock, classify, draw_classification, recipe_for, regress
+from osculate.cli.demo_fits import RECIPES, classify, draw_classification, recipe_for, regress
 from osculate.cli.demo_report import autoencoder_page, classifier_page, score_card
 from osculate.cli.fit import POSTERIOR, STORABLE, require_storable, summary_of
 from osculate.cli.folder import staged, versions, write_config, write_json, write_text
 from osculate.cli.options import RunOptions, naming, pick_device
 from osculate.cli.tables import Score, console, table, with_errors
+from osculate.progress import Clock
 from osculate.serialization import save
 
 
@@ -104,8 +105,9 @@ def run(options: DemoOptions, where: RunOptions) -> None:
         save(first.q, aside / POSTERIOR)
         save_model(aside / MODEL, first.q.model, first.card)
         write_config(aside / "config.yaml", "demo", options, where)
+        clock.seconds["all"] = time.perf_counter() - started
         facts: dict[str, dict[str, Any]] = {
-            "seconds": {**clock.seconds, "all": round(time.perf_counter() - started, 2)},
+            "seconds": {name: round(seconds, 2) for name, seconds in clock.seconds.items()},
             "versions": versions(),
         }
         write_json(aside / "metrics.json", {**content, **facts})

@@ -11,12 +11,12 @@ from osculate.autoencoders import LatentMap, Representation
 from osculate.cli import autoencoder_figures as figures, autoencoder_tasks as tasks
 from osculate.cli.after_training import finished, held_out_noise, represented
 from osculate.cli.checkpoint import Card
-from osculate.cli.demo_fits import Clock
 from osculate.cli.methods import MethodOptions
 from osculate.cli.options import DataOptions
 from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset, out_of_distribution
 from osculate.posteriors import Posterior
+from osculate.progress import Clock
 from osculate.tasks import ImputationRecord, OODRecord, SemiSupervisedRecord, ood, semi_supervised
 from osculate.training import Settings, train
 

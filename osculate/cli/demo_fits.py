@@ -1,8 +1,6 @@
 """The fits of the demo: a classifier of images, and a curve with a gap in its data."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from osculate.methods.map import MAP
 from osculate.posteriors import Gaussian, Point
 from osculate.predictive import predict, tune
 from osculate.priors import Layerwise
+from osculate.progress import Clock
 from osculate.registry import lookup
 from osculate.tasks import CalibrationRecord, OODRecord, calibration, ood
 from osculate.training import Settings, train
@@ -109,7 +108,7 @@ def recipe_of(dataset: Dataset) -> Recipe:
 
 
 def classify(
-    name: str, *, train_size: int | None, structure: str | None, seed: int, device: str, progress: bool, clock: "Clock"
+    name: str, *, train_size: int | None, structure: str | None, seed: int, device: str, progress: bool, clock: Clock
 ) -> Classification:
     """Train, fit, tune and measure once; the seed is that of held-out images, initial weights and data order."""
     recipe = recipe_for(name)
@@ -151,28 +150,6 @@ def classify(
             records[method] = record
             shifted[method] = ood(each, dataset.test[0], partners, scores=["entropy"], progress=progress)
     return Classification(dataset, card, q, records, shifted, clock.seconds["images: fit"] - before)
-
-
-class Clock:
-    """Announce each step, and add up its time.
-
-    Args:
-        say: Function that shows an announcement.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.seconds: dict[str, float] = {}
-        #: The words before each announcement.
-        self.prefix = ""
-        self._say = say
-
-    @contextmanager
-    def step(self, name: str, words: str) -> Iterator[None]:
-        """Announce a step and record its time."""
-        self._say(self.prefix + words)
-        started = time.perf_counter()
-        yield
-        self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - started, 2)
 
 
 STRUCTURES = ("full", "kron", "diag")

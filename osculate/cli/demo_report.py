@@ -8,48 +8,11 @@ from typing import Any
 
 from osculate.cli.demo_autoencoders import OURS, Comparison
 from osculate.cli.demo_fits import Classification, recipe_for
-from osculate.cli.page import Explanation, Facts, command, described, facts, figure, page, table
+from osculate.cli.page import Facts, command, described, facts, figures as pictures, page, table, texts
 from osculate.cli.tables import Score, columns
 
 #: Scores by method, by caption.
 Tables = Mapping[str, Mapping[str, Mapping[str, Score]]]
-
-
-CLASSIFIER_FIGURES: Mapping[str, Explanation] = {
-    "reliability": (
-        "Are the probabilities calibrated?",
-        "All test predictions, grouped by their confidence. A dot at 0.8 stands for predictions with about 80 % "
-        "confidence, and its height is their accuracy.",
-        "On the dashed line, predictions are calibrated. Below it they are overconfident, above it underconfident. The "
-        "bars at the bottom count the predictions on a compressed scale; the thin vertical lines are the standard "
-        "errors of dots with few predictions.",
-    ),
-    "entropy": (
-        "Are out-of-distribution images detected?",
-        "Entropy of the predictions, for test images (grey area) and for out-of-distribution images (lines), which "
-        "belong to no class or look unlike anything in training.",
-        "Left is certain, right is uniform over the classes. The further the lines lie to the right of the grey area, "
-        "the better the images are separated, which the AUROC in the legend measures. A line with much weight on the "
-        "left means confident predictions for meaningless inputs. Shares are drawn on a compressed scale, so that "
-        "small ones can be seen.",
-    ),
-    "least_sure": (
-        "Which images are the most uncertain?",
-        "The test images with the most uncertain Laplace predictions. Above each, its true class; below, the "
-        "prediction of each method with its probability.",
-        "Blue predictions are correct, bold orange ones wrong. Ambiguous images should get low probabilities, above "
-        "all if the prediction is wrong.",
-    ),
-    "regression": (
-        "Regression",
-        "A network was fitted to the black points; there are none between the grey edges. The line is the predictive "
-        "mean, the bands are one and two standard deviations.",
-        "MAP has the noise of the data only, so its band has the same width everywhere. A Laplace posterior adds the "
-        "uncertainty of the weights to the same noise: its band widens in the gap and beyond the last points. “full” "
-        "keeps all correlations between the weights; “kron” and “diag” keep fewer, cost less, and widen less in the "
-        "gap.",
-    ),
-}
 
 
 def classifier_page(
@@ -76,7 +39,7 @@ def classifier_page(
         finding=escape(finding(rows)),
         claims=escape(claims(first, seed)),
         which=f"<p>The figures show the first run{seed}.</p>" if seed else "",
-        figures="".join(figure(path, CLASSIFIER_FIGURES[name]) for name, path in figures.items()),
+        figures=pictures("classifier", figures),
         regression=table(curve_caption, curve),
         command=escape(command(settings)),
         facts=facts(about),
@@ -122,79 +85,6 @@ def claims(first: Classification, seed: str = "") -> str:
 CLEAR = 2.0
 
 
-#: Meanings of the columns of each table; those of out-of-distribution images share one.
-MEANINGS = {
-    "reconstruction": (
-        ("log p(x)", "log density of the image under its reconstruction, in nats for the whole image; higher is better "
-         "(↑). It takes a good mean and a calibrated standard deviation"),
-        ("pixel error", "root mean square error of the mean reconstruction; ink is 1, paper 0; lower is better (↓)"),
-    ),
-    "AUROC": (
-        ("−log p(x)", "reconstruction error of the image"),
-        ("σ of code", "standard deviation of the codes of the image"),
-        ("σ of image", "standard deviation of its reconstructions"),
-        ("mean pixel", "amount of ink, a baseline without a network; rotation and shuffling do not change it"),
-        ("AUROC", "probability that an out-of-distribution image has a higher score than a test image: 0.5 is chance, "
-         "1 perfect, 0 always wrong. A method without such a standard deviation has no number"),
-    ),
-    "the upper half": (
-        ("accuracy", "accuracy of a classifier, trained on whole digits, on ten images with the upper half filled in"),
-        ("NLL, Brier", "negative log-likelihood of the digit, and squared distance from it; lower is better"),
-        ("ECE", "expected calibration error: mean distance between confidence and accuracy"),
-        ("hidden pixels", "mean squared error of the hidden pixels of the mean image"),
-        ("classes seen", "mean number of different digits among the ten images of one datum"),
-    ),
-    "accuracy": (
-        ("labels", "accuracy on test images with this number of labelled images of each digit; each test image gets "
-         "the label of those with the nearest codes"),
-    ),
-}  # fmt: skip
-
-#: Heading, description and reading guide of each figure.
-AUTOENCODER_FIGURES: Mapping[str, Explanation] = {
-    "latent_map": (
-        "A map of the codes",
-        "Each dot is a test image at its code, coloured by its digit, which training did not use. The "
-        "background is the standard deviation of the decoders at each point, mean over pixels.",
-        "White is agreement. AE and VAE have a single decoder, so that their background is white everywhere, also "
-        "far from any image. A well-calibrated background is light under the dots and darker between and beyond them.",
-    ),
-    "reconstructions": (
-        "Reconstructions and their uncertainty",
-        "Columns: test digits, digits rotated by 90 degrees, and digits whose pixels were shuffled. For each method, "
-        "the mean reconstruction and the standard deviation of each pixel.",
-        "An autoencoder trained on upright digits reconstructs upright digits from everything. The standard deviation "
-        "should be dark (small) at the test digits and bright (large) at the others. All share one scale.",
-    ),
-    "roc": (
-        "Are out-of-distribution images detected?",
-        "An image is flagged above some threshold of a score. Each curve goes through all thresholds: the share of "
-        "out-of-distribution images that are flagged, against the share of test images.",
-        "The nearer to the upper left corner, the better; the dashed line is chance. One column of panels for each "
-        "score; methods without that kind of standard deviation are missing there.",
-    ),
-    "imputations": (
-        "Imputation of the hidden half",
-        "Online Laplace sees the lower half of test images. Each drawn network fills in the rest. Under each draw, "
-        "the digit that a classifier predicts.",
-        "Draws should agree where the lower half determines the rest, and differ elsewhere; the blue row shows where. "
-        "Failures are draws that all agree on a wrong digit.",
-    ),
-    "generated": (
-        "New images",
-        "Codes are drawn near those of the training images (for the VAE from its prior), and each is decoded by "
-        "another network.",
-        "They should look like digits, and differ. With codes of two numbers they are blurred for every method.",
-    ),
-    "accuracy_against_labels": (
-        "Are the codes useful for classification?",
-        "Test images are classified by the labelled images with the nearest codes, by majority over drawn networks.",
-        "Codes that separate digits give a high curve. The bars are one standard error over the choice of the labelled "
-        "images: curves whose bars overlap do not differ clearly.",
-    ),
-}
-
-
 def autoencoder_page(
     first: Comparison, settings: Mapping[str, Any], tables: Tables, figures: Mapping[str, Path], about: Facts
 ) -> str:
@@ -206,7 +96,7 @@ def autoencoder_page(
         parts.append(f"{table(caption, rows)}<ul>{sentences}</ul>")
         kind = kind_of(caption)
         if kind not in map(kind_of, list(tables)[:number]):  # the meanings of its columns, at the first use
-            parts.append(f"<dl>{described(MEANINGS[kind])}</dl>")
+            parts.append(f"<dl>{described(texts('autoencoders')['columns'][kind].items())}</dl>")
     return page(
         "autoencoders",
         "autoencoders",
@@ -220,15 +110,15 @@ def autoencoder_page(
         plain=escape(reconstruction_error_alone(tables)),
         tables="".join(parts),
         which=f"<p>The figures show the first run (seed {settings['seed']}).</p>" if several else "",
-        figures="".join(figure(path, AUTOENCODER_FIGURES[name]) for name, path in figures.items()),
+        figures=pictures("autoencoders", figures),
         command=escape(command(settings)),
         facts=facts(about),
     )
 
 
 def kind_of(caption: str) -> str:
-    """The kind of a table, a key of :data:`MEANINGS`."""
-    return next(kind for kind in MEANINGS if caption.startswith(kind))
+    """The kind of a table, by which the meanings of its columns are found."""
+    return next(kind for kind in texts("autoencoders")["columns"] if caption.startswith(kind))
 
 
 def verdicts(rows: Mapping[str, Mapping[str, Score]]) -> list[str]:

@@ -100,7 +100,6 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
         else:
             q = tune(q, dataset.validation, progress=where.progress)
     folder = where.output or options.checkpoint.parent
-    folder.mkdir(parents=True, exist_ok=True)
     save_model(folder / MODEL, model, card.fitted(rows(card.method)[0]))
     save(q, folder / POSTERIOR)
     summary = {**summary_of(q), "seconds": round(time.perf_counter() - started, 2), "versions": versions()}

@@ -2,17 +2,18 @@
 
 import base64
 from collections.abc import Iterable, Mapping
+from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
+import yaml
+
 from osculate.cli.tables import Score, columns
 
-#: The templates, with a placeholder for each part that depends on the run.
+#: The templates, with a placeholder for each part that depends on the run, and their words.
 PAGES = Path(__file__).parent / "pages"
-#: Explanation of a figure: heading, description, reading guide.
-Explanation = tuple[str, str, str]
 #: Numbers and names by heading.
 Facts = Mapping[str, Mapping[str, Any]]
 
@@ -43,15 +44,24 @@ def table(caption: str, rows: Mapping[str, Mapping[str, Score]]) -> str:
     )
 
 
-def figure(path: Path, explanation: Explanation) -> str:
-    """A picture with its explanation."""
-    heading, shows, reading = explanation
-    picture = base64.b64encode(path.read_bytes()).decode()
-    return (
-        f"<h2>{escape(heading)}</h2><p>{escape(shows)}</p>"
-        f'<figure><img alt="{escape(shows, quote=True)}" src="data:image/png;base64,{picture}"></figure>'
-        f'<p class="read"><b>How to read it.</b> {escape(reading)}</p>'
-    )
+@cache
+def texts(template: str) -> dict[str, dict[str, dict[str, str]]]:
+    """The words of a page: those of its figures, and the meanings of the columns of its tables."""
+    return yaml.safe_load((PAGES / f"{template}.yaml").read_text(encoding="utf-8"))
+
+
+def figures(template: str, drawn: Mapping[str, Path]) -> str:
+    """The pictures of a page, each with its explanation."""
+    parts = []
+    for name, path in drawn.items():
+        words = texts(template)["figures"][name]
+        shows, picture = words["shows"], base64.b64encode(path.read_bytes()).decode()
+        parts.append(
+            f"<h2>{escape(words['heading'])}</h2><p>{escape(shows)}</p>"
+            f'<figure><img alt="{escape(shows, quote=True)}" src="data:image/png;base64,{picture}"></figure>'
+            f'<p class="read"><b>How to read it.</b> {escape(words["reading"])}</p>'
+        )
+    return "".join(parts)
 
 
 def described(terms: Iterable[tuple[str, str]]) -> str:

@@ -196,7 +196,6 @@ def drawn(options: PosteriorOptions, q: Any) -> str:
 
 def _write(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:
     if path.suffix == ".npz":
-        path.parent.mkdir(parents=True, exist_ok=True)
         with written_aside(path) as aside, aside.open("wb") as file:
             np.savez(file, **columns)  # type: ignore[arg-type]
         return

@@ -18,7 +18,7 @@ from osculate.checks import require_library
 from osculate.cli.folder import staged, write_config, write_json
 from osculate.cli.measurement import Measured, MeasurementOptions, OperatorOptions, measured
 from osculate.cli.options import RunOptions, pick_device
-from osculate.cli.reconstruct_report import EXPLAINED, Measure, ceiling, described, figures, numbers, report, white
+from osculate.cli.reconstruct_report import FIGURES, Measure, ceiling, described, figures, numbers, report, white
 from osculate.cli.tables import console, table
 from osculate.inverse import (
     DeepImagePrior,
@@ -27,8 +27,8 @@ from osculate.inverse import (
     ImageReconstruction,
     with_error_bars,
 )
-from osculate.inverse.reconstruct import Stages
 from osculate.networks import SkipUNet
+from osculate.progress import Clock
 from osculate.randomness import seeded
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
 
@@ -40,7 +40,7 @@ NETWORK, HEADER = "deep_image_prior.safetensors", "osculate_deep_image_prior"
 #: Other files in the folder.
 ARRAYS, PAGE, METRICS, CONFIG = "reconstruction.npz", "report.html", "metrics.json", "config.yaml"
 MEAN, DEVIATION = "reconstruction.png", "stddev.png"
-WRITTEN = (ARRAYS, PAGE, METRICS, CONFIG, MEAN, DEVIATION, *(f"{name}.png" for name in EXPLAINED))
+WRITTEN = (ARRAYS, PAGE, METRICS, CONFIG, MEAN, DEVIATION, *(f"{name}.png" for name in FIGURES))
 #: Number of sampled images in the folder.
 SAMPLES = 20
 
@@ -101,7 +101,7 @@ def run(
     what: MeasurementOptions, how: OperatorOptions, prior: PriorOptions, bars: ErrorBarOptions, options: RunOptions
 ) -> None:
     """Measure or read, reconstruct, and write."""
-    settings, stages = bars.settings, Stages()
+    settings, clock = bars.settings, Clock()
     given = measured(what, how)
     folder = options.output or FOLDER
     if folder.exists() and not folder.is_dir():
@@ -110,7 +110,7 @@ def run(
     device = pick_device(options.device)
     data = (given.data / given.scale).to(device)
     noise = None if given.noise is None else given.noise / given.scale
-    with stages("deep image prior"):
+    with clock.step("deep image prior"):
         fitted = _fitted(given, data, noise, prior, folder if bars.resume else None, options.progress)
         if not (bars.resume and (folder / NETWORK).is_file()):
             for name in WRITTEN:  # files of another network
@@ -127,7 +127,7 @@ def run(
         seed=prior.seed,
         progress=options.progress,
     )
-    seconds = {name: round(value, 1) for name, value in (stages.seconds | found.seconds).items()}
+    seconds = {name: round(value, 1) for name, value in (clock.seconds | found.seconds).items()}
     result = replace(found.times(given.scale), seconds=seconds)
     if guessed := ceiling(given, result):
         warnings.warn(f"{guessed}.", stacklevel=2)

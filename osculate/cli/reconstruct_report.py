@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.cli.measurement import Measured
-from osculate.cli.page import Explanation, described as terms, facts, figure, page, table
+from osculate.cli.page import described as terms, facts, figures as pictures, page, table, texts
 from osculate.cli.tables import Score
 from osculate.files import versions
 from osculate.inverse import ImageReconstruction
@@ -23,46 +23,8 @@ WARNING = (
 )
 #: Share of the guessed largest value above which pixels may be brighter.
 TOUCHING = 0.95
-
-MEANINGS = {
-    "sigma": ("noise", "standard deviation of the noise of the data, given or estimated, in their units"),
-    "mean_stddev": ("error bar", "mean standard deviation of a pixel, in units of the image"),
-    "residual": ("residual² / noise²", "mean squared residual of the data in variances of the noise; 1 or less if the "
-                 "network has fitted them"),
-    "psnr": ("PSNR", "peak signal-to-noise ratio against the truth, in decibels; higher is better"),
-    "pixel_rmse": ("pixel error", "root mean square of the pixels' errors"),
-    "coverage_95": ("95 % covers", "share of pixels within the central 95 % interval; it should be 0.95"),
-    "error_correlation": ("error bar and error", "correlation of error bar and absolute error; 0 is uninformative"),
-    "pixel_log_density": ("log density", "log density of the truth, in nats a pixel; higher is better"),
-}  # fmt: skip
-
-EXPLAINED: Mapping[str, Explanation] = {
-    "error_maps": (
-        "Where is the image uncertain?",
-        "The reconstruction and, in the same place, the standard deviation of each pixel; where the truth is known, "
-        "the truth and the absolute error too, in the scale of the standard deviation.",
-        "Where the standard deviation is bright, other images fit the data as well. It should be bright where the "
-        "error is; an artefact at a dark place is an error that the model does not know of.",
-    ),
-    "samples": (
-        "Which other images fit the data?",
-        "The reconstruction, and whole images drawn from the posterior.",
-        "The data determine what all of them share, and leave open what differs. A little independent noise in every "
-        "pixel represents what the network cannot express.",
-    ),
-    "calibration": (
-        "Are the error bars calibrated?",
-        "Left, the share of pixels within intervals that should hold a given share. Right, pixels in groups of "
-        "similar error bars: their errors against their error bars.",
-        "On the dashed lines, error bars are calibrated. Left, above the line they are too wide, below it too narrow. "
-        "Empty parts of the image are exact, and lift the left curve.",
-    ),
-    "training": (
-        "Was the network trained long enough?",
-        "The mean squared residual of the data as the network is fitted.",
-        "It should fall to about the variance of the noise (grey) and not much further.",
-    ),
-}
+#: Names of the figures, in their order.
+FIGURES = ("error_maps", "samples", "calibration", "training")
 
 
 class Measure(Score):
@@ -157,7 +119,7 @@ def figures(
         shares = {name: covered(result.posterior, truth.to(result.mean))}
         groups = {name: grouped(mean - truth, deviation)}
         made["calibration"] = plots.image_calibration(LEVELS, shares, groups, "Are the error bars calibrated?")
-    return {name: plots.save(made[name], folder / f"{name}.png") for name in EXPLAINED if name in made}
+    return {name: plots.save(made[name], folder / f"{name}.png") for name in FIGURES if name in made}
 
 
 def report(
@@ -186,8 +148,12 @@ def report(
         warning=(WARNING if scores["residual"] > UNFITTED else "")
         + (f"<p><b>Possibly too dark:</b> {escape(guessed)}.</p>" if guessed else ""),
         table=table("", {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}),
-        meanings=terms(meaning for name, meaning in MEANINGS.items() if name in scores),
-        figures="".join(figure(path, EXPLAINED[name]) for name, path in drawn.items()),
+        meanings=terms(
+            (words["term"], words["meaning"])
+            for name, words in texts("reconstruction")["columns"].items()
+            if name in scores
+        ),
+        figures=pictures("reconstruction", drawn),
         facts=facts(
             {"what": what, "given": described(given, result), "seconds": result.seconds, "versions": versions()}
         ),

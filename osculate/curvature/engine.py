@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
@@ -99,6 +100,13 @@ class Observation:
         for piece in every:
             forms = {n: form.marked() if isinstance(form, Outer) else form for n, form in piece.forms.items()}
             yield replace(piece, forms=forms)
+
+    @torch.no_grad()
+    def outputs(self) -> Float[Tensor, "N *C"]:
+        """f of all data at the mode, checked. Cost: one forward pass."""
+        f = self.network(self.x).to(self.network.state_dtype)
+        self.check(f, self.y)
+        return f
 
     def check(self, f: Tensor, y: Tensor) -> None:
         """Raise an error that says why, where outputs are not finite or targets do not fit them."""

@@ -1,9 +1,6 @@
 """The whole way from measurements to an image with error bars."""
 
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -21,6 +18,7 @@ from osculate.inverse.linearised import LinearisedImage, linear_mode
 from osculate.inverse.operators import LinearOperator
 from osculate.inverse.operators._base import require_data
 from osculate.inverse.posterior import carried_back, drawn_posterior, exact_posterior, singular_values
+from osculate.progress import Clock
 from osculate.registry import choose
 
 #: Around which weights the evidence is taken; "none" leaves the prior as it begins.
@@ -220,20 +218,6 @@ class ImageReconstruction:
         return self.posterior.stddev
 
 
-class Stages:
-    """The wall-clock time of each stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Add to a stage what passes within."""
-        started = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-
-
 def reconstruct(
     operator: LinearOperator,
     data: Tensor,
@@ -276,7 +260,7 @@ def reconstruct(
     """
     require_data(operator, data, noise)
     require_positive("scale, the largest value of the image,", scale)
-    how, bars, stages = prior or DeepImagePrior(), error_bars or ErrorBars(), Stages()
+    how, bars, clock = prior or DeepImagePrior(), error_bars or ErrorBars(), Clock()
     require_object("prior", how, DeepImagePrior)
     require_object("error_bars", bars, ErrorBars)
     if how.network is not None and bars.start is None and not any(map(is_lazy, how.network.parameters())):
@@ -284,10 +268,10 @@ def reconstruct(
     with torch.inference_mode(False):
         scale, noise = float(scale), None if noise is None else float(noise) / float(scale)
         data = data / scale
-        with stages("deep image prior"):
+        with clock.step("deep image prior"):
             fitted = how.fit(operator, data, noise, seed, progress)
         found = with_error_bars(operator, data, fitted, noise, error_bars=bars, seed=seed, progress=progress)
-        return replace(found.times(scale), seconds=stages.seconds | found.seconds)
+        return replace(found.times(scale), seconds=clock.seconds | found.seconds)
 
 
 def with_error_bars(
@@ -317,7 +301,7 @@ def with_error_bars(
     A network that leaves more than twice the variance of the noise in the data is a warning.
     """
     require_data(operator, data, noise)
-    how, stages, tuned = error_bars or ErrorBars(), Stages(), None
+    how, clock, tuned = error_bars or ErrorBars(), Clock(), None
     require_object("error_bars", how, ErrorBars)
     with torch.inference_mode(False):
         data = data.detach().clone()
@@ -330,11 +314,11 @@ def with_error_bars(
             )
         model = LinearisedModel(operator, data, fitted, noise, how, progress)
         if how.objective != "none":
-            with stages("Jacobian and covariances"):
+            with clock.step("Jacobian and covariances"):
                 _ = model.observed, model.hyper_prior if how.predcp and fitted.penalty else None
-            with stages("evidence"):
+            with clock.step("evidence"):
                 tuned = model.tune(how.objective, how.predcp, noise)
-        with stages("posterior"):
+        with clock.step("posterior"):
             posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
         level = tuned.noise if tuned else model.level
         floor = model.floor(level)
@@ -345,7 +329,7 @@ def with_error_bars(
                 "Draws are noisy, and error bars hardly tell one pixel from another.",
                 stacklevel=2,
             )
-        return ImageReconstruction(posterior, fitted, tuned, level, stages.seconds)
+        return ImageReconstruction(posterior, fitted, tuned, level, clock.seconds)
 
 
 def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:

@@ -130,8 +130,7 @@ def regression_bands(
         style.legend(axes[0, 0], loc="upper left", ncols=2)
     else:
         style.legend_below(figure, axes[0, 0], 6, 9)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def band_grid(
@@ -166,8 +165,7 @@ def band_grid(
         style.label(ax, x="input x")
     scale_to(axes[0, 0], y, 0.8)
     style.legend_below(figure, axes[0, 0], 4)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def function_draws(
@@ -206,5 +204,4 @@ def function_draws(
         style.label(ax, f"{name}: {drawn.note}" if drawn.note else name, "input x")
     style.label(axes[0, 0], y="output y")
     style.legend_below(figure, axes[0, 0], 4)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)

@@ -58,8 +58,7 @@ def heat_map(
         ax.set_yticks(range(shape[0]), rows[1])
         label(ax, name, columns[0], rows[0])
         colour_bar(figure, image, ax, what, aspect=30)
-    title(figure, heading)
-    return figure
+    return title(figure, heading)
 
 
 #: Entries below this share of the largest one are drawn as zero.
@@ -103,5 +102,4 @@ def matrices(shown: Mapping[str, tuple[np.ndarray, str]], blocks: Mapping[str, i
     marks = [-value for value in powers] + [0.0] + powers[::-1]
     bar.set_ticks(marks, labels=[f"{value:.0e}" if value else "0" for value in marks])
     bar.ax.minorticks_off()
-    title(figure, heading)
-    return figure
+    return title(figure, heading)

@@ -65,8 +65,7 @@ def image_grid(
         for ax, image, caption in zip(line, images, words, strict=False):
             picture(ax, image, limits)
             ax.set_xlabel(caption, fontsize=8, color=INK, labelpad=2)
-    title(figure, heading)
-    return figure
+    return title(figure, heading)
 
 
 @arrays
@@ -111,8 +110,7 @@ def reconstructions(
             shown = axes[2 + 2 * line, n].imshow(_over_channels(deviation)[n], cmap=ERRORS, vmin=0, vmax=top)
     assert shown is not None
     colour_bar(figure, shown, axes, "standard deviation of a pixel", shrink=0.6, aspect=30)
-    title(figure, heading)
-    return figure
+    return title(figure, heading)
 
 
 def _over_channels(deviation: np.ndarray) -> np.ndarray:
@@ -198,8 +196,7 @@ def error_maps(
     for ax, column in zip(axes[0], columns, strict=True):
         ax.set_title(column, fontsize=9, color=INK)
     axes[-1, 0].set_xlabel(f"black is {black:.3g}, white {white:.3g}", fontsize=8, color=INK)
-    title(figure, heading)
-    return figure
+    return title(figure, heading)
 
 
 def least_sure(
@@ -251,8 +248,7 @@ def least_sure(
                 color=BLUE if right else ORANGE,
                 weight="normal" if right else "bold",
             )
-    title(figure, f"The {len(chosen)} test images with the most uncertain predictions")
-    return figure
+    return title(figure, f"The {len(chosen)} test images with the most uncertain predictions")
 
 
 @arrays
@@ -295,8 +291,7 @@ def manifold(
         ax.set_ylabel(names[1], fontsize=10)
         ax.set_title(name, fontsize=11, color=INK)
         ax.grid(False)
-    title(figure, heading)
-    return figure
+    return title(figure, heading)
 
 
 def _mosaic(images: np.ndarray) -> np.ndarray:
@@ -381,8 +376,7 @@ def imputations(
     words += [f"draw {s + 1}{'' if s else note}" for s in range(shown)]
     for ax, word in zip(axes[:, 0], words, strict=True):
         ax.set_ylabel(word, fontsize=8.5, color=INK, rotation=0, ha="right", va="center", labelpad=6)
-    title(figure, heading)
-    return figure
+    return title(figure, heading)
 
 
 def _order(images: np.ndarray, predicted: np.ndarray | None) -> list[int]:

@@ -136,8 +136,7 @@ def accuracy_against_labels(
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     style.label(ax, None, "labelled images of each class", "test accuracy (bars: one standard error)")
     style.legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def residuals(misfits: style.Values, variance: float, step: int, heading: str, estimated: bool = False) -> Figure:
@@ -165,8 +164,7 @@ def residuals(misfits: style.Values, variance: float, step: int, heading: str, e
     ax.set_yscale("log")
     style.label(ax, None, "step of training", "squared units of the data")
     style.legend(ax)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def image_calibration(
@@ -216,8 +214,7 @@ def image_calibration(
         style.label(right, "above the line: worse than the error bar says")
         style.label(right, None, "error bar (groups of pixels with similar ones)", "error, root mean square")
     style.legend_below(figure, left, 2, 8.5)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 @dataclass(frozen=True)
@@ -276,8 +273,7 @@ def sandwich(shown: Mapping[str, Bounds], heading: str, words: str = "log p(x), 
         style.label(ax, name, "importance samples K")
         style.legend(ax, fontsize=8.5, loc="upper left", bbox_to_anchor=(0.0, -0.16), borderaxespad=0)
     style.label_outer(axes, "importance samples K", words, len(shown))
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def _with_error(name: str, mean: float, error: float) -> str:

@@ -63,8 +63,7 @@ def probability_maps(
         style.label(ax, name, names[0])
     style.label(grid[0, 0], y=names[1])
     style.colour_bar(figure, image, grid, "probability of the class of the triangles", shrink=0.85)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 @style.arrays
@@ -125,8 +124,7 @@ def latent_map(
             style.colour_bar(figure, image, grid if shared else ax, quantity, shrink=0.95)
     style.label_outer(grid, "latent coordinate 1", "latent coordinate 2", len(maps))
     style.legend_below(figure, grid[0, 0], min(10, len(classes or ())) or 1, markerscale=2.5, handlelength=1.2)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def _classes(ax: Axes, codes: np.ndarray, labels: np.ndarray, classes: Sequence[str], edge: Mapping[str, Any]) -> None:

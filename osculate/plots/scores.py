@@ -54,8 +54,7 @@ def reliability_diagram(records: Mapping[str, CalibrationRecord]) -> Figure:
         style.label(below, x="confidence: probability of the predicted class")
     style.label(axes[0, 0], y="share that is right")
     style.label(axes[1, 0], y="predictions")
-    style.title(figure, "Is a prediction right as often as it claims to be?")
-    return figure
+    return style.title(figure, "Is a prediction right as often as it claims to be?")
 
 
 @style.arrays
@@ -84,8 +83,7 @@ def entropy_histograms(
     style.label(
         figure.axes[-1], x=f"entropy of the prediction in nats: 0 = certain, {top:.2f} = uniform over {classes} classes"
     )
-    style.title(figure, "Entropy of the predictions in and out of distribution")
-    return figure
+    return style.title(figure, "Entropy of the predictions in and out of distribution")
 
 
 @style.arrays
@@ -120,8 +118,7 @@ def score_histograms(
         ax.set_xscale("log" if edges[0] > 0 and not evenly else "linear")
         ax.set_xlim(edges[0], edges[-1])
         style.label(ax, x=(words or {}).get(name, ""))
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def _require_both(inside: Mapping[str, np.ndarray], outside: Mapping[str, Mapping[str, np.ndarray]]) -> None:
@@ -218,5 +215,4 @@ def roc_curves(
     style.label_outer(
         axes, "false positives: share of the test data", "true positives: share of the OOD data", len(curves)
     )
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)

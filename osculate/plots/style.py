@@ -1,6 +1,5 @@
 """Colours, axes, titles and legends of all figures, without changes to the global state of matplotlib."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from itertools import cycle
@@ -12,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
+
+from osculate.files import written_aside
 
 # Okabe and Ito (2008): distinguishable under the common kinds of colour blindness, and in grey.
 ORANGE = "#D55E00"
@@ -185,9 +186,10 @@ def colour_bar(figure: Figure, image: Any, ax: Any, name: str, **kwargs: Any) ->
     return bar
 
 
-def title(figure: Figure, text: str) -> None:
-    """Draw the heading of a figure, above all panels."""
+def title(figure: Figure, text: str) -> Figure:
+    """Draw the heading of a figure, above all panels, and return the figure."""
     figure.suptitle(text, fontsize=12, color=INK)
+    return figure
 
 
 def save(figure: Figure, path: str | Path, dpi: int = 130) -> Path:
@@ -199,8 +201,6 @@ def save(figure: Figure, path: str | Path, dpi: int = 130) -> Path:
         dpi: Dots per inch.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".tmp")
-    figure.savefig(aside, format="png", dpi=dpi)
-    os.replace(aside, path)
+    with written_aside(path) as aside:
+        figure.savefig(aside, format="png", dpi=dpi)
     return path

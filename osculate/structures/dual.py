@@ -119,9 +119,7 @@ class Dual(Structure):
         if number or block.draw is None:
             return outputs_of(observation.pieces(), project if number else keep)
         o = observation
-        with torch.no_grad():
-            f = o.network(o.x).to(o.network.state_dtype)
-        o.check(f, o.y)
+        f = o.outputs()
         mask, chosen = block.draw.next(len(o.y))
         block.select(list(mask.split([n for _, n in block.sizes])))
         if len(chosen):

@@ -23,7 +23,7 @@ from osculate.likelihoods import Likelihood
 from osculate.linalg import psd
 from osculate.parameters import Network, ParameterSpace, Within
 from osculate.registry import choose
-from osculate.structures._base import Curvature
+from osculate.structures._base import Curvature, outputs_of
 from osculate.structures.approx_diag import output_diagonal, parts
 from osculate.structures.blocks import DiagonalBlock
 from osculate.structures.diag import Diag
@@ -126,11 +126,8 @@ class MixedDiag(Diag):
         if self.decoder == "rademacher":
             generator = torch.Generator().manual_seed(self.seed + observation.number)
             kind = Rademacher(self.samples, generator)
-        for piece in replace(observation, plan=split.plan(observation.plan, split.decoder), kind=kind).pieces():
-            _accumulate(curvature, split.decoder, piece.forms)
-            if piece.first:
-                outputs.append(piece.f)
-        return torch.cat(outputs)
+        every = replace(observation, plan=split.plan(observation.plan, split.decoder), kind=kind)
+        return outputs_of(every.pieces(), lambda piece: _accumulate(curvature, split.decoder, piece.forms))
 
 
 def _diagonal(curvature: Curvature, number: int) -> DiagonalBlock:

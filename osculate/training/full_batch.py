@@ -74,7 +74,6 @@ def fit(
             history.append({**row, "seconds": round(time.perf_counter() - started, 3)})
             began = time.perf_counter()
             if state is not None and (began >= due or epoch == settings.epochs or bool(method.converged)):
-                state.parent.mkdir(parents=True, exist_ok=True)
                 write_tensors(state, method.checkpoint(), HEADER, header)
                 write_log(state.parent, history)
                 ended = time.perf_counter()

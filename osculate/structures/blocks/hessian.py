@@ -49,9 +49,7 @@ def add_hessian(blocks: Sequence[Block], observation: Observation) -> Tensor:
     """
     o, kind = observation, observation.kind
     assert isinstance(kind, Hessian)
-    with torch.no_grad():
-        f = o.network(o.x).to(o.network.state_dtype)
-    o.check(f, o.y)
+    f = o.outputs()
     product = partial(hessian_product, o.network, o.likelihood, o.x, o.y, memory=o.memory)
     estimated = [block for block in blocks if isinstance(block, EstimatedBlock)]
     if estimated:

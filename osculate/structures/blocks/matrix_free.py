@@ -53,9 +53,7 @@ class Batch:
     def of(cls, observation: Observation) -> "Batch":
         """The batch, with its columns drawn. Cost: one forward pass."""
         o = observation
-        with torch.no_grad():
-            f = o.network(o.x).to(o.network.state_dtype)
-        o.check(f, o.y)
+        f = o.outputs()
         if isinstance(o.kind, GGN | Hessian):
             return cls(o, f, None)
         columns = o.kind.columns(o.likelihood, f, o.y)
