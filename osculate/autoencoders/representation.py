@@ -143,8 +143,7 @@ class Representation:
         x = self._ready(x)
         if via == "linearised":
             return linear_encoding(self.posterior, x, batch_size)
-        if isinstance(self.posterior, Gaussian):
-            warn_if_far_worse(self.posterior)
+        warn_if_far_worse(self.posterior)
         parts = x.split(batch_size or len(x))
         draws = self._draws(samples, generator)
         return self._encoding([(self._of(d), torch.cat([d({"encode": part}) for part in parts])) for d in draws])
@@ -232,8 +231,7 @@ class Representation:
             ValueError: no inputs, or inputs that are not finite.
         """
         x = self._ready(x)
-        if isinstance(self.posterior, Gaussian):
-            warn_if_far_worse(self.posterior)
+        warn_if_far_worse(self.posterior)
         require_some(samples=samples, codes=codes)
         codes = codes or (2 if isinstance(self.posterior, Sampled) else samples)
         noise = None
@@ -268,8 +266,7 @@ class Representation:
         if z.ndim != 2 or (latent is not None and z.shape[1] != latent):
             wanted = "(N, K)" if latent is None else f"(N, {latent})"
             raise ValueError(f"the codes have shape {tuple(z.shape)}, and this network decodes codes {wanted}.")
-        if isinstance(self.posterior, Gaussian):
-            warn_if_far_worse(self.posterior)
+        warn_if_far_worse(self.posterior)
         images = [draw({"decode": z}).unsqueeze(0) for draw in self._draws(samples, generator)]
         return Reconstruction(torch.stack(images), self.posterior.likelihood)
 

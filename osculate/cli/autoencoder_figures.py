@@ -108,16 +108,11 @@ def _draw_codes(r: Representation, x: Tensor, folder: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     half = len(x) // 2
     ways = interpolations(r, x, [(n, n + half) for n in range(half)], WAY, generator=generator)
-    rows = {
-        "new": r.generate(WAY, generator).cpu(),
-        **{f"interpolation {n + 1}": way.cpu() for n, way in enumerate(ways)},
-    }
-    figure = plots.image_grid(
-        {name: images.numpy() for name, images in rows.items()}, "New images, and interpolations between test images"
-    )
+    rows = {"new": r.generate(WAY, generator), **{f"interpolation {n + 1}": way for n, way in enumerate(ways)}}
+    figure = plots.image_grid(rows, "New images, and interpolations between test images")
     plots.save(figure, folder / "new_images.png")
     if r.model.latent == 2:
-        figure = plots.manifold({"": manifold(r, PLACES).cpu().numpy()}, "Images generated from codes of two numbers")
+        figure = plots.manifold({"": manifold(r, PLACES)}, "Images generated from codes of two numbers")
         plots.save(figure, folder / "manifold.png")
 
 

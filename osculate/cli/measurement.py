@@ -91,10 +91,7 @@ def operator_for(
         return Blur(shape, BLUR if how.blur is None else how.blur)
     if how.operator == "inpainting":
         if "mask" in arrays:
-            mask = torch.from_numpy(np.asarray(arrays["mask"], dtype=bool))
-            if mask.ndim != 2:
-                raise ValueError(f"the mask has shape {tuple(mask.shape)}, but an image has shape (H, W).")
-            return Subsampling(mask)
+            return Subsampling(np.asarray(arrays["mask"], dtype=bool))
         return Subsampling.random(shape, KEEP if how.keep is None else how.keep, torch.Generator().manual_seed(seed))
     if how.matrix is None:
         raise ValueError("--operator matrix needs --matrix FILE, dense (.npy) or sparse (.npz of scipy.sparse).")

@@ -36,8 +36,8 @@ FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind i
 
 FAMILY: Mapping[str, Family] = {
     "mnist": Family(
-        title="MNIST",
-        classes=tuple("0123456789"),
+        "MNIST",
+        tuple("0123456789"),
         mirror="https://ossci-datasets.s3.amazonaws.com/mnist/",
         md5=(
             "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -47,19 +47,8 @@ FAMILY: Mapping[str, Family] = {
         ),
     ),
     "fashion_mnist": Family(
-        title="Fashion-MNIST",
-        classes=(
-            "T-shirt/top",
-            "trouser",
-            "pullover",
-            "dress",
-            "coat",
-            "sandal",
-            "shirt",
-            "sneaker",
-            "bag",
-            "ankle boot",
-        ),
+        "Fashion-MNIST",
+        ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
         mirror="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         md5=(
             "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
@@ -69,8 +58,8 @@ FAMILY: Mapping[str, Family] = {
         ),
     ),
     "kmnist": Family(
-        title="KMNIST",
-        classes=("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
+        "KMNIST",
+        ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
         mirror="http://codh.rois.ac.jp/kmnist/dataset/kmnist/",
         md5=(
             "bdb82020997e1d708af4cf47b453dcf7",
@@ -80,7 +69,7 @@ FAMILY: Mapping[str, Family] = {
         ),
         archives=("kmnist_train7000.npz", "kmnist_test.npz"),
     ),
-    "notmnist": Family(title="notMNIST", classes=tuple("ABCDEFGHIJ")),
+    "notmnist": Family("notMNIST", tuple("ABCDEFGHIJ")),
 }
 
 

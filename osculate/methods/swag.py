@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from osculate.checks import require_whole
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import counter, set_parameters
@@ -92,8 +93,7 @@ class SWAG(MAP):
             raise ValueError(f"rank must be 0 (diagonal) or a whole number of at least 2, got {rank!r}.")
         if not 0 <= burn_in < 1:
             raise ValueError(f"burn_in is a share of the epochs, at least 0 and below 1, got {burn_in!r}.")
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"every must be a whole number of epochs, at least 1, got {every!r}.")
+        require_whole("every", every)
         self.rank, self.burn_in, self.every = rank, burn_in, every
         self._names = trainable(model)
         theta = self._theta()

@@ -18,7 +18,6 @@ from osculate.plots.bands import (
     function_draws as function_draws,
     regression_bands as regression_bands,
 )
-from osculate.plots.heat_map import heat_map as heat_map, matrices as matrices
 from osculate.plots.images import (
     error_maps as error_maps,
     image_grid as image_grid,
@@ -37,7 +36,13 @@ from osculate.plots.lines import (
     residuals as residuals,
     sandwich as sandwich,
 )
-from osculate.plots.maps import class_map as class_map, latent_map as latent_map, probability_maps as probability_maps
+from osculate.plots.maps import (
+    class_map as class_map,
+    heat_map as heat_map,
+    latent_map as latent_map,
+    matrices as matrices,
+    probability_maps as probability_maps,
+)
 from osculate.plots.scores import (
     entropy_histograms as entropy_histograms,
     reliability_diagram as reliability_diagram,

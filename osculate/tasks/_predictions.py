@@ -9,7 +9,7 @@ from torch.distributions import Distribution
 
 from osculate.batches import Data, as_batches, number_of_batches
 from osculate.posteriors import as_posterior
-from osculate.predictive import predict
+from osculate.predictive.predict import predict
 from osculate.progress import track
 from osculate.randomness import fresh_seed
 

@@ -33,9 +33,6 @@ from osculate.curvature.rules._base import (
     Rule as Rule,
     Use as Use,
     affine as affine,
-    dense as dense,
-    entrywise as entrywise,
-    parts_of as parts_of,
     rows_of as rows_of,
     squares_of as squares_of,
 )

@@ -10,23 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate import linalg
 from osculate.curvature import products
 from osculate.curvature.columns import GGN, Columns, Hessian
 from osculate.curvature.engine import Observation
 from osculate.curvature.linearisation import Linearisation
 from osculate.inputs import Inputs, apply, take
 from osculate.likelihoods import drawn_on
-from osculate.linalg import (
-    DiagonalPlusLowRank,
-    Estimate,
-    Quadrature,
-    conjugate_gradients,
-    diagonal,
-    lanczos,
-    log_determinant,
-    quadrature,
-    signs,
-)
 from osculate.parameters import Network
 from osculate.structures.blocks._base import Block, Delta, Precision
 from osculate.structures.blocks.low_rank import LowRankBlock, LowRankPrecision
@@ -226,7 +216,7 @@ class MatrixFreePrecision(Precision):
     curvature: MatrixFreeBlock
     scale: Float[Tensor, ""]
     delta: Float[Tensor, " p"]
-    base: DiagonalPlusLowRank
+    base: linalg.DiagonalPlusLowRank
 
     @property
     def _tolerance(self) -> float:
@@ -249,7 +239,7 @@ class MatrixFreePrecision(Precision):
 
         return torch.cat(
             [
-                lanczos.apply(self._relative, part, function, self._tolerance, self._steps(part))
+                linalg.lanczos.apply(self._relative, part, function, self._tolerance, self._steps(part))
                 for part in self._parts(z)
             ]
         )
@@ -292,7 +282,7 @@ class MatrixFreePrecision(Precision):
         return self.frame.colour(self._solution(self.frame.whiten(v), first)[0])
 
     @property
-    def frame(self) -> DiagonalPlusLowRank:
+    def frame(self) -> linalg.DiagonalPlusLowRank:
         """M̂ M̂ᵀ = Λ̂⁻¹, by which :meth:`_solution` takes its coordinates."""
         return self.base
 
@@ -300,7 +290,7 @@ class MatrixFreePrecision(Precision):
         """C⁻¹ b, and what of b is left."""
         if self.curvature.indefinite:
             return self._power(right, -1.0), torch.zeros_like(right)
-        found = conjugate_gradients(
+        found = linalg.conjugate_gradients(
             self._relative,
             right,
             start=start,
@@ -331,21 +321,19 @@ class MatrixFreePrecision(Precision):
 
     @cached_property
     def _probes(self) -> Float[Tensor, "S p"]:
-        diagonal = self.base.diagonal
-        generator = torch.Generator().manual_seed(
-            self.curvature.accuracy.seed + 1
-        )  # not the test vectors of the sketch
-        return signs(self.curvature.accuracy.probes, len(diagonal), generator, diagonal.dtype, diagonal.device)
+        accuracy, like = self.curvature.accuracy, self.base.diagonal
+        generator = torch.Generator().manual_seed(accuracy.seed + 1)  # not the test vectors of the sketch
+        return linalg.signs(accuracy.probes, len(like), generator, like.dtype, like.device)
 
     @cached_property
-    def _spectrum(self) -> list[Quadrature]:
+    def _spectrum(self) -> list[linalg.Quadrature]:
         """Gauss quadratures for the log of C, some probes each."""
 
         def log(values: Tensor) -> Tensor:
             return self._floored(values).log()
 
         found = [
-            quadrature(self._relative, part, log, self._tolerance, self._steps(part))
+            linalg.quadrature(self._relative, part, log, self._tolerance, self._steps(part))
             for part in self._parts(self._probes)
         ]
         if self.curvature.indefinite:
@@ -353,11 +341,11 @@ class MatrixFreePrecision(Precision):
         return [replace(part, nodes=self._floored(part.nodes)) for part in found]
 
     @cached_property
-    def log_determinant(self) -> Estimate:
+    def log_determinant(self) -> linalg.Estimate:
         """log |Λ| − log |diag(δ)| and its standard error over the probes."""
         with torch.no_grad():
-            value, error = log_determinant(self._spectrum)
-            return Estimate(self.base.log_det_ratio() + value, error)
+            value, error = linalg.log_determinant(self._spectrum)
+            return linalg.Estimate(self.base.log_det_ratio() + value, error)
 
     def log_det_ratio(self) -> Float[Tensor, ""]:
         value = self.log_determinant.value
@@ -368,11 +356,11 @@ class MatrixFreePrecision(Precision):
         return value + slope - slope.detach()
 
     @cached_property
-    def variances(self) -> Estimate:
+    def variances(self) -> linalg.Estimate:
         """The diagonal of Λ⁻¹ and its standard errors, neither bounded by what is possible."""
         with torch.no_grad():
-            value, error = diagonal(lambda v: self.solve(v) - self.base.solve(v), self._probes)
-            return Estimate(self.base.variance() + value, error)
+            value, error = linalg.diagonal(lambda v: self.solve(v) - self.base.solve(v), self._probes)
+            return linalg.Estimate(self.base.variance() + value, error)
 
     def effective_parameters(self) -> Float[Tensor, " p"]:
         return 1 - self.base.diagonal * self.variances.value
@@ -392,7 +380,7 @@ class MatrixFreePrecision(Precision):
         return 0.5 * (found + found.mT)
 
 
-def _report_negative(found: list[Quadrature]) -> None:
+def _report_negative(found: list[linalg.Quadrature]) -> None:
     """Warn of directions in which the log likelihood curves upwards, by eigenvalues relative to the prior below one."""
     smallest = min(float(part.nodes.min()) for part in found)
     if smallest < 1 - 1e-6:
