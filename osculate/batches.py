@@ -169,7 +169,7 @@ def require_inputs(x: Any) -> None:
     if not found:
         raise TypeError(
             f"x must be a tensor of inputs (N, …), or a tuple or mapping of such, got {type(x).__name__}. "
-            "Predict batch by batch."
+            "Convert arrays with torch.as_tensor(x), and predict the batches of a loader one by one."
         )
     if count(x) == 0:
         raise ValueError("there is nothing to predict: x has no rows.")

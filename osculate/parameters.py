@@ -5,6 +5,7 @@ A :class:`ParameterSpace` says in which order the tensors of a network stand in 
 """
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -311,9 +312,11 @@ def frozen_copy(model: nn.Module) -> nn.Module:
     """A deep copy of a module, without gradients.
 
     Raises:
-        ValueError: it keeps an activation with its gradient graph, which cannot be copied, or is not yet initialised.
+        ValueError: it keeps what cannot be copied, such as a lock or an activation with its gradient graph, or is not
+            yet initialised.
     """
     require_shapes(model)
+    _warn_of_hooks(model)
     attributes = [value for layer in model.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
     # a tensor with a gradient graph, such as the weight that weight normalisation keeps, has no deep copy of its own
     memo = {id(value): value.detach().clone() for value in attributes if value.grad_fn is not None}
@@ -324,10 +327,33 @@ def frozen_copy(model: nn.Module) -> nn.Module:
             f"the network cannot be copied ({error}): it keeps an activation with its gradient graph in an attribute. "
             "Detach or delete it."
         ) from error
+    except TypeError as error:  # of an attribute such as a lock or an open file
+        raise ValueError(
+            f"the network cannot be copied ({error}): one of its attributes is not data. Delete it before the fit, or "
+            "give its class a __deepcopy__."
+        ) from error
     for parameter in module.parameters():
         parameter.requires_grad_(False)
         parameter.grad = None
     return module
+
+
+def _warn_of_hooks(model: nn.Module) -> None:
+    """Warn of hooks that would go on acting on the user's module: a function is not copied with what it closes over."""
+    layers = {id(layer) for layer in model.modules()}
+    for name, layer in model.named_modules():
+        for hook in (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
+            used = []
+            for cell in getattr(hook, "__closure__", None) or ():
+                with suppress(ValueError):  # a variable without a value yet
+                    used.append(cell.cell_contents)
+            if any(id(value) in layers for value in used):
+                warnings.warn(
+                    f"a hook of layer {name!r} uses the network through a variable of the function it was defined in, "
+                    "and osculate works on copies: there the hook still reads and writes the original. Register a "
+                    "method of the module (register_forward_hook(self.method)), which is copied with it.",
+                    stacklevel=4,
+                )
 
 
 def require_shapes(model: nn.Module) -> None:

@@ -1,11 +1,12 @@
 """Threads that share a posterior: each call gives what it gives alone, bit by bit."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from sys import getswitchinterval, setswitchinterval
-from threading import Barrier, get_ident
+from threading import Barrier, Lock, get_ident
 from weakref import ref
 
 import pytest
@@ -359,3 +360,33 @@ def test_a_first_call_within_a_transform_leaves_no_trace() -> None:
     network, x = Network(Remembering(), ["layer.weight"]), torch.zeros(5, 4)
     torch.func.jvp(network, (x,), (torch.ones_like(x),))
     assert torch.equal(network(x), network.module(x))
+
+
+def test_hooks_that_reach_the_original_are_announced() -> None:
+    class Captured(nn.Module):
+        def __init__(self, closure: bool) -> None:
+            super().__init__()
+            self.layer, self.kept = nn.Linear(4, 3), []
+            hook = (lambda _, __, output: self.keep(_, __, output)) if closure else self.keep
+            self.layer.register_forward_hook(hook)
+
+        def keep(self, _: nn.Module, __: object, output: Tensor) -> None:
+            self.kept = [output]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x) + self.kept[0]
+
+    x = torch.randn(5, 4)
+    with pytest.warns(UserWarning, match=r"hook of layer 'layer'.*method"):
+        Network(Captured(True), ["layer.weight"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        network = Network(model := Captured(False), ["layer.weight"])
+    assert torch.equal(network(x), 2 * model.layer.forward(x))
+
+
+def test_what_cannot_be_copied_is_refused() -> None:
+    model = nn.Linear(4, 3)
+    model.lock = Lock()
+    with pytest.raises(ValueError, match=r"cannot be copied.*lock"):
+        Network(model, ["weight"])

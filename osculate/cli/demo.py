@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from osculate.checks import require_library
 from osculate.cli.checkpoint import MODEL, save_model
 from osculate.cli.demo_autoencoders import compare, draw
 from osculate.cli.demo_fits import RECIPES, classify, draw_classification, recipe_for, regress
@@ -63,6 +64,8 @@ def run(options: DemoOptions, where: RunOptions) -> None:
     pick_device(where.device)
     if options.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {options.seeds}.")
+    for library, purpose in (("lightning", "trainings"), ("matplotlib", "figures"), ("sklearn", "the digits")):
+        require_library(library, purpose)  # before the work
     started = time.perf_counter()
     out, folder = console(), where.output or Path("runs/demo-lae" if options.lae else "runs/demo")
     clock = Clock(lambda words: out.print(f"… {words}", style="dim"))
