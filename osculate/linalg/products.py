@@ -3,25 +3,24 @@
 from jaxtyping import Float
 from torch import Tensor
 
-#: Columns from which half a product is cheaper than the whole one.
-LEAST = 256
+#: Entries of a matrix from which panels are cheaper than the whole product, and rows of a panel at least and at most.
+LEAST, NARROW, WIDE = 2**14, 48, 128
 
 
 def add_gram(total: Float[Tensor, "B n n"], x: Float[Tensor, "B k n"]) -> None:
     """Add xᵀ x at least to the lower triangle, in place; :func:`mirror` completes the matrix.
 
-    Wide matrices are halved again and again, and the quarter above the diagonal is left out; on a GPU, where the work
-    is cheap, the whole product.
+    Panels of an eighth of the rows leave out most of what stands above the diagonal; on a GPU, where the work is cheap,
+    the whole product.
     """
     n = x.shape[-1]
-    if n < LEAST or total.device.type != "cpu":
+    if x[0].numel() < LEAST or total.device.type != "cpu":
         total.baddbmm_(x.mT, x)
         return
-    half = n // 2
-    left, right = x[..., :half], x[..., half:]
-    add_gram(total[:, :half, :half], left)
-    total[:, half:, :half].baddbmm_(right.mT, left)
-    add_gram(total[:, half:, half:], right)
+    width = min(WIDE, max(NARROW, n // 8))
+    for start in range(0, n, width):
+        stop = min(n, start + width)
+        total[:, start:stop, :stop].baddbmm_(x[..., start:stop].mT, x[..., :stop])
 
 
 def mirror(matrix: Float[Tensor, "B n n"]) -> None:
