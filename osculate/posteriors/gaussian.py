@@ -37,6 +37,7 @@ class Gaussian(Sampled):
         first_data: Some of the data, on which a sampled predictive is compared with the mode; files leave them out.
         data: The data of the fit, as they were given and not copied, for the mode of the linear model; None where they
             could be read once only, and in a posterior from a file.
+        offset: m − θ*, how far the mean is from the parameters around which functions are linearised; None for zero.
     """
 
     network: Network
@@ -46,6 +47,7 @@ class Gaussian(Sampled):
     temperature: float | Tensor = 1.0
     first_data: tuple[Inputs, Tensor] | None = None
     data: Any = None
+    offset: Float[Tensor, " P"] | None = None
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled", "mode")
 
     def __post_init__(self) -> None:
@@ -71,8 +73,8 @@ class Gaussian(Sampled):
 
     @cached_property
     def mean(self) -> Float[Tensor, " P"]:
-        """θ*, flat, in the order of ``named_parameters()``."""
-        return self.network.mean
+        """m, flat, in the order of ``named_parameters()``: θ* unless the posterior is refined."""
+        return self.network.mean if self.offset is None else self.network.mean + self.offset
 
     @cached_property
     def precision(self) -> PosteriorPrecision:
@@ -102,7 +104,8 @@ class Gaussian(Sampled):
     def draws(self, samples: int, generator: torch.Generator | None = None) -> Iterator[Callable[[Inputs], Tensor]]:
         """The network itself, not linearised, at sampled weights."""
         for _ in range(samples):
-            yield partial(self.network, theta=self.network.space.unflatten(self.sample(1, generator)[0]))
+            theta = self.network.mean + self.precision.sample(1, generator, self.mean)[0]
+            yield partial(self.network, theta=self.network.space.unflatten(theta))
 
     def log_prob(self, theta: Float[Tensor, "*S P"]) -> Float[Tensor, "*S"]:
         """log q(θ) of flat parameter vectors."""
@@ -136,7 +139,9 @@ class Gaussian(Sampled):
         blocks = tuple(replace(b, positions=b.positions.to(device)) for b in moved.blocks)  # type: ignore[type-var]
         statistics = {name: value.to(device) for name, value in self.fit.statistics.items()}
         fit = replace(self.fit, curvature=replace(moved, blocks=blocks), statistics=statistics, network=network)
-        return self.replace(network=network, fit=fit, prior=self.prior.with_precision(there(self.prior.precision)))
+        prior = self.prior.with_precision(there(self.prior.precision))
+        offset = None if self.offset is None else there(self.offset)
+        return self.replace(network=network, fit=fit, prior=prior, offset=offset)
 
     def __repr__(self) -> str:
         return (

@@ -63,13 +63,23 @@ def moments(
         outputs: Number of outputs of a datum, if the network returns another number for these inputs than in training.
     """
     means, rows, parts = [], [], []
+    x = moved(x, q.network.device)
     for each in projections(q, x, units, budget(memory, q.network.device), outputs):
         parts.append(q.precision.contract(each.parts, each.group))
         if each.last:
             means.append(each.f)
             rows.append(torch.cat(parts, 1))
             parts = []
-    return torch.cat(means), torch.cat(rows)
+    return mean_function(q, x, torch.cat(means)), torch.cat(rows)
+
+
+def mean_function(q: Gaussian, x: Inputs, f: Tensor) -> Tensor:
+    """f(x; θ*) + J(x)(m − θ*), from the outputs f(x; θ*)."""
+    if q.offset is None:
+        return f
+    _, data = portions(q.network, x, 1, budget(None, q.network.device))
+    parts = [Linearisation(q.network, take(moved(x, q.network.device), part)) for part in data]
+    return f + torch.cat([at.jvp(q.offset.unsqueeze(0))[0] for at in parts])
 
 
 def fits(q: Gaussian, size: int) -> bool:
@@ -108,7 +118,7 @@ def joint_covariance(q: Gaussian, x: Inputs) -> tuple[Float[Tensor, " K"], Float
     """
     x = moved(x, q.network.device)
     (piece,) = pieces(q.network, q.fit.plan, x, lambda f, part: all_outputs(f), q.fit.plan.outputs, None)
-    return piece.f.reshape(-1), q.precision.covariance_of_rows(piece.forms)
+    return mean_function(q, x, piece.f).reshape(-1), q.precision.covariance_of_rows(piece.forms)
 
 
 def deviations(
@@ -134,8 +144,10 @@ def linear_functions(
     q: Gaussian, x: Inputs, samples: int, generator: torch.Generator | None, memory: str | int | None = None
 ) -> Iterator[Float[Tensor, "s N *C"]]:
     """f(x; θ*) + J(x)(θ_s − θ*), some draws at a time."""
+    mean: Tensor | None = None
     for f, tangents in deviations(q, x, samples, generator, memory):
-        yield f + tangents
+        mean = mean_function(q, x, f) if mean is None else mean
+        yield mean + tangents
 
 
 def drawn_functions(
