@@ -16,8 +16,8 @@ from osculate import metrics
 from osculate.data.dataset import Part
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, Point, Posterior
+from osculate.posteriors.linearised import interacting_outputs, projections
 from osculate.predictive import predict
-from osculate.predictive.linearised import interacting_outputs, projections
 from osculate.predictive.predict import choose_link
 from osculate.progress import track
 

@@ -26,7 +26,7 @@ from torch.nn.functional import logsigmoid, softplus
 
 from osculate.checks import require_library, require_positive, require_whole
 from osculate.likelihoods import drawn_on
-from osculate.likelihoods._quadrature import normal_nodes
+from osculate.likelihoods.quadrature import normal_nodes
 from osculate.networks import MLP
 from osculate.networks.activations import initialise
 from osculate.randomness import fresh_seed, seeded

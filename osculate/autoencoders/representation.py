@@ -16,7 +16,7 @@ from osculate.differentiation import forward_derivative
 from osculate.likelihoods import drawn_on
 from osculate.posteriors import Chains, Gaussian, Posterior, Sampled, Snapshots
 from osculate.posteriors._base import as_posterior
-from osculate.predictive.linearised import interacting_outputs, linear_functions, moments, single_outputs
+from osculate.posteriors.linearised import interacting_outputs, linear_functions, moments, single_outputs
 from osculate.predictive.predict import choose_link
 from osculate.predictive.sampled import warn_if_far_worse
 from osculate.randomness import fresh_seed

@@ -30,16 +30,15 @@ from osculate.evidence.elbo import divergence
 from osculate.evidence.laplace import effective_parameters
 from osculate.evidence.linear import data_of, require_all
 from osculate.evidence.maximise import maximise_evidence
-from osculate.evidence.solvers import Newton
+from osculate.evidence.mode import Newton
 from osculate.inputs import Inputs, moved
 from osculate.likelihoods import Likelihood
-from osculate.likelihoods._quadrature import normal_nodes
+from osculate.likelihoods.quadrature import normal_nodes, normal_points
 from osculate.linalg import root
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.fit import fitted
-from osculate.predictive.linearised import interacting_outputs, moments
-from osculate.predictive.link.monte_carlo import normal_points
+from osculate.posteriors.linearised import interacting_outputs, moments
 from osculate.progress import track
 from osculate.registry import choose
 from osculate.structures import Curvature
@@ -100,7 +99,9 @@ class Smoothed(Likelihood):
 
     def check(self, f: Float[Tensor, "N *C"], y: Int[Tensor, " N"]) -> None:
         known = self.outputs[y]
-        if f.shape != known.shape or not torch.allclose(f, known.to(f), rtol=1e-2, atol=1e-3 * float(known.abs().max())):
+        if f.shape != known.shape or not torch.allclose(
+            f, known.to(f), rtol=1e-2, atol=1e-3 * float(known.abs().max())
+        ):
             raise ValueError(
                 "the network's outputs are not those of the pass before: the data come in another order or are "
                 "changed at random at every pass (a shuffling loader, augmentation). Pass them in a fixed order, "

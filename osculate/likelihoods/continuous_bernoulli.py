@@ -12,7 +12,7 @@ from torch.distributions import ContinuousBernoulli as TorchContinuousBernoulli,
 
 from osculate.likelihoods._base import Link, drawn_on
 from osculate.likelihoods._elementwise import Canonical, mix, require_unit_interval
-from osculate.likelihoods._quadrature import NODES, normal_nodes
+from osculate.likelihoods.quadrature import NODES, normal_nodes
 
 #: Below this |f|, the normaliser and its derivatives are summed as series: their closed forms cancel there.
 SMALL = 1.0

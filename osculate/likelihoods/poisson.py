@@ -10,7 +10,7 @@ from torch.distributions import Distribution, Poisson as PoissonDistribution, co
 
 from osculate.likelihoods._base import Link, drawn_on
 from osculate.likelihoods._elementwise import Canonical, first_place, mix
-from osculate.likelihoods._quadrature import normal_nodes
+from osculate.likelihoods.quadrature import normal_nodes
 
 
 @dataclass(frozen=True, eq=False)

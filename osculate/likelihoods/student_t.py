@@ -10,8 +10,8 @@ from torch.distributions import Distribution, Normal, StudentT as StudentTDistri
 
 from osculate.likelihoods._base import Link
 from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
-from osculate.likelihoods._quadrature import log_gamma_nodes
 from osculate.likelihoods.gaussian import require_positive
+from osculate.likelihoods.quadrature import log_gamma_nodes
 
 
 @dataclass(frozen=True, eq=False)

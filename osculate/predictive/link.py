@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from math import pi
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.quasirandom import SobolEngine
 
 from osculate.likelihoods import Likelihood, Link
+from osculate.likelihoods.quadrature import normal_points
 from osculate.linalg import root
 
 #: Numbers that the function values of one chunk of positions may take.
@@ -50,14 +49,6 @@ class MonteCarlo:
                 f = centre + spread.sqrt() * white.unsqueeze(-1)
             found.append(likelihood.response(f).mean(0))
         return torch.cat(found)
-
-
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)  # what is kept must serve autograd too
-def normal_points(points: int, dimensions: int) -> Float[Tensor, "S E"]:
-    """A fixed quasi-random sample of a standard normal."""
-    uniform = SobolEngine(dimensions, scramble=True, seed=0).draw(points, dtype=torch.double)
-    return torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))
 
 
 @dataclass(frozen=True)

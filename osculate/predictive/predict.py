@@ -12,8 +12,7 @@ from osculate.checks import require_generator, require_whole
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood, Link
 from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
-from osculate.predictive import link as links
-from osculate.predictive.linearised import (
+from osculate.posteriors.linearised import (
     all_outputs,
     drawn_functions,
     fits,
@@ -24,6 +23,7 @@ from osculate.predictive.linearised import (
     require_room,
     single_outputs,
 )
+from osculate.predictive import link as links
 from osculate.predictive.mixed import mixed
 from osculate.predictive.sampled import network_at_mode, sampled_networks, warn_if_far_worse
 from osculate.registry import choose, lookup

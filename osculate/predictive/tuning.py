@@ -18,7 +18,7 @@ from osculate.inputs import Inputs
 from osculate.likelihoods import Link
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.predictive.linearised import (
+from osculate.posteriors.linearised import (
     Projected,
     interacting_outputs,
     projections,

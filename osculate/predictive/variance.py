@@ -16,7 +16,7 @@ from osculate.likelihoods import drawn_on
 from osculate.linalg import eigh
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, Mixture, as_gaussian, as_posterior
-from osculate.predictive.linearised import all_outputs, deviations, moments, require_room, single_outputs
+from osculate.posteriors.linearised import all_outputs, deviations, moments, require_room, single_outputs
 from osculate.predictive.sampled import network_at_mode
 from osculate.registry import choose
 

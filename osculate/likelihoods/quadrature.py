@@ -1,4 +1,4 @@
-"""Nodes and weights of the one-dimensional integrals that predictives need."""
+"""Nodes and weights of the integrals that predictives need."""
 
 from functools import lru_cache
 from math import ceil, log
@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
 #: Nodes of an integral over a normal. With 32, the smallest weight is still above the smallest float32.
 NODES = 32
@@ -20,6 +21,14 @@ def normal_nodes(count: int = NODES) -> tuple[Float[Tensor, " K"], Float[Tensor,
     """Gauss–Hermite nodes of a standard normal, and the logarithms of their weights, in double precision."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(count)
     return torch.from_numpy(nodes), torch.from_numpy(weights / weights.sum()).log()
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+def normal_points(points: int, dimensions: int) -> Float[Tensor, "S E"]:
+    """A fixed quasi-random sample of a standard normal, in double precision."""
+    uniform = SobolEngine(dimensions, scramble=True, seed=0).draw(points, dtype=torch.double)
+    return torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))
 
 
 @lru_cache(maxsize=16)
