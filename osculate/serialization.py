@@ -93,6 +93,8 @@ def _gaussian_parts(q: posteriors.Gaussian) -> tuple[dict[str, Tensor], dict[str
     tensors |= {f"positions.{n}": block.positions.int() for n, block in enumerate(q.fit.plan.blocks)}
     tensors |= {f"kept.{n}": b.kept.int() for n, b in enumerate(q.fit.plan.blocks) if b.kept is not None}
     tensors["prior.precision"] = q.prior.precision
+    if q.offset is not None:
+        tensors["offset"] = q.offset
     header = {
         "fit_likelihood": _describe(q.fit.likelihood, likelihoods.REGISTRY, "fit_likelihood", tensors),
         "structure": _describe(q.structure.structure, structures.REGISTRY, "structure", tensors),
@@ -213,7 +215,7 @@ def _rebuild_gaussian(
     likelihood: Likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     made = lookup("prior", header["prior"], priors.REGISTRY)
     prior: Prior = made(precision=tensors["prior.precision"], **header.get("prior_settings", {}))
-    return posteriors.Gaussian(network, fit, likelihood, prior, header["temperature"])
+    return posteriors.Gaussian(network, fit, likelihood, prior, header["temperature"], offset=tensors.get("offset"))
 
 
 def _block(b: Mapping[str, Any], number: int, tensors: Mapping[str, Tensor]) -> BlockSpec:

@@ -156,9 +156,9 @@ def data_of(q: Gaussian, data: Data | None) -> Iterator[tuple[Inputs, Tensor]]:
     Raises:
         ValueError: there are none.
     """
+    data = q.data if data is None else data
     if data is None and (kept := q.structure.kept):
         return iter(kept)
-    data = q.data if data is None else data
     if data is None:
         raise ValueError(
             "the mode of the linear model depends on the data, and a posterior from a file, or one fitted to an "

@@ -179,7 +179,7 @@ class Stochastic:
 
 class _StochasticSearch(Search):
     def __init__(self, settings: Stochastic, q: Gaussian, data: Data | None, start: Tensor | None) -> None:
-        self._settings, self._data = settings, q.data if data is None and not q.structure.kept else data
+        self._settings, self._data = settings, q.data if data is None else data
         self._network, self._mask = q.network.in_state_precision(), q.structure.covered.to(q.network.device)
         mean = self._network.mean
         self.theta = mean if start is None else torch.where(self._mask, start.to(mean), mean)

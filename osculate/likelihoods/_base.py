@@ -42,6 +42,8 @@ class Likelihood(ABC):
     has_noise: ClassVar[bool] = False
     #: True if targets are f plus noise, so that predictions can exclude the noise.
     real_valued: ClassVar[bool] = False
+    #: True if log p(y|f) is concave in f, so that the linear model has one mode.
+    log_concave: ClassVar[bool] = True
     #: The outputs of a datum that interact: "all", those along the "axis" :attr:`class_axis`, or "none" (E = 1).
     interacts: ClassVar[str] = "all"
     #: The axis of f, the batch axis included, along which outputs interact where :attr:`interacts` is "axis".

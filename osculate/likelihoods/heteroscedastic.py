@@ -45,6 +45,7 @@ class HeteroscedasticGaussian(Likelihood):
     class_axis: int = -1
     interacts: ClassVar[str] = "axis"
     real_valued: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.class_axis == 0:

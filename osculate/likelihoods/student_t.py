@@ -38,6 +38,7 @@ class StudentT(Elementwise):
     df: float = 4.0
     scale: float = 1.0
     real_valued: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_positive(self.scale)
