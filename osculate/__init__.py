@@ -25,7 +25,11 @@ from osculate import (
     priors as priors,
     structures as structures,
 )
-from osculate.evidence import log_evidence as log_evidence, maximise_evidence as maximise_evidence
+from osculate.evidence import (
+    log_evidence as log_evidence,
+    maximise_evidence as maximise_evidence,
+    refine as refine,
+)
 from osculate.methods import Subnetwork as Subnetwork, laplace as laplace
 from osculate.predictive import (
     functional_variance as functional_variance,

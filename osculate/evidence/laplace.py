@@ -9,6 +9,7 @@ from torch import Tensor
 
 from osculate.batches import Data
 from osculate.evidence.mode import Newton, Stochastic, found
+from osculate.evidence.variational import linear_elbo
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
 
@@ -36,11 +37,14 @@ def log_evidence(
     .. math:: -\tfrac12 \big(r_0^\top K^{-1} r_0 + \log |K| + N C \log 2\pi\big), \qquad
               r_0 = y - f + J \tilde\theta, \quad K = J \operatorname{diag}(\delta)^{-1} J^\top + \sigma^2 I
 
+    Of a refined posterior (:func:`osculate.refine`) it is the evidence lower bound of the linear model, whatever the
+    mode, computed when it is asked for.
+
     Args:
         q: A Gaussian posterior.
         mode: "network", at the network's own parameters, or "linear", at the mode of the linear model.
-        data: The data that ``q`` was fitted to, for mode="linear"; only needed for a posterior from a file, or one
-            fitted to an iterator.
+        data: The data that ``q`` was fitted to, for mode="linear" and refined posteriors; only needed for a posterior
+            from a file, or one fitted to an iterator.
         solver: Finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
 
     Returns:
@@ -60,6 +64,8 @@ def log_evidence(
     0
     """
     q = as_gaussian(q, "log_evidence")
+    if q.offset is not None:
+        return linear_elbo(q, data)
     if choose("mode of the evidence", mode, MODES) == "network":
         return _evidence(q, q.mean, q.fit.statistics)
     search = found(q, data, solver)

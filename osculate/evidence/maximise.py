@@ -60,7 +60,7 @@ def maximise_evidence(
         A new posterior. ``osc.evidence.effective_parameters`` gives its γ.
 
     Raises:
-        ValueError: an unknown mode, or no data where they are needed.
+        ValueError: an unknown mode, no data where they are needed, or a refined posterior.
 
     A warning says that the evidence has no maximum inside of the bounds 1e-16 and 1e12, for which groups, and what that
     means. Groups of biases that are zero from the start get the largest precision without one. With mode="linear" and
@@ -83,6 +83,11 @@ def maximise_evidence(
     0.1
     """
     q = as_gaussian(q, "maximise_evidence")
+    if q.offset is not None:
+        raise ValueError(
+            "the posterior is refined, and its mean and curvature belong to its prior: maximise the evidence before "
+            "it is refined, or use osc.refine(q, prior='evidence') on the posterior that osc.laplace gave."
+        )
     noise = noise and q.likelihood.has_noise
     if choose("mode of the evidence", mode, (*MODES, "em")) == "em":
         tolerance = 0.01 if tolerance is None else tolerance
