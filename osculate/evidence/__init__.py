@@ -4,6 +4,11 @@ from osculate.evidence.em import expectation_maximisation as expectation_maximis
 from osculate.evidence.laplace import effective_parameters as effective_parameters, log_evidence as log_evidence
 from osculate.evidence.maximise import maximise_evidence as maximise_evidence
 from osculate.evidence.refine import refine as refine
-from osculate.evidence.mode import Newton as Newton, Stochastic as Stochastic, linear_mode as linear_mode
+from osculate.evidence.mode import (
+    Newton as Newton,
+    QuasiNewton as QuasiNewton,
+    Stochastic as Stochastic,
+    linear_mode as linear_mode,
+)
 from osculate.evidence.variational import linear_elbo as linear_elbo
 from osculate.evidence.elbo import EvidenceBound as EvidenceBound, elbo as elbo

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data
-from osculate.evidence.mode import Newton, Stochastic, as_solver
+from osculate.evidence.mode import Solver, as_solver
 from osculate.evidence.problem import LinearProblem, alternate, finish
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.structures.blocks import MatrixFreePrecision
@@ -18,7 +18,7 @@ def expectation_maximisation(
     q: Any,
     samples: int = 64,
     data: Data | None = None,
-    solver: str | Newton | Stochastic = "newton",
+    solver: str | Solver = "newton",
     tolerance: float = 0.01,
     max_steps: int = 50,
     noise: bool = True,

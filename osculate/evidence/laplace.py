@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data
-from osculate.evidence.mode import Newton, Stochastic, found
+from osculate.evidence.mode import Solver, found
 from osculate.evidence.variational import linear_elbo
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
@@ -18,7 +18,7 @@ MODES = ("network", "linear")
 
 
 def log_evidence(
-    q: Any, mode: str = "network", data: Data | None = None, solver: str | Newton | Stochastic = "newton"
+    q: Any, mode: str = "network", data: Data | None = None, solver: str | Solver = "newton"
 ) -> Float[Tensor, ""]:
     r"""The Laplace approximation of log p(D|δ), in nats.
 

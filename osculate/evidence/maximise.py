@@ -8,7 +8,7 @@ import torch
 from osculate.batches import Data
 from osculate.evidence.em import expectation_maximisation
 from osculate.evidence.laplace import MODES
-from osculate.evidence.mode import Newton, Stochastic, as_solver
+from osculate.evidence.mode import Solver, as_solver
 from osculate.evidence.problem import LARGEST, LinearProblem, Problem, alternate, ascend, finish
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
@@ -21,7 +21,7 @@ def maximise_evidence(
     max_steps: int = 200,
     noise: bool = True,
     data: Data | None = None,
-    solver: str | Newton | Stochastic = "newton",
+    solver: str | Solver = "newton",
     progress: bool = False,
 ) -> Gaussian:
     r"""The same posterior with prior precisions, and the noise scale where there is one, of largest evidence.

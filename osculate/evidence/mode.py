@@ -5,7 +5,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -83,8 +83,10 @@ class Newton:
         return _NewtonSearch(self, LinearModel(q, data), start)
 
 
-class _NewtonSearch(Search):
-    def __init__(self, settings: Newton, model: LinearModel, start: Tensor | None) -> None:
+class _SearchOnAll(Search):
+    """A search with all data in every step, so that it can follow a line in function space without the network."""
+
+    def __init__(self, settings: Any, model: LinearModel, start: Tensor | None) -> None:
         self._settings, self._model = settings, model
         self._place = model.place(start)
 
@@ -95,6 +97,20 @@ class _NewtonSearch(Search):
     def statistics(self, q: Gaussian) -> dict[str, Tensor]:
         return self._model.statistics(q, self._place)
 
+    def _slope(self, q: Gaussian, direction: Tensor, change: list[Tensor]) -> Callable[[float], float]:
+        """The slope of the objective at a length along a direction d, of which ``change`` is J d."""
+        delta, model = self._model.prior(q).double(), self._model
+
+        def slope(length: float) -> float:
+            there = self._place.moved(length, direction, change)
+            pairs = zip(model.scores(q, there.outputs), change, strict=True)
+            data = sum(float((score.double() * d.double()).sum()) for score, d in pairs)
+            return data + float((delta * there.theta.double()) @ direction.double())
+
+        return slope
+
+
+class _NewtonSearch(_SearchOnAll):
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
         model, place = self._model, self._place
         gradient, precondition = model.gradient(q, place), q.precision.precondition
@@ -115,14 +131,7 @@ class _NewtonSearch(Search):
 
     def _length(self, q: Gaussian, direction: Tensor, change: list[Tensor]) -> float:
         """The step length at which the slope, which grows, is at most half of its first size above zero."""
-        delta, model = self._model.prior(q).double(), self._model
-
-        def slope(length: float) -> float:
-            there = self._place.moved(length, direction, change)
-            pairs = zip(model.scores(q, there.outputs), change, strict=True)
-            data = sum(float((score.double() * d.double()).sum()) for score, d in pairs)
-            return data + float((delta * there.theta.double()) @ direction.double())
-
+        slope = self._slope(q, direction, change)
         first, length = slope(0.0), 1.0
         if first >= 0:  # at the mode, but for rounding
             return 0.0
@@ -131,6 +140,92 @@ class _NewtonSearch(Search):
             if here <= -0.5 * first:
                 break
             length *= min(0.7, max(0.1, first / (first - here)))
+        return length
+
+
+@dataclass(frozen=True)
+class QuasiNewton:
+    r"""L-BFGS with exact line searches, preconditioned with the posterior precision at θ̃.
+
+    For few steps that need not end at the mode: where the first ones lead most of the way, as in a refinement, they
+    cost less than those of :class:`Newton`, of which each solves a linear system.
+
+    Args:
+        tolerance: About how far the objective may be above its minimum, in nats.
+        max_steps: Steps at most.
+        memory: Earlier steps that a direction takes into account.
+
+    Raises:
+        ValueError: a number that is not positive.
+
+    Cost: a pass over the data with one product J v and one Jᵀ u for each step. The data are held.
+    """
+
+    tolerance: float = 1e-2
+    max_steps: int = 200
+    memory: int = 10
+
+    def __post_init__(self) -> None:
+        _require_positive(self)
+
+    def search(self, q: Gaussian, data: Data | None, start: Tensor | None) -> Search:
+        """A search that begins at ``start``, by default at θ̃."""
+        return _QuasiNewtonSearch(self, LinearModel(q, data), start)
+
+
+class _QuasiNewtonSearch(_SearchOnAll):
+    def __init__(self, settings: QuasiNewton, model: LinearModel, start: Tensor | None) -> None:
+        super().__init__(settings, model, start)
+        self._last: tuple[Gaussian, Tensor, Tensor] | None = None
+        self._pairs: list[tuple[Tensor, Tensor]] = []
+
+    def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
+        gradient, precondition = self._model.gradient(q, self._place), q.precision.precondition
+        if self._last is not None and self._last[0] is q:
+            self._pairs.append((self.theta - self._last[1], gradient - self._last[2]))
+            self._pairs = [(s, y) for s, y in self._pairs[-self._settings.memory :] if s @ y > 0]
+        else:
+            self._pairs = []  # of another objective
+        self._last = q, self.theta, gradient
+        gap = _gap(gradient, precondition)
+        if gap <= tolerance:
+            return gap
+        direction = -self._approximate_inverse(gradient, precondition)
+        change = self._model.directional(direction)
+        self._place = self._place.moved(self._length(q, direction, change), direction, change)
+        return gap
+
+    def _approximate_inverse(self, v: Tensor, precondition: Callable[[Tensor], Tensor]) -> Tensor:
+        """H⁻¹ v, by the two loops of L-BFGS."""
+        weights = []
+        for s, y in reversed(self._pairs):
+            weights.append((s @ v) / (s @ y))
+            v = v - weights[-1] * y
+        v = precondition(v.unsqueeze(0))[0]
+        for (s, y), weight in zip(self._pairs, reversed(weights), strict=True):
+            v = v + (weight - (y @ v) / (s @ y)) * s
+        return v
+
+    def _length(self, q: Gaussian, direction: Tensor, change: list[Tensor]) -> float:
+        """The step length at which the slope, which grows, is a tenth of its first size at most."""
+        slope = self._slope(q, direction, change)
+        first, length = slope(0.0), 1.0
+        if first >= 0:  # at the mode, but for rounding
+            return 0.0
+        low, high = (0.0, first), None
+        for _ in range(SHORTENINGS):
+            here = slope(length)
+            if abs(here) <= -0.1 * first:
+                break
+            if here < 0:
+                low = length, here
+            else:
+                high = length, here
+            if high is None:
+                length *= 2
+            else:  # the secant, kept away from the ends
+                share = min(0.9, max(0.1, low[1] / (low[1] - high[1])))
+                length = low[0] + share * (high[0] - low[0])
         return length
 
 
@@ -245,12 +340,13 @@ def _require_positive(settings: Any, apart_from: tuple[str, ...] = ()) -> None:
             raise ValueError(f"{type(settings).__name__} needs a positive {field.name}, got {value}.")
 
 
+Solver: TypeAlias = Newton | QuasiNewton | Stochastic
 #: Ways to the mode by name.
-SOLVERS = {"newton": Newton, "stochastic": Stochastic}
+SOLVERS = {"newton": Newton, "quasi_newton": QuasiNewton, "stochastic": Stochastic}
 
 
 def linear_mode(
-    q: Any, data: Data | None = None, solver: str | Newton | Stochastic = "newton", start: Tensor | None = None
+    q: Any, data: Data | None = None, solver: str | Solver = "newton", start: Tensor | None = None
 ) -> Float[Tensor, " P"]:
     r"""The parameters at which the linear model of a linearised Laplace approximation has its mode.
 
@@ -284,7 +380,7 @@ def linear_mode(
     return found(as_gaussian(q, "linear_mode"), data, solver, start).theta
 
 
-def found(q: Gaussian, data: Data | None, solver: str | Newton | Stochastic, start: Tensor | None = None) -> Search:
+def found(q: Gaussian, data: Data | None, solver: str | Solver, start: Tensor | None = None) -> Search:
     """A search that has ended as close to the mode for the prior and the noise of ``q`` as the solver is asked for."""
     chosen = as_solver(solver)
     q = q.replace(prior=q.prior.with_precision(q.prior.precision.detach()))
@@ -294,7 +390,7 @@ def found(q: Gaussian, data: Data | None, solver: str | Newton | Stochastic, sta
             gap = search.improve(q, chosen.tolerance)
             if gap <= chosen.tolerance:
                 return search
-        if isinstance(chosen, Newton):
+        if not isinstance(chosen, Stochastic):
             gap = search.improve(q, chosen.tolerance)  # of the last step
     if not gap <= chosen.tolerance:
         warnings.warn(
@@ -306,10 +402,10 @@ def found(q: Gaussian, data: Data | None, solver: str | Newton | Stochastic, sta
     return search
 
 
-def as_solver(solver: Any) -> Newton | Stochastic:
+def as_solver(solver: Any) -> Solver:
     """A solver, or the one that a name stands for."""
     if isinstance(solver, str):
         return lookup("solver", solver, SOLVERS)()
-    if not isinstance(solver, Newton | Stochastic):
+    if not isinstance(solver, Solver):
         raise TypeError(f"solver must be 'newton', 'stochastic' or an object of these classes, got {solver!r}.")
     return solver

@@ -30,7 +30,7 @@ from osculate.curvature.columns import GGN, Fisher
 from osculate.curvature.engine import Observation
 from osculate.evidence.laplace import effective_parameters
 from osculate.evidence.maximise import maximise_evidence
-from osculate.evidence.mode import Newton
+from osculate.evidence.mode import QuasiNewton
 from osculate.evidence.variational import DRAWS, EXACT, State
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
@@ -40,8 +40,8 @@ from osculate.progress import track
 from osculate.registry import choose
 from osculate.structures import Curvature
 
-#: Newton steps for the mean, each solved only as far as a few products with the Jacobian lead.
-SOLVER = Newton(max_steps=20, forcing=0.3, max_products=10)
+#: Search for the mean.
+SOLVER = QuasiNewton()
 #: Halvings of a step of the covariance that would lower the bound.
 HALVINGS = 4
 #: Steps at most where the mean moves without limit, and nats that the bound must rise by for another one.
