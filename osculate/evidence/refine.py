@@ -81,7 +81,7 @@ def refine(
             the posterior before the step: the mean moves by at most √c standard deviations, in the root mean square
             over the directions that the data determine. None moves it all the way.
         prior: Prior of the result: None keeps that of ``q`` and its noise, "evidence" first estimates both by the
-            evidence of the linear model.
+            evidence, that of the linear model where there is a noise scale.
         steps: Steps at most: by default one, and with ``trust=None`` as many as raise the bound by a thousandth of a
             nat.
         tolerance: Distance to the maximum at which the search for a mean ends, relative to that at its start.
@@ -114,7 +114,7 @@ def refine(
     require_whole("steps", steps)
     if prior is not None:
         choose("prior of a refined posterior", prior, ("evidence",))
-        q = maximise_evidence(q, mode="linear", data=data)
+        q = maximise_evidence(q, mode="linear" if q.likelihood.has_noise else "network", data=data)
     with torch.no_grad():
         here = State.of(q, data)
         for _ in track(range(steps), "refinement", steps, progress):

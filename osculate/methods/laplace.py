@@ -1,5 +1,6 @@
 """Post-hoc Laplace: one pass over the data at the mode of a trained network."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from osculate.batches import Data, as_batches, number_of_batches
 from osculate.curvature.columns import Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import make_plan
-from osculate.evidence import maximise_evidence
+from osculate.evidence import maximise_evidence, refine as refined
 from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network
 from osculate.methods.subnetwork import Subnetwork, Units, path_variance
@@ -39,6 +40,7 @@ def laplace(
     curvature: str | Kind = "ggn",
     prior: str | float | Prior = "evidence",
     subset: str | Iterable[str] | Subnetwork = "all",
+    refine: bool = False,
     memory: str | int | None = None,
     progress: bool = False,
 ) -> Gaussian:
@@ -63,6 +65,8 @@ def laplace(
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
         subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
             (which counts frozen parameters in), or ``osc.Subnetwork(fraction)`` of single parameters.
+        refine: Whether the posterior is refined (:func:`osculate.refine`), so that its predictions are calibrated
+            without held-out data.
         memory: Largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
             large networks), or a quarter of what is free where that is less.
         progress: Show a progress bar.
@@ -115,7 +119,18 @@ def laplace(
     fit = fitted(start, matrix, chain([every], (_tracked(data, progress, title) for title in titles)))
     kept = None if isinstance(data, Iterator) else data
     q = Gaussian(network, fit, likelihood, prior, first_data=first_rows(*first), data=kept)
-    return maximise_evidence(q) if by_evidence else q
+    if not refine or kept is None:
+        q = maximise_evidence(q) if by_evidence else q
+    if not refine:
+        return q
+    if kept is None:
+        warnings.warn(
+            f"the posterior is not refined: {type(data).__name__} can be read only once, and refinement reads the data "
+            "again. Pass a list of batches, a DataLoader or a pair (X, Y).",
+            stacklevel=2,
+        )
+        return q
+    return refined(q, prior="evidence" if by_evidence else None, progress=progress)
 
 
 def laplace_in_training(

@@ -232,6 +232,20 @@ def test_what_cannot_be_refined_is_refused(trained: tuple[nn.Module, Tensor, Ten
         osc.maximise_evidence(osc.refine(q))
 
 
+def test_laplace_refines(trained: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = trained
+    likelihood = osc.likelihoods.Categorical()
+    assert_close(laplace(trained, refine=True).mean, osc.refine(laplace(trained)).mean)
+    tuned = osc.laplace(model, likelihood, (x, y), refine=True)
+    assert_close(tuned.mean, osc.refine(osc.laplace(model, likelihood, (x, y))).mean)
+    targets = x[:, :2] + 0.1 * torch.randn(60, 2, dtype=DOUBLE)
+    regression = osc.laplace(network(2), osc.likelihoods.Gaussian(), (x, targets), structure="full", refine=True)
+    assert 0.05 < float(regression.likelihood.scale) < 0.2  # of the linear model, whose network is untrained
+    with pytest.warns(UserWarning, match="not refined"):
+        once = osc.laplace(model, likelihood, iter([(x, y)]), prior=1.0, refine=True)
+    assert once.offset is None
+
+
 def test_data_that_change_are_noticed(trained: tuple[nn.Module, Tensor, Tensor]) -> None:
     smoothed = Smoothed(
         osc.likelihoods.Categorical(),
