@@ -10,8 +10,7 @@ torch.Size([5, 3])
 """
 
 from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from osculate import (
     curvature as curvature,
@@ -42,6 +41,7 @@ from osculate.training import train as train
 
 if _TYPE_CHECKING:
     from osculate import autoencoders as autoencoders, data as data, inverse as inverse, tasks as tasks
+    from osculate.tasks import compare as compare
 
 __version__ = "0.1.0"
 
@@ -49,11 +49,13 @@ __version__ = "0.1.0"
 _LATE = ("autoencoders", "data", "inverse", "tasks")
 
 
-def __getattr__(name: str) -> _ModuleType:
+def __getattr__(name: str) -> _Any:
     if name in _LATE:
         return _import_module(f"osculate.{name}")
+    if name == "compare":
+        return _import_module("osculate.tasks").compare
     raise AttributeError(f"module 'osculate' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
+    return sorted({*globals(), *_LATE, "compare"})

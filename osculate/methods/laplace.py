@@ -22,6 +22,7 @@ from osculate.methods.subnetwork import Subnetwork, Units, path_variance
 from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable, undisturbed
 from osculate.posteriors import Fit, Gaussian
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
+from osculate.predictive import tune
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
 from osculate.registry import choose, lookup, made
@@ -41,6 +42,7 @@ def laplace(
     prior: str | float | Prior = "evidence",
     subset: str | Iterable[str] | Subnetwork = "all",
     refine: bool = False,
+    validation: Data | None = None,
     memory: str | int | None = None,
     progress: bool = False,
 ) -> Gaussian:
@@ -67,6 +69,7 @@ def laplace(
             (which counts frozen parameters in), or ``osc.Subnetwork(fraction)`` of single parameters.
         refine: Whether the posterior is refined (:func:`osculate.refine`), so that its predictions are calibrated
             without held-out data.
+        validation: Held-out data on which the posterior is tuned in the same call (:func:`osculate.tune`).
         memory: Largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
             large networks), or a quarter of what is free where that is less.
         progress: Show a progress bar.
@@ -119,18 +122,17 @@ def laplace(
     fit = fitted(start, matrix, chain([every], (_tracked(data, progress, title) for title in titles)))
     kept = None if isinstance(data, Iterator) else data
     q = Gaussian(network, fit, likelihood, prior, first_data=first_rows(*first), data=kept)
-    if not refine or kept is None:
-        q = maximise_evidence(q) if by_evidence else q
-    if not refine:
-        return q
-    if kept is None:
+    if refine and kept is None:
         warnings.warn(
             f"the posterior is not refined: {type(data).__name__} can be read only once, and refinement reads the data "
             "again. Pass a list of batches, a DataLoader or a pair (X, Y).",
             stacklevel=2,
         )
-        return q
-    return refined(q, prior="evidence" if by_evidence else None, progress=progress)
+    if refine and kept is not None:
+        q = refined(q, prior="evidence" if by_evidence else None, progress=progress)
+    elif by_evidence:
+        q = maximise_evidence(q)
+    return q if validation is None else tune(q, validation)
 
 
 def laplace_in_training(

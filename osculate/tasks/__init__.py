@@ -5,6 +5,7 @@ from osculate.tasks.calibration import (
     RegressionRecord as RegressionRecord,
     calibration as calibration,
 )
+from osculate.tasks.comparison import Comparison as Comparison, Difference as Difference, compare as compare
 from osculate.tasks.ood import OODRecord as OODRecord, ood as ood
 from osculate.tasks.imputation import (
     ImputationRecord as ImputationRecord,

@@ -108,16 +108,28 @@ def calibration(
     >>> sorted(record.metrics())
     ['accuracy', 'brier', 'ece', 'mce', 'nll', 'rmsce']
     """
+    discrete, found = columns(q, data, batch_size, progress, "predicting", predict_options)
+    return scored_classes(found[0], found[1], bins) if discrete else _regression(found, target_scale)
+
+
+def columns(
+    q: Any, data: Data, batch_size: int, progress: bool, title: str, options: dict[str, Any]
+) -> tuple[bool, list[Tensor]]:
+    """Predictions and targets of a data set, one row each, in double precision on the CPU.
+
+    Returns:
+        True with the log probabilities (N, C) and the targets (N,) of classes; False with the means, standard
+        deviations, targets, log densities and, in closed form, distribution functions (N, C) of numbers.
+    """
     pieces: list[tuple[Tensor, ...]] = []
     discrete, likelihood = True, as_posterior(q).likelihood
-    for predictive, _, y in predictions(q, data, batch_size, progress, "predicting", predict_options):
+    for predictive, _, y in predictions(q, data, batch_size, progress, title, options):
         if isinstance(predictive, Categorical | Bernoulli):
             pieces.append(_classes(predictive, y, likelihood.counted(y)))
         else:
             discrete = False
             pieces.append(_numbers(predictive, y))
-    columns = [torch.cat(part) for part in zip(*pieces, strict=True)]
-    return scored_classes(columns[0], columns[1], bins) if discrete else _regression(columns, target_scale)
+    return discrete, [torch.cat(part) for part in zip(*pieces, strict=True)]
 
 
 def reliability_bins(
@@ -205,8 +217,8 @@ def _numbers(predictive: Distribution, y: Tensor) -> tuple[Tensor, ...]:
     return tuple(value.reshape(len(y), -1).double().cpu() for value in values)
 
 
-def _regression(columns: list[Tensor], scale: Tensor | None) -> RegressionRecord:
-    mean, spread, y, log_prob, *cdf = columns
+def _regression(found: list[Tensor], scale: Tensor | None) -> RegressionRecord:
+    mean, spread, y, log_prob, *cdf = found
     unit = torch.ones(mean.shape[1], dtype=mean.dtype) if scale is None else scale.to(mean).expand(mean.shape[1])
     mean, spread, y = mean * unit, spread * unit, y * unit
     scores = {

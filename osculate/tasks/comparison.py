@@ -1,0 +1,148 @@
+"""Comparison: is a posterior better than its network alone?"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from osculate import metrics
+from osculate.batches import Data
+from osculate.posteriors import Point, as_posterior
+from osculate.tasks.calibration import Record, columns
+
+#: Resamplings of the data behind a standard error, and standard errors beyond which a difference counts.
+RESAMPLINGS, ERRORS = 200, 2.0
+#: Central intervals whose coverage is counted.
+LEVEL = 0.95
+#: Scores of classes and of numbers, as functions of the columns of :func:`columns`; the first decides.
+CLASSES: Mapping[str, Callable[..., float]] = {
+    "nll": lambda log_probs, y: metrics.nll(log_probs.float(), y),
+    "ece": lambda log_probs, y: metrics.ece(log_probs.exp(), y),
+    "brier": lambda log_probs, y: metrics.brier(log_probs.exp(), y),
+    "accuracy": lambda log_probs, y: metrics.accuracy(log_probs.exp(), y),
+}
+NUMBERS: Mapping[str, Callable[..., float]] = {
+    "nll": lambda mean, spread, y, log_prob, *_: -metrics.log_likelihood(log_prob),
+    "rmse": lambda mean, spread, y, *_: metrics.rmse(mean, y),
+    f"coverage_{100 * LEVEL:.0f}": lambda mean, spread, y, log_prob, cdf: metrics.coverage(cdf, LEVEL),
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One score of a posterior beside that of its network.
+
+    Args:
+        name: Name of the score.
+        network: Score of the network alone.
+        posterior: Score of the posterior.
+        standard_error: Standard error of their difference, paired over the data.
+    """
+
+    name: str
+    network: float
+    posterior: float
+    standard_error: float
+
+    @property
+    def value(self) -> float:
+        """Posterior minus network."""
+        return self.posterior - self.network
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Record):
+    """A posterior beside its network on the same data; prints as a table with a sentence.
+
+    Args:
+        differences: Every score, the negative log likelihood first.
+        num_data: Number of predictions.
+        scores: Scores by name: ``network_nll``, ``posterior_nll``, ``difference_nll``, ``difference_nll_error``, ….
+    """
+
+    differences: tuple[Difference, ...]
+    num_data: int
+
+    @property
+    def verdict(self) -> int:
+        """1 where the posterior predicts better by more than two standard errors in nats, −1 where worse, else 0."""
+        first = self.differences[0]
+        if abs(first.value) <= ERRORS * first.standard_error:
+            return 0
+        return -1 if first.value > 0 else 1
+
+    @property
+    def sentence(self) -> str:
+        """What the differences say, and what to do."""
+        first = self.differences[0]
+        found = f"{abs(first.value):.3f} ± {first.standard_error:.3f} nats a prediction"
+        if self.verdict > 0:
+            return f"The posterior predicts better than its network alone, by {found}."
+        if self.verdict < 0:
+            return (
+                f"The posterior predicts worse than its network alone, by {found}: refine it with osc.refine(q), or "
+                "tune it on held-out data with osc.tune(q, data)."
+            )
+        return f"The posterior predicts as well as its network alone: the difference is {found}."
+
+    def __str__(self) -> str:
+        rows = [("", "network", "posterior", "difference", "")]
+        rows += [
+            (d.name, f"{d.network:.3f}", f"{d.posterior:.3f}", f"{d.value:+.3f}", f"± {d.standard_error:.3f}")
+            for d in self.differences
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*lines, f"{self.num_data:,} predictions. {self.sentence}"])
+
+
+def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False, **predict_options: Any) -> Comparison:
+    """Compare a posterior with its network alone, on the same data.
+
+    Args:
+        q: A posterior, or what ``osc.train`` returned; of an ensemble the first member is the network.
+        data: Inputs and targets that neither was fitted to: ``(X, Y)``, a loader, or an iterable of batches that can be
+            read twice.
+        batch_size: Rows at a time where ``data`` is a pair of tensors.
+        progress: Show progress bars.
+        **predict_options: Options of ``osculate.predict`` for the posterior, for example ``link="probit"``.
+
+    Returns:
+        Scores of both with the standard errors of their differences over 200 resamplings of the data: negative log
+        likelihood in nats, for classes calibration error, Brier score and accuracy, for numbers root mean squared error
+        and the coverage of the central 95 % intervals (where it has a closed form).
+
+    Raises:
+        ValueError: targets do not fit the predictions, or there are no data.
+
+    A warning says where the posterior is worse than its network by more than two standard errors, and what to do.
+
+    >>> import osculate as osc
+    >>> X, Y = torch.randn(80, 2), torch.randint(3, (80,))
+    >>> q = osc.laplace(torch.nn.Linear(2, 3), osc.likelihoods.Categorical(), (X[:40], Y[:40]))
+    >>> [difference.name for difference in compare(q, (X[40:], Y[40:])).differences]
+    ['nll', 'ece', 'brier', 'accuracy']
+    """
+    posterior = as_posterior(q)
+    alone = Point(posterior.model, posterior.likelihood)
+    discrete, mine = columns(posterior, data, batch_size, progress, "predicting", predict_options)
+    _, networks = columns(alone, data, batch_size, progress, "predicting by the network", {})
+    known = CLASSES if discrete else {name: NUMBERS[name] for name in list(NUMBERS)[: len(mine) - 2]}
+    resampled = torch.randint(
+        len(mine[0]), (RESAMPLINGS, len(mine[0])), generator=torch.Generator().manual_seed(0)
+    )  # the same rows of both
+    differences = []
+    for name, score in known.items():
+        each = [score(*(c[rows] for c in mine)) - score(*(c[rows] for c in networks)) for rows in resampled]
+        error = float(torch.tensor(each, dtype=torch.double).std())
+        differences.append(Difference(name, score(*networks), score(*mine), error))
+    scores = {}
+    for d in differences:
+        scores |= {f"network_{d.name}": d.network, f"posterior_{d.name}": d.posterior}
+        scores |= {f"difference_{d.name}": d.value, f"difference_{d.name}_error": d.standard_error}
+    found = Comparison(tuple(differences), len(mine[0]), scores=scores)
+    if found.verdict < 0:
+        warnings.warn(found.sentence, stacklevel=2)
+    return found
