@@ -39,7 +39,7 @@ def test_differences_and_their_errors_are_those_of_pairs() -> None:
 
 def test_a_posterior_that_is_worse_is_announced() -> None:
     model, x, y = classes()
-    q = osc.laplace(model, osc.likelihoods.Categorical(), (x[:20], y[:20]), prior=1e-5)
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1e-3).replace(temperature=1e4)
     with pytest.warns(UserWarning, match=r"worse than its network alone.*osc\.refine"):
         found = osc.compare(q, (x, y))
     assert found.verdict == -1
