@@ -88,7 +88,24 @@ class Outer:
 
     def first(self) -> "Outer":
         """The first datum alone."""
-        return replace(self, inputs=lambda: self.inputs()[:1], g=self.g[:, :1])
+        return self.some(1)
+
+    def some(self, count: int) -> "Outer":
+        """The first data."""
+        used = None if self.used is None else self.used[:count]
+        return Outer(lambda: self.a[:count], self.g[:, :count], self.fresh, used)
+
+    def reduced(self) -> "Outer":
+        """The form at one position: the mean of the inputs over those that are used, with the sum of the columns."""
+
+        def inputs() -> Tensor:
+            a = self.a
+            if self.used is None:
+                return a.mean(1, keepdim=True)
+            used = self.used[..., None, None].to(a)
+            return (a * used).sum(1, keepdim=True) / used.sum(1, keepdim=True).clamp(min=1)
+
+        return Outer(inputs, self.g.sum(2, keepdim=True), self.fresh)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from osculate.curvature.engine import Observation, Piece
 from osculate.curvature.plan import BlockSpec
+from osculate.registry import choose
 from osculate.structures._base import Curvature, Structure, outputs_of
 from osculate.structures.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, LookupBlock
 
@@ -16,23 +17,37 @@ from osculate.structures.blocks import Block, DenseBlock, DiagonalBlock, Kroneck
 class Kron(Structure):
     """KFAC: weight and bias of an affine layer as one Kronecker product, see ``blocks/kronecker.py``.
 
-    [martens2015] gives the factors of linear layers, [grosse2016] those of convolutions ("expand": every position
-    counts as a datum). The parameters of other layers (normalisation, slopes, the fallback) keep their exact dense
-    block up to ``dense_limit`` parameters, and their exact diagonal above.
+    [martens2015] gives the factors of linear layers, [grosse2016] those of convolutions. The parameters of other layers
+    (normalisation, slopes, the fallback) keep their exact dense block up to ``dense_limit`` parameters, and their exact
+    diagonal above.
 
     Args:
         dense_limit: The largest block without Kronecker factors that is kept dense.
+        sharing: Treatment of weights that are used at several positions of a datum (convolutions, layers of a
+            transformer): with "expand" every position counts as a datum, which suits outputs at every position; with
+            "reduce" the positions are taken together, their mean input with their summed output gradients, which suits
+            outputs that pool them; "auto" takes for each layer what is closer to the exact block of the first data.
+            [eschenhagen2023]
+
+    Raises:
+        ValueError: an unknown treatment.
     """
 
     name: ClassVar[str] = "kron"
     averages: ClassVar[bool] = True
     by_factors: ClassVar[bool] = True
     dense_limit: int = 1024
+    sharing: str = "expand"
+
+    def __post_init__(self) -> None:
+        choose("sharing", self.sharing, KroneckerBlock.sharing)
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """Kronecker where the form has factors."""
         if spec.kind == "outer":
-            return KroneckerBlock.zero(spec.positions, spec.has_bias, dtype, device)
+            block = KroneckerBlock.zero(spec.positions, spec.has_bias, dtype, device)
+            reduces = {"expand": 0, "reduce": 1, "auto": -1}[self.sharing]
+            return replace(block, reduces=torch.tensor(reduces, dtype=torch.int))
         if spec.kind == "lookup":
             return LookupBlock.zero(spec.positions, False, dtype, device)
         kind = DenseBlock if spec.size <= self.dense_limit else DiagonalBlock

@@ -29,12 +29,12 @@ eigendecomposition but that of the output factor.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit, matrices
@@ -44,6 +44,24 @@ from osculate.structures.blocks._base import Block, Delta, Picked, Precision, gr
 
 #: Entries of the rotated rows that are formed at once.
 ENTRIES = 2**22
+#: Data by which the sharing of weights is decided.
+FEW = 16
+
+
+def reduced_is_closer(form: Outer) -> bool:
+    """True if the factors of positions taken together are closer to some data's block than those of all positions."""
+    v, _, _, groups, outputs_each = form.g.shape
+    size = v * groups * outputs_each * form.some(1).a.shape[-1]
+    form = form.some(max(1, min(FEW, ENTRIES // size)))
+    rows, distances = form.matrices(), []
+    for each in (form.reduced(), form):
+        a = each.a if each.used is None else each.a * each.used[..., None, None]
+        inputs = torch.einsum("nrgi,nrgj->gij", a, a) / max(1, int(each.events))
+        outputs = torch.einsum("vnrgo,vnrgp->gop", each.g, each.g)
+        product = torch.einsum("vngoi,gop,vngpj,gij->", rows, outputs, rows, inputs)
+        square = (outputs.square().sum((1, 2)) * inputs.square().sum((1, 2))).sum()
+        distances.append(square - 2 * product)  # but for the norm of the block itself
+    return bool(distances[0] < distances[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +76,20 @@ class KroneckerBlock(Block):
         has_bias: True if the last input is the constant one of a bias.
         corrected: The diagonal of G in the eigenbasis, from a second pass over the data; None where the eigenvalues are
             those of the factors.
+        reduces: 1 where the positions of a datum are taken together, 0 where each counts as a datum, −1 where the first
+            data decide.
     """
 
     state: ClassVar[tuple[str, ...]] = ("inputs", "outputs", "count", "corrected")
+    #: What weights that are used at several positions count as, see :class:`~osculate.structures.Kron`.
+    sharing: ClassVar[tuple[str, ...]] = ("expand", "reduce", "auto")
     positions: Tensor
     inputs: Float[Tensor, "G I I"]
     outputs: Float[Tensor, "G O O"]
     count: Float[Tensor, ""]
     has_bias: bool
     corrected: Float[Tensor, "G O I"] | None = None
+    reduces: Int[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.int))
 
     @classmethod
     def zero(cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device) -> "KroneckerBlock":
@@ -78,6 +101,10 @@ class KroneckerBlock(Block):
 
     def accumulate(self, form: Form) -> None:
         assert isinstance(form, Outer)
+        if form.shared > 1:
+            if self.reduces < 0:
+                self.reduces.fill_(reduced_is_closer(form))
+            form = form.reduced() if self.reduces else form
         if form.fresh:
             a = form.a if form.used is None else form.a * form.used[..., None, None]
             add_gram(self.inputs, a.permute(2, 0, 1, 3).flatten(1, 2))  # (G, N·R, I)
