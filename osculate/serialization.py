@@ -215,7 +215,7 @@ def _rebuild_gaussian(
     likelihood: Likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     made = lookup("prior", header["prior"], priors.REGISTRY)
     prior: Prior = made(precision=tensors["prior.precision"], **header.get("prior_settings", {}))
-    return posteriors.Gaussian(network, fit, likelihood, prior, header["temperature"], offset=tensors.get("offset"))
+    return posteriors.Gaussian(fit, likelihood, prior, header["temperature"], offset=tensors.get("offset"))
 
 
 def _block(b: Mapping[str, Any], number: int, tensors: Mapping[str, Tensor]) -> BlockSpec:

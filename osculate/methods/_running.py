@@ -206,7 +206,7 @@ def gaussian_with_curvature(
     statistics = {name: value * (total / size) for name, value in statistics.items()}
     plan = observe(network, likelihood, GGN(), first, None).plan
     fit = Fit(curvature(total, plan), likelihood, statistics, total, plan, network, GGN.name)
-    return Gaussian(network, fit, likelihood, prior, first_data=first, data=data)
+    return Gaussian(fit, likelihood, prior, first_data=first, data=data)
 
 
 def constant_diagonal(network: Network, values: Float[Tensor, " P"]) -> Callable[[int, Plan], Curvature]:

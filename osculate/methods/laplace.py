@@ -67,8 +67,7 @@ def laplace(
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
         subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
             (which counts frozen parameters in), or ``osc.Subnetwork(fraction)`` of single parameters.
-        refine: Whether the posterior is refined (:func:`osculate.refine`), so that its predictions are calibrated
-            without held-out data.
+        refine: True for the refined posterior (:func:`osculate.refine`), which is calibrated without held-out data.
         validation: Held-out data on which the posterior is tuned in the same call (:func:`osculate.tune`).
         memory: Largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
             large networks), or a quarter of what is free where that is less.
@@ -121,7 +120,7 @@ def laplace(
     titles = (f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1))
     fit = fitted(start, matrix, chain([every], (_tracked(data, progress, title) for title in titles)))
     kept = None if isinstance(data, Iterator) else data
-    q = Gaussian(network, fit, likelihood, prior, first_data=first_rows(*first), data=kept)
+    q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept)
     if refine and kept is None:
         warnings.warn(
             f"the posterior is not refined: {type(data).__name__} can be read only once, and refinement reads the data "

@@ -67,7 +67,7 @@ class Objective:
         rows = self.num_data * self.start.plan.outputs
         chosen = structure or (Dual() if rows < network.space.size else Full())
         fit = fitted(replace(self.start, likelihood=likelihood), chosen, [self.batches])
-        return Gaussian(network, fit, likelihood, prior)
+        return Gaussian(fit, likelihood, prior)
 
     @torch.no_grad()
     def value(self, theta: Float[Tensor, " P"], q: Gaussian) -> float:
@@ -362,4 +362,4 @@ class LevenbergMarquardt(FullBatch):
         x, y = first_rows(*self._required.batches[0])
         first_data = floating(x, network.dtype), as_floating(y, network.dtype)
         fit = replace(q.fit, network=network)
-        return Gaussian(network, fit, self.likelihood, self.prior, first_data=first_data, data=self._required.batches)
+        return Gaussian(fit, self.likelihood, self.prior, first_data=first_data, data=self._required.batches)

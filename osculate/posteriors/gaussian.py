@@ -29,7 +29,6 @@ class Gaussian(Sampled):
     shares the costly parts.
 
     Attributes:
-        network: The network at the mode.
         fit: Curvature and likelihood statistics.
         likelihood: p(y|f), possibly with another noise scale than at the time of the fit.
         prior: p(θ|δ).
@@ -40,7 +39,6 @@ class Gaussian(Sampled):
         offset: m − θ*, how far the mean is from the parameters around which functions are linearised; None for zero.
     """
 
-    network: Network
     fit: Fit
     likelihood: Likelihood
     prior: Prior
@@ -60,6 +58,11 @@ class Gaussian(Sampled):
         if self.likelihood is not self.fit.likelihood:
             with torch.no_grad():
                 self.likelihood.curvature_scale(self.fit.likelihood)  # which refuses what needs a new fit
+
+    @property
+    def network(self) -> Network:  # type: ignore[override]
+        """The network at the mode θ*, around which functions are linearised."""
+        return self.fit.network
 
     @property
     def structure(self) -> Curvature:
@@ -141,7 +144,7 @@ class Gaussian(Sampled):
         fit = replace(self.fit, curvature=replace(moved, blocks=blocks), statistics=statistics, network=network)
         prior = self.prior.with_precision(there(self.prior.precision))
         offset = None if self.offset is None else there(self.offset)
-        return self.replace(network=network, fit=fit, prior=prior, offset=offset)
+        return self.replace(fit=fit, prior=prior, offset=offset)
 
     def __repr__(self) -> str:
         return (

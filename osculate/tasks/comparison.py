@@ -75,7 +75,7 @@ class Comparison(Record):
 
     @property
     def sentence(self) -> str:
-        """What the differences say, and what to do."""
+        """Words for the differences, with a way out."""
         first = self.differences[0]
         found = f"{abs(first.value):.3f} ± {first.standard_error:.3f} nats a prediction"
         if self.verdict > 0:
@@ -138,7 +138,7 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
         each = [score(*(c[rows] for c in mine)) - score(*(c[rows] for c in networks)) for rows in resampled]
         error = float(torch.tensor(each, dtype=torch.double).std())
         differences.append(Difference(name, score(*networks), score(*mine), error))
-    scores = {}
+    scores: dict[str, float] = {}
     for d in differences:
         scores |= {f"network_{d.name}": d.network, f"posterior_{d.name}": d.posterior}
         scores |= {f"difference_{d.name}": d.value, f"difference_{d.name}_error": d.standard_error}
