@@ -122,7 +122,7 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     >>> import osculate as osc
     >>> X, Y = torch.randn(80, 2), torch.randint(3, (80,))
     >>> q = osc.posteriors.Point(torch.nn.Linear(2, 3), osc.likelihoods.Categorical())
-    >>> [difference.name for difference in compare(q, (X, Y)).differences]
+    >>> [difference.name for difference in osc.compare(q, (X, Y)).differences]
     ['nll', 'ece', 'brier', 'accuracy']
     """
     posterior = as_posterior(q)
