@@ -49,6 +49,9 @@ def described(thing: object) -> Any:
     """Describe an object in plain values for a file: its class and settings, the numbers of small tensors, a digest of
     large ones.
 
+    A field whose metadata says ``{"later": True}`` is described only where it differs from its default: files that were
+    written before it existed mean the default.
+
     >>> import osculate as osc
     >>> described({"likelihood": osc.likelihoods.StudentT(4.0, 1.0)})
     {'likelihood': {'class': 'StudentT', 'df': 4.0, 'scale': 1.0}}
@@ -66,7 +69,10 @@ def described(thing: object) -> Any:
         return [described(value) for value in thing]
     if isinstance(thing, type) or isroutine(thing):
         return thing.__qualname__
-    return {"class": type(thing).__name__, **{name: described(value) for name, value in _settings(thing).items()}}
+    declared = fields(thing) if is_dataclass(thing) else ()
+    later = {field.name: field.default for field in declared if field.metadata.get("later")}
+    found = {n: described(value) for n, value in _settings(thing).items() if n not in later or value != later[n]}
+    return {"class": type(thing).__name__, **found}
 
 
 def _settings(thing: object) -> dict[str, Any]:

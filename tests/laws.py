@@ -90,7 +90,7 @@ def check_functional_variance(q: Gaussian, jacobian: Tensor, x: Inputs) -> None:
     assert variance.shape == q.network(x).shape
     assert_close(variance.flatten(1), expected.diagonal(dim1=1, dim2=2))
     flat = jacobian.flatten(0, 1)
-    found = osc.predictive.linearised.joint_covariance(q, x)[1]
+    found = osc.posteriors.linearised.joint_covariance(q, x)[1]
     assert_close(found, flat @ inverse @ flat.T)
 
 

@@ -1,6 +1,6 @@
 """Kronecker factors for affine layers, with their own eigenvalues (KFAC) or corrected ones (EKFAC)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -37,7 +37,7 @@ class Kron(Structure):
     averages: ClassVar[bool] = True
     by_factors: ClassVar[bool] = True
     dense_limit: int = 1024
-    sharing: str = "expand"
+    sharing: str = field(default="expand", metadata={"later": True})
 
     def __post_init__(self) -> None:
         choose("sharing", self.sharing, KroneckerBlock.sharing)

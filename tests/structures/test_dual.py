@@ -144,7 +144,7 @@ def test_no_array_of_rows_and_parameters_is_made(monkeypatch: pytest.MonkeyPatch
         osc.log_evidence(q)
         osc.predict(q, x)
         osc.functional_variance(q, x)
-        osc.predictive.linearised.joint_covariance(q, x)
+        osc.posteriors.linearised.joint_covariance(q, x)
         q.variance()
         q.sample(3)
     assert watch.largest < rows_times_parameters / 5

@@ -94,7 +94,7 @@ def test_functional_variance_in_float32_is_that_in_float64(net: str, ratio: floa
     scale = diagonal.sqrt()
     assert float((correlated(found, scale) - correlated(expected, scale)).abs().max()) <= 1e-3
     found, expected = (
-        osc.predictive.linearised.joint_covariance(q, x)[1] for q, x in ((single, narrow), (double, wide))
+        osc.posteriors.linearised.joint_covariance(q, x)[1] for q, x in ((single, narrow), (double, wide))
     )
     scale = diagonal.flatten().sqrt()
     assert float((correlated(found, scale) - correlated(expected, scale)).abs().max()) <= 1e-3

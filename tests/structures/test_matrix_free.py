@@ -64,7 +64,7 @@ def test_solves_and_samples_are_as_exact_as_the_tolerance() -> None:
     assert_close(columns.T @ columns, inverse, 1e-6)
     J = reference.jacobian(model, x[:5])
     assert_close(osc.functional_variance(q, x[:5]), J @ inverse @ J.mT, 1e-10)  # the square of the tolerance
-    joint = osc.predictive.linearised.joint_covariance(q, x[:3])[1]
+    joint = osc.posteriors.linearised.joint_covariance(q, x[:3])[1]
     assert_close(joint, J[:3].flatten(0, 1) @ inverse @ J[:3].flatten(0, 1).T, 1e-6)
 
 
