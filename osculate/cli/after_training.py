@@ -41,6 +41,11 @@ def held_out_noise(model: nn.Module, dataset: Dataset, noise: float | None) -> f
     return error if math.isfinite(error) and error > 0 else noise
 
 
+def with_noise_of(q: Posterior, card: Card) -> Card:
+    """The card with the noise scale that the posterior has learned."""
+    return card if card.noise is None else replace(card, noise=float(getattr(q.likelihood, "scale", card.noise)))
+
+
 def measured(q: Posterior, card: Card, dataset: Dataset) -> Card:
     """The card with the noise scale of held-out data.
 

@@ -13,7 +13,7 @@ from osculate.cli.codes import PIXELS, CodeOptions
 from osculate.cli.options import naming
 from osculate.methods import Method
 from osculate.methods._base import FAN_IN
-from osculate.priors import fan_in
+from osculate.priors import Layerwise, fan_in
 from osculate.registry import lookup
 from osculate.training import Settings
 from osculate.training.settings import OPTIMIZERS, SCHEDULES
@@ -28,6 +28,8 @@ METHODS: Mapping[str, type[Method]] = {
     **{name: kind for name, kind in methods.REGISTRY.items() if not kind.needs_trained_network},
     "vae": ELBO,
 }
+#: Methods that learn the prior precisions, and the prior that they start from: one precision for each parameter tensor.
+LEARNING, LAYERWISE = tuple(name for name, kind in METHODS.items() if kind.by_evidence), "layerwise"
 #: The options of all methods by name, and the type of each.
 OPTIONS = {name: option.kind for kind in METHODS.values() for name, option in kind.options.items()}
 
@@ -175,20 +177,23 @@ class MethodOptions:
         Args:
             network: Function that makes network number n.
             card: Card of the networks, with the likelihood.
-            prior: Precision, or "fan_in".
+            prior: Precision, "fan_in" or "layerwise".
 
         Raises:
             ValueError: the prior is unknown.
         """
-        if isinstance(prior, str) and prior != FAN_IN:
-            raise ValueError(f"--prior {prior!r} is neither a number, which is a precision, nor {FAN_IN}.")
+        if isinstance(prior, str) and prior not in (FAN_IN, LAYERWISE):
+            raise ValueError(
+                f"--prior {prior!r} is neither a number, which is a precision, nor {FAN_IN} or {LAYERWISE}."
+            )
+        chosen = Layerwise(1.0) if prior == LAYERWISE else prior
         if self.method == "vae":
             model = network(0)
-            return self.coded.method(model, card.likelihood, fan_in(model) if isinstance(prior, str) else prior)
+            return self.coded.method(model, card.likelihood, fan_in(model) if isinstance(chosen, str) else chosen)
         options = self.options
         if self.method == "online_laplace" and card.reconstructs:
             options.setdefault("temperature", COLD)
-        return self.kind.build(network, card.likelihood, prior, **options)
+        return self.kind.build(network, card.likelihood, chosen, **options)
 
 
 _USUAL = Settings()

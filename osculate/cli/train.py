@@ -18,11 +18,19 @@ from torch import nn
 
 from osculate import autoencoders
 from osculate.autoencoders import VAE, Autoencoder
-from osculate.cli.after_training import finished, measured, represented
+from osculate.cli.after_training import finished, measured, represented, with_noise_of
 from osculate.cli.autoencoder_figures import draw_autoencoder, reconstruction_scores
 from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, build_network, card_of, save_model
 from osculate.cli.folder import POSTERIOR, versions, write_config, write_section
-from osculate.cli.methods import METHODS, MethodOptions, SettingOptions, require_distinct_options, summary
+from osculate.cli.methods import (
+    LAYERWISE,
+    LEARNING,
+    METHODS,
+    MethodOptions,
+    SettingOptions,
+    require_distinct_options,
+    summary,
+)
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.predict import PosteriorOptions, drawn, how as predicting
 from osculate.cli.tables import print_scores
@@ -43,35 +51,38 @@ DROPPING, SHARE = ("mlp", "lenet", "cnn"), 0.1
 OF_AUTOENCODERS = ("online_laplace", "vae")
 #: Networks with ReLU by default, and the activation that replaces it for methods that need second derivatives.
 KINKED, SMOOTH = ("lenet", "cnn"), "shifted_softplus"
-#: Hidden units for HMC, which takes thousands of passes over the data.
-FEW = [10]
+#: Hidden units for methods whose cost grows fast with the network: HMC takes thousands of passes over the data, and
+#: Levenberg–Marquardt factorises a matrix of all weights at each step.
+FEW = {"hmc": [10], "levenberg_marquardt": [20]}
 #: The method options of plain MAP.
 PLAIN = MethodOptions()
 
 
-@naming(networks=MODELS, autoencoding=OF_AUTOENCODERS)
+@naming(networks=MODELS, autoencoding=OF_AUTOENCODERS, small=FEW, learning=LEARNING)
 @dataclass(frozen=True)
 class TrainOptions:
     """The training.
 
     Args:
-        model: Name of the network, {networks}; package.module:factory for your own; or auto: mlp for vectors and with
-            hmc; cnn or lenet for images (smooth ones with variational_laplace); mlp_autoencoder for data without
-            targets, and for images with {autoencoding}. autoencoder is short for conv_autoencoder.
+        model: Name of the network, {networks}; package.module:factory for your own; or auto: mlp for vectors, and a
+            small one with {small}; cnn or lenet for images (smooth ones with variational_laplace); mlp_autoencoder
+            for data without targets, and for images with {autoencoding}. autoencoder is short for conv_autoencoder.
         model_options: Keyword arguments of the network, as in --model-options.width 32. With mc_dropout mlp, cnn and
             lenet have dropout 0.1, autoencoders 0.2.
-        prior: Precision of the Gaussian prior on the weights, or fan_in: for each layer the number of its inputs, which
-            is a strong prior for small data sets.
+        prior: Precision of the Gaussian prior on the weights; fan_in: for each layer the number of its inputs, which
+            is a strong prior for small data sets; or layerwise: one for each parameter tensor, which {learning} learn
+            from a start at 1. By default 1, for these methods layerwise.
         noise: Standard deviation of the noise of real-valued targets, in standardised units; by default 0.3 in
             training (0.2 for autoencoders, in units of the inputs, which are standardised if they are vectors), and the
-            error on the validation part afterwards. The noise scale of hmc does not change after training.
+            error on the validation part afterwards. The noise scale of hmc does not change after training;
+            {learning} learn it from this start.
         seed: Seed of the initial weights, the order of the data, and samples in training.
         resume: Continue from the checkpoint in the output folder.
     """
 
     model: str = "auto"
     model_options: dict[str, Any] | None = None
-    prior: float | str = 1.0
+    prior: float | str | None = None
     noise: float | None = None
     seed: int = 0
     resume: bool = False
@@ -106,10 +117,11 @@ def run(
             f"{how.method}: use the same method, or another --output."
         )
     how = how.resolved(settings.epochs, card.noise is not None, before)
-    method = how.make(network, card, options.prior)
-    again = replace(options, model=card.model, model_options=card.options, resume=False)
+    prior = options.prior or before.get("prior") or (LAYERWISE if how.method in LEARNING else 1.0)
+    method = how.make(network, card, prior)
+    again = replace(options, model=card.model, model_options=card.options, prior=prior, resume=False)
     write_config(folder / "config.yaml", "train", data, again, how, SettingOptions.of(settings, how), where)
-    print(f"{summary(settings, how)}; prior {options.prior}")
+    print(f"{summary(settings, how)}; prior {prior}")
     trained = train(
         method,
         dataset.train,
@@ -120,7 +132,9 @@ def run(
         device=where.device,
         progress=where.progress,
     )
-    if options.noise is None:
+    if how.method in LEARNING:
+        card = with_noise_of(trained.posterior, card)
+    elif options.noise is None:
         card = measured(trained.posterior, card, dataset)
     card = card.trained_by(how.method)
     q = finished(trained.posterior, card, how, dataset, where.progress)
@@ -209,7 +223,7 @@ def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_tar
         name = model
     elif how.method == "vae" or not has_targets or (len(shape) == 3 and how.method in OF_AUTOENCODERS):
         name = "mlp_autoencoder"
-    elif how.method != "hmc" and len(shape) == 3 and shape[1] == shape[2]:
+    elif how.method not in FEW and len(shape) == 3 and shape[1] == shape[2]:
         name = "lenet" if shape[1] == 28 else "cnn"
     else:
         name = "mlp"
@@ -270,8 +284,8 @@ def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, cho
         follows["dropout"] = SHARE
     elif not chosen and how.method == "variational_laplace" and name in KINKED:
         follows["activation"] = SMOOTH
-    elif not chosen and how.method == "hmc":
-        follows["hidden"] = FEW
+    elif not chosen and how.method in FEW:
+        follows["hidden"] = FEW[how.method]
     return {**follows, **given}
 
 

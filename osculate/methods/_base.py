@@ -62,6 +62,7 @@ class Method(nn.Module, ABC):
         options: Options of :meth:`build` by name.
         network_name: Name in tables of the network of the result.
         needs_trained_network: True if the method starts from a trained network.
+        by_evidence: True if training tunes prior precisions and noise scale by the evidence, from the given values.
     """
 
     model: nn.Module
@@ -74,6 +75,7 @@ class Method(nn.Module, ABC):
     options: ClassVar[Mapping[str, Option]] = {}
     network_name: ClassVar[str] = "MAP"
     needs_trained_network: ClassVar[bool] = False
+    by_evidence: ClassVar[bool] = False
 
     @classmethod
     def build(

@@ -200,6 +200,8 @@ class LevenbergMarquardt(FullBatch):
     """
 
     name = "levenberg_marquardt"
+    recommended = {"epochs": 100}
+    by_evidence = True
 
     theta: Tensor
     precision: Tensor
@@ -268,7 +270,8 @@ class LevenbergMarquardt(FullBatch):
         if network.space.size > Full().limit:
             raise ValueError(
                 f"LevenbergMarquardt factorises matrices of all {network.space.size:,} parameters, and accepts "
-                f"{Full().limit:,}. Train with MAP or MarginalLikelihood, and use osc.laplace with structure='kron'."
+                f"{Full().limit:,}. Take a smaller network, or train with MAP or MarginalLikelihood, and use "
+                "osc.laplace with structure='kron'."
             )
         as_held = self.theta.to(next(self.model.parameters()).dtype).double()
         if not torch.equal(as_held, network.mean):  # the network was changed in between

@@ -151,6 +151,7 @@ class MarginalLikelihood(Fitted):
     """
 
     name = "marginal_likelihood"
+    by_evidence = True
     fixed_settings = ("settings", "structure", "curvature", "temperature")
 
     precision: Tensor

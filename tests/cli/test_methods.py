@@ -165,6 +165,21 @@ def test_what_follows_from_the_method_is_written_down() -> None:
     assert MethodOptions("hmc", warmup=5).resolved(90, True, {"warmup": 7}).warmup == 5
 
 
+def test_what_the_evidence_has_learned_is_kept(run: Any, arrays: Path, tmp_path: Path, capsys: Any) -> None:
+    words = ("train", "--data", arrays, "--method", "levenberg_marquardt", "--noise", 0.9, "--output", tmp_path)
+    assert run(*words, "--epochs", 8) == 0
+    assert "prior layerwise" in capsys.readouterr().out
+    q, card = PosteriorOptions(tmp_path).open("cpu")
+    assert card.options == {"hidden": [20]}
+    assert card.noise == pytest.approx(float(q.likelihood.scale))
+    assert card.noise < 0.6, "the noise scale moves from that of --noise"
+    assert q.prior.precision.shape == (4,), "one for each tensor"
+    assert run(*words, "--epochs", 10, "--resume") == 0
+    assert len((tmp_path / "training.csv").read_text().splitlines()) == 11
+    assert run(*words, "--epochs", 1, "--prior", 2.0, "--output", tmp_path / "one") == 0
+    assert PosteriorOptions(tmp_path / "one").open("cpu")[0].prior.precision.ndim == 0, "the prior that was asked for"
+
+
 @pytest.mark.slow
 def test_chains_that_are_resumed_with_more_epochs_go_on_and_are_the_longer_run(run: Any, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
@@ -201,6 +216,10 @@ def test_the_written_settings_give_themselves_again(method: str) -> None:
         (("--method", "map", "--warmup", 3), ("--warmup 3", "hmc", "map")),
         (("--method", "hmc", "--model", "mlp", "--model-options.hidden", "[400]"), ("HMC", "20,000")),
         (("--members", 3), ("--members 3", "deep_ensemble or randomized_priors", "map")),
+        (
+            ("--method", "levenberg_marquardt", "--model", "mlp", "--model-options.hidden", "[400]"),
+            ("30,010 parameters", "smaller network"),
+        ),
         (("--method", "deep_ensemble", "--members", 1), ("at least two", "MAP")),
         (("--method", "swag", "--temperature", 0.5), ("--temperature 0.5", "ivon", "swag")),
         (("--method", "ivon", "--temperature", 0), ("positive", "0")),
