@@ -16,6 +16,8 @@ from osculate.tasks.calibration import Record, columns
 RESAMPLINGS, ERRORS = 200, 2.0
 #: Central intervals whose coverage is counted.
 LEVEL = 0.95
+#: Columns of numbers where the distribution function has no closed form: means, deviations, targets, log densities.
+WITHOUT_CDF = 4
 #: Scores of classes and of numbers, as functions of the columns of :func:`columns`; the first decides.
 CLASSES: Mapping[str, Callable[..., float]] = {
     "nll": lambda log_probs, y: metrics.nll(log_probs.float(), y),
@@ -26,6 +28,9 @@ CLASSES: Mapping[str, Callable[..., float]] = {
 NUMBERS: Mapping[str, Callable[..., float]] = {
     "nll": lambda mean, spread, y, log_prob, *_: -metrics.log_likelihood(log_prob),
     "rmse": lambda mean, spread, y, *_: metrics.rmse(mean, y),
+}
+#: Scores that need the distribution functions too, the last column of both, where they have a closed form.
+INTERVALS: Mapping[str, Callable[..., float]] = {
     f"coverage_{100 * LEVEL:.0f}": lambda mean, spread, y, log_prob, cdf: metrics.coverage(cdf, LEVEL),
 }
 
@@ -129,7 +134,9 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     alone = Point(posterior.model, posterior.likelihood)
     discrete, mine = columns(posterior, data, batch_size, progress, "predicting", predict_options)
     _, networks = columns(alone, data, batch_size, progress, "predicting by the network", {})
-    known = CLASSES if discrete else {name: NUMBERS[name] for name in list(NUMBERS)[: len(mine) - 2]}
+    known = CLASSES if discrete else NUMBERS
+    if not discrete and all(len(found) > WITHOUT_CDF for found in (mine, networks)):
+        known = {**NUMBERS, **INTERVALS}
     resampled = torch.randint(
         len(mine[0]), (RESAMPLINGS, len(mine[0])), generator=torch.Generator().manual_seed(0)
     )  # the same rows of both

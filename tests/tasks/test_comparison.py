@@ -60,8 +60,9 @@ def test_no_difference_is_none() -> None:
     [
         (osc.likelihoods.Gaussian(0.5), ["nll", "rmse", "coverage_95"]),
         (osc.likelihoods.Poisson(), ["nll", "rmse"]),
+        (osc.likelihoods.StudentT(), ["nll", "rmse"]),
     ],
-    ids=["numbers", "counts"],
+    ids=["numbers", "counts", "heavy tails"],
 )
 def test_scores_of_numbers(likelihood: osc.likelihoods.Likelihood, names: list[str]) -> None:
     torch.manual_seed(0)
