@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from osculate.autoencoders.codes import CodePosterior, CodePrior, GaussianCodes, SigmoidCodes, SparseBeta, as_code_prior
 from osculate.networks import conv_coders, mlp_coders
+from osculate.posteriors import Gaussian, Posterior
 from osculate.registry import lookup
 
 #: Meanings of the arguments that must be at least 1.
@@ -152,6 +153,15 @@ class Autoencoder(nn.Module):
     def drawn_code(self, z: Float[Tensor, "N R"], generator: torch.Generator | None = None) -> Float[Tensor, "N K"]:
         """A code drawn from the encoder's output; deterministic for an :class:`Autoencoder`."""
         return self.centre(z)
+
+
+def require_unrefined(q: Posterior) -> None:
+    """Raise ValueError if the mean of a posterior is that of the linear model, whose two halves are no networks."""
+    if isinstance(q, Gaussian) and q.offset is not None:
+        raise ValueError(
+            "this posterior is refined: its mean belongs to the linear model of the whole network, and codes are those "
+            "of networks around the mode. Pass the posterior that osc.laplace or LaplacianAutoencoder.post_hoc gave."
+        )
 
 
 def require_inputs(x: Any) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from osculate.autoencoders.annealed import Annealed, Annealing, LogJoint, codes_at, prior_draws
-from osculate.autoencoders.autoencoder import VAE, require_inputs
+from osculate.autoencoders.autoencoder import VAE, require_inputs, require_unrefined
 from osculate.autoencoders.codes import drawn_by
 from osculate.checks import require_object, require_whole
 from osculate.likelihoods import Likelihood
@@ -201,7 +201,7 @@ def as_vae(q: Any, likelihood: Likelihood | None) -> tuple[Posterior, VAE]:
 
     Raises:
         TypeError: not a posterior, or one over another network.
-        ValueError: a VAE without a likelihood.
+        ValueError: a VAE without a likelihood, or a refined posterior.
     """
     if isinstance(q, VAE):
         if likelihood is None:
@@ -214,6 +214,7 @@ def as_vae(q: Any, likelihood: Likelihood | None) -> tuple[Posterior, VAE]:
             f"bounds on log p(x) need an osc.autoencoders.VAE, and this network is a {type(posterior.model).__name__}, "
             "which has no distribution of codes."
         )
+    require_unrefined(posterior)
     return posterior, posterior.model
 
 

@@ -9,7 +9,14 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit, require_inputs, require_some
+from osculate.autoencoders.autoencoder import (
+    VAE,
+    Autoencoder,
+    require_fit,
+    require_inputs,
+    require_some,
+    require_unrefined,
+)
 from osculate.autoencoders.distributions import Encoding, MarginalReconstruction, Reconstruction
 from osculate.curvature.linearisation import recording
 from osculate.differentiation import forward_derivative
@@ -42,7 +49,8 @@ class Representation:
 
     Raises:
         TypeError: not a posterior, or one over another network.
-        ValueError: a Gaussian posterior over the encoder of a VAE, or one whose draws change parameters of q(z|h).
+        ValueError: a refined posterior, a Gaussian one over the encoder of a VAE, or one whose draws change parameters of
+            q(z|h).
 
     >>> from osculate.autoencoders import Autoencoder, Representation
     >>> x = torch.randn(30, 6)
@@ -63,6 +71,7 @@ class Representation:
             )
         if isinstance(self.posterior, Gaussian):
             model.require_curvature(self.posterior.network.space.names)
+        require_unrefined(self.posterior)
         q, own = self.posterior, "posterior."  # the parameters of q(z|h), which the module alone would not define
         if isinstance(q, Snapshots | Chains) and any(name.startswith(own) for name in q.network.space.names):
             raise ValueError(

@@ -25,6 +25,7 @@ from osculate.files import written_aside
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Mixture, Point
 from osculate.predictive import functional_variance, link as links, predict, sample_functions
 from osculate.predictive.predict import FUNCTIONS
+from osculate.predictive.variance import functional_mean
 from osculate.progress import track
 from osculate.serialization import load
 from osculate.tensorfiles import fill
@@ -160,7 +161,7 @@ def _classes(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
     assert isinstance(y, Categorical)
     values = {"prediction": y.probs.argmax(-1), "probabilities": y.probs, "entropy": y.entropy()}
     if isinstance(q, Point | Gaussian | Mixture):
-        values["mean"] = q.network(x.to(q.network.device))
+        values["mean"] = functional_mean(q, x)
         if not isinstance(q, Point):
             values["functional_variance"] = functional_variance(q, x, diagonal=True)
     else:

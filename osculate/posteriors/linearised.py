@@ -26,7 +26,8 @@ class Projected:
     """Some outputs of some data, projected so that their variance follows for any prior.
 
     Attributes:
-        f: Outputs (n, *C) of these data.
+        f: Outputs (n, *C) of the network for these data.
+        mean: The mean of the posterior's function there.
         first: True for the first of their outputs.
         last: True for the last ones.
         group: Outputs that belong together.
@@ -34,6 +35,7 @@ class Projected:
     """
 
     f: Tensor
+    mean: Tensor
     first: bool
     last: bool
     group: int
@@ -46,14 +48,19 @@ def projections(
     """The costly part of a variance, independent of the prior: some data and outputs at a time."""
     curvature, x = q.fit.curvature, moved(x, q.network.device)
     plan = q.fit.plan.for_structure(row_size=curvature.row_size)
+    start = 0
     for piece in pieces(q.network, plan, x, lambda f, part: units(f), outputs or plan.outputs, memory):
-        yield Projected(piece.f, piece.first, piece.last, piece.group, curvature.project(piece.forms, piece.group))
+        f = piece.f
+        if piece.first:
+            mean = mean_function(q, take(x, slice(start, start + len(f))), f)
+            start += len(f)
+        yield Projected(f, mean, piece.first, piece.last, piece.group, curvature.project(piece.forms, piece.group))
 
 
 def moments(
     q: Gaussian, x: Inputs, units: UnitColumns, memory: str | int | None = None, outputs: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The mean f(x; θ*) and the covariances (N, T, E, E) of groups of outputs.
+    """The mean f(x; θ*) + J(x)(m − θ*) and the covariances (N, T, E, E) of groups of outputs.
 
     Args:
         q: The posterior.
@@ -67,10 +74,10 @@ def moments(
     for each in projections(q, x, units, budget(memory, q.network.device), outputs):
         parts.append(q.precision.contract(each.parts, each.group))
         if each.last:
-            means.append(each.f)
+            means.append(each.mean)
             rows.append(torch.cat(parts, 1))
             parts = []
-    return mean_function(q, x, torch.cat(means)), torch.cat(rows)
+    return torch.cat(means), torch.cat(rows)
 
 
 def mean_function(q: Gaussian, x: Inputs, f: Tensor) -> Tensor:
@@ -79,7 +86,7 @@ def mean_function(q: Gaussian, x: Inputs, f: Tensor) -> Tensor:
         return f
     _, data = portions(q.network, x, 1, budget(None, q.network.device))
     parts = [Linearisation(q.network, take(moved(x, q.network.device), part)) for part in data]
-    return f + torch.cat([at.jvp(q.offset.unsqueeze(0))[0] for at in parts])
+    return f + torch.cat([at.jvp(q.offset.unsqueeze(0))[0].detach() for at in parts])
 
 
 def fits(q: Gaussian, size: int) -> bool:

@@ -214,7 +214,7 @@ class _Validation:
         for part in self._project(track(self._batches, "validation pass", len(self._batches), self.progress)):
             counted = likelihood.counted(part[1])
             labelled = labelled or counted is None or bool(counted.any())
-            leaves = tree_leaves([part[0].f, part[0].parts])
+            leaves = tree_leaves([part[0].f, part[0].mean, part[0].parts])
             size += sum(leaf.numel() * leaf.itemsize for leaf in leaves if isinstance(leaf, Tensor))
             if size > KEPT * self._memory:
                 self._kept = None
@@ -245,7 +245,7 @@ class _Validation:
                     covariance, parts = torch.cat(parts, 1), []
                     variances.append(covariance.diagonal(dim1=-2, dim2=-1).reshape(len(y), -1).mean(-1))
                     covariance = covariance if self._coupled else covariance.reshape(each.f.shape)
-                    losses.append(loss(q.likelihood.marginal(each.f, covariance, self.link), y))
+                    losses.append(loss(q.likelihood.marginal(each.mean, covariance, self.link), y))
             except ValueError as error:  # a precision that cannot be factorised, or probabilities that are not finite
                 self.trouble = str(error)
                 return _Score(torch.full((1,), inf), 0.0)

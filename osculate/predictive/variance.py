@@ -15,8 +15,15 @@ from osculate.inputs import Inputs, count, moved, take
 from osculate.likelihoods import drawn_on
 from osculate.linalg import eigh
 from osculate.memory import budget
-from osculate.posteriors import Gaussian, Mixture, as_gaussian, as_posterior
-from osculate.posteriors.linearised import all_outputs, deviations, moments, require_room, single_outputs
+from osculate.posteriors import Gaussian, Mixture, Posterior, as_gaussian, as_posterior
+from osculate.posteriors.linearised import (
+    all_outputs,
+    deviations,
+    mean_function,
+    moments,
+    require_room,
+    single_outputs,
+)
 from osculate.predictive.sampled import network_at_mode
 from osculate.registry import choose
 
@@ -47,7 +54,7 @@ def functional_variance(
       where the rank of K is at most S/2, and more than that of "samples" where the eigenvalues of K are alike.
       [persson2022; baston2022]
 
-    Of a mixture of Gaussians, the mean of the members' covariances and the covariance of their means f(x; θ*_m).
+    Of a mixture of Gaussians, the mean of the members' covariances and the covariance of their mean functions.
 
     Args:
         q: A Gaussian posterior, a mixture of them, or what ``osc.train`` returned.
@@ -112,15 +119,29 @@ def functional_variance(
 def _total_variance(
     q: Mixture, within: Callable[..., Tensor], x: Inputs, diagonal: bool, samples: int, memory: str | int | None
 ) -> Tensor:
-    """The mean of the members' covariances, and the covariance of their means f(x; θ*_m)."""
+    """The mean of the members' covariances, and the covariance of their mean functions."""
     # a sketch needs two
     total = torch.stack([within(member, samples=max(2, share)) for member, share in q.shares(samples)])
-    means = torch.stack([network_at_mode(member.network, x, memory) for member in q.members])
+    means = torch.stack([functional_mean(member, x, memory) for member in q.members])
     apart = means - means.mean(0)
     if diagonal:
         return total.mean(0) + apart.square().mean(0)
     apart = apart.flatten(2)
     return total.mean(0) + torch.einsum("mnc,mnd->ncd", apart, apart) / len(apart)
+
+
+def functional_mean(q: Posterior, x: Inputs, memory: str | int | None = None) -> Float[Tensor, "N *C"]:
+    """The mean of the function values: f(x; θ*) + J(x)(m − θ*) of a Gaussian, the mean of these of a mixture.
+
+    Args:
+        q: A Gaussian posterior, a mixture of them, or a point.
+        x: Inputs.
+        memory: Largest size of temporaries.
+    """
+    if isinstance(q, Mixture):
+        return torch.stack([functional_mean(member, x, memory) for member in q.members]).mean(0)
+    f = network_at_mode(q.network, x, memory)
+    return mean_function(q, x, f) if isinstance(q, Gaussian) else f
 
 
 def sampled_variance(

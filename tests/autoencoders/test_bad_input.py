@@ -109,6 +109,17 @@ def test_a_laplace_posterior_over_a_vae_is_one_over_its_decoder() -> None:
 # ---- what works ------------------------------------------------------------------------------------------------------
 
 
+def test_a_refined_posterior_has_no_representation() -> None:
+    x = images()
+    q = osc.laplace(network(), osc.likelihoods.Gaussian(0.5), (x, x), structure="diag", prior=1.0)
+    with pytest.raises(ValueError, match="this posterior is refined.*osc.laplace"):
+        Representation(osc.refine(q))
+    model = VAE(*osc.networks.mlp_coders(SHAPE, 2, (8,), codes=2))
+    decoder = osc.laplace(model, LIKELIHOOD, (x, x), subset=["decoder"], prior=1.0)
+    with pytest.raises(ValueError, match="this posterior is refined"):
+        bound(decoder.replace(offset=torch.ones_like(decoder.mean)), x)
+
+
 @pytest.mark.parametrize("structure", ["diag", "approx_diag", "kron", "full"])
 @pytest.mark.parametrize("value", [0.0, 0.5])
 def test_constant_images(structure: str, value: float) -> None:

@@ -14,9 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from osculate.cli.checkpoint import read_model
+from osculate.curvature.linearisation import Linearisation
 from osculate.data import from_arrays, load
 from osculate.predictive import functional_variance, predict
-from osculate.serialization import load as load_posterior
+from osculate.serialization import load as load_posterior, save as save_posterior
 
 OWN = """
 from torch import nn
@@ -217,6 +218,20 @@ def test_predictions_of_classes_are_those_of_the_posterior(run: Any, classifier:
         np.testing.assert_allclose(
             [float(r["probabilities[7]"]) for r in rows], found["probabilities"][:, 7], rtol=1e-5
         )
+
+
+def test_logits_of_a_refined_posterior_are_its_mean_function(run: Any, classifier: Path, tmp_path: Path) -> None:
+    _, card = read_model(classifier / "model.safetensors")
+    assert card is not None
+    q = load_posterior(classifier / "posterior.safetensors", card.network())
+    q = q.replace(offset=0.01 * torch.ones_like(q.mean))
+    save_posterior(q, tmp_path / "posterior.safetensors")
+    shutil.copy(classifier / "model.safetensors", tmp_path)
+    assert run("predict", "--posterior", tmp_path / "posterior.safetensors") == 0
+    at = Linearisation(q.network, load("digits", train_size=300).test[0])
+    expected = (at.f + at.jvp(q.offset.unsqueeze(0))[0]).detach().numpy()
+    with np.load(tmp_path / "predictions.npz") as found:
+        np.testing.assert_allclose(found["mean"], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_predictions_of_numbers_are_in_original_units(run: Any, regressor: Path, arrays: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from osculate.likelihoods import (
 )
 from osculate.parameters import Network
 from osculate.posteriors import Dropout, Ensemble, Mixture, Point, Snapshots
+from osculate.predictive.variance import functional_mean
 from tests.errors import says
 from tests.laws import assert_close, some_slow, targets
 
@@ -195,6 +196,15 @@ def test_total_covariance_of_the_functions() -> None:
         assert_close(estimate, diagonal, 0.15)
     with pytest.raises(ValueError, match="samples=1"):
         osc.functional_variance(q, x, diagonal=True, via="sketch", samples=1)
+
+
+def test_refined_members_keep_their_mean_functions() -> None:
+    members, x = [osc.refine(fitted(Gaussian(0.5), seed), trust=None) for seed in range(3)], inputs()
+    inner = Mixture(members[:2])
+    for q in (inner, Mixture([inner, members[2]])):
+        variance = osc.functional_variance(q, x, diagonal=True)
+        assert_close(osc.predict(q, x, noise=False).variance, variance, 1e-10)
+        assert_close(functional_mean(q, x), osc.predict(q, x).mean, 1e-10)
 
 
 @pytest.mark.parametrize("via", ["linearised", "sampled"])

@@ -54,6 +54,23 @@ def test_the_network_is_passed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [50, 10]
 
 
+@pytest.mark.parametrize(("link", "kept"), [("mc", 8), ("probit", 8), ("probit", 0)])
+def test_a_refined_posterior_is_scored_as_it_predicts(link: str, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("osculate.predictive.tuning.KEPT", kept)
+    q, (x, y) = overfitted()
+    q = osc.refine(q, trust=None)
+    scored: list[torch.Tensor] = []
+
+    def loss(predictive: torch.distributions.Categorical, y: torch.Tensor) -> torch.Tensor:
+        scored.append(-predictive.log_prob(y))
+        return scored[-1]
+
+    osc.tune(q, [(x[:25], y[:25]), (x[25:], y[25:])], metric=loss, link=link, caution=0.0)
+    expected = -osc.predict(q, x, link=link).log_prob(y)[:25]
+    first = torch.stack([each for each in scored if len(each) == 25])
+    assert float((first - expected).abs().amax(1).min()) < 1e-5  # the candidate that changes nothing
+
+
 @pytest.mark.slow
 def test_data_that_do_not_fit_into_memory_are_passed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     q, data = overfitted()
