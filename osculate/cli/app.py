@@ -1,6 +1,7 @@
 """The parser: each command is a few frozen dataclasses, whose fields are its options and the keys of its YAML."""
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -110,9 +111,14 @@ def run_alone(command: Command, program: str, arguments: Sequence[str] | None = 
 
 def answered(program: str, dispatch: Callable[[list[str]], None], typed: list[str]) -> int:
     """Run a command line; user errors become one sentence and an exit status."""
+    shown: set[str] = set()
 
     def warn(message: Warning | str, *_: Any, **__: Any) -> None:  # without the line of code that raised it
-        print(f"{program}: warning: {_one_line(message)}", file=sys.stderr)
+        text = _one_line(message)
+        alike = re.sub(r"[\d.,]+(e[+-]?\d+)?", "", text)  # a search may give up many times, with other numbers
+        if alike not in shown:
+            shown.add(alike)
+            print(f"{program}: warning: {text}", file=sys.stderr)
 
     traceback = "--traceback" in typed or bool(os.environ.get("OSCULATE_TRACEBACK"))
     try:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from osculate.checks import require_library
+from osculate.cli.approximation import STORABLE, require_storable
 from osculate.cli.checkpoint import MODEL, save_model
 from osculate.cli.demo_autoencoders import compare, draw
 from osculate.cli.demo_fits import RECIPES, classify, draw_classification, recipe_for, regress
 from osculate.cli.demo_report import autoencoder_page, classifier_page, score_card
-from osculate.cli.fit import POSTERIOR, STORABLE, require_storable, summary_of
+from osculate.cli.fit import POSTERIOR, summary_of
 from osculate.cli.folder import staged, versions, write_config, write_json, write_text
 from osculate.cli.options import RunOptions, naming, pick_device
 from osculate.cli.tables import Score, console, table, with_errors

@@ -19,7 +19,7 @@ from osculate.cli import autoencoder_tasks
 from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json, write_section
 from osculate.cli.methods import rows
-from osculate.cli.options import DataOptions, RunOptions, naming
+from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays
 from osculate.cli.predict import PosteriorOptions, drawn, how
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset, out_of_distribution, read_arrays
@@ -131,7 +131,8 @@ def _autoencoder(
 def _file(data: DataOptions, card: Card) -> Dataset:
     """Every row of a file as the test part, in the units of the training."""
     assert data.data is not None
-    x, y = read_arrays(data.data, targets=not card.reconstructs)
+    content = "the array X" if card.reconstructs else "arrays X and y"
+    x, y = read_arrays(own_arrays(data.data, "--data", content), targets=not card.reconstructs)
     x, inputs = card.inputs(x, data.data), card.scaling("input")
     if card.reconstructs:
         return Dataset(Path(data.data).stem, (x[:0],) * 2, (x[:0],) * 2, (x, x), input_scaling=inputs)
@@ -160,7 +161,8 @@ def _partners(dataset: Dataset, wanted: str | None, card: Card) -> dict[str, Ten
     """Out-of-distribution data by name, from files and built-in sets."""
     words = [] if wanted is None else [stripped for word in wanted.split(",") if (stripped := word.strip())]
     files = [word for word in words if word.endswith(".npz")]
-    found = {Path(file).name: card.inputs(read_arrays(file, targets=False)[0], file) for file in files}
+    paths = [own_arrays(file, "--ood", "the array X") for file in files]
+    found = {path.name: card.inputs(read_arrays(path, targets=False)[0], path) for path in paths}
     if len(found) < len(files):
         raise ValueError(f"--ood {wanted}: two files have the same name, by which scores are listed: rename one.")
     largest = float(dataset.test[0].abs().max())

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import nn
 
-from osculate import curvature as curvatures, structures
 from osculate.autoencoders import VAE, Autoencoder, LaplacianAutoencoder
 from osculate.cli.after_training import held_out_noise
+from osculate.cli.approximation import ApproximationOptions
 from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
 from osculate.cli.methods import rows
@@ -21,10 +21,8 @@ from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.train import NOISE, require_targets
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
-from osculate.methods.laplace import laplace
 from osculate.posteriors import Gaussian
 from osculate.predictive import tune
-from osculate.registry import lookup
 from osculate.serialization import save
 from osculate.tensorfiles import fill
 
@@ -33,64 +31,40 @@ _WORDS = {
     "first member": "the first of its members: the new posterior is around this member and ignores the others",
     "its mean": "the mean of its posterior: the new posterior is around this mean, and uses nothing else of {}",
 }
-#: The structures of posteriors that a file can hold.
-STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make().unstorable)
 
 
-@naming(structures=STORABLE, curvatures=curvatures.REGISTRY, networks=MODELS)
+@naming(networks=MODELS)
 @dataclass(frozen=True)
 class FitOptions:
-    """The fit.
+    """The network.
 
     Args:
-        checkpoint: Weights as safetensors: model.safetensors of osculate train, or your own state dict.
+        checkpoint: Weights as safetensors: model.safetensors of osculate train or its folder, or your own state dict.
         model: The network of a checkpoint that osculate did not write, or of your own network: one of
             {networks}, or package.module:factory; autoencoder is short for conv_autoencoder.
-        structure: Structure of the posterior, {structures}; by default kron, for autoencoders approx_diag.
-        curvature: Kind of curvature, {curvatures}; ggn is exact, fisher samples labels and is cheaper for many
-            classes.
-        prior: Evidence (one precision for each parameter tensor, and the noise of a regression), or a number; by
-            default evidence, for autoencoders the precision 1 that osculate train uses.
-        subset: All, last_layer, or names of parameters and modules, separated by commas.
-        tune: Choose prior precision and temperature on the validation part after the fit; for an autoencoder only the
-            temperature, which is always chosen if there is a validation part.
     """
 
     checkpoint: Path
     model: str | None = None
-    structure: str | None = None
-    curvature: str = "ggn"
-    prior: float | str | None = None
-    subset: str = "all"
-    tune: bool = False
 
 
-PARTS = (FitOptions, DataOptions, RunOptions)
+PARTS = (FitOptions, ApproximationOptions, DataOptions, RunOptions)
 
 
-def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
+def run(options: FitOptions, how: ApproximationOptions, data: DataOptions, where: RunOptions) -> None:
     """Fit, tune, save."""
     started = time.perf_counter()
-    if options.structure is not None:
-        require_storable(options.structure)
+    how.check()
+    options = replace(options, checkpoint=_file(options.checkpoint))
     model, card, dataset = _opened(options, data)
     _require_mode(card, options, where)
-    if isinstance(model, VAE) and options.subset == "all":
+    if isinstance(model, VAE) and how.subset == "all":
         raise ValueError(
             "the weights behind the log variances of a VAE's code have no curvature: pass --subset decoder, or fit an "
             "autoencoder of --method map."
         )
-    q = laplace(
-        model.to(pick_device(where.device)),
-        card.likelihood,
-        dataset.train,
-        structure=options.structure or ("approx_diag" if card.reconstructs else "kron"),
-        curvature=options.curvature,
-        prior=options.prior if options.prior is not None else 1.0 if card.reconstructs else "evidence",
-        subset=options.subset if options.subset in ("all", "last_layer") else options.subset.split(","),
-        progress=where.progress,
-    )
-    if options.tune or (card.reconstructs and len(dataset.validation[0])):
+    q = how.fit(model.to(pick_device(where.device)), card, dataset, where.progress)
+    if how.tune or (card.reconstructs and len(dataset.validation[0])):
         if not len(dataset.validation[0]):
             raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
         if card.reconstructs:
@@ -102,36 +76,55 @@ def run(options: FitOptions, data: DataOptions, where: RunOptions) -> None:
     folder = where.output or options.checkpoint.parent
     save_model(folder / MODEL, model, card.fitted(rows(card.method)[0]))
     save(q, folder / POSTERIOR)
-    summary = {**summary_of(q), "seconds": round(time.perf_counter() - started, 2), "versions": versions()}
+    summary = {
+        **summary_of(q, how.evidence or "network"),
+        "seconds": round(time.perf_counter() - started, 2),
+        "versions": versions(),
+    }
     write_section(folder / "metrics.json", "fit", summary)
-    write_config(folder / "fit.yaml", "fit", options, card.data_options(), where)
+    write_config(folder / "fit.yaml", "fit", options, how, card.data_options(), where)
     _print(q, summary, card)
     own = f" --model {card.model}" if ":" in card.model else ""
     print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
 
 
-def require_storable(structure: str) -> None:
-    """Raise ValueError, before the fit, for a structure that is unknown or cannot be saved."""
-    if why := lookup("structure", structure, structures.REGISTRY)().unstorable:
-        raise ValueError(why)
+def _file(checkpoint: Path) -> Path:
+    """The file of the weights, also if its folder is named.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    path = checkpoint / MODEL if checkpoint.is_dir() else checkpoint
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no file {str(path)!r}: name a safetensors file, or the folder of osculate train, with "
+            "--checkpoint."
+        )
+    return path
 
 
-def summary_of(q: Gaussian) -> dict[str, Any]:
-    """A summary of the fit: evidence, effective number of parameters, prior precisions, noise."""
+def summary_of(q: Gaussian, mode: str = "network") -> dict[str, Any]:
+    """A summary of the fit: evidence, effective number of parameters, prior precisions, noise.
+
+    Args:
+        q: The posterior.
+        mode: Parameters at which the evidence is taken.
+    """
     gamma = effective_parameters(q)
     space = q.network.space
     per_tensor = q.prior.per_tensor(space)
     precision = {} if per_tensor is None else dict(zip(space.names, per_tensor.tolist(), strict=True))
+    covered = {name for name, part in space.unflatten(q.structure.covered).items() if bool(part.any())}
     scale = getattr(q.likelihood, "scale", None)
     return {
         "structure": q.structure.structure.name,
         # a tempered likelihood is not normalised, so that its evidence is not comparable
-        "log_evidence": float(log_evidence(q)) if float(q.temperature) == 1 else None,
+        "log_evidence": float(log_evidence(q, mode)) if float(q.temperature) == 1 else None,
         "parameters": space.size,
         "data": q.num_data,
         "effective_parameters": sum(gamma.values()),
         "effective_parameters_by_tensor": gamma,
-        "prior_precision": precision,
+        "prior_precision": {name: value for name, value in precision.items() if name in covered},
         "noise_scale": None if scale is None else float(scale),
         "temperature": float(q.temperature),
     }
@@ -197,7 +190,8 @@ def _require_fitting(dataset: Dataset, card: Card) -> None:
 def _print(q: Gaussian, summary: dict[str, Any], card: Card) -> None:
     print(f"{summary['structure']} posterior over {summary['parameters']:,} parameters from {q.num_data:,} data")
     if summary["log_evidence"] is not None:
-        print(f"log evidence                {summary['log_evidence']:.1f} nats")
+        kind = "log evidence" if q.offset is None else "bound on log evidence"
+        print(f"{kind:<27} {summary['log_evidence']:.1f} nats")
     print(f"effective parameters        {summary['effective_parameters']:.1f}")
     for name, value in summary["prior_precision"].items():
         print(f"prior precision             {value:.3g}  {name}")

@@ -28,6 +28,25 @@ def naming(**known: Iterable[str]) -> Callable[[type[T]], type[T]]:
     return filled
 
 
+def own_arrays(path: str | Path, option: str, content: str) -> Path:
+    """The path of an .npz file.
+
+    Args:
+        path: The path as it was typed.
+        option: Name of its option.
+        content: Arrays that it holds.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(
+            f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}: name it with {option}; it holds "
+            f"{content}, written with numpy.savez."
+        )
+    return Path(path)
+
+
 @dataclass(frozen=True)
 class DataOptions:
     """The data.
@@ -74,12 +93,7 @@ class DataOptions:
             "seed": self.split_seed or 0,
         }
         if self.data.endswith(".npz"):
-            if not Path(self.data).is_file():
-                raise FileNotFoundError(
-                    f"there is no file {self.data!r}, seen from {str(Path.cwd())!r}: name it with --data; it holds "
-                    "arrays X and y, written with numpy.savez."
-                )
-            return from_arrays(self.data, **sizes)
+            return from_arrays(own_arrays(self.data, "--data", "arrays X and y"), **sizes)
         return load(
             self.data, folder=self.data_folder, split=self.split or 0, splits=self.splits or "standard", **sizes
         )

@@ -19,7 +19,7 @@ from torch.distributions import Categorical
 from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card, read_model
 from osculate.cli.folder import POSTERIOR, write_text
-from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
+from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays, pick_device
 from osculate.data import read_arrays
 from osculate.files import written_aside
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Mixture, Point
@@ -125,7 +125,8 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, wher
             raise ValueError(f"predictions are written as {' or '.join(FORMATS)}, not {suffix!r}: rename --output.")
     q, card = options.open(where.device)
     if inputs.inputs is not None:
-        x = card.inputs(read_arrays(inputs.inputs, targets=False)[0], inputs.inputs)
+        path = own_arrays(inputs.inputs, "--inputs", "the array X")
+        x = card.inputs(read_arrays(path, targets=False)[0], path)
     else:
         x = data.over(card.data_options()).load().test[0]
         if tuple(x.shape[1:]) != card.input_shape:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from osculate.cli.checkpoint import read_model
+from osculate.cli.predict import PosteriorOptions
 from osculate.curvature.linearisation import Linearisation
 from osculate.data import from_arrays, load
 from osculate.predictive import functional_variance, predict
@@ -28,6 +29,9 @@ def plain():
 def shaped(input_shape, outputs, width=6):
     first = nn.Linear(input_shape[1] * input_shape[2], width)
     return nn.Sequential(nn.Flatten(), first, nn.Tanh(), nn.Linear(width, outputs))
+
+def normalised():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 10))
 
 def nothing():
     return 3
@@ -123,6 +127,39 @@ def test_fit_on_another_folder_brings_the_network_along(run: Any, classifier: Pa
     assert scores(tmp_path / "fit", "fit", "parameters") == 10 * 8 * 4 + 10
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "facts"),
+    [
+        ("regressor", ("--evidence", "linear", "--structure", "full"), {"structure": "full"}),
+        ("regressor", ("--refine", "--structure", "diag"), {"structure": "diag"}),
+        ("classifier", ("--subset", "0.02"), {"structure": "full"}),
+    ],
+)
+def test_choices_of_the_posterior(
+    run: Any, request: Any, tmp_path: Path, name: str, words: tuple[str, ...], facts: dict[str, Any], capsys: Any
+) -> None:
+    folder = request.getfixturevalue(name)
+    assert run("fit", "--checkpoint", folder, *words, "--output", tmp_path) == 0, "the folder is enough"
+    found = scores(tmp_path, "fit")
+    assert {key: found[key] for key in facts} == facts
+    q, _ = PosteriorOptions(tmp_path).open("cpu")
+    assert (q.offset is not None) == ("--refine" in words)
+    assert ("bound on log evidence" in capsys.readouterr().out) == ("--refine" in words)
+    if "--subset" in words:
+        assert int(q.structure.covered.sum()) == round(0.02 * found["parameters"])
+
+
+def test_a_prior_by_the_layers_that_a_normalisation_undoes(run: Any, own: Path, capsys: Any) -> None:
+    options = ("--model", "my_networks:normalised", "--data", "digits", "--train-size", 60, "--epochs", 2)
+    assert run("train", *options, "--output", own / "run") == 0
+    fit = ("fit", "--checkpoint", own / "run", "--model", "my_networks:normalised", "--prior", "normalised")
+    assert run(*fit) == 0, capsys.readouterr().err
+    found = scores(own / "run", "fit", "prior_precision")
+    assert found["1.weight"] == found["1.bias"] != found["4.weight"]
+    assert run(*fit, "--subset", "last_layer") == 2
+    assert "--subset last_layer leaves some out" in capsys.readouterr().err
+
+
 def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
@@ -149,6 +186,11 @@ def test_a_factory_gets_shape_outputs_and_options(run: Any, own: Path) -> None:
     [
         (("--structure", "krom"), ("'krom'", "'kron'")),
         (("--prior", "evidnce"), ("'evidnce'", "'evidence'")),
+        (("--prior", "normalised"), ("no normalisation", "--prior evidence")),
+        (("--evidence", "linaer"), ("'linaer'", "'linear'")),
+        (("--evidence", "linear", "--prior", 3), ("--evidence linear", "--prior 3", "leave one out")),
+        (("--structure", "matrix_free"), ("cannot be saved", "low_rank")),
+        (("--subset", 0.1, "--structure", "kron"), ("'kron'", "'full'")),
         (("--prior", "-2"), ("positive", "-2")),
         (("--subset", "nowhere"), ("'nowhere'",)),
         (("--data", "diabetes"), ("'diabetes'", "(1, 8, 8)", "(10,)")),
@@ -161,6 +203,32 @@ def test_fit_refuses_what_does_not_fit(
     assert run("fit", "--checkpoint", classifier / "model.safetensors", "--output", tmp_path, *words) == 2
     err = capsys.readouterr().err
     assert all(part in err for part in parts), err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("fit", "--checkpoint", "."), ("no file 'model.safetensors'", "--checkpoint")),
+        (("fit", "--checkpoint", "none.safetensors"), ("no file 'none.safetensors'", "--checkpoint")),
+        (("predict", "--posterior", "{}", "--inputs", "none.npz"), ("no file 'none.npz'", "--inputs", "array X")),
+        (("evaluate", "--posterior", "{}", "--data", "none.npz"), ("no file 'none.npz'", "--data", "X and y")),
+        (("evaluate", "--posterior", "{}", "--ood", "none.npz"), ("no file 'none.npz'", "--ood", "array X")),
+    ],
+)
+def test_files_that_are_missing(
+    run: Any,
+    classifier: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    parts: tuple[str, ...],
+    capsys: Any,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*(word.format(classifier) for word in words)) == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in parts), err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+"""The Laplace approximation of ``osculate fit``: its choices as options, and the fit."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from osculate import curvature as curvatures, structures
+from osculate.cli.checkpoint import Card
+from osculate.cli.options import naming
+from osculate.data import Dataset
+from osculate.evidence import maximise_evidence, refine
+from osculate.evidence.laplace import MODES
+from osculate.methods.laplace import SUBSETS, laplace
+from osculate.methods.subnetwork import Subnetwork
+from osculate.posteriors import Gaussian
+from osculate.priors import Grouped, Layerwise
+from osculate.registry import lookup
+
+#: The structures of posteriors that a file can hold.
+STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make().unstorable)
+#: Priors whose precisions the evidence chooses, and inputs that show where a network normalises.
+PRIORS, EXAMPLES = ("evidence", "normalised"), 8
+
+
+@naming(structures=STORABLE, curvatures=curvatures.REGISTRY, modes=MODES)
+@dataclass(frozen=True)
+class ApproximationOptions:
+    """The approximation, and the choice of its prior.
+
+    Args:
+        structure: Structure of the posterior, {structures}; by default kron, for autoencoders approx_diag, for a share
+            of single parameters full.
+        curvature: Kind of curvature, {curvatures}; ggn is exact, fisher samples labels and is cheaper for many
+            classes.
+        subset: All, last_layer, names of parameters and modules, separated by commas, or a share such as 0.1 of the
+            single parameters, those that matter most for the outputs.
+        prior: Evidence (one precision for each parameter tensor, and the noise of a regression, by the evidence),
+            normalised (the same with one precision for each group of layers whose scale a normalisation undoes), or a
+            number; by default evidence, for autoencoders the precision 1 that osculate train uses.
+        evidence: Parameters at which the evidence is taken, {modes}: the network's own, or those of the linear model's
+            mode, for networks that were stopped early or have normalisation layers.
+        refine: Average the curvature over the functions that the posterior holds possible, for networks that fit their
+            training data closely.
+        tune: Choose prior precision and temperature on the validation part after the fit; for an autoencoder only the
+            temperature, which is always chosen if there is a validation part.
+    """
+
+    structure: str | None = None
+    curvature: str = "ggn"
+    subset: float | str = "all"
+    prior: float | str | None = None
+    evidence: str | None = None
+    refine: bool = False
+    tune: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """The share of single parameters that the posterior is over, or None."""
+        try:
+            return float(self.subset)
+        except ValueError:
+            return None
+
+    def check(self) -> None:
+        """Raise ValueError, before any data are read, for options that are unknown or exclude each other."""
+        if self.structure is not None:
+            require_storable(self.structure)
+        if isinstance(self.prior, str):
+            lookup("prior", self.prior, dict.fromkeys(PRIORS))
+        if self.evidence is not None:
+            lookup("evidence", self.evidence, dict.fromkeys(MODES))
+            if self.prior is not None and self.prior not in PRIORS:
+                raise ValueError(
+                    f"--evidence {self.evidence} chooses the prior, but --prior {self.prior} fixes it: leave one out."
+                )
+        if self.prior == "normalised" and self.share is None and self.subset != "all":
+            raise ValueError(
+                f"--prior normalised groups all parameters, but --subset {self.subset} leaves some out: leave one out."
+            )
+
+    def fit(self, model: nn.Module, card: Card, dataset: Dataset, progress: bool) -> Gaussian:
+        """The posterior, with its prior by the evidence, and refined, where this is asked for."""
+        by_default = 1.0 if card.reconstructs and self.evidence is None else "evidence"
+        chosen = by_default if self.prior is None else self.prior
+        prior: Any = Layerwise() if isinstance(chosen, str) else chosen
+        if chosen == "normalised":
+            prior = _by_normalisation(model, dataset)
+        usual = "approx_diag" if card.reconstructs else "kron"
+        named = self.subset if self.subset in SUBSETS else str(self.subset).split(",")
+        q = laplace(
+            model,
+            card.likelihood,
+            dataset.train,
+            structure=self.structure or (usual if self.share is None else "full"),
+            curvature=self.curvature,
+            prior=prior,
+            subset=named if self.share is None else Subnetwork(self.share),
+            progress=progress,
+        )
+        if isinstance(chosen, str):
+            mode = self.evidence or ("linear" if self.refine and q.likelihood.has_noise else "network")
+            q = maximise_evidence(q, mode, progress=progress)
+        return refine(q, progress=progress) if self.refine else q
+
+
+def require_storable(structure: str) -> None:
+    """Raise ValueError, before the fit, for a structure that is unknown or cannot be saved."""
+    if why := lookup("structure", structure, structures.REGISTRY)().unstorable:
+        raise ValueError(why)
+
+
+def _by_normalisation(model: nn.Module, dataset: Dataset) -> Grouped:
+    """The prior with a group for the layers before each normalisation.
+
+    Raises:
+        ValueError: the network has no normalisation.
+    """
+    prior = Grouped.normalised(model, dataset.train[0][:EXAMPLES].to(next(model.parameters()).device))
+    if len(prior.groups) < 2:
+        raise ValueError("--prior normalised: no normalisation was found in the network: use --prior evidence.")
+    return prior
