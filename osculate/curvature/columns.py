@@ -75,7 +75,8 @@ class Columns:
                 columns = likelihood.merge(columns.reshape(stop - start, 1, -1, group), (1, *f.shape[1:]))
             return columns.expand(-1, len(f), *f.shape[1:])
 
-        return cls(size, part, group, likelihood is None or f.ndim == 2)
+        in_order = f.ndim == 2 and group in (1, size)  # pairs of outputs that are apart are not
+        return cls(size, part, group, likelihood is None or in_order)
 
 
 def pull(f: Tensor, inputs: list, columns: Tensor) -> list[Tensor | None]:

@@ -137,3 +137,9 @@ def test_what_cannot_be_asked() -> None:
         osc.functional_variance(point, x)
     with pytest.raises(TypeError, match="posterior"):
         osc.predict(q.model, x)
+
+
+def test_two_numbers_and_two_noises_of_one_affine_layer() -> None:
+    x, y = torch.randn(30, 2), torch.randn(30, 2)
+    q = osc.laplace(nn.Linear(2, 4), osc.likelihoods.HeteroscedasticGaussian(), (x, y), structure="full", prior=1.0)
+    assert_close(osc.predict(q, x, noise=False).variance, osc.functional_variance(q, x, diagonal=True)[:, :2], 1e-5)
