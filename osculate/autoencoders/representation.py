@@ -49,8 +49,8 @@ class Representation:
 
     Raises:
         TypeError: not a posterior, or one over another network.
-        ValueError: a refined posterior, a Gaussian one over the encoder of a VAE, or one whose draws change parameters of
-            q(z|h).
+        ValueError: a refined posterior, a Gaussian one over the encoder of a VAE, or one whose draws change parameters
+            of q(z|h).
 
     >>> from osculate.autoencoders import Autoencoder, Representation
     >>> x = torch.randn(30, 6)

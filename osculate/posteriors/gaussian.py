@@ -1,7 +1,7 @@
 """A Gaussian around the mode: mode, curvature and prior."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import log, pi
 from numbers import Real
@@ -37,6 +37,8 @@ class Gaussian(Sampled):
         data: The data of the fit, as they were given and not copied, for the mode of the linear model; None where they
             could be read once only, and in a posterior from a file.
         offset: m − θ*, how far the mean is from the parameters around which functions are linearised; None for zero.
+        tuning: The losses on held-out data by which ``osc.tune`` chose this posterior; left out by files, and by
+            :meth:`replace` where it changes predictions.
     """
 
     fit: Fit
@@ -46,6 +48,7 @@ class Gaussian(Sampled):
     first_data: tuple[Inputs, Tensor] | None = None
     data: Any = None
     offset: Float[Tensor, " P"] | None = None
+    tuning: Any = field(default=None, init=False)
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled", "mode")
 
     def __post_init__(self) -> None:
@@ -98,7 +101,18 @@ class Gaussian(Sampled):
         >>> bool(q.replace(prior=osc.priors.Isotropic(100.0)).variance().sum() < q.variance().sum())
         True
         """
-        return replace(self, **changes)
+        same = changes.keys() <= {"first_data", "data"}
+        return replace(self, **changes).tuned_by(self.tuning if same else None)
+
+    def tuned_by(self, tuning: Any) -> "Gaussian":
+        """The same posterior, with the losses by which it was chosen.
+
+        Args:
+            tuning: The losses.
+        """
+        result = replace(self)
+        object.__setattr__(result, "tuning", tuning)
+        return result
 
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Float[Tensor, "n P"]:
         """Draw ``n`` parameter vectors."""

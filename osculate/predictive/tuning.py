@@ -10,12 +10,20 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Categorical as CategoricalDistribution, Distribution, Normal
 from torch.utils._pytree import tree_leaves
 
 from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs
-from osculate.likelihoods import Link
+from osculate.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian as GaussianNoise,
+    HeteroscedasticGaussian,
+    Likelihood,
+    Link,
+    Poisson,
+)
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.linearised import (
@@ -38,6 +46,8 @@ DECADES = (-2.0, -1.0, 0.0, 1.0, 2.0, 4.0)
 TEMPERATURES = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5)
 #: Refinement stops at steps of this many decades, and that far out.
 FINEST, WIDEST = 0.05, 6.0
+#: Standard errors beyond which a difference of losses counts, and the share of the loss below which none does.
+ERRORS, ROUNDING = 2.0, 1e-4
 
 
 #: Decades on the prior precision, and on the temperature.
@@ -49,6 +59,85 @@ METRICS: dict[str, Callable[[Distribution, Tensor, Tensor | None], Tensor]] = {
     "nll": negative_log_likelihood,
     "brier": brier,
 }
+
+
+@dataclass(frozen=True)
+class HeldOutLoss:
+    """A mean loss on held-out data, beside that of the network alone.
+
+    Args:
+        mean: Mean over the data.
+        difference: The same minus that of the network alone.
+        standard_error: Standard error of the difference, paired over the data; infinite for a single datum.
+    """
+
+    mean: float
+    difference: float
+    standard_error: float
+
+    @property
+    def verdict(self) -> int:
+        """1 where the loss is lower than that of the network by more than two standard errors, −1 where higher, else 0.
+
+        Differences below a ten thousandth of the loss count as none.
+        """
+        if not abs(self.difference) > ERRORS * self.standard_error + ROUNDING * abs(self.mean):
+            return 0
+        return -1 if self.difference > 0 else 1
+
+    @property
+    def words(self) -> str:
+        """Size of the difference, with its standard error."""
+        return f"{abs(self.difference):.3f} ± {self.standard_error:.3f} a datum"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The losses on held-out data by which ``osc.tune`` chose; prints as a table with a sentence.
+
+    Ignorance predicts the same for every input, as well as the held-out targets allow: classes with their frequencies,
+    over all positions together and with one added to each count; a Bernoulli output with its own frequency, with one
+    added to both counts; a count with the mean of its output; real values with the mean of each output, and a normal
+    noise of the root mean square deviation: one for all outputs where the likelihood has one noise scale, else one for
+    each. Other likelihoods have none, nor have outputs of several shapes or without any spread.
+
+    Args:
+        metric: Name of the loss, "loss" where it was given as a function.
+        num_data: Number of held-out data.
+        network: Mean loss of the network alone, p(y|f(x; θ*)).
+        ignorance: Loss of ignorance.
+        start: Loss of the posterior before.
+        choice: Loss of the posterior that was chosen.
+    """
+
+    metric: str
+    num_data: int
+    network: float
+    ignorance: HeldOutLoss | None
+    start: HeldOutLoss
+    choice: HeldOutLoss
+
+    @property
+    def sentence(self) -> str:
+        """Words for the losses."""
+        how = {1: "better than", 0: "as well as", -1: "worse than"}[self.choice.verdict]
+        found = f"The tuned posterior predicts {how} its network alone: the difference is {self.choice.words}."
+        if self.ignorance is not None and self.ignorance.verdict > 0:
+            found += f" The network alone predicts worse than ignorance, by {self.ignorance.words}."
+        return found
+
+    def __str__(self) -> str:
+        rows = [("", self.metric, "to the network", ""), ("network", f"{self.network:.3f}", "", "")]
+        for name in ("ignorance", "start", "choice"):
+            loss = getattr(self, name)
+            if loss is not None:
+                rows.append((name, f"{loss.mean:.3f}", f"{loss.difference:+.3f}", f"± {loss.standard_error:.3f}"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+            for row in rows
+        ]
+        return "\n".join([*map(str.rstrip, lines), f"{self.num_data:,} held-out data. {self.sentence}"])
 
 
 def tune(
@@ -81,20 +170,24 @@ def tune(
         progress: Show a progress bar.
 
     Returns:
-        A new posterior. A value at the edge of the grid (no uncertainty helps, or any amount does) is kept, as the
-        data's answer.
+        A new posterior, whose ``tuning`` is the :class:`Tuning` of these data: the losses of the network alone, of
+        ignorance, of ``q`` and of the choice. A value at the edge of the grid is kept, as the data's answer.
 
     Raises:
         TypeError: ``q`` is not a Gaussian posterior.
         ValueError: an unknown metric, data that do not fit or hold no target, or no candidate with a finite loss.
+
+    A warning says where the search ended at an edge, and where the choice predicts worse than the network alone by more
+    than two standard errors.
 
     Cost: one predictive pass over the validation data, and about seventy contractions.
 
     >>> import osculate as osc
     >>> X, Y = torch.randn(40, 2), torch.randint(3, (40,))
     >>> q = osc.laplace(torch.nn.Linear(2, 3), osc.likelihoods.Categorical(), (X[:20], Y[:20]), prior=1.0)
-    >>> osc.tune(q, (X[20:], Y[20:])).prior.precision.ndim
-    0
+    >>> tuned = osc.tune(q, (X[20:], Y[20:]))
+    >>> tuned.prior.precision.ndim, tuned.tuning.num_data
+    (0, 20)
     """
     q = as_gaussian(q, "tune")
     if isinstance(metric, str):
@@ -114,24 +207,70 @@ def tune(
             f"no candidate gave a finite loss on the validation data{why}: check its targets and the metric."
         )
     best = search.refine(best, (0, 1) if temperature else (0,))
-    _warn_of_edges(best)
     # a prior that the data cannot see may be made ever wider: caution moves the temperature where it is tuned
-    return _at(q, *search.cautious(best, caution, (1,) if temperature else (0,)))
+    choice = search.cautious(best, caution, (1,) if temperature else (0,))
+    name = metric if isinstance(metric, str) else "loss"
+    tuning = held_out.tuning(name, loss, held_out.score(q, loss), search.scored(choice))
+    _warn(best, tuning)
+    return _at(q, *choice).tuned_by(tuning)
 
 
-def _warn_of_edges(best: Point) -> None:
+def _warn(best: Point, tuning: Tuning) -> None:
+    """Warn of a search that ended at an edge, and of a posterior that is worse than its network."""
+    ignorance, choice = tuning.ignorance, tuning.choice
     if min(best[0], -best[1]) <= -3.0:
+        if ignorance is not None and ignorance.verdict > 0:
+            why = f"the network explains them worse than ignorance does, by {ignorance.words}. Train it longer, or look"
+            why += " at the data."
+        else:
+            of_ignorance = "" if ignorance is None else f", that of ignorance {ignorance.mean:.3f}"
+            why = (
+                f"the loss of the network alone is {tuning.network:.3f}{of_ignorance}, and the choice has "
+                f"{choice.mean:.3f}. Its amount of uncertainty is that of the edge: the prior of the evidence, or "
+                "other held-out data, give another."
+            )
         warnings.warn(
-            "on these held-out data any uncertainty, however large, is better than less: the network explains them "
-            "worse than ignorance does. Train it longer, or look at the data.",
+            f"on these held-out data the loss falls with more uncertainty up to the edge of the search: {why}",
             stacklevel=3,
         )
-    if max(best[0], -best[1]) >= 4.0:
+    if choice.verdict < 0:
         warnings.warn(
-            "on these held-out data no uncertainty is best: the tuned posterior predicts nearly as the network alone. "
-            "Held-out data of another kind, or the prior of the evidence, keep it.",
+            f"the tuned posterior predicts these held-out data worse than its network alone, by {choice.words}: refine "
+            "it first with osc.refine(q), take another structure, or predict with via='mode'.",
             stacklevel=3,
         )
+    elif max(best[0], -best[1]) >= 4.0 and choice.verdict == 0:
+        warnings.warn(
+            "on these held-out data no uncertainty is best: the tuned posterior predicts nearly as the network alone "
+            f"(the difference is {choice.words}). Held-out data of another kind, or the prior of the evidence, keep "
+            "it.",
+            stacklevel=3,
+        )
+
+
+def _ignorance(likelihood: Likelihood, targets: list[Tensor], classes: int) -> Callable[[Tensor], Distribution] | None:
+    """The best predictive that is the same for all inputs, for targets of some shape; None where there is none."""
+    if isinstance(likelihood, Categorical):
+        counted = ((y, likelihood.counted(y)) for y in targets)
+        labels = torch.cat([y.reshape(-1) if kept is None else y[kept] for y, kept in counted])
+        counts = labels.long().bincount(minlength=classes) + 1.0
+        return lambda y: CategoricalDistribution(probs=(counts / counts.sum()).expand(*y.shape, -1))
+    if len({y.shape[1:] for y in targets}) > 1:
+        return None
+    every = torch.cat(targets)
+    every = every if every.is_floating_point() else every.to(torch.get_default_dtype())
+    if isinstance(likelihood, Bernoulli):
+        logits = ((every.sum(0) + 1) / (len(every) + 2)).logit()
+        return lambda y: likelihood.distribution(logits.expand(y.shape))
+    mean = every.mean(0)
+    if isinstance(likelihood, Poisson):
+        return lambda y: likelihood.distribution(mean.log().expand(y.shape))
+    if not isinstance(likelihood, GaussianNoise | HeteroscedasticGaussian):
+        return None
+    squares = (every - mean).square()
+    one = isinstance(likelihood, GaussianNoise) and torch.as_tensor(likelihood.scale).numel() == 1
+    spread = (squares.mean() if one else squares.mean(0)).sqrt().expand(mean.shape)
+    return (lambda y: Normal(mean.expand(y.shape), spread.expand(y.shape))) if bool((spread > 0).all()) else None
 
 
 def _at(q: Gaussian, decades: float, log_temperature: float) -> Gaussian:
@@ -151,6 +290,12 @@ class _Score:
         value = float(self.losses.mean())
         return value if isfinite(value) else inf
 
+    def beside(self, network: Float[Tensor, " N"]) -> HeldOutLoss:
+        """The mean with its distance to that of the network."""
+        apart = self.losses - network
+        error = float(apart.std()) / len(apart) ** 0.5 if len(apart) > 1 else inf
+        return HeldOutLoss(self.mean, float(apart.mean()), error)
+
 
 class _Search:
     """A scored function of a point that remembers its values, and ways to choose among the points."""
@@ -164,6 +309,11 @@ class _Search:
         if point not in self._seen:
             self._seen[point] = self._score(point)
         return self._seen[point].mean
+
+    def scored(self, point: Point) -> _Score:
+        """The losses."""
+        self(point)
+        return self._seen[point]
 
     def refine(self, start: Point, axes: tuple[int, ...], value: Callable[[Point], float] | None = None) -> Point:
         """Step along these axes while it lowers the value (the mean loss), with steps halved down to FINEST decades."""
@@ -210,10 +360,13 @@ class _Validation:
         self._memory = budget(None, self.q.network.device)
         self._kept: list[tuple[Projected, Tensor]] | None = []
         self._batches = list(as_batches(self.data))  # the loader is read once: it may shuffle, or end
+        self._alone: list[tuple[Tensor, Tensor]] = []  # outputs of the network, and targets
         size, labelled = 0, False
         for part in self._project(track(self._batches, "validation pass", len(self._batches), self.progress)):
             counted = likelihood.counted(part[1])
             labelled = labelled or counted is None or bool(counted.any())
+            if part[0].last:
+                self._alone.append((part[0].f, part[1]))
             leaves = tree_leaves([part[0].f, part[0].mean, part[0].parts])
             size += sum(leaf.numel() * leaf.itemsize for leaf in leaves if isinstance(leaf, Tensor))
             if size > KEPT * self._memory:
@@ -250,3 +403,18 @@ class _Validation:
                 self.trouble = str(error)
                 return _Score(torch.full((1,), inf), 0.0)
         return _Score(torch.cat(losses).detach().double(), float(torch.cat(variances).mean()))
+
+    def tuning(self, metric: str, loss: Loss, start: _Score, choice: _Score) -> Tuning:
+        """The losses of the network alone and of ignorance, beside those of two posteriors."""
+        likelihood = self.q.likelihood
+        network = self._losses(loss, (likelihood.distribution(f) for f, _ in self._alone))
+        constant = _ignorance(likelihood, [y for _, y in self._alone], likelihood.events(self._alone[0][0]))
+        ignorance = None
+        if constant is not None:
+            ignorance = _Score(self._losses(loss, (constant(y) for _, y in self._alone)), 0.0).beside(network)
+        found = start.beside(network), choice.beside(network)
+        return Tuning(metric, len(network), float(network.mean()), ignorance, *found)
+
+    def _losses(self, loss: Loss, predictives: Iterable[Distribution]) -> Float[Tensor, " N"]:
+        each = [loss(predictive, y) for predictive, (_, y) in zip(predictives, self._alone, strict=True)]
+        return torch.cat(each).detach().double()

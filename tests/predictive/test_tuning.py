@@ -1,5 +1,7 @@
 """Tuning on held-out data: it finds the best candidate, repeats no pass, and says what it cannot do."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -54,11 +56,11 @@ def test_the_network_is_passed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [50, 10]
 
 
-@pytest.mark.parametrize(("link", "kept"), [("mc", 8), ("probit", 8), ("probit", 0)])
+@pytest.mark.parametrize(("link", "kept"), [("mc", 8), pytest.param("probit", 0, marks=pytest.mark.slow)])
 def test_a_refined_posterior_is_scored_as_it_predicts(link: str, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("osculate.predictive.tuning.KEPT", kept)
     q, (x, y) = overfitted()
-    q = osc.refine(q, trust=None)
+    q = q.replace(offset=0.3 * torch.randn(len(q.mean), generator=torch.Generator().manual_seed(0)))
     scored: list[torch.Tensor] = []
 
     def loss(predictive: torch.distributions.Categorical, y: torch.Tensor) -> torch.Tensor:
@@ -167,3 +169,120 @@ def test_truth_values_are_scored_like_0_and_1(metric: str) -> None:
     assert_close(found.prior.precision, expected.prior.precision)
     predictive = osc.predict(q, x)
     assert_close(METRICS[metric](predictive, y, None), METRICS[metric](predictive, y.double(), None), 1e-6)
+
+
+# ---- losses ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_losses_are_those_of_predictions() -> None:
+    q, (x, y) = overfitted()
+    q = q.replace(temperature=0.7)
+    tuned = osc.tune(q, (x, y), metric="brier")
+    found = tuned.tuning
+    network = osc.posteriors.Point(q.model, q.likelihood)
+    losses = [METRICS["brier"](osc.predict(each, x), y, None).detach().double() for each in (network, q, tuned)]
+    assert found.metric == "brier"
+    assert found.num_data == len(x)
+    assert found.network == pytest.approx(float(losses[0].mean()), rel=1e-5)
+    for loss, each in ((found.start, losses[1]), (found.choice, losses[2])):
+        apart = each - losses[0]
+        assert loss.mean == pytest.approx(float(each.mean()), rel=1e-4)
+        assert loss.difference == pytest.approx(float(apart.mean()), rel=1e-3)
+        assert loss.standard_error == pytest.approx(float(apart.std()) / len(x) ** 0.5, rel=1e-3)
+    assert found.sentence in str(found)
+    assert f"{found.choice.mean:.3f}" in str(found)
+
+
+def test_ignorance_of_each_likelihood() -> None:
+    torch.manual_seed(0)
+    x, likelihoods = torch.randn(40, 2), osc.likelihoods
+    real = torch.randn(40, 2) * torch.tensor([1.0, 3.0]) + 5
+    counts = torch.poisson(torch.full((40, 2), 3.0))
+    truths = (torch.rand(40, 2) < 0.3).float()
+    shares, normal = (truths.sum(0) + 1) / 42, torch.distributions.Normal
+    one, each = (real - real.mean(0)).square().mean().sqrt(), real.std(0, correction=0)
+    cases = [
+        (likelihoods.Bernoulli(), truths, torch.distributions.Bernoulli(shares)),
+        (likelihoods.Poisson(), counts, torch.distributions.Poisson(counts.mean(0))),
+        (likelihoods.Gaussian(1.0), real, normal(real.mean(0), one)),
+        (likelihoods.Gaussian(torch.ones(2)), real, normal(real.mean(0), each)),
+        (likelihoods.HeteroscedasticGaussian(), real, normal(real.mean(0), each)),
+        (likelihoods.StudentT(), real, None),
+    ]
+    for likelihood, y, expected in cases:
+        model = nn.Linear(2, 4 if isinstance(likelihood, likelihoods.HeteroscedasticGaussian) else 2)
+        q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = osc.tune(q, [(x[:15], y[:15]), (x[15:], y[15:])], temperature=False).tuning.ignorance
+        if expected is None:
+            assert found is None
+        else:
+            assert found.mean == pytest.approx(-float(expected.log_prob(y).sum(1).mean()), rel=1e-4), likelihood
+
+
+def test_ignorance_of_classes_leaves_out_ignored_positions() -> None:
+    likelihood, model, x, y = dense("gpt", 6, -1)
+    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+    found = osc.tune(q, (x, y), temperature=False).tuning.ignorance
+    counts = torch.bincount(y[y >= 0], minlength=model(x).shape[-1]) + 1.0
+    logs = (counts / counts.sum()).log()
+    expected = -torch.stack([logs[row[row >= 0]].sum() for row in y]).mean()
+    assert found.mean == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_losses_stay_with_the_same_posterior_alone() -> None:
+    q, data = overfitted()
+    tuned = osc.tune(q, data, temperature=False)
+    assert q.tuning is None
+    assert tuned.replace(first_data=None).tuning is tuned.tuning
+    for changes in ({"temperature": 2.0}, {"prior": osc.priors.Isotropic(3.0)}, {"offset": torch.ones_like(q.mean)}):
+        assert tuned.replace(**changes).tuning is None
+
+
+def linear(scale: float) -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, torch.Tensor]]:
+    """A posterior over a linear classifier whose logits are some factor times those of the truth."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(2, 3), torch.randn(400, 2)
+    y = torch.distributions.Categorical(logits=3 * model(x)).sample()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3 * scale)
+    return osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1.0), (x, y)
+
+
+def test_a_network_worse_than_ignorance_is_named_so() -> None:
+    q, data = linear(-3.0)
+    with pytest.warns(UserWarning, match="worse than ignorance does, by"):
+        found = osc.tune(q, data, link="probit").tuning
+    assert found.ignorance.verdict == 1
+    assert "worse than ignorance" in found.sentence
+
+
+def test_uncertainty_to_the_edge_does_not_mean_ignorance() -> None:
+    q, data = linear(1.0)
+    with pytest.warns(UserWarning, match="up to the edge of the search") as caught:
+        found = osc.tune(q, data, metric=lambda predictive, y: -predictive.entropy(), temperature=False).tuning
+    assert found.ignorance.mean < found.network
+    q, data = linear(0.3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = osc.tune(q, data, caution=0.0).tuning
+    assert found.network < found.ignorance.mean
+    assert not any("ignorance does" in str(each.message) for each in caught)
+
+
+def test_a_choice_worse_than_its_network_is_announced() -> None:
+    q, data = linear(1.0)
+    worse = q.replace(offset=-2 * q.network.mean)
+    with pytest.warns(UserWarning, match=r"worse than its network alone, by .*osc\.refine"):
+        found = osc.tune(worse, data, link="probit").tuning
+    assert found.choice.verdict == -1
+    assert "worse than its network" in str(found)
+
+
+def test_no_uncertainty_is_said_of_a_choice_that_is_no_better() -> None:
+    q, data = linear(1.0)
+    with pytest.warns(UserWarning, match="no uncertainty is best.*the difference is"):
+        found = osc.tune(q, data, metric=lambda predictive, y: predictive.entropy(), link="probit", caution=0.0).tuning
+    assert found.choice.verdict == 0
