@@ -105,7 +105,8 @@ class Outer:
             used = self.used[..., None, None].to(a)
             return (a * used).sum(1, keepdim=True) / used.sum(1, keepdim=True).clamp(min=1)
 
-        return Outer(inputs, self.g.sum(2, keepdim=True), self.fresh)
+        used = None if self.used is None else self.used.any(1, keepdim=True)
+        return Outer(inputs, self.g.sum(2, keepdim=True), self.fresh, used)
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,11 @@ class OnlineLaplace(Fitted):
             raise ValueError(
                 f"structure={self.structure.name!r} has no running average: use {', '.join(names)} or {last}."
             )
+        if getattr(self.structure, "sharing", None) == "auto":
+            raise ValueError(
+                "sharing='auto' would decide anew for each batch, and factors of both kinds have no average: "
+                "use Kron(sharing='expand') or Kron(sharing='reduce')."
+            )
         self.running: Running
         if isinstance(self.structure, Diag):
             self.running = RunningDiagonal(model, likelihood, self.structure, settings.memory)

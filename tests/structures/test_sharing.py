@@ -77,6 +77,44 @@ def test_ignored_positions_do_not_count() -> None:
     assert torch.allclose(short.structure.dense(), padded.structure.dense())
 
 
+@pytest.mark.parametrize("sharing", ["expand", "reduce", "auto"])
+def test_data_without_targets_do_not_count(sharing: str) -> None:
+    model, x, y = sequence()
+    likelihood = osc.likelihoods.Categorical(ignore_index=-100)
+    y = y.clone()
+    y[12:] = -100
+    short, padded = (
+        osc.laplace(model, likelihood, data, structure=osc.structures.Kron(sharing=sharing), prior=1.0)
+        for data in ((x[:12], y[:12]), (x, y))
+    )
+    assert torch.allclose(short.structure.dense(), padded.structure.dense())
+
+
+def test_decisions_that_differ_do_not_add() -> None:
+    model, x, y = pooled()
+    structure = osc.structures.Kron(sharing="auto")
+    one, other = (
+        osc.laplace(model, osc.likelihoods.Categorical(), data, structure=structure, prior=1.0).fit
+        for data in ((x[:10], y[:10]), (x[10:], y[10:]))
+    )
+    added = (one + other).curvature + one.curvature
+    decisions = [int(block.reduces) for block in added.blocks]
+    assert decisions == [int(block.reduces) for block in one.curvature.blocks]
+    assert 1 in decisions
+    block = other.curvature.blocks[decisions.index(1)]
+    block.reduces.fill_(0)
+    with pytest.raises(ValueError, match=r"sharing='auto' decided.*sharing='expand'"):
+        one + other
+    block.reduces.fill_(-1)
+    assert decisions == [int(block.reduces) for block in (other + one).curvature.blocks]
+
+
+def test_a_running_average_has_one_treatment() -> None:
+    model, structure = pooled()[0], osc.structures.Kron(sharing="auto")
+    with pytest.raises(ValueError, match="decide anew for each batch.*'reduce'"):
+        osc.methods.OnlineLaplace(model, osc.likelihoods.Categorical(), structure=structure)
+
+
 def test_an_unknown_treatment_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sharing.*'expand'"):
         osc.structures.Kron(sharing="reduced")

@@ -115,6 +115,18 @@ class KroneckerBlock(Block):
         else:
             add_gram(self.outputs, form.g.permute(3, 0, 1, 2, 4).flatten(1, 3))  # (G, V·N·R, O)
 
+    def added(self, other: Block) -> Block:
+        assert isinstance(other, KroneckerBlock)
+        decided = [block for block in (self, other) if block.reduces >= 0]
+        if len({int(block.reduces) for block in decided}) > 1:
+            raise ValueError(
+                "sharing='auto' decided by the first data of each curvature, and differently: one takes the positions "
+                "of a datum together and the other does not: such factors do not add. Fit all data at once, or "
+                "both with Kron(sharing='expand') or Kron(sharing='reduce')."
+            )
+        reduces = decided[0].reduces if decided else self.reduces
+        return replace(super().added(other), reduces=reduces.clone())  # type: ignore[type-var]
+
     def finish(self) -> None:
         mirror(self.inputs)
         mirror(self.outputs)
