@@ -174,7 +174,8 @@ def _normalised(words: Sequence[str], commands: Mapping[str, Command]) -> list[s
     ``--train-size=5`` becomes ``--train_size=5`` (fields have no dashes), and a switch may stand alone or be denied:
     ``--tune``, ``--no-progress``.
     """
-    switches = {f.name for c in commands.values() for part in c.parts for f in fields(part) if f.type is bool}
+    options = [f for c in commands.values() for part in c.parts for f in fields(part)]
+    switches = {option.name for option in options if option.type in (bool, bool | None)}
     result = []
     for number, word in enumerate(words):
         name, equals, value = word.partition("=")

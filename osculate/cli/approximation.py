@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from osculate import curvature as curvatures, structures
+from osculate.autoencoders import LaplacianAutoencoder
 from osculate.cli.checkpoint import Card
 from osculate.cli.options import naming
 from osculate.data import Dataset
@@ -14,6 +15,7 @@ from osculate.evidence.laplace import MODES
 from osculate.methods.laplace import SUBSETS, laplace
 from osculate.methods.subnetwork import Subnetwork
 from osculate.posteriors import Gaussian
+from osculate.predictive import tune
 from osculate.priors import Grouped, Layerwise
 from osculate.registry import lookup
 
@@ -42,8 +44,8 @@ class ApproximationOptions:
             mode, for networks that were stopped early or have normalisation layers.
         refine: Average the curvature over the functions that the posterior holds possible, for networks that fit their
             training data closely.
-        tune: Choose prior precision and temperature on the validation part after the fit; for an autoencoder only the
-            temperature, which is always chosen if there is a validation part.
+        tune: Choose prior precision and temperature on the validation part after the fit, for an autoencoder only the
+            temperature. By default true if osculate train has kept a validation part.
     """
 
     structure: str | None = None
@@ -52,7 +54,7 @@ class ApproximationOptions:
     prior: float | str | None = None
     evidence: str | None = None
     refine: bool = False
-    tune: bool = False
+    tune: bool | None = None
 
     @property
     def share(self) -> float | None:
@@ -102,6 +104,30 @@ class ApproximationOptions:
             mode = self.evidence or ("linear" if self.refine and q.likelihood.has_noise else "network")
             q = maximise_evidence(q, mode, progress=progress)
         return refine(q, progress=progress) if self.refine else q
+
+    def tuned(self, q: Gaussian, dataset: Dataset, card: Card, held_out: bool, progress: bool) -> Gaussian:
+        """The posterior with prior precision and temperature by the validation part, where this is asked for.
+
+        Args:
+            q: The posterior of the fit.
+            dataset: The data.
+            card: Card of the network.
+            held_out: True if the network has not seen the validation part.
+            progress: Show progress bars.
+
+        Raises:
+            ValueError: there is no validation part.
+        """
+        size = len(dataset.validation[0])
+        if self.tune and not size:
+            raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
+        if not (self.tune or (self.tune is None and size and held_out)):
+            return q
+        if not card.reconstructs:
+            return tune(q, dataset.validation, progress=progress)
+        tuned = LaplacianAutoencoder.tuned(q, dataset.validation[0], progress=progress).posterior
+        assert isinstance(tuned, Gaussian)
+        return tuned
 
 
 def require_storable(structure: str) -> None:

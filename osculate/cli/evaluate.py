@@ -8,9 +8,8 @@ with figures.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -21,12 +20,13 @@ from osculate.cli.folder import versions, write_json, write_section
 from osculate.cli.methods import rows
 from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays
 from osculate.cli.predict import PosteriorOptions, drawn, how
+from osculate.cli.side_by_side import SideBySide, way_out
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset, out_of_distribution, read_arrays
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Posterior
 from osculate.registry import choose, lookup
-from osculate.tasks import calibration, ood
+from osculate.tasks import ood
 
 #: Ratio of the largest out-of-distribution input to the largest test input above which there is a warning.
 LARGER = 10
@@ -87,14 +87,22 @@ def _calibrated(
     partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
     network, posterior = rows(card.method)
     network = card.fitted_around or network
-    scores = {network: scores_of(Point(q.model.eval(), card.likelihood), dataset, partners, where.progress)}
-    if not isinstance(q, Point):
-        label = posterior if options.via in (None, q.ways[0]) else f"{posterior}, {options.via}"
-        scores[label] = scores_of(q, dataset, partners, where.progress, **how(options, q))
+    label = posterior if options.via in (None, q.ways[0]) else f"{posterior}, {options.via}"
+    chosen = {} if isinstance(q, Point) else how(options, q)
+    found = SideBySide.of(network, {label: q}, dataset.test, card, dataset, where.progress, **chosen)
+    if partners:
+        x, each = dataset.test[0], {network: (Point(q.model.eval(), card.likelihood), {}), label: (q, chosen)}
+        shifted = {
+            name: ood(each[name][0], x, partners, progress=where.progress, **each[name][1]).metrics()
+            for name in found.scores
+        }
+        found = replace(found, scores={name: {**row, **shifted[name]} for name, row in found.scores.items()})
     output = where.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
-    write_json(output, {**scores, **facts})
-    print_scores(f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}", scores)
+    write_json(output, {**found.content(), **facts})
+    found.print(
+        f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}", way_out(q, card, options.folder)
+    )
     print(f"Saved {output}")
 
 
@@ -145,16 +153,6 @@ def _file(data: DataOptions, card: Card) -> Dataset:
     nothing = (x[:0], y[:0])
     classes = None if y.is_floating_point() else tuple(str(c) for c in range(card.outputs))
     return Dataset(Path(data.data).stem, nothing, nothing, (x, y), classes, inputs, targets)
-
-
-def scores_of(
-    q: Posterior, dataset: Dataset, partners: dict[str, Tensor], progress: bool = False, **options: Any
-) -> dict[str, float]:
-    """Scores on the test part, and the AUROC against each out-of-distribution set."""
-    scores = calibration(q, dataset.test, target_scale=dataset.target_scale, progress=progress, **options).metrics()
-    if partners:
-        scores |= ood(q, dataset.test[0], partners, progress=progress, **options).metrics()
-    return scores
 
 
 def _partners(dataset: Dataset, wanted: str | None, card: Card) -> dict[str, Tensor]:

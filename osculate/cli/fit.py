@@ -11,18 +11,18 @@ from typing import Any
 
 from torch import nn
 
-from osculate.autoencoders import VAE, Autoencoder, LaplacianAutoencoder
+from osculate.autoencoders import VAE, Autoencoder
 from osculate.cli.after_training import held_out_noise
 from osculate.cli.approximation import ApproximationOptions
 from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
 from osculate.cli.methods import rows
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
+from osculate.cli.side_by_side import SideBySide, way_out
 from osculate.cli.train import NOISE, require_targets
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
 from osculate.posteriors import Gaussian
-from osculate.predictive import tune
 from osculate.serialization import save
 from osculate.tensorfiles import fill
 
@@ -56,34 +56,40 @@ def run(options: FitOptions, how: ApproximationOptions, data: DataOptions, where
     started = time.perf_counter()
     how.check()
     options = replace(options, checkpoint=_file(options.checkpoint))
-    model, card, dataset = _opened(options, data)
+    model, card, dataset, held_out = _opened(options, data)
     _require_mode(card, options, where)
     if isinstance(model, VAE) and how.subset == "all":
         raise ValueError(
             "the weights behind the log variances of a VAE's code have no curvature: pass --subset decoder, or fit an "
             "autoencoder of --method map."
         )
-    q = how.fit(model.to(pick_device(where.device)), card, dataset, where.progress)
-    if how.tune or (card.reconstructs and len(dataset.validation[0])):
-        if not len(dataset.validation[0]):
-            raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
-        if card.reconstructs:
-            tuned = LaplacianAutoencoder.tuned(q, dataset.validation[0], progress=where.progress).posterior
-            assert isinstance(tuned, Gaussian)
-            q = tuned
-        else:
-            q = tune(q, dataset.validation, progress=where.progress)
-    folder = where.output or options.checkpoint.parent
-    save_model(folder / MODEL, model, card.fitted(rows(card.method)[0]))
+    fitted = how.fit(model.to(pick_device(where.device)), card, dataset, where.progress)
+    q = how.tuned(fitted, dataset, card, held_out, where.progress)
+    folder, network = where.output or options.checkpoint.parent, card.fitted_around or rows(card.method)[0]
+    found = None
+    if len(dataset.validation[0]) and not card.reconstructs:
+        posteriors = {"Laplace": fitted} | ({} if q is fitted else {"Laplace, tuned": q})
+        found = SideBySide.of(network, posteriors, dataset.validation, card, dataset, where.progress)
+    card = card.fitted(network)
+    save_model(folder / MODEL, model, card)
     save(q, folder / POSTERIOR)
+    evidence = how.evidence or "network"
     summary = {
-        **summary_of(q, how.evidence or "network"),
+        **summary_of(q, evidence),
+        **({} if q is fitted else {"log_evidence": summary_of(fitted, evidence)["log_evidence"]}),
+        **({} if found is None else {"validation": found.content()}),
         "seconds": round(time.perf_counter() - started, 2),
         "versions": versions(),
     }
     write_section(folder / "metrics.json", "fit", summary)
     write_config(folder / "fit.yaml", "fit", options, how, card.data_options(), where)
-    _print(q, summary, card)
+    _print(q, fitted, summary, card)
+    if found is not None:
+        size = len(dataset.validation[0])
+        if q is fitted and how.tune is None:
+            print(f"Not tuned: if the network has not seen these {size:,} validation data, pass --tune.")
+        also = "" if q is fitted else ", by which it was tuned"
+        found.print(f"{dataset.name}: {size:,} validation data{also}", way_out(q, card, folder))
     own = f" --model {card.model}" if ":" in card.model else ""
     print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
 
@@ -130,8 +136,8 @@ def summary_of(q: Gaussian, mode: str = "network") -> dict[str, Any]:
     }
 
 
-def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Dataset]:
-    """The network with its weights, its card, and its training data."""
+def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Dataset, bool]:
+    """The network with its weights, its card, its training data, and whether it was trained on these alone."""
     tensors, card = read_model(options.checkpoint)
     if card is None and options.model is None:
         raise ValueError(
@@ -143,7 +149,7 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
     if card is not None:
         _require_fitting(dataset, card)
         card = replace(card, data=card_of(dataset, chosen, card.model, {}, None).data)
-        return fill(card.network(options.model), tensors, options.checkpoint), card, card.of(dataset)
+        return fill(card.network(options.model), tensors, options.checkpoint), card, card.of(dataset), True
     assert options.model is not None
     require_targets(options.model, dataset.has_targets)
     card = card_of(dataset, chosen, options.model, {}, None)
@@ -152,7 +158,7 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
     noise = None if dataset.classes is not None and not reconstructs else NOISE[reconstructs]
     card = card_of(dataset, chosen, options.model, {}, noise, reconstructs)
     dataset = card.of(dataset)
-    return model, replace(card, noise=held_out_noise(model, dataset, noise)), dataset
+    return model, replace(card, noise=held_out_noise(model, dataset, noise)), dataset, False
 
 
 def _require_mode(card: Card, options: FitOptions, where: RunOptions) -> None:
@@ -187,11 +193,11 @@ def _require_fitting(dataset: Dataset, card: Card) -> None:
             )
 
 
-def _print(q: Gaussian, summary: dict[str, Any], card: Card) -> None:
+def _print(q: Gaussian, fitted: Gaussian, summary: dict[str, Any], card: Card) -> None:
     print(f"{summary['structure']} posterior over {summary['parameters']:,} parameters from {q.num_data:,} data")
     if summary["log_evidence"] is not None:
         kind = "log evidence" if q.offset is None else "bound on log evidence"
-        print(f"{kind:<27} {summary['log_evidence']:.1f} nats")
+        print(f"{kind:<27} {summary['log_evidence']:.1f} nats{'' if q is fitted else ', before tuning'}")
     print(f"effective parameters        {summary['effective_parameters']:.1f}")
     for name, value in summary["prior_precision"].items():
         print(f"prior precision             {value:.3g}  {name}")
@@ -199,5 +205,8 @@ def _print(q: Gaussian, summary: dict[str, Any], card: Card) -> None:
         standardised = card.scaling("target") is not None
         unit = f"of {'standardised ' if standardised else ''}{'inputs' if card.reconstructs else 'targets'}"
         print(f"noise scale                 {summary['noise_scale']:.3g} ({unit})")
-    if summary["temperature"] != 1:
+    if summary["temperature"] != 1 or q is not fitted:
         print(f"temperature                 {summary['temperature']:.3g}")
+    if q is not fitted and not card.reconstructs:
+        factor = float((q.prior.precision / fitted.prior.precision).mean())
+        print(f"Tuning has set this temperature and multiplied the precisions by {factor:.3g}; --tune false does not.")

@@ -55,6 +55,14 @@ class Score:
         return f"{self.mean:.3f}" if self.error is None else f"{self.mean:.3f} ± {self.error:.3f}"
 
 
+@dataclass(frozen=True)
+class Change(Score):
+    """The difference of two scores."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f}" if self.error is None else f"{self.mean:+.3f} ± {self.error:.3f}"
+
+
 def title(score: str) -> str | None:
     """The heading of a score, or None if tables omit it.
 

@@ -109,6 +109,13 @@ def calibration(
     ['accuracy', 'brier', 'ece', 'mce', 'nll', 'rmsce']
     """
     discrete, found = columns(q, data, batch_size, progress, "predicting", predict_options)
+    return record_of(discrete, found, bins, target_scale)
+
+
+def record_of(
+    discrete: bool, found: list[Tensor], bins: int = metrics.BINS, target_scale: Tensor | None = None
+) -> CalibrationRecord | RegressionRecord:
+    """The record of what :func:`columns` returns; the other arguments are those of :func:`calibration`."""
     return scored_classes(found[0], found[1], bins) if discrete else _regression(found, target_scale)
 
 
@@ -218,13 +225,18 @@ def _numbers(predictive: Distribution, y: Tensor) -> tuple[Tensor, ...]:
 
 
 def _regression(found: list[Tensor], scale: Tensor | None) -> RegressionRecord:
-    mean, spread, y, log_prob, *cdf = found
-    unit = torch.ones(mean.shape[1], dtype=mean.dtype) if scale is None else scale.to(mean).expand(mean.shape[1])
-    mean, spread, y = mean * unit, spread * unit, y * unit
+    mean, spread, y, log_prob, *cdf = in_units(found, scale)
     scores = {
         "rmse": metrics.rmse(mean, y),
-        # the density of a target that is c times as large is c times as small
-        "log_likelihood": metrics.log_likelihood(log_prob - unit.log()),
+        "log_likelihood": metrics.log_likelihood(log_prob),
         **{f"coverage_{100 * level:.0f}": metrics.coverage(values, level) for values in cdf for level in LEVELS},
     }
     return RegressionRecord(mean, spread, y, scores=scores)
+
+
+def in_units(found: list[Tensor], scale: Tensor | None) -> list[Tensor]:
+    """The columns of numbers (:func:`columns`) in the units of targets that were divided by this scale."""
+    mean, spread, y, log_prob, *cdf = found
+    unit = torch.ones(mean.shape[1], dtype=mean.dtype) if scale is None else scale.to(mean).expand(mean.shape[1])
+    # the density of a target that is c times as large is c times as small
+    return [mean * unit, spread * unit, y * unit, log_prob - unit.log(), *cdf]

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from osculate import metrics
 from osculate.batches import Data
 from osculate.posteriors import Point, as_posterior
 from osculate.tasks.calibration import Record, columns
 
-#: Resamplings of the data behind a standard error, and standard errors beyond which a difference counts.
-RESAMPLINGS, ERRORS = 200, 2.0
+#: Resamplings of the data behind a standard error, and standard errors and nats beyond which a difference counts.
+RESAMPLINGS, ERRORS, NEGLIGIBLE = 200, 2.0, 1e-3
 #: Central intervals whose coverage is counted.
 LEVEL = 0.95
 #: Columns of numbers where the distribution function has no closed form: means, deviations, targets, log densities.
@@ -72,24 +73,28 @@ class Comparison(Record):
 
     @property
     def verdict(self) -> int:
-        """1 where the posterior predicts better by more than two standard errors in nats, −1 where worse, else 0."""
+        """1 where the posterior predicts better by over two standard errors and 0.001 nats, −1 where worse, else 0."""
         first = self.differences[0]
-        if abs(first.value) <= ERRORS * first.standard_error:
+        if abs(first.value) <= max(ERRORS * first.standard_error, NEGLIGIBLE):
             return 0
         return -1 if first.value > 0 else 1
 
     @property
     def sentence(self) -> str:
-        """Words for the differences, with a way out."""
+        """Words for the difference, with a way out."""
+        if self.verdict < 0:
+            return f"{self.finding} Refine it with osc.refine(q), or tune it on held-out data with osc.tune(q, data)."
+        return self.finding
+
+    @property
+    def finding(self) -> str:
+        """Words for the difference."""
         first = self.differences[0]
         found = f"{abs(first.value):.3f} ± {first.standard_error:.3f} nats a prediction"
         if self.verdict > 0:
             return f"The posterior predicts better than its network alone, by {found}."
         if self.verdict < 0:
-            return (
-                f"The posterior predicts worse than its network alone, by {found}: refine it with osc.refine(q), or "
-                "tune it on held-out data with osc.tune(q, data)."
-            )
+            return f"The posterior predicts worse than its network alone, by {found}."
         return f"The posterior predicts as well as its network alone: the difference is {found}."
 
     def __str__(self) -> str:
@@ -134,6 +139,20 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     alone = Point(posterior.model, posterior.likelihood)
     discrete, mine = columns(posterior, data, batch_size, progress, "predicting", predict_options)
     _, networks = columns(alone, data, batch_size, progress, "predicting by the network", {})
+    found = compared(discrete, mine, networks)
+    if found.verdict < 0:
+        warnings.warn(found.sentence, stacklevel=2)
+    return found
+
+
+def compared(discrete: bool, mine: list[Tensor], networks: list[Tensor]) -> Comparison:
+    """The comparison of predictions that are known already.
+
+    Args:
+        discrete: True for classes.
+        mine: The columns (:func:`osculate.tasks.calibration.columns`) of the posterior.
+        networks: The columns of its network alone.
+    """
     known = CLASSES if discrete else NUMBERS
     if not discrete and all(len(found) > WITHOUT_CDF for found in (mine, networks)):
         known = {**NUMBERS, **INTERVALS}
@@ -149,7 +168,4 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     for d in differences:
         scores |= {f"network_{d.name}": d.network, f"posterior_{d.name}": d.posterior}
         scores |= {f"difference_{d.name}": d.value, f"difference_{d.name}_error": d.standard_error}
-    found = Comparison(tuple(differences), len(mine[0]), scores=scores)
-    if found.verdict < 0:
-        warnings.warn(found.sentence, stacklevel=2)
-    return found
+    return Comparison(tuple(differences), len(mine[0]), scores=scores)

@@ -160,13 +160,29 @@ def test_a_prior_by_the_layers_that_a_normalisation_undoes(run: Any, own: Path, 
     assert "--subset last_layer leaves some out" in capsys.readouterr().err
 
 
-def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path) -> None:
+def test_what_was_held_out_tunes_the_posterior(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
+    assert run("fit", "--checkpoint", classifier, "--output", tmp_path) == 0
+    out = capsys.readouterr().out
+    assert all(words in out for words in ("119 validation data, by which it was tuned", "Tuning has set", "difference"))
+    found = scores(tmp_path, "fit")
+    assert found["temperature"] != 1
+    assert found["log_evidence"] < 0, "that of the fit before it was tuned"
+    rows = found["validation"]
+    assert rows["Laplace, tuned"]["nll"] <= rows["Laplace"]["nll"]
+    assert rows["difference"]["nll"] == pytest.approx(rows["Laplace, tuned"]["nll"] - rows["MAP"]["nll"], abs=1e-5)
+    assert run("fit", "--checkpoint", classifier, "--structure", "diag", "--no-tune", "--output", tmp_path) == 0
+    assert scores(tmp_path, "fit", "temperature") == 1
+
+
+def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path, capsys: Any) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     save_file(model.state_dict(), own / "weights.safetensors")
     data = ("--data", "digits", "--train-size", 50)
     factory = ("--model", "my_networks:plain")
     assert run("fit", "--checkpoint", own / "weights.safetensors", *factory, *data, "--output", own / "out") == 0
+    assert scores(own / "out", "fit", "temperature") == 1
+    assert "pass --tune" in capsys.readouterr().out, "who knows what it was trained on"
     posterior = ("--posterior", own / "out" / "posterior.safetensors")
     assert run("predict", *posterior) == 2, "a file must not make code run that the user has not named"
     assert run("predict", *posterior, *factory) == 0
@@ -372,6 +388,33 @@ def test_evaluate_puts_map_beside_laplace(run: Any, classifier: Path, capsys: An
         assert {"accuracy", "nll", "ece", "brier", "auroc/rotated digits/entropy"} <= set(row)
     assert found["MAP"]["nll"] == pytest.approx(scores(classifier, "train", "test", "nll"), rel=1e-4)
     assert "auroc/shuffled pixels/functional_variance" in found["Laplace"]
+
+
+def test_evaluate_compares_the_posterior_with_its_network(
+    run: Any, regressor: Path, tmp_path: Path, capsys: Any
+) -> None:
+    output = tmp_path / "scores.json"
+    assert run("evaluate", "--posterior", regressor, "--output", output) == 0
+    out = capsys.readouterr().out
+    assert "difference" in out
+    assert "nats a prediction" in out
+    found = json.loads(output.read_text())
+    for name in ("rmse", "log_likelihood", "coverage_95"):
+        change = found["Laplace"][name] - found["MAP"][name]
+        assert found["difference"][name] == pytest.approx(change, abs=1e-6), "in the units of the targets"
+        assert found["difference"][f"{name}_error"] >= 0
+    assert found["finding"] in " ".join(out.split())
+
+
+def test_a_posterior_that_is_worse_than_its_network_is_announced_once(
+    run: Any, classifier: Path, tmp_path: Path, capsys: Any
+) -> None:
+    fit = ("fit", "--checkpoint", classifier, "--prior", 1e-3, "--structure", "diag", "--output", tmp_path)
+    assert run(*fit, "--tune", "false") == 0
+    streams = capsys.readouterr()
+    assert "predicts worse" not in streams.out
+    assert streams.err.count("predicts worse than its network alone") == 1
+    assert all(word in streams.err for word in ("--refine", "--tune", "model.safetensors")), streams.err
 
 
 def test_evaluate_names_the_known_partners(run: Any, classifier: Path, capsys: Any) -> None:

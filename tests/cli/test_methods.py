@@ -88,7 +88,7 @@ def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: st
         assert found["mean"].shape == (600, 10)
         assert ("functional_variance" in found) == (posterior_of(method) is not Point)
     assert run("evaluate", "--posterior", out, *model, "--samples", 5) == 0
-    found = set(evaluation(out)) - {"data", "test_data", "versions"}
+    found = set(evaluation(out)) - {"data", "test_data", "versions", "difference", "finding"}
     assert found == set(rows(method)[: 1 + (posterior_of(method) is not Point)])
     other = "l2m" if method == "map" else "map"
     assert run("train", *DIGITS, *few(other), *model, "--output", out, "--resume") == 2

@@ -1,0 +1,119 @@
+"""Posteriors beside their network on held-out data: scores, and paired differences with their errors."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from osculate.cli.checkpoint import MODEL, Card
+from osculate.cli.tables import Change, Score, console, table, with_errors
+from osculate.data.dataset import Dataset, Part
+from osculate.posteriors import Gaussian, Point, Posterior
+from osculate.tasks import Comparison
+from osculate.tasks.calibration import columns, in_units, record_of
+from osculate.tasks.comparison import compared
+
+#: The row of the differences in tables and files.
+DIFFERENCE = "difference"
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """A network and posteriors around it on the same data.
+
+    Args:
+        scores: Scores by row, the network first; the last row is compared with it.
+        comparison: The last row beside the first; None for a network alone.
+    """
+
+    scores: Mapping[str, Mapping[str, float]]
+    comparison: Comparison | None
+
+    @classmethod
+    def of(
+        cls,
+        network: str,
+        posteriors: Mapping[str, Posterior],
+        part: Part,
+        card: Card,
+        dataset: Dataset,
+        progress: bool = False,
+        **options: Any,
+    ) -> "SideBySide":
+        """Predict with each posterior, and with the network of the last one alone.
+
+        Args:
+            network: Name of the network.
+            posteriors: Posteriors by name; none for the network alone, which must then be named by its posterior.
+            part: Inputs and targets.
+            card: Card of the network, with the likelihood.
+            dataset: The data, with the scale of the targets.
+            progress: Show progress bars.
+            **options: Options of ``osculate.predict`` for the posteriors.
+        """
+        last = list(posteriors.values())[-1]
+        alone = {network: Point(last.model.eval(), card.likelihood)}
+        scores, found, discrete = {}, {}, True
+        for name, q in {**alone, **{name: q for name, q in posteriors.items() if not isinstance(q, Point)}}.items():
+            discrete, values = columns(q, part, 500, progress, "predicting", {} if name in alone else options)
+            scores[name] = record_of(discrete, values, target_scale=dataset.target_scale).metrics()
+            found[name] = values if discrete else in_units(values, dataset.target_scale)
+        first, *others = found.values()
+        # of images 200 resamplings take minutes
+        return cls(scores, compared(discrete, others[-1], first) if others and not card.reconstructs else None)
+
+    @property
+    def changes(self) -> dict[str, float]:
+        """The differences by score, with their errors as entries ``NAME_error``."""
+        if self.comparison is None:
+            return {}
+        by_name = {d.name: (d.value, d.standard_error) for d in self.comparison.differences}
+        if "rmse" in by_name:  # numbers: tables have log-likelihoods
+            value, error = by_name.pop("nll")
+            by_name["log_likelihood"] = -value, error
+        values = {name: value for name, (value, _) in by_name.items()}
+        return values | {f"{name}_error": error for name, (_, error) in by_name.items()}
+
+    def content(self) -> dict[str, Any]:
+        """The content for a file: scores, and where there is a posterior differences and a sentence."""
+        found: dict[str, Any] = dict(self.scores)
+        if self.comparison is not None:
+            found |= {DIFFERENCE: self.changes, "finding": self.comparison.finding}
+        return found
+
+    def print(self, caption: str, way_out: str) -> None:
+        """Print the table and the sentence; a posterior that is worse than its network is a warning.
+
+        Args:
+            caption: Words above the table.
+            way_out: Words for the warning about what to do.
+        """
+        rows: dict[str, Mapping[str, Score]] = {name: with_errors(row) for name, row in self.scores.items()}
+        if self.comparison is not None:
+            rows[DIFFERENCE] = {
+                name: Change(score.mean, score.error) for name, score in with_errors(self.changes).items()
+            }
+        console().print(table(caption, rows))
+        if self.comparison is None:
+            return
+        if self.comparison.verdict < 0:
+            warnings.warn(f"{self.comparison.finding} {way_out}", stacklevel=2)
+        else:
+            print(self.comparison.finding)
+
+
+def way_out(q: Posterior, card: Card, folder: object) -> str:
+    """Words for the case in which a posterior is worse than its network.
+
+    Args:
+        q: The posterior.
+        card: Card of the network.
+        folder: Folder of the posterior.
+    """
+    alone = f"the network alone with --posterior {folder}/{MODEL}."
+    if not isinstance(q, Gaussian):
+        return f"Use {alone}"
+    if card.method:
+        return f"Fit another with osculate fit --checkpoint {folder} --refine and another --output, or use {alone}"
+    options = ["--refine"] * (q.offset is None) + ["--tune on held-out data"] * (float(q.temperature) == 1)
+    return f"Fit it again with {' or '.join(options)}, or use {alone}" if options else f"Use {alone}"
