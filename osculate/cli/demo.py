@@ -22,6 +22,7 @@ from osculate.cli.demo_report import autoencoder_page, classifier_page, score_ca
 from osculate.cli.fit import POSTERIOR, summary_of
 from osculate.cli.folder import staged, versions, write_config, write_json, write_text
 from osculate.cli.options import RunOptions, naming, pick_device
+from osculate.cli.side_by_side import changes_of
 from osculate.cli.tables import Score, console, table, with_errors
 from osculate.progress import Clock
 from osculate.serialization import save
@@ -96,6 +97,7 @@ def run(options: DemoOptions, where: RunOptions) -> None:
             "data": options.data,
             "classification": _plain(rows),
             "seeds": {str(options.seed + number): run.scores for number, run in enumerate(runs)},
+            "differences": {name: changes_of(each) for name, each in first.comparisons.items()},
             "regression": curve.scores,
             "posterior": summary_of(first.q),
         }

@@ -22,7 +22,8 @@ from osculate.predictive import predict, tune
 from osculate.priors import Layerwise
 from osculate.progress import Clock
 from osculate.registry import lookup
-from osculate.tasks import CalibrationRecord, OODRecord, calibration, ood
+from osculate.tasks import CalibrationRecord, Comparison, OODRecord, calibration, ood
+from osculate.tasks.comparison import compared
 from osculate.training import Settings, train
 
 
@@ -85,6 +86,13 @@ class Classification:
     def scores(self) -> dict[str, dict[str, float]]:
         """All numbers, by method."""
         return {name: {**record.metrics(), **self.shifted[name].metrics()} for name, record in self.records.items()}
+
+    @property
+    def comparisons(self) -> dict[str, Comparison]:
+        """Each posterior beside the network, on the same test images."""
+        known = {name: [record.probs.log(), record.targets] for name, record in self.records.items()}
+        network = known.pop("MAP")
+        return {name: compared(True, columns, network) for name, columns in known.items()}
 
     @property
     def tables(self) -> dict[str, dict[str, dict[str, float]]]:

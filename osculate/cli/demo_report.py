@@ -9,6 +9,7 @@ from typing import Any
 from osculate.cli.demo_autoencoders import OURS, Comparison
 from osculate.cli.demo_fits import Classification, recipe_for
 from osculate.cli.page import Facts, command, described, facts, figures as pictures, page, table, texts
+from osculate.cli.side_by_side import changes_of, in_table
 from osculate.cli.tables import Score, columns
 
 #: Scores by method, by caption.
@@ -38,12 +39,22 @@ def classifier_page(
         classification=table(caption, rows),
         finding=escape(finding(rows)),
         claims=escape(claims(first, seed)),
+        differences=differences(first, seed),
         which=f"<p>The figures show the first run{seed}.</p>" if seed else "",
         figures=pictures("classifier", figures),
         regression=table(curve_caption, curve),
         command=escape(command(settings)),
         facts=facts(about),
     )
+
+
+def differences(first: Classification, seed: str = "") -> str:
+    """Each posterior minus the network on the same test images: a table, and a sentence for each."""
+    found = first.comparisons
+    rows = {f"{name} − MAP": in_table(changes_of(each)) for name, each in found.items()}
+    words = " ".join(f"{name}: {each.finding}" for name, each in found.items())
+    caption = f"differences on the same test images{seed}, ± standard error over the images"
+    return f"{table(caption, rows)}<p>{escape(words)}</p>"
 
 
 def finding(rows: Mapping[str, Mapping[str, Score]]) -> str:

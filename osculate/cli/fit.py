@@ -89,7 +89,9 @@ def run(options: FitOptions, how: ApproximationOptions, data: DataOptions, where
         if q is fitted and how.tune is None:
             print(f"Not tuned: if the network has not seen these {size:,} validation data, pass --tune.")
         also = "" if q is fitted else ", by which it was tuned"
-        found.print(f"{dataset.name}: {size:,} validation data{also}", way_out(q, card, folder))
+        found.print(
+            f"{dataset.name}: {size:,} validation data{also}", way_out(q, card, folder) if q is fitted else None
+        )
     own = f" --model {card.model}" if ":" in card.model else ""
     print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
 

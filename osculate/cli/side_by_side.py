@@ -65,14 +65,7 @@ class SideBySide:
     @property
     def changes(self) -> dict[str, float]:
         """The differences by score, with their errors as entries ``NAME_error``."""
-        if self.comparison is None:
-            return {}
-        by_name = {d.name: (d.value, d.standard_error) for d in self.comparison.differences}
-        if "rmse" in by_name:  # numbers: tables have log-likelihoods
-            value, error = by_name.pop("nll")
-            by_name["log_likelihood"] = -value, error
-        values = {name: value for name, (value, _) in by_name.items()}
-        return values | {f"{name}_error": error for name, (_, error) in by_name.items()}
+        return {} if self.comparison is None else changes_of(self.comparison)
 
     def content(self) -> dict[str, Any]:
         """The content for a file: scores, and where there is a posterior differences and a sentence."""
@@ -81,25 +74,38 @@ class SideBySide:
             found |= {DIFFERENCE: self.changes, "finding": self.comparison.finding}
         return found
 
-    def print(self, caption: str, way_out: str) -> None:
+    def print(self, caption: str, way_out: str | None) -> None:
         """Print the table and the sentence; a posterior that is worse than its network is a warning.
 
         Args:
             caption: Words above the table.
-            way_out: Words for the warning about what to do.
+            way_out: Words for the warning about what to do; None if there was a warning already.
         """
         rows: dict[str, Mapping[str, Score]] = {name: with_errors(row) for name, row in self.scores.items()}
         if self.comparison is not None:
-            rows[DIFFERENCE] = {
-                name: Change(score.mean, score.error) for name, score in with_errors(self.changes).items()
-            }
+            rows[DIFFERENCE] = in_table(self.changes)
         console().print(table(caption, rows))
         if self.comparison is None:
             return
-        if self.comparison.verdict < 0:
+        if self.comparison.verdict < 0 and way_out is not None:
             warnings.warn(f"{self.comparison.finding} {way_out}", stacklevel=2)
         else:
             print(self.comparison.finding)
+
+
+def changes_of(comparison: Comparison) -> dict[str, float]:
+    """The differences by score, with their errors as entries ``NAME_error``."""
+    by_name = {d.name: (d.value, d.standard_error) for d in comparison.differences}
+    if "rmse" in by_name:  # numbers: tables have log-likelihoods
+        value, error = by_name.pop("nll")
+        by_name["log_likelihood"] = -value, error
+    values = {name: value for name, (value, _) in by_name.items()}
+    return values | {f"{name}_error": error for name, (_, error) in by_name.items()}
+
+
+def in_table(changes: Mapping[str, float]) -> dict[str, Score]:
+    """The cells of a row of differences."""
+    return {name: Change(score.mean, score.error) for name, score in with_errors(changes).items()}
 
 
 def way_out(q: Posterior, card: Card, folder: object) -> str:

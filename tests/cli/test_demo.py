@@ -49,6 +49,17 @@ def test_the_folder_is_complete_and_clean_after_a_second_run(demo: Path) -> None
     assert "train_size: 80" in (demo / "config.yaml").read_text()
 
 
+def test_posteriors_are_compared_with_the_network_on_the_same_images(demo: Path) -> None:
+    content = json.loads((demo / "metrics.json").read_text())
+    first, report = content["seeds"]["0"], (demo / "report.html").read_text()
+    for name in ("Laplace", "Laplace, tuned"):
+        found = content["differences"][name]
+        assert found["nll"] == pytest.approx(first[name]["nll"] - first["MAP"]["nll"], abs=1e-6)
+        assert f"{name} − MAP" in report
+        assert f"{found['nll']:+.3f} ± {found['nll_error']:.3f}" in report
+    assert "its network alone" in report
+
+
 def test_the_numbers_are_means_over_seeds(demo: Path) -> None:
     content = json.loads((demo / "metrics.json").read_text())
     assert set(content["classification"]) == {"MAP", "Laplace", "Laplace, tuned"}
