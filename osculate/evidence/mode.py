@@ -94,6 +94,11 @@ class _SearchOnAll(Search):
     def theta(self) -> Float[Tensor, " P"]:  # type: ignore[override]
         return self._place.theta
 
+    @property
+    def outputs(self) -> Float[Tensor, "N *C"]:
+        """h(θ, x) of all data, in their order."""
+        return torch.cat(self._place.outputs)
+
     def statistics(self, q: Gaussian) -> dict[str, Tensor]:
         return self._model.statistics(q, self._place)
 
@@ -168,7 +173,7 @@ class QuasiNewton:
     def __post_init__(self) -> None:
         _require_positive(self)
 
-    def search(self, q: Gaussian, data: Data | None, start: Tensor | None) -> Search:
+    def search(self, q: Gaussian, data: Data | None, start: Tensor | None) -> "_QuasiNewtonSearch":
         """A search that begins at ``start``, by default at θ̃."""
         return _QuasiNewtonSearch(self, LinearModel(q, data), start)
 

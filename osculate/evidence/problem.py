@@ -108,12 +108,11 @@ class Problem:
     @cached_property
     def owners(self) -> Int[Tensor, " T"] | None:
         """The number of the group of each parameter tensor; None where precisions vary within tensors."""
-        q = self.q
-        if q.prior.per_tensor(q.network.space) is None:
+        prior, space = self.q.prior, self.q.network.space
+        if prior.per_tensor(space) is None:
             return None
-        groups = q.prior.members(q.network.space).values()
-        number = {name: n for n, names in enumerate(groups) for name in names}
-        return torch.tensor([number[name] for name in q.network.space.names])
+        number = {name: n for n, names in enumerate(prior.members(space).values()) for name in names}
+        return torch.tensor([number[name] for name in space.names])
 
     def terms(self, x: Float[Tensor, " D"]) -> tuple[Float[Tensor, " G"], Float[Tensor, " G"], Mapping[str, Tensor]]:
         """γ_g, ‖θ_g‖² and the statistics of the likelihood: here θ is the network's own, and γ alone follows from x."""

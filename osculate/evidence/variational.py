@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from math import isfinite
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from osculate.batches import Data
 from osculate.evidence.elbo import divergence
 from osculate.evidence.linear import data_of, require_all, summed_statistics
-from osculate.inputs import Inputs, moved
+from osculate.inputs import Inputs, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.likelihoods.quadrature import normal_nodes, normal_points
 from osculate.linalg import root
@@ -25,6 +26,8 @@ NODES = 32
 EXACT = 32
 #: Draws of the function, and of labels for each datum, in place of exact ones.
 DRAWS = 16
+#: Data on which a change of the covariance is judged, and standard errors beyond which their verdict is that of all.
+JUDGING, ERRORS = 256, 3.0
 
 
 @torch.no_grad()
@@ -178,6 +181,39 @@ class State:
                 "for the likelihood. Fit with a larger prior precision, or in float64."
             )
         return found
+
+    def rises(self, q: Gaussian) -> bool:
+        """True if the bound is not lower with the covariance of another posterior of the same mean.
+
+        Some of the data decide where the sum over all of them is beyond doubt.
+        """
+        total = len(self.smoothed.targets)
+        fixed = float(divergence(self.q) - divergence(q))
+        for size in (JUDGING, total):
+            rows = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:size].sort().values
+            rows = rows.to(self.smoothed.outputs.device)
+            there = State.at(q, self._some(rows), self.smoothed.targets[rows]).smoothed
+            before = self.smoothed.log_prob(self.smoothed.outputs[rows], rows).double()
+            after = there.log_prob(there.outputs, torch.arange(len(rows), device=rows.device)).double()
+            change = (after - before) / q.temperature
+            rise = fixed + total * float(change.mean())
+            left = max(0.0, 1 - len(rows) / total)  # of the data that decide nothing yet
+            error = total * float(change.std()) * (left / len(rows)) ** 0.5 if left else 0.0
+            if not isfinite(rise):
+                return False
+            if left == 0 or abs(rise) > ERRORS * error:
+                break
+        return rise >= 0
+
+    def _some(self, rows: Int[Tensor, " n"]) -> list[tuple[Inputs, Tensor]]:
+        """The inputs of these data, numbered anew."""
+        parts, start = [], 0
+        for x, numbers in self.batches:
+            chosen = rows[(rows >= numbers[0]) & (rows <= numbers[-1])] - numbers[0]
+            if len(chosen):
+                parts.append((take(x, chosen), torch.arange(start, start + len(chosen), device=rows.device)))
+                start += len(chosen)
+        return parts
 
 
 def _function_values(q: Gaussian, x: Inputs) -> tuple[Tensor, Float[Tensor, "n T E K"], Tensor]:

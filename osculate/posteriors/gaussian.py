@@ -54,9 +54,10 @@ class Gaussian(Sampled):
     def __post_init__(self) -> None:
         if not isinstance(self.temperature, Real | Tensor) or not bool(torch.as_tensor(self.temperature) > 0):
             raise ValueError(f"the temperature must be positive, got {self.temperature!r}.")
-        prior = self.prior.bind(self.network.space)
-        if prior.precision.device != self.network.device:
-            prior = prior.with_precision(prior.precision.to(self.network.device))
+        network = self.fit.network
+        prior = self.prior.bind(network.space)
+        if prior.precision.device != network.device:
+            prior = prior.with_precision(prior.precision.to(network.device))
         object.__setattr__(self, "prior", prior)
         if self.likelihood is not self.fit.likelihood:
             with torch.no_grad():
@@ -101,8 +102,8 @@ class Gaussian(Sampled):
         >>> bool(q.replace(prior=osc.priors.Isotropic(100.0)).variance().sum() < q.variance().sum())
         True
         """
-        same = changes.keys() <= {"first_data", "data"}
-        return replace(self, **changes).tuned_by(self.tuning if same else None)
+        result = replace(self, **changes)
+        return result.tuned_by(self.tuning) if changes.keys() <= {"first_data", "data"} else result
 
     def tuned_by(self, tuning: Any) -> "Gaussian":
         """The same posterior, with the losses by which it was chosen.

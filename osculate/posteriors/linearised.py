@@ -43,13 +43,14 @@ class Projected:
 
 
 def projections(
-    q: Gaussian, x: Inputs, units: UnitColumns, memory: int | None, outputs: int | None = None
+    q: Gaussian, x: Inputs, units: UnitColumns, memory: str | int | None, outputs: int | None = None
 ) -> Iterator[Projected]:
     """The costly part of a variance, independent of the prior: some data and outputs at a time."""
-    curvature, x = q.fit.curvature, moved(x, q.network.device)
+    network, curvature = q.network, q.fit.curvature
+    x, memory = moved(x, network.device), budget(memory, network.device)
     plan = q.fit.plan.for_structure(row_size=curvature.row_size)
     start = 0
-    for piece in pieces(q.network, plan, x, lambda f, part: units(f), outputs or plan.outputs, memory):
+    for piece in pieces(network, plan, x, lambda f, part: units(f), outputs or plan.outputs, memory):
         f = piece.f
         if piece.first:
             mean = mean_function(q, take(x, slice(start, start + len(f))), f)
@@ -70,8 +71,7 @@ def moments(
         outputs: Number of outputs of a datum, if the network returns another number for these inputs than in training.
     """
     means, rows, parts = [], [], []
-    x = moved(x, q.network.device)
-    for each in projections(q, x, units, budget(memory, q.network.device), outputs):
+    for each in projections(q, x, units, memory, outputs):
         parts.append(q.precision.contract(each.parts, each.group))
         if each.last:
             means.append(each.mean)
