@@ -42,6 +42,8 @@ class Autoencoder(nn.Module):
 
     #: Attributes that are known once the module has been called.
     learned_sizes: ClassVar[tuple[str, ...]] = ("latent",)
+    #: Posteriors have the network as their mean: codes are those of networks, which the linear model does not have.
+    mean_is_network: ClassVar[bool] = True
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
         super().__init__()

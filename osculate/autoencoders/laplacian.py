@@ -82,7 +82,7 @@ class LaplacianAutoencoder(Representation):
             raise TypeError(
                 f"{', '.join(options)}: these options tune the temperature, and validation is None: pass held-out data."
             )
-        q = laplace(model, likelihood, (x, x), structure=structure, prior=prior, progress=progress)
+        q = laplace(model, likelihood, (x, x), structure=structure, prior=prior, refine=False, progress=progress)
         if likelihood.has_noise and prior != "evidence":
             count, error = likelihood.noise_balance(q.fit.statistics)
             q = q.replace(likelihood=likelihood.times((error / count).sqrt()))

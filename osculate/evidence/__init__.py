@@ -3,7 +3,12 @@
 from osculate.evidence.em import expectation_maximisation as expectation_maximisation
 from osculate.evidence.laplace import effective_parameters as effective_parameters, log_evidence as log_evidence
 from osculate.evidence.maximise import maximise_evidence as maximise_evidence
-from osculate.evidence.refine import refine as refine
+from osculate.evidence.refine import (
+    TEMPERATURE as TEMPERATURE,
+    TRUST as TRUST,
+    calibrated as calibrated,
+    refine as refine,
+)
 from osculate.evidence.mode import (
     Newton as Newton,
     QuasiNewton as QuasiNewton,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from math import isfinite
 from typing import Any
 
 import torch
@@ -13,10 +12,11 @@ from torch import Tensor
 from osculate.batches import Data
 from osculate.evidence.elbo import divergence
 from osculate.evidence.linear import data_of, require_all, summed_statistics
-from osculate.inputs import Inputs, moved, take
+from osculate.inputs import Inputs, moved, take, tensors
 from osculate.likelihoods import Likelihood
 from osculate.likelihoods.quadrature import normal_nodes, normal_points
 from osculate.linalg import root
+from osculate.memory import free, readable
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.linearised import deviations, interacting_outputs, mean_function, moments
 
@@ -40,7 +40,10 @@ def linear_elbo(q: Any, data: Data | None = None) -> Float[Tensor, ""]:
 
     Cost: a pass for the variances of the function values.
     """
-    return State.of(as_gaussian(q, "linear_elbo"), data).bound
+    gaussian = as_gaussian(q, "linear_elbo")
+    state = State.of(gaussian, Held.of(gaussian, data))
+    require_same_data(gaussian, state.smoothed.outputs, state.held.targets)
+    return state.bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,38 +139,91 @@ def nodes(size: int) -> tuple[Float[Tensor, "S K"], Float[Tensor, " S"]]:
 
 
 @dataclass(frozen=True, eq=False)
+class Held:
+    """The data of a posterior, held so that every pass reads the same ones in the same order.
+
+    Attributes:
+        batches: Inputs and targets.
+        targets: All targets, one after another.
+        indexed: Inputs of each batch with the indices of its data.
+    """
+
+    batches: list[tuple[Inputs, Tensor]]
+    targets: Tensor
+    indexed: list[tuple[Inputs, Tensor]]
+
+    @classmethod
+    def of(cls, q: Gaussian, data: Data | None) -> "Held":
+        """The data that a posterior was fitted to.
+
+        Raises:
+            ValueError: there are none, or more or fewer than those of the fit, or too many for the memory.
+        """
+        batches: list[tuple[Inputs, Tensor]] = []
+        for x, y in data_of(q, data):
+            if not batches:
+                require_memory(q, x, y)
+            batches.append((moved(x, q.network.device), y.to(q.network.device)))
+        require_all(sum(len(y) for _, y in batches), q)
+        targets = torch.cat([y for _, y in batches])
+        rows = torch.arange(len(targets), device=targets.device).split([len(y) for _, y in batches])
+        return cls(batches, targets, [(x, n) for (x, _), n in zip(batches, rows, strict=True)])
+
+    def known_to(self, q: Gaussian) -> Gaussian:
+        """The posterior with these data, if it has none: what a structure keeps besides a matrix is not the data."""
+        return q.replace(data=self.batches) if q.data is None else q
+
+    def part(self, rows: Int[Tensor, " n"]) -> "Held":
+        """The data at these indices, which grow."""
+        chosen = [rows[(rows >= n[0]) & (rows <= n[-1])] - n[0] for _, n in self.indexed]
+        batches = [(take(x, n), y[n]) for (x, y), n in zip(self.batches, chosen, strict=True) if len(n)]
+        ends = torch.arange(len(rows), device=rows.device).split([len(n) for n in chosen if len(n)])
+        return Held(batches, self.targets[rows], [(x, n) for (x, _), n in zip(batches, ends, strict=True)])
+
+
+def require_memory(q: Gaussian, x: Inputs, y: Tensor) -> None:
+    """Refuse data that do not fit into the memory.
+
+    Args:
+        q: The posterior, which knows the number of data.
+        x: Inputs of some of the data.
+        y: Their targets.
+
+    Raises:
+        ValueError: all data with their function variances take more than half of the free memory.
+    """
+    each = sum(tensor.numel() * tensor.element_size() for tensor in (*tensors(x).values(), y)) / max(1, len(y))
+    outputs = q.fit.plan.outputs
+    roots = outputs * (outputs if q.likelihood.interacts == "all" else min(outputs, EXACT))
+    needed, available = q.num_data * (each + roots * q.mean.itemsize), free(q.network.device) / 2
+    if needed > available:
+        raise ValueError(
+            f"refinement holds the data with the variances of their function values: {readable(needed)} for "
+            f"{q.num_data:,} data, and half of the free memory is {readable(available)}. Take the posterior unrefined "
+            "(refine=False), or fit a subset of the data."
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class State:
     """A posterior, and the distribution of the function values at its data.
 
     Attributes:
         q: The posterior.
-        batches: Inputs of the data, with their numbers.
+        held: The data.
         smoothed: The likelihood of the data, averaged over the posterior's function values.
     """
 
     q: Gaussian
-    batches: list[tuple[Inputs, Tensor]]
+    held: Held
     smoothed: Smoothed
 
     @classmethod
-    def of(cls, q: Gaussian, data: Data | None) -> "State":
-        """The state of a posterior at the data that it was fitted to."""
-        found = [(moved(x, q.network.device), y.to(q.network.device)) for x, y in data_of(q, data)]
-        require_all(sum(len(y) for _, y in found), q)
-        if q.data is None:  # what a structure keeps, such as the smoothed data of a fit without a matrix, is no data
-            q = q.replace(data=found)
-        targets = torch.cat([y for _, y in found])
-        rows = torch.arange(len(targets), device=q.network.device).split([len(y) for _, y in found])
-        state = cls.at(q, [(x, n) for (x, _), n in zip(found, rows, strict=True)], targets)
-        _require_same_data(q, state.smoothed)
-        return state
-
-    @classmethod
-    def at(cls, q: Gaussian, batches: list[tuple[Inputs, Tensor]], targets: Tensor) -> "State":
-        """The state at these data, whose inputs come with their numbers."""
-        each = zip(*(_function_values(q, x) for x, _ in batches), strict=True)
+    def of(cls, q: Gaussian, held: Held) -> "State":
+        """The state of a posterior at these data."""
+        each = zip(*(_function_values(q, x) for x, _ in held.batches), strict=True)
         outputs, spread, mean = (torch.cat(parts) for parts in each)
-        return cls(q, batches, Smoothed(q.likelihood, targets, outputs, spread, mean - outputs))
+        return cls(q, held, Smoothed(q.likelihood, held.targets, outputs, spread, mean - outputs))
 
     @cached_property
     def bound(self) -> Float[Tensor, ""]:
@@ -187,33 +243,20 @@ class State:
 
         Some of the data decide where the sum over all of them is beyond doubt.
         """
-        total = len(self.smoothed.targets)
+        total = len(self.held.targets)
         fixed = float(divergence(self.q) - divergence(q))
         for size in (JUDGING, total):
             rows = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:size].sort().values
-            rows = rows.to(self.smoothed.outputs.device)
-            there = State.at(q, self._some(rows), self.smoothed.targets[rows]).smoothed
+            rows = rows.to(self.held.targets.device)
+            there = State.of(q, self.held.part(rows)).smoothed
             before = self.smoothed.log_prob(self.smoothed.outputs[rows], rows).double()
             after = there.log_prob(there.outputs, torch.arange(len(rows), device=rows.device)).double()
             change = (after - before) / q.temperature
-            rise = fixed + total * float(change.mean())
-            left = max(0.0, 1 - len(rows) / total)  # of the data that decide nothing yet
-            error = total * float(change.std()) * (left / len(rows)) ** 0.5 if left else 0.0
-            if not isfinite(rise):
-                return False
-            if left == 0 or abs(rise) > ERRORS * error:
+            rise, unseen = fixed + total * float(change.mean()), 1 - len(rows) / total
+            error = total * float(change.std()) * (unseen / len(rows)) ** 0.5 if unseen else 0.0
+            if not unseen or abs(rise) > ERRORS * error:
                 break
         return rise >= 0
-
-    def _some(self, rows: Int[Tensor, " n"]) -> list[tuple[Inputs, Tensor]]:
-        """The inputs of these data, numbered anew."""
-        parts, start = [], 0
-        for x, numbers in self.batches:
-            chosen = rows[(rows >= numbers[0]) & (rows <= numbers[-1])] - numbers[0]
-            if len(chosen):
-                parts.append((take(x, chosen), torch.arange(start, start + len(chosen), device=rows.device)))
-                start += len(chosen)
-        return parts
 
 
 def _function_values(q: Gaussian, x: Inputs) -> tuple[Tensor, Float[Tensor, "n T E K"], Tensor]:
@@ -228,9 +271,15 @@ def _function_values(q: Gaussian, x: Inputs) -> tuple[Tensor, Float[Tensor, "n T
     return f, draws.movedim(0, -1) / DRAWS**0.5, mean_function(q, x, f)
 
 
-def _require_same_data(q: Gaussian, smoothed: Smoothed) -> None:
-    """Refuse other data than those of the fit, as the log likelihood of the network shows them."""
-    found = q.likelihood.log_likelihood(summed_statistics(q, [(smoothed.outputs, smoothed.targets)]))
+def require_same_data(q: Gaussian, outputs: Tensor, targets: Tensor) -> None:
+    """Refuse other data than those of the fit, as the log likelihood of the network shows them.
+
+    Args:
+        q: The posterior.
+        outputs: Outputs of the network for all data.
+        targets: Their targets.
+    """
+    found = q.likelihood.log_likelihood(summed_statistics(q, [(outputs, targets)]))
     expected = q.likelihood.log_likelihood(q.fit.statistics)
     if not torch.isclose(found.double(), expected.double().to(found.device), rtol=1e-2, atol=1e-2 * q.num_data):
         raise ValueError(

@@ -44,6 +44,10 @@ class Likelihood(ABC):
     real_valued: ClassVar[bool] = False
     #: True if log p(y|f) is concave in f, so that the linear model has one mode.
     log_concave: ClassVar[bool] = True
+    #: True if log p(y|f) is quadratic in f, so that its Hessian is the same everywhere.
+    quadratic: ClassVar[bool] = False
+    #: True if the Hessian vanishes where the data are fitted well, as that of class probabilities does.
+    saturates: ClassVar[bool] = False
     #: The outputs of a datum that interact: "all", those along the "axis" :attr:`class_axis`, or "none" (E = 1).
     interacts: ClassVar[str] = "all"
     #: The axis of f, the batch axis included, along which outputs interact where :attr:`interacts` is "axis".

@@ -44,6 +44,7 @@ class Bernoulli(Canonical):
 
     grey: bool = False
     links: ClassVar[tuple[str, ...]] = ("probit", "mc")
+    saturates: ClassVar[bool] = True
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
         y = y.to(f.dtype)

@@ -38,6 +38,7 @@ class Categorical(Likelihood):
     class_axis: int = -1
     ignore_index: int | None = None
     interacts: ClassVar[str] = "axis"
+    saturates: ClassVar[bool] = True
     links: ClassVar[tuple[str, ...]] = ("mc", "probit", "bridge", "mean_field")
 
     def __post_init__(self) -> None:

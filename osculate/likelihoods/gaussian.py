@@ -35,6 +35,7 @@ class Gaussian(Elementwise):
 
     scale: float | Tensor = 1.0
     has_noise: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = True
     real_valued: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from osculate import curvature as curvatures, structures
 from osculate.batches import Data, as_batches, number_of_batches
-from osculate.curvature.columns import Kind
+from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import make_plan
-from osculate.evidence import maximise_evidence, refine as refined
+from osculate.evidence import calibrated, maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network
 from osculate.methods.subnetwork import Subnetwork, Units, path_variance
@@ -41,7 +41,7 @@ def laplace(
     curvature: str | Kind = "ggn",
     prior: str | float | Prior = "evidence",
     subset: str | Iterable[str] | Subnetwork = "all",
-    refine: bool = False,
+    refine: bool | str = "auto",
     validation: Data | None = None,
     memory: str | int | None = None,
     progress: bool = False,
@@ -67,7 +67,9 @@ def laplace(
             evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
         subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
             (which counts frozen parameters in), or ``osc.Subnetwork(fraction)`` of single parameters.
-        refine: True for the refined posterior (:func:`osculate.refine`), which is calibrated without held-out data.
+        refine: True for the refined posterior (:func:`osculate.refine`), which is calibrated without held-out data, by
+            the rule of :func:`osculate.evidence.calibrated`; False for Laplace's own; "auto" (the default) refines
+            where that rule was studied: classes and Gaussian noise with exact curvature ("ggn"), and no autoencoder.
         validation: Held-out data on which the posterior is tuned in the same call (:func:`osculate.tune`).
         memory: Largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
             large networks), or a quarter of what is free where that is less.
@@ -100,6 +102,8 @@ def laplace(
         prior = lookup("prior", prior, {"evidence": Layerwise()})
     elif not isinstance(prior, Prior):
         prior = Isotropic(prior)
+    if not isinstance(refine, bool):
+        choose("refine", refine, ("auto",))
     require_network(model, likelihood)
     require_deterministic_layers(model)
     if matrix.passes > 1 and isinstance(data, Iterator):
@@ -121,17 +125,29 @@ def laplace(
     fit = fitted(start, matrix, chain([every], (_tracked(data, progress, title) for title in titles)))
     kept = None if isinstance(data, Iterator) else data
     q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept)
-    if refine and kept is None:
-        warnings.warn(
-            f"the posterior is not refined: {type(data).__name__} can be read only once, and refinement reads the data "
-            "again. Pass a list of batches, a DataLoader or a pair (X, Y).",
-            stacklevel=2,
-        )
-    if refine and kept is not None:
-        q = refined(q, prior="evidence" if by_evidence else None, progress=progress)
-    elif by_evidence:
+    if by_evidence:
         q = maximise_evidence(q)
+    studied = (likelihood.quadratic or likelihood.saturates) and isinstance(kind, GGN)
+    if refine is True or (refine and studied and not getattr(model, "mean_is_network", False)):
+        q = _refined(q, by_evidence, refine is True, progress)
     return q if validation is None else tune(q, validation)
+
+
+def _refined(q: Gaussian, noise: bool, required: bool, progress: bool) -> Gaussian:
+    """The refined posterior, or the same one with a warning where the data cannot be read again or held."""
+    problem = (
+        "the data can be read only once, and refinement reads them again. Pass a list of batches, a DataLoader or a "
+        "pair (X, Y)."
+    )
+    if q.data is not None:
+        try:
+            return calibrated(q, noise, progress)
+        except ValueError as error:
+            if required:
+                raise
+            problem = str(error)
+    warnings.warn(f"the posterior is not refined: {problem}", stacklevel=3)
+    return q
 
 
 def laplace_in_training(
@@ -139,7 +155,7 @@ def laplace_in_training(
 ) -> Gaussian:
     """The tempered Laplace approximation (:func:`laplace`) of a network in training, taken in evaluation mode."""
     with undisturbed(model):
-        return laplace(model.eval(), likelihood, data, **choice).replace(temperature=temperature)
+        return laplace(model.eval(), likelihood, data, refine=False, **choice).replace(temperature=temperature)
 
 
 def _tracked(data: Data, progress: bool, title: str) -> Iterator[tuple[Inputs, Tensor]]:
