@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from torch import nn
 
@@ -37,6 +36,7 @@ from osculate.cli.tables import print_scores
 from osculate.data import Dataset
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Chains, Ensemble, Gaussian, Point, Posterior
+from osculate.randomness import seeded
 from osculate.serialization import save
 from osculate.tasks import calibration
 from osculate.training import train
@@ -193,8 +193,7 @@ def new_networks(
 
     @cache
     def network(number: int) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed + number)
+        with seeded(seed + number):
             return build_network(name, shape, dataset.outputs, arguments)
 
     reconstructs = isinstance(network(0), Autoencoder)
