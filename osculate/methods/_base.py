@@ -61,8 +61,17 @@ class Method(nn.Module, ABC):
         refused: Settings that have no meaning for this method, with the reason.
         options: Options of :meth:`build` by name.
         network_name: Name in tables of the network of the result.
+        posterior_name: Name in tables of the result; by default that in the registry.
         needs_trained_network: True if the method starts from a trained network.
         by_evidence: True if training tunes prior precisions and noise scale by the evidence, from the given values.
+        result_is_mode: True if the network of the result is at a mode, around which another posterior can be fitted.
+        needs_dropout: True if the network must have dropout layers.
+        needs_smooth_network: True if the method needs second derivatives of the network.
+        hidden_units: Hidden units of the default network, for a method whose cost grows fast with the network.
+        for_autoencoders: True if the default network for images is an autoencoder.
+        autoencoder_temperature: Default temperature in the training of an autoencoder, after which the temperature is
+            chosen on held-out data; None for a method without this choice.
+        adds_prior_network: True if the networks of the result have a fixed random network added to their outputs.
     """
 
     model: nn.Module
@@ -74,8 +83,16 @@ class Method(nn.Module, ABC):
     refused: ClassVar[Mapping[str, str]] = {}
     options: ClassVar[Mapping[str, Option]] = {}
     network_name: ClassVar[str] = "MAP"
+    posterior_name: ClassVar[str] = ""
     needs_trained_network: ClassVar[bool] = False
     by_evidence: ClassVar[bool] = False
+    result_is_mode: ClassVar[bool] = True
+    needs_dropout: ClassVar[bool] = False
+    needs_smooth_network: ClassVar[bool] = False
+    hidden_units: ClassVar[tuple[int, ...]] = ()
+    for_autoencoders: ClassVar[bool] = False
+    autoencoder_temperature: ClassVar[float | None] = None
+    adds_prior_network: ClassVar[bool] = False
 
     @classmethod
     def build(

@@ -202,6 +202,7 @@ class LevenbergMarquardt(FullBatch):
     name = "levenberg_marquardt"
     recommended = {"epochs": 100}
     by_evidence = True
+    hidden_units = (20,)  # each step factorises a matrix of all weights
 
     theta: Tensor
     precision: Tensor

@@ -120,6 +120,10 @@ class OnlineLaplace(Fitted):
     """
 
     name = "online_laplace"
+    posterior_name = "Laplace"
+    for_autoencoders = True
+    # with a noise scale of 0.2 that of the published code, where temperature times squared noise is 1/500 [miani2022]
+    autoencoder_temperature = 0.05
     fixed_settings = ("settings", "structure", "temperature")
     options = {
         "structure": Option(str, "structure of the running curvature, which must support averaging", "approx_diag"),

@@ -160,6 +160,7 @@ class VariationalLaplace(MeanField):
     """
 
     name = "variational_laplace"
+    needs_smooth_network = True
     fixed_settings = (*MeanField.fixed_settings, "fisher", "sigma", "settings")
 
     def __init__(

@@ -89,6 +89,8 @@ class HMC(FullBatch):
         )
     }
     network_name = "one draw"
+    result_is_mode = False
+    hidden_units = (10,)  # thousands of passes over the data
 
     converged = False
     count: Tensor
