@@ -86,8 +86,8 @@ class Stream:
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's default generators, and restore their state afterwards; other threads wait for their turn.
 
-    Only draws within :func:`seeded` and :func:`fresh_seed` wait. A thread that draws from torch's default generator by
-    itself changes what another thread draws here: give each thread a generator.
+    Only draws within :func:`seeded` and :func:`fresh_seed` wait. A thread that draws directly from torch's
+    default generator changes what another thread draws here: give each thread a generator.
 
     Args:
         seed: Seed of the random draws.

@@ -1,7 +1,7 @@
 """``osculate evaluate --task``: the tasks of autoencoders, with their tables and figures."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 
@@ -61,12 +61,6 @@ class Setting:
     def generator(self) -> torch.Generator:
         """A new generator with the seed."""
         return torch.Generator().manual_seed(self.seed)
-
-
-def smaller(dataset: Dataset, test_size: int) -> Dataset:
-    """The data set with the first ``test_size`` test images only."""
-    x, y = dataset.test
-    return replace(dataset, test=(x[:test_size], y[:test_size]))
 
 
 def detected(q: Posterior, dataset: Dataset, setting: Setting) -> Rows:

@@ -128,7 +128,8 @@ def _autoencoder(
             raise ValueError(
                 f"{option} {value} is for predictions, but --task {evaluation.task} samples networks: leave it out."
             )
-    dataset = autoencoder_tasks.smaller(dataset, evaluation.test_size)
+    x, y = dataset.test
+    dataset = replace(dataset, test=(x[: evaluation.test_size], y[: evaluation.test_size]))
     partners = _partners(dataset, evaluation.ood or "all", card) if evaluation.task == "ood" else {}
     setting = autoencoder_tasks.Setting(
         output.parent,

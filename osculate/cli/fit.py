@@ -97,7 +97,7 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
 
 
 def _file(checkpoint: Path) -> Path:
-    """The file of the weights, also if its folder is named.
+    """The file of the weights, which may be named by its folder.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -116,7 +116,7 @@ def summary_of(q: Gaussian, mode: str = "network") -> dict[str, Any]:
 
     Args:
         q: The posterior.
-        mode: Parameters at which the evidence is taken.
+        mode: Parameters at which the evidence is evaluated.
     """
     gamma = effective_parameters(q)
     space = q.network.space
@@ -211,4 +211,4 @@ def _print(q: Gaussian, fitted: Gaussian, summary: dict[str, Any], card: Card) -
         print(f"temperature                 {summary['temperature']:.3g}")
     if q is not fitted and not card.reconstructs:
         factor = float((q.prior.precision / fitted.prior.precision).mean())
-        print(f"Tuning has set this temperature and multiplied the precisions by {factor:.3g}; --tune false does not.")
+        print(f"Tuning has set this temperature and multiplied the precisions by {factor:.3g}; --tune false skips it.")

@@ -105,7 +105,7 @@ def _loaded(path: Path, kind: str) -> Any:
     if path.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder: name a file.")
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}.")
+        raise FileNotFoundError(f"there is no file {str(path)!r} relative to {str(Path.cwd())!r}.")
     try:
         if kind == "matrix" and path.suffix == ".npz":
             from scipy.sparse import load_npz
@@ -207,8 +207,8 @@ def _picture(measurement: MeasurementOptions) -> Float[Tensor, "H W"]:
         return rectangles(side, generator=torch.Generator().manual_seed(measurement.measurement_seed))
     if not Path(name).is_file():
         raise FileNotFoundError(
-            f"there is no file {name!r}, seen from {str(Path.cwd())!r}: name a picture, measured data (.npy, .npz), or "
-            f"{' or '.join(PICTURES)}."
+            f"there is no file {name!r} relative to {str(Path.cwd())!r}: name a picture, measured data (.npy, .npz), "
+            f"or {' or '.join(PICTURES)}."
         )
     require_library("PIL", "image files")
     from PIL import Image, UnidentifiedImageError

@@ -155,6 +155,6 @@ def report(
         ),
         figures=pictures("reconstruction", drawn),
         facts=facts(
-            {"what": changed, "given": described(given, result), "seconds": result.seconds, "versions": versions()}
+            {"options": changed, "given": described(given, result), "seconds": result.seconds, "versions": versions()}
         ),
     )

@@ -21,7 +21,7 @@ from osculate.tensorfiles import fill
 
 #: Name of the prior whose precision in each layer is the layer's fan-in.
 FAN_IN = "fan_in"
-#: Seed of a network -> the network, with fresh weights: 0 for the first, 1 for the next.
+#: A function of the number of a network, counted from 0, that makes it with fresh weights.
 MakeNetwork = Callable[[int], nn.Module]
 
 
@@ -126,9 +126,12 @@ class Method(nn.Module, ABC):
         """The training objective on one batch.
 
         Args:
-            x: Inputs of the batch, (B, ...).
+            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
             y: Targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
+
+        Raises:
+            ValueError: the batch is empty or ``num_data`` is not positive; not every method checks this.
         """
 
     def choices(self) -> Mapping[str, Any]:
@@ -199,7 +202,17 @@ class Method(nn.Module, ABC):
 class Fitted(Method):
     """A method that makes its posterior, a Gaussian, when training ends."""
 
+    num_data: Tensor
     _posterior: Gaussian | None = None
+
+    def store_size(self, y: Tensor, num_data: int) -> None:
+        """Store N before the loss of a batch; raise ValueError if the batch is empty or N not positive."""
+        if not len(y) or num_data < 1:
+            raise ValueError(
+                f"a batch of {len(y)} of {num_data} data has no loss: pass at least one datum, and the size of the "
+                "whole data set as num_data."
+            )
+        self.num_data.fill_(num_data)
 
     def result(self) -> Gaussian:
         """The trained posterior.
@@ -281,7 +294,7 @@ def require_network(model: object, likelihood: object) -> None:
 
 
 def counter() -> Tensor:
-    """Make a whole number, zero at first, for :meth:`Method.store`."""
+    """Make a counter that starts at zero, for :meth:`Method.store`."""
     return torch.zeros((), dtype=torch.long)
 
 
@@ -310,13 +323,4 @@ def require_labels(found: bool) -> None:
         raise ValueError(
             "every target is one that the likelihood ignores: there is nothing to learn from. Check the targets and "
             "the likelihood's ignore_index."
-        )
-
-
-def require_batch(y: Tensor, num_data: int) -> None:
-    """Raise ValueError if the batch is empty or ``num_data`` is not positive."""
-    if not len(y) or num_data < 1:
-        raise ValueError(
-            f"a batch of {len(y)} of {num_data} data has no loss: pass at least one datum, and the size of the whole "
-            "data set as num_data."
         )

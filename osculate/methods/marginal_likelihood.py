@@ -211,13 +211,7 @@ class MarginalLikelihood(Fitted):
         return self.settings.noise and self._given.has_noise
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """Negative log joint per datum, -(1/B) Σ log p(y|f)/T - (1/N) log p(θ|δ), in nats.
-
-        Args:
-            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: Targets of the batch, (B, ...).
-            num_data: N, the size of the whole data set.
-        """
+        """Negative log joint per datum, -(1/B) Σ log p(y|f)/T - (1/N) log p(θ|δ), in nats."""
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data, self.temperature)
 
     def require_epochs(self, epochs: int) -> None:

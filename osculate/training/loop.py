@@ -48,7 +48,7 @@ class Epochs:
 
     def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         # Lightning asks for the first iterator before the epoch has begun, and for the first batch after: a generator
-        # reads the counter only then. The caller has put torch's random state aside (see `fit`).
+        # reads the counter only then. The caller has saved torch's random state (see `fit`).
         mixed = np.random.SeedSequence([self._seed, self.epoch])  # neighbouring seeds share no stream
         seed_default(int(mixed.generate_state(1, np.uint64)[0] >> 1))
         yield from as_batches(shuffled(self._data, self._batch_size))
