@@ -98,7 +98,7 @@ class SWAG(MAP):
         self._names = trainable(model)
         theta = self._theta()
         if name := batch_normalisation(model):
-            warnings.warn(f"{refusal(name)} The variances of the weights are valid.", stacklevel=2)
+            warnings.warn(f"{refusal(name)} The variances of the weights will be right.", stacklevel=2)
         self.store(count=counter(), planned=counter(), deviations=theta.new_zeros(rank, len(theta)))
         self.store(mean=torch.zeros_like(theta), squares=torch.zeros_like(theta))
         self._optimizer: Optimizer | None = None
