@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from types import UnionType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -43,14 +44,14 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     raise ValueError(f"unknown {kind} {name!r}{hint}; known: {', '.join(map(repr, names))}")
 
 
-def made(kind: str, thing: Any, table: Mapping[str, Callable[[], Any]], base: type) -> Any:
+def made(kind: str, thing: Any, table: Mapping[str, Callable[[], Any]], base: type | UnionType) -> Any:
     """Return an object of a class, made from the table if it is given by name.
 
     Args:
         kind: Word for the error.
         thing: Object, or a name from the table.
         table: Known names, each with a function that makes the object.
-        base: Class of the object.
+        base: Class of the object, or a union of classes.
 
     Raises:
         ValueError: an unknown name.

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from sys import getswitchinterval, setswitchinterval
-from threading import Barrier, Lock, get_ident
+from threading import Barrier, Event, Lock, Thread, get_ident
 from weakref import ref
 
 import pytest
@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 import osculate as osc
 from osculate import structures
+from osculate.inverse.stopping import Stopping
 from osculate.parameters import Network
 from osculate.posteriors import Posterior
+from osculate.randomness import preserved, seed_default, seeded as seeded_default
 from tests.zoo import ZOO
 
 THREADS = 4
@@ -390,3 +392,72 @@ def test_what_cannot_be_copied_is_refused() -> None:
     model.lock = Lock()
     with pytest.raises(ValueError, match=r"cannot be copied.*lock"):
         Network(model, ["weight"])
+
+
+def drawn_elsewhere() -> Tensor:
+    """Draw in another thread, for which the present one must not hold the lock."""
+    found: list[Tensor] = []
+
+    def work() -> None:
+        with seeded_default(1):
+            found.append(torch.rand(2))
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(10)
+    return found[0]
+
+
+class Last(Stopping):
+    """It keeps the last step, and may let another thread draw in each."""
+
+    def __init__(self, elsewhere: bool) -> None:
+        self.elsewhere = elsewhere
+
+    def look(self, image: Tensor, misfit: float, noise: float | None) -> tuple[bool, bool]:
+        if self.elsewhere:
+            drawn_elsewhere()
+        return True, False
+
+
+def test_training_a_deep_image_prior_lets_others_draw_and_repeats_its_dropout() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Dropout(0.3), nn.Conv2d(4, 1, 3, padding=1), nn.Sigmoid())
+    operator = osc.inverse.Subsampling.random((8, 8), 0.5, seeded(0))
+    data = operator(torch.rand(8, 8, generator=seeded(1)))
+    alone, beside = (
+        osc.inverse.DeepImagePrior(network, steps=5, stopping=Last(elsewhere)).fit(operator, data, 0.1).misfits
+        for elsewhere in (False, True)
+    )
+    assert alone == beside
+
+
+def test_the_state_of_a_training_waits_for_draws_with_a_seed() -> None:
+    inside, outside = Event(), Event()
+
+    def train() -> None:
+        inside.wait()
+        with preserved([]):
+            seed_default(2)
+            torch.rand(1)
+        outside.set()
+
+    thread = Thread(target=train)
+    thread.start()
+    with seeded_default(3):
+        first = torch.rand(2)
+        inside.set()
+        assert not outside.wait(0.2)
+        drawn = torch.cat([first, torch.rand(2)])
+    thread.join()
+    with seeded_default(3):
+        assert torch.equal(drawn, torch.rand(4))
+
+
+def test_training_lets_others_draw() -> None:
+    class Method(osc.methods.MAP):
+        def loss(self, x: Tensor, y: Tensor, num_data: int) -> Tensor:
+            drawn_elsewhere()
+            return super().loss(x, y, num_data)
+
+    osc.train(Method(nn.Linear(2, 1), osc.likelihoods.Gaussian()), (torch.randn(4, 2), torch.randn(4, 1)), epochs=1)

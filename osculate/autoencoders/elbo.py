@@ -294,6 +294,7 @@ class ELBO(MAP):
     """
 
     name = "vae"
+    for_autoencoders = True
 
     model: VAE
     done: Tensor

@@ -101,7 +101,7 @@ def likeliest_noise(f: Float[Tensor, "S N *C"], y: Float[Tensor, "N *C"]) -> flo
     return float(variance.sqrt())
 
 
-def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:
+def finished(q: Posterior, card: Card, method: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:
     """The posterior with the noise of the card, at the temperature of the options or of held-out data."""
     likelihood = card.likelihood  # rescales the curvature of a Gaussian, but not the draws of a Markov chain
     if isinstance(q, Gaussian):
@@ -112,7 +112,7 @@ def finished(q: Posterior, card: Card, how: MethodOptions, dataset: Dataset, pro
         q = Snapshots(q.network, likelihood, q.diagonal, q.deviations)
     elif isinstance(q, Point | Dropout):
         q = type(q)(q.model, likelihood)
-    if how.method != "online_laplace" or not card.reconstructs or "temperature" in how.options:
+    if method.kind.autoencoder_temperature is None or not card.reconstructs or "temperature" in method.options:
         return q
     assert isinstance(q, Gaussian)
     if not len(dataset.validation[0]):

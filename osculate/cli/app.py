@@ -115,7 +115,7 @@ def answered(program: str, dispatch: Callable[[list[str]], None], typed: list[st
 
     def warn(message: Warning | str, *_: Any, **__: Any) -> None:  # without the line of code that raised it
         text = _one_line(message)
-        alike = re.sub(r"[\d.,]+(e[+-]?\d+)?", "", text)  # a search may give up many times, with other numbers
+        alike = re.sub(r"[\d.,]+(e[+-]?\d+)?", "", text)  # a search may give up many times, with different numbers
         if alike not in shown:
             shown.add(alike)
             print(f"{program}: warning: {text}", file=sys.stderr)
@@ -192,7 +192,7 @@ def _normalised(words: Sequence[str], commands: Mapping[str, Command]) -> list[s
 
 
 def _with_subject(typed: list[str], command: Command) -> list[str]:
-    """``lae-table1 --scale small`` as ``--experiment=lae-table1 --scale small``, wherever the bare word stands."""
+    """Replace a positional argument, in any place, by its option: ``lae-table1`` by ``--experiment=lae-table1``."""
     for number, (before, word) in enumerate(pairwise(["", *typed])):
         value = before.startswith("--") and "=" not in before  # the value of the preceding option
         if command.subject and not word.startswith("-") and not value:

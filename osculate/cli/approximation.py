@@ -1,4 +1,4 @@
-"""The Laplace approximation of ``osculate fit``: its choices as options, and the fit."""
+"""The Laplace approximation of ``osculate fit``: its options, and the fit."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from osculate.registry import lookup
 
 #: The structures of posteriors that a file can hold.
 STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make().unstorable)
-#: Priors whose precisions the evidence chooses, and inputs that show where a network normalises.
+#: Priors whose precisions the evidence chooses, and number of inputs on which normalisations are recorded.
 PRIORS, EXAMPLES = ("evidence", "normalised"), 8
 
 
@@ -40,10 +40,10 @@ class ApproximationOptions:
         prior: Evidence (one precision for each parameter tensor, and the noise of a regression, by the evidence),
             normalised (the same with one precision for each group of layers whose scale a normalisation undoes), or a
             number; by default evidence, for autoencoders the precision 1 that osculate train uses.
-        evidence: Parameters at which the evidence is taken, {modes}: the network's own, or those of the linear model's
-            mode, for networks that were stopped early or have normalisation layers.
-        refine: Average the curvature over the functions that the posterior holds possible, for networks that fit their
-            training data closely.
+        evidence: Parameters at which the evidence is evaluated, {modes}: the network's own, or those of the linear
+            model's mode, for networks that were stopped early or have normalisation layers.
+        refine: Average the curvature over the functions of the posterior, for networks that fit their training data
+            closely.
         tune: Choose prior precision and temperature on the validation part after the fit, for an autoencoder only the
             temperature. By default true if osculate train has kept a validation part.
     """
@@ -65,7 +65,7 @@ class ApproximationOptions:
             return None
 
     def check(self) -> None:
-        """Raise ValueError, before any data are read, for options that are unknown or exclude each other."""
+        """Raise ValueError, before any data are read, for options that are unknown or incompatible."""
         if self.structure is not None:
             require_storable(self.structure)
         if isinstance(self.prior, str):
@@ -82,7 +82,7 @@ class ApproximationOptions:
             )
 
     def fit(self, model: nn.Module, card: Card, dataset: Dataset, progress: bool) -> Gaussian:
-        """The posterior, with its prior by the evidence, and refined, where this is asked for."""
+        """The posterior, with its prior by the evidence and refined, if the options say so."""
         by_default = 1.0 if card.reconstructs and self.evidence is None else "evidence"
         chosen = by_default if self.prior is None else self.prior
         prior: Any = Layerwise() if isinstance(chosen, str) else chosen
@@ -106,7 +106,7 @@ class ApproximationOptions:
         return refine(q, progress=progress) if self.refine else q
 
     def tuned(self, q: Gaussian, dataset: Dataset, card: Card, held_out: bool, progress: bool) -> Gaussian:
-        """The posterior with prior precision and temperature by the validation part, where this is asked for.
+        """The posterior with prior precision and temperature by the validation part, if the options say so.
 
         Args:
             q: The posterior of the fit.

@@ -1,7 +1,7 @@
 """``osculate evaluate --task``: the tasks of autoencoders, with their tables and figures."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 
@@ -63,29 +63,23 @@ class Setting:
         return torch.Generator().manual_seed(self.seed)
 
 
-def smaller(dataset: Dataset, test_size: int) -> Dataset:
-    """The data set with the first ``test_size`` test images only."""
-    x, y = dataset.test
-    return replace(dataset, test=(x[:test_size], y[:test_size]))
-
-
-def detected(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
+def detected(q: Posterior, dataset: Dataset, setting: Setting) -> Rows:
     """Detect out-of-distribution data: a row for each set."""
     inside = dataset.test[0]
     record = tasks.ood(
         represented(q),
         inside,
-        how.partners,
+        setting.partners,
         train=dataset.train[0][:USUAL] if len(dataset.train[0]) else None,
-        samples=how.samples or 100,
-        generator=how.generator,
-        progress=how.progress,
+        samples=setting.samples or 100,
+        generator=setting.generator,
+        progress=setting.progress,
     )
     shown = {score: words for score, words in (figures.SCORES | figures.BASELINE).items() if score in record.inside}
-    panels = {name: {words: (record, name, score) for score, words in shown.items()} for name in how.partners}
-    figures.draw_roc(panels, how.folder / "ood_roc.png")
-    figures.draw_histograms(record, how.folder / "ood_histograms.png")
-    rows = {name: ood_scores(record, name) for name in how.partners}
+    panels = {name: {words: (record, name, score) for score, words in shown.items()} for name in setting.partners}
+    figures.draw_roc(panels, setting.folder / "ood_roc.png")
+    figures.draw_histograms(record, setting.folder / "ood_histograms.png")
+    rows = {name: ood_scores(record, name) for name in setting.partners}
     return f"{dataset.name}: AUROC, {len(inside):,} test images against out-of-distribution images", rows
 
 
@@ -94,20 +88,20 @@ def ood_scores(record: tasks.OODRecord, name: str) -> dict[str, float]:
     return error_entries("auroc_", record.auroc[name], record.auroc_error[name])
 
 
-def imputed(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
+def imputed(q: Posterior, dataset: Dataset, setting: Setting) -> Rows:
     """Impute the upper half of the test images, and classify the results if there are labels."""
     if len(dataset.input_shape) < 2:
         raise ValueError(
             f"imputation hides the upper half of images, but the inputs of {dataset.name!r} have shape "
             f"{dataset.input_shape}: use images, or in Python osc.tasks.imputation with your own mask."
         )
-    judge, classifier = None, how.classifier
+    judge, classifier = None, setting.classifier
     if dataset.classes is not None:
-        judge = read_classifier(classifier, dataset) if classifier else trained_classifier(dataset, how.progress)
+        judge = read_classifier(classifier, dataset) if classifier else trained_classifier(dataset, setting.progress)
     elif classifier is not None:
         raise ValueError(f"--classifier {str(classifier)!r}: {dataset.name!r} has no classes: leave it out.")
-    record = impute(represented(q), dataset, judge, how)
-    figures.draw_imputations(record, dataset, how.folder / "imputations.png")
+    record = impute(represented(q), dataset, judge, setting)
+    figures.draw_imputations(record, dataset, setting.folder / "imputations.png")
     caption = f"{dataset.name}: {len(dataset.test[0]):,} test images whose upper half was hidden and filled in"
     rows = {"filled in": imputation_scores(record)}
     if judge is not None:
@@ -115,18 +109,18 @@ def imputed(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
     return caption, rows
 
 
-def impute(r: Representation, dataset: Dataset, judge: Point | None, how: Setting) -> tasks.ImputationRecord:
+def impute(r: Representation, dataset: Dataset, judge: Point | None, setting: Setting) -> tasks.ImputationRecord:
     """Impute the upper half of the test images."""
     x, y = dataset.test
     return tasks.imputation(
         r,
         x,
         tasks.lower_half(x.shape[1:]),
-        draws=how.samples or 10,
+        draws=setting.samples or 10,
         classifier=judge,
         targets=None if judge is None else y,
-        generator=how.generator,
-        progress=how.progress,
+        generator=setting.generator,
+        progress=setting.progress,
     )
 
 
@@ -139,12 +133,12 @@ def imputation_scores(record: tasks.ImputationRecord) -> dict[str, float]:
     return {**scores, "accuracy_error": sqrt(scores["accuracy"] * (1 - scores["accuracy"]) / images)}
 
 
-def few_labels(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
+def few_labels(q: Posterior, dataset: Dataset, setting: Setting) -> Rows:
     """Classify test images by the nearest codes of few labelled training images."""
     try:
-        labels = tuple(int(word) for word in str(how.labels).split(","))
+        labels = tuple(int(word) for word in str(setting.labels).split(","))
     except ValueError:
-        raise ValueError(f"--labels {how.labels!r} must be whole numbers and commas, such as 1,5,20.") from None
+        raise ValueError(f"--labels {setting.labels!r} must be whole numbers and commas, such as 1,5,20.") from None
     task = "semi_supervised classifies images with few labels"
     if not len(dataset.train[0]):
         raise ValueError(f"{task} of the training part, but {dataset.name!r} is another file: leave --data out.")
@@ -156,16 +150,16 @@ def few_labels(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
         dataset.test,
         labels=labels,
         repeats=REPEATS,
-        samples=how.samples or 20,
-        seed=how.seed,
-        progress=how.progress,
+        samples=setting.samples or 20,
+        seed=setting.seed,
+        progress=setting.progress,
     )
-    figures.draw_few_labels(record, len(dataset.classes), how.folder / "accuracy_against_labels.png")
+    figures.draw_few_labels(record, len(dataset.classes), setting.folder / "accuracy_against_labels.png")
     caption = f"{dataset.name}: accuracy by nearest codes, {REPEATS} choices of the labelled images of each class"
     return caption, {"codes": few_label_scores(record, "codes")}
 
 
-def bounded(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
+def bounded(q: Posterior, dataset: Dataset, setting: Setting) -> Rows:
     """Bounds on log p(x) of test images, two-sided bounds for simulated images, and the number of active units.
 
     Raises:
@@ -175,22 +169,22 @@ def bounded(q: Posterior, dataset: Dataset, how: Setting) -> Rows:
         raise ValueError(
             "--task bound needs codes with a prior, but a plain autoencoder has none: train one with --method vae."
         )
-    x, generator = dataset.test[0], how.generator
+    x, generator = dataset.test[0], setting.generator
     rows: dict[str, dict[str, float]] = {}
     weighted: dict[int, Bound] = {}
     if q.model.posterior.has_density:
-        elbo = bound(q, x, "elbo", how.samples, generator=generator, progress=how.progress)
+        elbo = bound(q, x, "elbo", setting.samples, generator=generator, progress=setting.progress)
         counts = sorted({*(number for number in COUNTS if number < elbo.samples), elbo.samples})
-        weighted = {k: bound(q, x, "iwae", k, generator=generator, progress=how.progress) for k in counts}
+        weighted = {k: bound(q, x, "iwae", k, generator=generator, progress=setting.progress) for k in counts}
         for found in (elbo, weighted[elbo.samples]):
             rows[f"{found.kind}, {found.samples:,} draws"] = _bound_scores(found)
     few = x[:ANNEALED]
-    annealed = bound(q, few, "ais", generator=generator, progress=how.progress)
-    both = sandwich(q, len(few), generator=generator, progress=how.progress)
+    annealed = bound(q, few, "ais", generator=generator, progress=setting.progress)
+    both = sandwich(q, len(few), generator=generator, progress=setting.progress)
     for found, kind in ((annealed, "lower"), (both.lower, "lower, simulated"), (both.upper, "upper, simulated")):
         rows[f"annealed, {kind}: {len(few)} images, {found.samples} chains"] = _bound_scores(found)
     if weighted:
-        figures.draw_bounds(weighted, dataset, how.folder / "bounds.png")
+        figures.draw_bounds(weighted, dataset, setting.folder / "bounds.png")
     units = active_units(q, x)
     caption = (
         f"{dataset.name}: bounds on log p(x), {len(x):,} test images; {units.count} of {len(units.variances)} numbers "

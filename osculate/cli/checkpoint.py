@@ -19,6 +19,7 @@ from osculate.cli.codes import PIXELS
 from osculate.cli.options import DataOptions, plain
 from osculate.data import Dataset, Scaling
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
+from osculate.methods import Method
 from osculate.networks import WithPrior, build
 from osculate.registry import choose
 from osculate.tensorfiles import network_tensors, read_tensors, write_tensors
@@ -69,9 +70,9 @@ class Card:
         names = self.facts.get("classes")
         return None if names is None else tuple(names)
 
-    def trained_by(self, method: str) -> "Card":
+    def trained_by(self, method: type[Method]) -> "Card":
         """The card after training, which marks networks with a fixed random prior network."""
-        return replace(self, facts={**self.facts, "method": method, "with_prior": method == "randomized_priors"})
+        return replace(self, facts={**self.facts, "method": method.name, "with_prior": method.adds_prior_network})
 
     @property
     def method(self) -> str:

@@ -53,7 +53,7 @@ class DemoOptions:
 PARTS = (DemoOptions, RunOptions)
 
 
-def run(options: DemoOptions, where: RunOptions) -> None:
+def run(options: DemoOptions, run_options: RunOptions) -> None:
     """Run the demo, print the tables and write the folder."""
     recipe_for(options.data)
     if options.structure is not None:
@@ -63,13 +63,13 @@ def run(options: DemoOptions, where: RunOptions) -> None:
             f"--lae shows the digits, not {options.data!r}: leave --data out, or train with osculate train --method "
             f"online_laplace --data {options.data}."
         )
-    pick_device(where.device)
+    pick_device(run_options.device)
     if options.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {options.seeds}.")
     for library, purpose in (("lightning", "trainings"), ("matplotlib", "figures"), ("sklearn", "the digits")):
         require_library(library, purpose)  # before the work
     started = time.perf_counter()
-    out, folder = console(), where.output or Path("runs/demo-lae" if options.lae else "runs/demo")
+    out, folder = console(), run_options.output or Path("runs/demo-lae" if options.lae else "runs/demo")
     clock = Clock(lambda words: out.print(f"… {words}", style="dim"))
     measure: Any = compare if options.lae else partial(classify, options.data)
     runs = []
@@ -80,8 +80,8 @@ def run(options: DemoOptions, where: RunOptions) -> None:
                 train_size=options.train_size,
                 structure=options.structure,
                 seed=seed,
-                device=where.device,
-                progress=where.progress,
+                device=run_options.device,
+                progress=run_options.progress,
                 clock=clock,
             )
         )
@@ -89,7 +89,7 @@ def run(options: DemoOptions, where: RunOptions) -> None:
     tables = {caption: _averaged([run.tables[caption] for run in runs]) for caption in first.tables}
     content: dict[str, Any] = {caption: _plain(rows) for caption, rows in tables.items()}
     if not options.lae:
-        curve = regress(options.seed, where.progress, clock)
+        curve = regress(options.seed, run_options.progress, clock)
         ((caption, rows),) = tables.items()
         seeds = f", mean ± standard error of {options.seeds} seeds" if options.seeds > 1 else ""
         tables = {caption + seeds: rows, "a curve with a gap in its data: 200 test points": _averaged([curve.scores])}
@@ -110,7 +110,7 @@ def run(options: DemoOptions, where: RunOptions) -> None:
             figures = draw(first, aside) if options.lae else draw_classification(first, curve, aside)
         save(first.q, aside / POSTERIOR)
         save_model(aside / MODEL, first.q.model, first.card)
-        write_config(aside / "config.yaml", "demo", options, where)
+        write_config(aside / "config.yaml", "demo", options, run_options)
         clock.seconds["all"] = time.perf_counter() - started
         facts: dict[str, dict[str, Any]] = {
             "seconds": {name: round(seconds, 2) for name, seconds in clock.seconds.items()},

@@ -11,7 +11,7 @@ from osculate.autoencoders import LatentMap, Representation
 from osculate.cli import autoencoder_figures as figures, autoencoder_tasks as tasks
 from osculate.cli.after_training import finished, held_out_noise, represented
 from osculate.cli.checkpoint import Card
-from osculate.cli.methods import MethodOptions
+from osculate.cli.methods import MethodOptions, taking
 from osculate.cli.options import DataOptions
 from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset, out_of_distribution
@@ -94,9 +94,8 @@ def compare(
     methods: dict[str, Representation] = {}
     for name, method in METHODS.items():
         with clock.step(name, f"training an autoencoder: {name}"):
-            own: dict[str, Any] = {"structure": structure} if method == "online_laplace" else {}
-            how = MethodOptions(method, **own)
-            methods[name], card = _trained(dataset, options, how, seed, device, progress)
+            own: dict[str, Any] = {"structure": structure} if method in taking("structure") else {}
+            methods[name], card = _trained(dataset, options, MethodOptions(method, **own), seed, device, progress)
     x = dataset.test[0]
     setting = tasks.Setting(Path(), SAMPLES, seed)
     with clock.step("reconstruct", f"reconstructing {len(x):,} test images and out-of-distribution ones"):
@@ -123,22 +122,22 @@ def compare(
 
 
 def _trained(
-    labelled: Dataset, data: DataOptions, how: MethodOptions, seed: int, device: str, progress: bool
+    labelled: Dataset, data: DataOptions, method: MethodOptions, seed: int, device: str, progress: bool
 ) -> tuple[Representation, Card]:
     """One method's autoencoder, with the noise of its error on held-out images."""
-    network = {"hidden": HIDDEN} | ({"dropout": DROPOUT} if how.method == "mc_dropout" else {})
+    network = {"hidden": HIDDEN} | ({"dropout": DROPOUT} if method.kind.needs_dropout else {})
     options = TrainOptions("mlp_autoencoder", network, noise=NOISE)
-    model, card = new_network(labelled, data, options, seed, how)
+    model, card = new_network(labelled, data, options, seed, method)
     dataset = card.of(labelled)
     done = train(
-        how.make(lambda number: model, card, 1.0),
+        method.make(lambda number: model, card, 1.0),
         dataset.train,
         SETTINGS.changed(seed=seed),
         device=device,
         progress=progress,
     )
     card = replace(card, noise=held_out_noise(model.eval(), dataset, card.noise))
-    return represented(finished(done.posterior, card, how, dataset, False).to("cpu"), dataset.train[0]), card
+    return represented(finished(done.posterior, card, method, dataset, False).to("cpu"), dataset.train[0]), card
 
 
 def draw(found: Comparison, folder: Path) -> dict[str, Path]:

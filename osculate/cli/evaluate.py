@@ -19,7 +19,7 @@ from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json, write_section
 from osculate.cli.methods import rows
 from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays
-from osculate.cli.predict import PosteriorOptions, drawn, how
+from osculate.cli.predict import PosteriorOptions, drawn, predict_options
 from osculate.cli.side_by_side import SideBySide, way_out
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset, out_of_distribution, read_arrays
@@ -61,43 +61,48 @@ class EvaluateOptions:
 PARTS = (PosteriorOptions, EvaluateOptions, DataOptions, RunOptions)
 
 
-def run(options: PosteriorOptions, what: EvaluateOptions, data: DataOptions, where: RunOptions) -> None:
+def run(options: PosteriorOptions, evaluation: EvaluateOptions, data: DataOptions, run_options: RunOptions) -> None:
     """Evaluate, print and write."""
-    choose("task", what.task, TASKS)
-    q, card = options.open(where.device)
+    choose("task", evaluation.task, TASKS)
+    q, card = options.open(run_options.device)
     known, named = card.data_options().data, data.data
     own = named is None or not named.endswith(".npz") or (known and Path(named).resolve() == Path(known).resolve())
     dataset = data.over(card.data_options()).load() if own else _file(data, card)
-    if isinstance(q.model, Autoencoder) and what.task != "calibration":
-        _autoencoder(q, card, dataset, options, what, where)
-    elif what.task in ("calibration", "ood"):
-        _calibrated(q, card, dataset, options, what, where)
+    if isinstance(q.model, Autoencoder) and evaluation.task != "calibration":
+        _autoencoder(q, card, dataset, options, evaluation, run_options)
+    elif evaluation.task in ("calibration", "ood"):
+        _calibrated(q, card, dataset, options, evaluation, run_options)
     else:
         raise ValueError(
-            f"--task {what.task} needs an autoencoder, but {card.model} is not one: train one with osculate train "
-            "--method online_laplace on images, or leave --task out."
+            f"--task {evaluation.task} needs an autoencoder, but {card.model} is not one: train one with osculate "
+            "train --method online_laplace on images, or leave --task out."
         )
 
 
 def _calibrated(
-    q: Posterior, card: Card, dataset: Dataset, options: PosteriorOptions, what: EvaluateOptions, where: RunOptions
+    q: Posterior,
+    card: Card,
+    dataset: Dataset,
+    options: PosteriorOptions,
+    evaluation: EvaluateOptions,
+    run_options: RunOptions,
 ) -> None:
     """Compare the network and the posterior."""
-    wanted = "all" if what.task == "ood" and what.ood is None else what.ood
+    wanted = "all" if evaluation.task == "ood" and evaluation.ood is None else evaluation.ood
     partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
     network, posterior = rows(card.method)
     network = card.fitted_around or network
     label = posterior if options.via in (None, q.ways[0]) else f"{posterior}, {options.via}"
-    chosen = {} if isinstance(q, Point) else how(options, q)
-    found = SideBySide.of(network, {label: q}, dataset.test, card, dataset, where.progress, **chosen)
+    chosen = {} if isinstance(q, Point) else predict_options(options, q)
+    found = SideBySide.of(network, {label: q}, dataset.test, card, dataset, run_options.progress, **chosen)
     if partners:
         x, each = dataset.test[0], {network: (Point(q.model.eval(), card.likelihood), {}), label: (q, chosen)}
         shifted = {
-            name: ood(each[name][0], x, partners, progress=where.progress, **each[name][1]).metrics()
+            name: ood(each[name][0], x, partners, progress=run_options.progress, **each[name][1]).metrics()
             for name in found.scores
         }
         found = replace(found, scores={name: {**row, **shifted[name]} for name, row in found.scores.items()})
-    output = where.output or options.folder / "evaluation.json"
+    output = run_options.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_json(output, {**found.content(), **facts})
     found.print(
@@ -107,31 +112,37 @@ def _calibrated(
 
 
 def _autoencoder(
-    q: Posterior, card: Card, dataset: Dataset, options: PosteriorOptions, what: EvaluateOptions, where: RunOptions
+    q: Posterior,
+    card: Card,
+    dataset: Dataset,
+    options: PosteriorOptions,
+    evaluation: EvaluateOptions,
+    run_options: RunOptions,
 ) -> None:
     """Run one of the tasks of autoencoders."""
-    if what.test_size < 1:
-        raise ValueError(f"--test-size must be at least 1, got {what.test_size}.")
-    output = where.output or options.folder / "metrics.json"
+    if evaluation.test_size < 1:
+        raise ValueError(f"--test-size must be at least 1, got {evaluation.test_size}.")
+    output = run_options.output or options.folder / "metrics.json"
     for option, value in {"--via": options.via, "--link": options.link}.items():
         if value is not None:
             raise ValueError(
-                f"{option} {value} is for predictions, but --task {what.task} samples networks: leave it out."
+                f"{option} {value} is for predictions, but --task {evaluation.task} samples networks: leave it out."
             )
-    dataset = autoencoder_tasks.smaller(dataset, what.test_size)
-    partners = _partners(dataset, what.ood or "all", card) if what.task == "ood" else {}
+    x, y = dataset.test
+    dataset = replace(dataset, test=(x[: evaluation.test_size], y[: evaluation.test_size]))
+    partners = _partners(dataset, evaluation.ood or "all", card) if evaluation.task == "ood" else {}
     setting = autoencoder_tasks.Setting(
         output.parent,
         options.samples,
         options.seed,
-        where.progress,
-        partners={name: x[: what.test_size] for name, x in partners.items()},
-        classifier=what.classifier,
-        labels=what.labels,
+        run_options.progress,
+        partners={name: x[: evaluation.test_size] for name, x in partners.items()},
+        classifier=evaluation.classifier,
+        labels=evaluation.labels,
     )
-    caption, rows = autoencoder_tasks.TASKS[what.task](q, dataset, setting)
+    caption, rows = autoencoder_tasks.TASKS[evaluation.task](q, dataset, setting)
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
-    write_section(output, what.task, {**rows, **facts})
+    write_section(output, evaluation.task, {**rows, **facts})
     print_scores(caption, rows)
     print(f"Saved {output}, and figures in the same folder")
 

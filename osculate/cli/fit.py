@@ -16,7 +16,7 @@ from osculate.cli.after_training import held_out_noise
 from osculate.cli.approximation import ApproximationOptions
 from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
-from osculate.cli.methods import rows
+from osculate.cli.methods import METHODS, rows
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.side_by_side import SideBySide, way_out
 from osculate.cli.train import NOISE, require_targets
@@ -51,29 +51,29 @@ class FitOptions:
 PARTS = (FitOptions, ApproximationOptions, DataOptions, RunOptions)
 
 
-def run(options: FitOptions, how: ApproximationOptions, data: DataOptions, where: RunOptions) -> None:
+def run(options: FitOptions, approximation: ApproximationOptions, data: DataOptions, run_options: RunOptions) -> None:
     """Fit, tune, save."""
     started = time.perf_counter()
-    how.check()
+    approximation.check()
     options = replace(options, checkpoint=_file(options.checkpoint))
     model, card, dataset, held_out = _opened(options, data)
-    _require_mode(card, options, where)
-    if isinstance(model, VAE) and how.subset == "all":
+    _require_mode(card, options, run_options)
+    if isinstance(model, VAE) and approximation.subset == "all":
         raise ValueError(
             "the weights behind the log variances of a VAE's code have no curvature: pass --subset decoder, or fit an "
             "autoencoder of --method map."
         )
-    fitted = how.fit(model.to(pick_device(where.device)), card, dataset, where.progress)
-    q = how.tuned(fitted, dataset, card, held_out, where.progress)
-    folder, network = where.output or options.checkpoint.parent, card.fitted_around or rows(card.method)[0]
+    fitted = approximation.fit(model.to(pick_device(run_options.device)), card, dataset, run_options.progress)
+    q = approximation.tuned(fitted, dataset, card, held_out, run_options.progress)
+    folder, network = run_options.output or options.checkpoint.parent, card.fitted_around or rows(card.method)[0]
     found = None
     if len(dataset.validation[0]) and not card.reconstructs:
         posteriors = {"Laplace": fitted} | ({} if q is fitted else {"Laplace, tuned": q})
-        found = SideBySide.of(network, posteriors, dataset.validation, card, dataset, where.progress)
+        found = SideBySide.of(network, posteriors, dataset.validation, card, dataset, run_options.progress)
     card = card.fitted(network)
     save_model(folder / MODEL, model, card)
     save(q, folder / POSTERIOR)
-    evidence = how.evidence or "network"
+    evidence = approximation.evidence or "network"
     summary = {
         **summary_of(q, evidence),
         **({} if q is fitted else {"log_evidence": summary_of(fitted, evidence)["log_evidence"]}),
@@ -82,11 +82,11 @@ def run(options: FitOptions, how: ApproximationOptions, data: DataOptions, where
         "versions": versions(),
     }
     write_section(folder / "metrics.json", "fit", summary)
-    write_config(folder / "fit.yaml", "fit", options, how, card.data_options(), where)
+    write_config(folder / "fit.yaml", "fit", options, approximation, card.data_options(), run_options)
     _print(q, fitted, summary, card)
     if found is not None:
         size = len(dataset.validation[0])
-        if q is fitted and how.tune is None:
+        if q is fitted and approximation.tune is None:
             print(f"Not tuned: if the network has not seen these {size:,} validation data, pass --tune.")
         also = "" if q is fitted else ", by which it was tuned"
         found.print(
@@ -97,7 +97,7 @@ def run(options: FitOptions, how: ApproximationOptions, data: DataOptions, where
 
 
 def _file(checkpoint: Path) -> Path:
-    """The file of the weights, also if its folder is named.
+    """The file of the weights, which may be named by its folder.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -116,7 +116,7 @@ def summary_of(q: Gaussian, mode: str = "network") -> dict[str, Any]:
 
     Args:
         q: The posterior.
-        mode: Parameters at which the evidence is taken.
+        mode: Parameters at which the evidence is evaluated.
     """
     gamma = effective_parameters(q)
     space = q.network.space
@@ -163,14 +163,14 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
     return model, replace(card, noise=held_out_noise(model, dataset, noise)), dataset, False
 
 
-def _require_mode(card: Card, options: FitOptions, where: RunOptions) -> None:
+def _require_mode(card: Card, options: FitOptions, run_options: RunOptions) -> None:
     """Raise ValueError if the network is not at a mode, or the output would overwrite a posterior from training."""
-    if card.method == "hmc":
+    if card.method in METHODS and not METHODS[card.method].result_is_mode:
         raise ValueError(
-            f"the network in {str(options.checkpoint)!r} is a draw of --method hmc, but fit needs a mode: train a "
-            "network with --method map."
+            f"the network in {str(options.checkpoint)!r} is {METHODS[card.method].network_name} of --method "
+            f"{card.method}, but fit needs a mode: train a network with --method map."
         )
-    target = where.output or options.checkpoint.parent
+    target = run_options.output or options.checkpoint.parent
     if card.method and target.resolve() == options.checkpoint.parent.resolve() and (target / POSTERIOR).is_file():
         raise ValueError(
             f"{str(target / POSTERIOR)!r} is the posterior of --method {card.method}, which fit would overwrite: name "
@@ -211,4 +211,4 @@ def _print(q: Gaussian, fitted: Gaussian, summary: dict[str, Any], card: Card) -
         print(f"temperature                 {summary['temperature']:.3g}")
     if q is not fitted and not card.reconstructs:
         factor = float((q.prior.precision / fitted.prior.precision).mean())
-        print(f"Tuning has set this temperature and multiplied the precisions by {factor:.3g}; --tune false does not.")
+        print(f"Tuning has set this temperature and multiplied the precisions by {factor:.3g}; --tune false skips it.")

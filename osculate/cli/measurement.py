@@ -54,12 +54,12 @@ class OperatorOptions:
 
 
 def operator_for(
-    how: OperatorOptions, shape: tuple[int, int], given: tuple[Tensor, Mapping[str, Any]] | None, seed: int
+    chosen: OperatorOptions, shape: tuple[int, int], given: tuple[Tensor, Mapping[str, Any]] | None, seed: int
 ) -> LinearOperator:
     """The operator for the options and the data.
 
     Args:
-        how: The options.
+        chosen: The options.
         shape: (H, W) of the image.
         given: Data and the other arrays of the file; None if a picture is measured.
         seed: Seed of the observed pixels of inpainting.
@@ -70,32 +70,34 @@ def operator_for(
     data, arrays = given if given is not None else (None, {})
     for operator, options in OPERATORS.items():
         for name in options:
-            if operator != how.operator and getattr(how, name) is not None:
-                raise ValueError(f"--{name} goes with --operator {operator}, not with {how.operator!r}.")
-    if "angles" in arrays and how.operator != "radon":
-        raise ValueError(f"the file has angles of rays: use --operator radon, not {how.operator!r}.")
-    if "mask" in arrays and how.keep is not None:
+            if operator != chosen.operator and getattr(chosen, name) is not None:
+                raise ValueError(f"--{name} goes with --operator {operator}, not with {chosen.operator!r}.")
+    if "angles" in arrays and chosen.operator != "radon":
+        raise ValueError(f"the file has angles of rays: use --operator radon, not {chosen.operator!r}.")
+    if "mask" in arrays and chosen.keep is not None:
         raise ValueError("the file has a mask of the observed pixels: leave --keep out.")
-    if how.operator == "radon":
+    if chosen.operator == "radon":
         sinogram = tuple(data.shape) if data is not None and data.ndim == 2 else (ANGLES, None)
-        angles: Any = sinogram[0] if how.angles is None else how.angles
+        angles: Any = sinogram[0] if chosen.angles is None else chosen.angles
         if "angles" in arrays:
             found = torch.from_numpy(np.asarray(arrays["angles"], dtype=float))
-            if how.angles is not None and found.ndim and found.shape != (how.angles,):
+            if chosen.angles is not None and found.ndim and found.shape != (chosen.angles,):
                 raise ValueError(
-                    f"--angles is {how.angles}, but the file has angles of shape {tuple(found.shape)}: leave it out."
+                    f"--angles is {chosen.angles}, but the file has angles of shape {tuple(found.shape)}: leave it out."
                 )
             angles = found if found.ndim else np.asarray(arrays["angles"]).item()
-        return RayTransform(shape, angles, sinogram[1] if how.detectors is None else how.detectors)
-    if how.operator == "blur":
-        return Blur(shape, BLUR if how.blur is None else how.blur)
-    if how.operator == "inpainting":
+        return RayTransform(shape, angles, sinogram[1] if chosen.detectors is None else chosen.detectors)
+    if chosen.operator == "blur":
+        return Blur(shape, BLUR if chosen.blur is None else chosen.blur)
+    if chosen.operator == "inpainting":
         if "mask" in arrays:
             return Subsampling(np.asarray(arrays["mask"], dtype=bool))
-        return Subsampling.random(shape, KEEP if how.keep is None else how.keep, torch.Generator().manual_seed(seed))
-    if how.matrix is None:
+        return Subsampling.random(
+            shape, KEEP if chosen.keep is None else chosen.keep, torch.Generator().manual_seed(seed)
+        )
+    if chosen.matrix is None:
         raise ValueError("--operator matrix needs --matrix FILE, dense (.npy) or sparse (.npz of scipy.sparse).")
-    return Matrix(_loaded(how.matrix, "matrix"), shape, None if data is None else tuple(data.shape))
+    return Matrix(_loaded(chosen.matrix, "matrix"), shape, None if data is None else tuple(data.shape))
 
 
 def _loaded(path: Path, kind: str) -> Any:
@@ -103,7 +105,7 @@ def _loaded(path: Path, kind: str) -> Any:
     if path.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder: name a file.")
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}.")
+        raise FileNotFoundError(f"there is no file {str(path)!r} relative to {str(Path.cwd())!r}.")
     try:
         if kind == "matrix" and path.suffix == ".npz":
             from scipy.sparse import load_npz
@@ -175,38 +177,38 @@ class Measured:
     guessed: bool = False
 
 
-def measure_picture(what: MeasurementOptions, how: OperatorOptions) -> Measured:
+def measure_picture(measurement: MeasurementOptions, chosen: OperatorOptions) -> Measured:
     """Measure a picture with noise.
 
     Raises:
         ValueError: the file is not a picture, is black or is too large.
         FileNotFoundError: the file does not exist.
     """
-    if what.sigma is not None:
+    if measurement.sigma is not None:
         raise ValueError("--sigma is the noise of measured data; the noise of a picture's measurement is --noise.")
-    scale = 1.0 if what.scale is None else what.scale
-    truth = scale * _picture(what)
-    operator = operator_for(how, (truth.shape[0], truth.shape[1]), None, what.measurement_seed)
+    scale = 1.0 if measurement.scale is None else measurement.scale
+    truth = scale * _picture(measurement)
+    operator = operator_for(chosen, (truth.shape[0], truth.shape[1]), None, measurement.measurement_seed)
     clean = operator(truth)
-    sigma = (NOISE if what.noise is None else what.noise) * float(clean.abs().mean())
+    sigma = (NOISE if measurement.noise is None else measurement.noise) * float(clean.abs().mean())
     if not sigma > 0:
-        raise ValueError(f"the picture {what.image!r} is black: there is nothing to measure.")
-    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(what.measurement_seed))
+        raise ValueError(f"the picture {measurement.image!r} is black: there is nothing to measure.")
+    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(measurement.measurement_seed))
     return Measured(operator, clean + sigma * noise, sigma, scale, truth)
 
 
-def _picture(what: MeasurementOptions) -> Float[Tensor, "H W"]:
+def _picture(measurement: MeasurementOptions) -> Float[Tensor, "H W"]:
     """The picture in grey, with values in [0, 1]."""
-    name = str(what.image)
+    name = str(measurement.image)
     if name in PICTURES:
-        side = what.size or SIDE
+        side = measurement.size or SIDE
         if name == "shepp_logan":
             return shepp_logan(side)
-        return rectangles(side, generator=torch.Generator().manual_seed(what.measurement_seed))
+        return rectangles(side, generator=torch.Generator().manual_seed(measurement.measurement_seed))
     if not Path(name).is_file():
         raise FileNotFoundError(
-            f"there is no file {name!r}, seen from {str(Path.cwd())!r}: name a picture, measured data (.npy, .npz), or "
-            f"{' or '.join(PICTURES)}."
+            f"there is no file {name!r} relative to {str(Path.cwd())!r}: name a picture, measured data (.npy, .npz), "
+            f"or {' or '.join(PICTURES)}."
         )
     require_library("PIL", "image files")
     from PIL import Image, UnidentifiedImageError
@@ -228,19 +230,19 @@ def _picture(what: MeasurementOptions) -> Float[Tensor, "H W"]:
             "as otherwise its contrast is small relative to the range of an image.",
             stacklevel=2,
         )
-    if what.size is None and image.numel() > LARGEST:
+    if measurement.size is None and image.numel() > LARGEST:
         raise ValueError(
             f"{name!r} has {image.shape[0]} × {image.shape[1]} pixels, which would take hours: shrink it with --size, "
             "to 128 for example."
         )
-    if what.size is None:
+    if measurement.size is None:
         return image
     longest = max(image.shape)
-    if what.size > longest:
+    if measurement.size > longest:
         raise ValueError(
-            f"--size {what.size}: the picture has {longest} pixels at its longer side and is not enlarged."
+            f"--size {measurement.size}: the picture has {longest} pixels at its longer side and is not enlarged."
         )
-    height, width = (max(1, round(side * what.size / longest)) for side in image.shape)
+    height, width = (max(1, round(side * measurement.size / longest)) for side in image.shape)
     return F.adaptive_avg_pool2d(image[None, None], (height, width))[0, 0]
 
 
@@ -250,34 +252,34 @@ ARRAYS = ("data", "sinogram", "y")
 BESIDE = ("angles", "noise", "shape", "mask", "truth")
 
 
-def measured(what: MeasurementOptions, how: OperatorOptions) -> Measured:
+def measured(measurement: MeasurementOptions, chosen: OperatorOptions) -> Measured:
     """Measure a picture, or read measured data.
 
     Raises:
         ValueError: the file cannot be read, or options are incompatible.
         FileNotFoundError: the file does not exist.
     """
-    lookup("operator", how.operator, OPERATORS)
-    if what.image is None:
+    lookup("operator", chosen.operator, OPERATORS)
+    if measurement.image is None:
         raise ValueError(
             "name the data to reconstruct from: osculate reconstruct FILE, a picture or measured data; or "
             f"{' or '.join(PICTURES)}, which need no file."
         )
-    if what.size is not None:
-        require_whole("--size", what.size)
+    if measurement.size is not None:
+        require_whole("--size", measurement.size)
     for name in ("noise", "sigma", "scale"):
-        if getattr(what, name) is not None:
-            require_positive(f"--{name}", getattr(what, name))
-    if what.estimate_noise and what.sigma is not None:
+        if getattr(measurement, name) is not None:
+            require_positive(f"--{name}", getattr(measurement, name))
+    if measurement.estimate_noise and measurement.sigma is not None:
         raise ValueError("--sigma gives the noise and --estimate-noise estimates it: choose one.")
-    data = Path(what.image).suffix in (".npy", ".npz")
-    found = _read(Path(what.image), what, how) if data else measure_picture(what, how)
-    return replace(found, noise=None) if what.estimate_noise else found
+    data = Path(measurement.image).suffix in (".npy", ".npz")
+    found = _read(Path(measurement.image), measurement, chosen) if data else measure_picture(measurement, chosen)
+    return replace(found, noise=None) if measurement.estimate_noise else found
 
 
-def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measured:
+def _read(path: Path, measurement: MeasurementOptions, chosen: OperatorOptions) -> Measured:
     """Read measured data."""
-    if what.noise is not None:
+    if measurement.noise is not None:
         raise ValueError("--noise is the noise of a picture's measurement; the noise of measured data is --sigma.")
     content = _loaded(path, "file of NumPy")
     arrays: Mapping[str, Any] = content if isinstance(content, dict) else {ARRAYS[0]: content}
@@ -289,35 +291,35 @@ def _read(path: Path, what: MeasurementOptions, how: OperatorOptions) -> Measure
         raise ValueError(
             f"{str(path)!r} has an unknown array {unknown[0]!r}: besides {name!r} it may hold {', '.join(BESIDE)}."
         )
-    if how.operator == "inpainting" and "mask" not in arrays:
+    if chosen.operator == "inpainting" and "mask" not in arrays:
         raise ValueError('measured data of inpainting are an .npz file with "data" and "mask", the observed pixels.')
-    if "mask" in arrays and how.operator != "inpainting":
-        raise ValueError(f"{str(path)!r} has a mask: use --operator inpainting, not {how.operator!r}.")
+    if "mask" in arrays and chosen.operator != "inpainting":
+        raise ValueError(f"{str(path)!r} has a mask: use --operator inpainting, not {chosen.operator!r}.")
     data = _numbers(arrays[name], name)
     truth = _numbers(arrays["truth"], "truth") if "truth" in arrays else None
     if truth is not None and (truth.ndim != 2 or not bool(truth.isfinite().all())):
         raise ValueError(f"the truth must be an image (H, W) without NaN, not of shape {tuple(truth.shape)}.")
     if not data.numel():
         raise ValueError(f"{name!r} in {str(path)!r} has shape {tuple(data.shape)}: it is empty.")
-    shape = _shape(data, what, how, arrays, truth)
-    operator = operator_for(how, shape, (data, arrays), what.measurement_seed)
+    shape = _shape(data, measurement, chosen, arrays, truth)
+    operator = operator_for(chosen, shape, (data, arrays), measurement.measurement_seed)
     if isinstance(operator, Subsampling) and tuple(data.shape) == operator.image_shape:
         data = operator(data)  # a whole image, of which the mask selects the observed pixels
     if truth is not None and tuple(truth.shape) != operator.image_shape:
         raise ValueError(f"the truth has shape {tuple(truth.shape)}, the reconstruction {operator.image_shape}.")
-    sigma = what.sigma
+    sigma = measurement.sigma
     if sigma is None and "noise" in arrays:
         if np.size(arrays["noise"]) != 1:
             raise ValueError(f"the noise in {str(path)!r} is one standard deviation, not {np.size(arrays['noise'])}.")
         sigma = float(np.asarray(arrays["noise"]).reshape(()))
         require_positive(f"the noise in {str(path)!r} (a standard deviation)", sigma)
-    if what.scale is None and not operator.tells_brightness:
+    if measurement.scale is None and not operator.tells_brightness:
         raise ValueError(
-            f"the largest value of an image is guessed from a sinogram only, not from data of {how.operator!r}: give "
-            "--scale, 1 for example."
+            f"the largest value of an image is guessed from a sinogram only, not from data of {chosen.operator!r}: "
+            "give --scale, 1 for example."
         )
-    scale = brightness(operator, data) if what.scale is None else what.scale
-    return Measured(operator, data, sigma, scale, truth, guessed=what.scale is None)
+    scale = brightness(operator, data) if measurement.scale is None else measurement.scale
+    return Measured(operator, data, sigma, scale, truth, guessed=measurement.scale is None)
 
 
 def _numbers(array: Any, name: str) -> Tensor:
@@ -327,14 +329,18 @@ def _numbers(array: Any, name: str) -> Tensor:
 
 
 def _shape(
-    data: Tensor, what: MeasurementOptions, how: OperatorOptions, arrays: Mapping[str, Any], truth: Tensor | None
+    data: Tensor,
+    measurement: MeasurementOptions,
+    chosen: OperatorOptions,
+    arrays: Mapping[str, Any],
+    truth: Tensor | None,
 ) -> tuple[int, int]:
     """(H, W) of the image for the data."""
     sources = {
-        "the mask": np.shape(arrays["mask"]) if "mask" in arrays and how.operator == "inpainting" else None,
+        "the mask": np.shape(arrays["mask"]) if "mask" in arrays and chosen.operator == "inpainting" else None,
         "the truth": None if truth is None else tuple(truth.shape),
         "the shape in the file": tuple(np.asarray(arrays["shape"]).reshape(-1).tolist()) if "shape" in arrays else None,
-        "--size": None if what.size is None else (what.size, what.size),
+        "--size": None if measurement.size is None else (measurement.size, measurement.size),
     }
     known = {name: shape for name, shape in sources.items() if shape is not None}
     if len(set(known.values())) > 1:
@@ -343,11 +349,11 @@ def _shape(
         if len(shape) != 2 or not all(side == int(side) and side > 0 for side in shape):
             raise ValueError(f"an image has a shape (H, W), but {name} says {shape}.")
         return int(shape[0]), int(shape[1])
-    if data.ndim != 2 and how.operator == "radon":
+    if data.ndim != 2 and chosen.operator == "radon":
         raise ValueError(f"a sinogram has two axes, angles and detectors, not shape {tuple(data.shape)}.")
-    if how.operator == "radon":
+    if chosen.operator == "radon":
         side = max(1, int(data.shape[1] / 2**0.5))
         return side, side
-    if data.ndim == 2 and how.operator == "blur":
+    if data.ndim == 2 and chosen.operator == "blur":
         return int(data.shape[0]), int(data.shape[1])
     raise ValueError("the data do not determine the shape of the image: give its side in pixels with --size.")

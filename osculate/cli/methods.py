@@ -20,16 +20,13 @@ from osculate.training.settings import OPTIMIZERS, SCHEDULES
 
 T = TypeVar("T")
 
-#: Temperature of sampled networks in the training of an autoencoder. With a noise scale of 0.2 it matches the published
-#: code, where temperature times squared noise is 1/500. [miani2022]
-COLD = 0.05
 #: The methods that train a network from fresh weights, by name.
 METHODS: Mapping[str, type[Method]] = {
     **{name: kind for name, kind in methods.REGISTRY.items() if not kind.needs_trained_network},
-    "vae": ELBO,
+    ELBO.name: ELBO,
 }
-#: Methods that learn the prior precisions, and the prior that they start from: one precision for each parameter tensor.
-LEARNING, LAYERWISE = tuple(name for name, kind in METHODS.items() if kind.by_evidence), "layerwise"
+#: Name of the prior with one precision for each parameter tensor, from which methods that learn the precisions start.
+LAYERWISE = "layerwise"
 #: The options of all methods by name, and the type of each.
 OPTIONS = {name: option.kind for kind in METHODS.values() for name, option in kind.options.items()}
 
@@ -43,9 +40,14 @@ def rows(method: str) -> tuple[str, str]:
     >>> rows(""), rows("ivon")
     (('MAP', 'Laplace'), ('its mean', 'ivon'))
     """
-    if method not in METHODS or method == "online_laplace":
+    if method not in METHODS:
         return "MAP", "Laplace"
-    return METHODS[method].network_name, method
+    return METHODS[method].network_name, METHODS[method].posterior_name or method
+
+
+def methods_with(attribute: str) -> tuple[str, ...]:
+    """The methods whose class has an attribute that is not empty, zero or False."""
+    return tuple(name for name, kind in METHODS.items() if getattr(kind, attribute))
 
 
 def taking(option: str) -> tuple[str, ...]:
@@ -129,6 +131,11 @@ class MethodOptions:
         return CodeOptions.named(self.codes)
 
     @property
+    def has_codes(self) -> bool:
+        """True for the method that trains a VAE, whose options are those of :class:`CodeOptions`."""
+        return issubclass(self.kind, ELBO)
+
+    @property
     def kind(self) -> type[Method]:
         """The class of the method.
 
@@ -147,7 +154,7 @@ class MethodOptions:
         lookup("method", self.method, METHODS)
         codes = {} if self.codes is None else {"codes": self.codes}
         for name, value in {**self.options, **codes}.items():
-            known = ("vae",) if name == "codes" else taking(name)
+            known = (ELBO.name,) if name == "codes" else taking(name)
             if self.method not in known:
                 raise ValueError(
                     f"--{name} {value} is for --method {' or '.join(known)}, but the method is {self.method}: leave it "
@@ -187,12 +194,12 @@ class MethodOptions:
                 f"--prior {prior!r} is neither a number, which is a precision, nor {FAN_IN} or {LAYERWISE}."
             )
         chosen = Layerwise(1.0) if prior == LAYERWISE else prior
-        if self.method == "vae":
+        if self.has_codes:
             model = network(0)
             return self.coded.method(model, card.likelihood, fan_in(model) if isinstance(chosen, str) else chosen)
         options = self.options
-        if self.method == "online_laplace" and card.reconstructs:
-            options.setdefault("temperature", COLD)
+        if card.reconstructs and self.kind.autoencoder_temperature is not None:
+            options.setdefault("temperature", self.kind.autoencoder_temperature)
         return self.kind.build(network, card.likelihood, chosen, **options)
 
 
@@ -240,12 +247,12 @@ class SettingOptions:
     patience: int | None = None
 
     def settings(
-        self, how: MethodOptions, seed: int, noise: float | None = None, num_data: int | None = None
+        self, method: MethodOptions, seed: int, noise: float | None = None, num_data: int | None = None
     ) -> Settings:
         """The settings, with the method's defaults for those that are not set.
 
         Args:
-            how: The method.
+            method: The method.
             seed: Seed of the training.
             noise: Noise scale of a Gaussian likelihood, with whose inverse square gradients grow.
             num_data: N; small data sets get smaller batches and more epochs.
@@ -253,22 +260,22 @@ class SettingOptions:
         Raises:
             ValueError: a setting is incompatible with the method, or a value is out of range.
         """
-        needed = {**how.kind.usual, **how.kind.recommended}
+        needed = {**method.kind.usual, **method.kind.recommended}
         named = {name: value for name, value in vars(self).items() if value is not None}
-        for name, why in how.kind.refused.items():
+        for name, why in method.kind.refused.items():
             if name in named and named[name] != needed.get(name):
                 option = f"--{name.replace('_', '-')} {named[name]}"
-                raise ValueError(f"{option} does not go with --method {how.method}, which {why}: leave it out.")
-        if num_data is not None and "batch_size" not in how.kind.refused:
+                raise ValueError(f"{option} does not go with --method {method.method}, which {why}: leave it out.")
+        if num_data is not None and "batch_size" not in method.kind.refused:
             needed = {**_by_size(num_data, self.batch_size), **needed}
         if noise is not None and needed.get("optimizer") == "sgd":
             needed["lr"] *= noise**2
         return _USUAL.changed(**{**needed, **named}, seed=seed)
 
     @classmethod
-    def of(cls, settings: Settings, how: MethodOptions) -> "SettingOptions":
+    def of(cls, settings: Settings, method: MethodOptions) -> "SettingOptions":
         """The options that reproduce these settings independently of defaults."""
-        return cls(**{f.name: getattr(settings, f.name) for f in fields(cls) if _means_something(f.name, how)})
+        return cls(**{f.name: getattr(settings, f.name) for f in fields(cls) if _applies(f.name, method)})
 
 
 def _by_size(num_data: int, batch_size: int | None) -> dict[str, int]:
@@ -282,11 +289,11 @@ def _by_size(num_data: int, batch_size: int | None) -> dict[str, int]:
     return {"batch_size": usual, "epochs": max(_USUAL.epochs, min(LONGEST, -(-STEPS // max(1, each))))}
 
 
-def _means_something(name: str, how: MethodOptions) -> bool:
-    return name not in how.kind.refused or name in {**how.kind.usual, **how.kind.recommended}
+def _applies(name: str, method: MethodOptions) -> bool:
+    return name not in method.kind.refused or name in {**method.kind.usual, **method.kind.recommended}
 
 
-def summary(settings: Settings, how: MethodOptions) -> str:
+def summary(settings: Settings, method: MethodOptions) -> str:
     """The settings of a training in one line.
 
     >>> summary(Settings(epochs=3), MethodOptions("map"))
@@ -295,7 +302,7 @@ def summary(settings: Settings, how: MethodOptions) -> str:
     shown: dict[str, Any] = {
         name.replace("_", " "): f"{value:.3g}" if isinstance(value := getattr(settings, name), float) else value
         for name in ("epochs", "batch_size", "lr", "optimizer", "schedule")
-        if _means_something(name, how)
+        if _applies(name, method)
     }
-    shown |= how.options
-    return f"{how.method}: " + ", ".join(f"{name} {value}" for name, value in shown.items())
+    shown |= method.options
+    return f"{method.method}: " + ", ".join(f"{name} {value}" for name, value in shown.items())

@@ -41,7 +41,7 @@ def own_arrays(path: str | Path, option: str, content: str) -> Path:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(
-            f"there is no file {str(path)!r}, seen from {str(Path.cwd())!r}: name it with {option}; it holds "
+            f"there is no file {str(path)!r} relative to {str(Path.cwd())!r}: name it with {option}; it holds "
             f"{content}, written with numpy.savez."
         )
     return Path(path)

@@ -116,14 +116,14 @@ class InputOptions:
 PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
 
 
-def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, where: RunOptions) -> None:
+def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_options: RunOptions) -> None:
     """Predict and write."""
-    output = where.output or options.folder / "predictions"
+    output = run_options.output or options.folder / "predictions"
     suffixes = (output.suffix,) if output.suffix else FORMATS
     for suffix in suffixes:
         if suffix not in FORMATS:
             raise ValueError(f"predictions are written as {' or '.join(FORMATS)}, not {suffix!r}: rename --output.")
-    q, card = options.open(where.device)
+    q, card = options.open(run_options.device)
     if inputs.inputs is not None:
         path = own_arrays(inputs.inputs, "--inputs", "the array X")
         x = card.inputs(read_arrays(path, targets=False)[0], path)
@@ -133,7 +133,7 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, wher
             raise ValueError(
                 f"the inputs have shape {tuple(x.shape[1:])} each, but the network takes {card.input_shape}."
             )
-    columns = predictions(q, x, card, options, where.progress)
+    columns = predictions(q, x, card, options, run_options.progress)
     for suffix in suffixes:
         _write(output.with_suffix(suffix), columns, card)
         print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")
@@ -158,7 +158,7 @@ def predictions(
 @torch.no_grad()
 def _classes(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
     """Class probabilities, and logits: over the networks if the posterior is a set of networks."""
-    y = predict(q, x, **how(options, q))
+    y = predict(q, x, **predict_options(options, q))
     assert isinstance(y, Categorical)
     values = {"prediction": y.probs.argmax(-1), "probabilities": y.probs, "entropy": y.entropy()}
     if isinstance(q, Point | Gaussian | Mixture):
@@ -172,7 +172,7 @@ def _classes(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
 
 
 def _numbers(q: Any, x: Tensor, card: Card, options: PosteriorOptions) -> dict[str, Tensor]:
-    noisy, clean = (predict(q, x, noise=noise, **how(options, q)) for noise in (True, False))
+    noisy, clean = (predict(q, x, noise=noise, **predict_options(options, q)) for noise in (True, False))
     scaling = card.scaling("target")
     mean, sd, sd_function = (v.detach().cpu() for v in (noisy.mean, noisy.stddev, clean.stddev))
     if scaling is not None:
@@ -180,7 +180,7 @@ def _numbers(q: Any, x: Tensor, card: Card, options: PosteriorOptions) -> dict[s
     return {"mean": mean, "sd": sd, "sd_function": sd_function}
 
 
-def how(options: PosteriorOptions, q: Any) -> dict[str, Any]:
+def predict_options(options: PosteriorOptions, q: Any) -> dict[str, Any]:
     """The keyword arguments of `predict` for these options."""
     usual = "sampled" if isinstance(q.model, Autoencoder) and "sampled" in q.ways else q.ways[0]
     via = options.via or usual
@@ -192,7 +192,7 @@ def how(options: PosteriorOptions, q: Any) -> dict[str, Any]:
 
 def drawn(options: PosteriorOptions, q: Any) -> str:
     """The number of sampled networks, for a caption; "" if predictions use no samples."""
-    number = how(options, q).get("samples")
+    number = predict_options(options, q).get("samples")
     return "" if number is None or isinstance(q, Ensemble) else f", {number} networks drawn"
 
 

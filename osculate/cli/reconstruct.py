@@ -98,21 +98,25 @@ PARTS = (MeasurementOptions, OperatorOptions, PriorOptions, ErrorBarOptions, Run
 
 
 def run(
-    what: MeasurementOptions, how: OperatorOptions, prior: PriorOptions, bars: ErrorBarOptions, options: RunOptions
+    measurement: MeasurementOptions,
+    operator_options: OperatorOptions,
+    prior: PriorOptions,
+    error_bars: ErrorBarOptions,
+    run_options: RunOptions,
 ) -> None:
     """Measure or read, reconstruct, and write."""
-    settings, clock = bars.settings, Clock()
-    given = measured(what, how)
-    folder = options.output or FOLDER
+    settings, clock = error_bars.settings, Clock()
+    given = measured(measurement, operator_options)
+    folder = run_options.output or FOLDER
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"--output {str(folder)!r} is a file: name a folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    device = pick_device(options.device)
+    device = pick_device(run_options.device)
     data = (given.data / given.scale).to(device)
     noise = None if given.noise is None else given.noise / given.scale
     with clock.step("deep image prior"):
-        fitted = _fitted(given, data, noise, prior, folder if bars.resume else None, options.progress)
-        if not (bars.resume and (folder / NETWORK).is_file()):
+        fitted = _fitted(given, data, noise, prior, folder if error_bars.resume else None, run_options.progress)
+        if not (error_bars.resume and (folder / NETWORK).is_file()):
             for name in WRITTEN:  # files of another network
                 (folder / name).unlink(missing_ok=True)
         history = {"misfits": fitted.misfits, "variations": fitted.variations, "step": fitted.step}
@@ -125,13 +129,13 @@ def run(
         noise,
         error_bars=settings,
         seed=prior.seed,
-        progress=options.progress,
+        progress=run_options.progress,
     )
     seconds = {name: round(value, 1) for name, value in (clock.seconds | found.seconds).items()}
     result = replace(found.times(given.scale), seconds=seconds)
     if guessed := ceiling(given, result):
         warnings.warn(f"{guessed}.", stacklevel=2)
-    _write(folder, given, result, (what, how, prior, bars, options))
+    _write(folder, given, result, (measurement, operator_options, prior, error_bars, run_options))
     scores = {name: Measure(value) for name, value in numbers(given, result).items()}
     console().print(table("Reconstruction", {"linearised deep image prior": scores}))
     print(", ".join(f"{name}: {value}" for name, value in described(given, result).items()))

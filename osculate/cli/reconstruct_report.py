@@ -127,7 +127,7 @@ def report(
     result: ImageReconstruction,
     scores: Mapping[str, float],
     drawn: Mapping[str, Path],
-    what: Mapping[str, str],
+    changed: Mapping[str, str],
 ) -> str:
     """The page.
 
@@ -136,7 +136,7 @@ def report(
         result: The reconstruction.
         scores: Scores of the reconstruction.
         drawn: Paths of the figures.
-        what: The options that differ from their defaults.
+        changed: The options that differ from their defaults.
     """
     guessed = ceiling(given, result)
     return page(
@@ -155,6 +155,6 @@ def report(
         ),
         figures=pictures("reconstruction", drawn),
         facts=facts(
-            {"what": what, "given": described(given, result), "seconds": result.seconds, "versions": versions()}
+            {"options": changed, "given": described(given, result), "seconds": result.seconds, "versions": versions()}
         ),
     )

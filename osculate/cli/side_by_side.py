@@ -44,7 +44,7 @@ class SideBySide:
 
         Args:
             network: Name of the network.
-            posteriors: Posteriors by name; none for the network alone, which must then be named by its posterior.
+            posteriors: Posteriors by name, at least one; a point posterior is the network alone.
             part: Inputs and targets.
             card: Card of the network, with the likelihood.
             dataset: The data, with the scale of the targets.
@@ -59,7 +59,7 @@ class SideBySide:
             scores[name] = record_of(discrete, values, target_scale=dataset.target_scale).metrics()
             found[name] = values if discrete else in_units(values, dataset.target_scale)
         first, *others = found.values()
-        # of images 200 resamplings take minutes
+        # 200 resamplings of images take minutes
         return cls(scores, compared(discrete, others[-1], first) if others and not card.reconstructs else None)
 
     @property
@@ -68,18 +68,18 @@ class SideBySide:
         return {} if self.comparison is None else changes_of(self.comparison)
 
     def content(self) -> dict[str, Any]:
-        """The content for a file: scores, and where there is a posterior differences and a sentence."""
+        """The content for a file: scores and, if there is a posterior, differences and a sentence."""
         found: dict[str, Any] = dict(self.scores)
         if self.comparison is not None:
             found |= {DIFFERENCE: self.changes, "finding": self.comparison.finding}
         return found
 
     def print(self, caption: str, way_out: str | None) -> None:
-        """Print the table and the sentence; a posterior that is worse than its network is a warning.
+        """Print the table and the sentence, as a warning if the posterior is worse than its network.
 
         Args:
             caption: Words above the table.
-            way_out: Words for the warning about what to do; None if there was a warning already.
+            way_out: Advice for the warning; None if there was a warning already.
         """
         rows: dict[str, Mapping[str, Score]] = {name: with_errors(row) for name, row in self.scores.items()}
         if self.comparison is not None:
@@ -96,7 +96,7 @@ class SideBySide:
 def changes_of(comparison: Comparison) -> dict[str, float]:
     """The differences by score, with their errors as entries ``NAME_error``."""
     by_name = {d.name: (d.value, d.standard_error) for d in comparison.differences}
-    if "rmse" in by_name:  # numbers: tables have log-likelihoods
+    if "rmse" in by_name:  # regression, for which tables have log-likelihoods
         value, error = by_name.pop("nll")
         by_name["log_likelihood"] = -value, error
     values = {name: value for name, (value, _) in by_name.items()}
@@ -109,7 +109,7 @@ def in_table(changes: Mapping[str, float]) -> dict[str, Score]:
 
 
 def way_out(q: Posterior, card: Card, folder: object) -> str:
-    """Words for the case in which a posterior is worse than its network.
+    """Advice for a posterior that is worse than its network.
 
     Args:
         q: The posterior.

@@ -29,7 +29,7 @@ TITLES = {
     "sigma": "noise",
     "mean_stddev": "error bar",
     "residual": "residual² / noise²",
-    "pixel_log_density": "log density, nats a pixel ↑",
+    "pixel_log_density": "log density, nats per pixel ↑",
     "mse": "hidden pixels, MSE ↓",
     "modes": "classes seen",
     "auroc_nll": "−log p(x) ↑",

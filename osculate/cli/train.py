@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from torch import nn
 
@@ -24,19 +23,20 @@ from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, build_network,
 from osculate.cli.folder import POSTERIOR, versions, write_config, write_section
 from osculate.cli.methods import (
     LAYERWISE,
-    LEARNING,
     METHODS,
     MethodOptions,
     SettingOptions,
+    methods_with,
     require_distinct_options,
     summary,
 )
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
-from osculate.cli.predict import PosteriorOptions, drawn, how as predicting
+from osculate.cli.predict import PosteriorOptions, drawn, predict_options
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Chains, Ensemble, Gaussian, Point, Posterior
+from osculate.randomness import seeded
 from osculate.serialization import save
 from osculate.tasks import calibration
 from osculate.training import train
@@ -47,27 +47,29 @@ NOISE = {False: 0.3, True: 0.2}
 DROPOUT = 0.2
 #: Other networks with dropout, and its probability.
 DROPPING, SHARE = ("mlp", "lenet", "cnn"), 0.1
-#: Methods that train an autoencoder of images if no network is named.
-OF_AUTOENCODERS = ("online_laplace", "vae")
 #: Networks with ReLU by default, and the activation that replaces it for methods that need second derivatives.
 KINKED, SMOOTH = ("lenet", "cnn"), "shifted_softplus"
-#: Hidden units for methods whose cost grows fast with the network: HMC takes thousands of passes over the data, and
-#: Levenberg–Marquardt factorises a matrix of all weights at each step.
-FEW = {"hmc": [10], "levenberg_marquardt": [20]}
 #: The method options of plain MAP.
 PLAIN = MethodOptions()
 
 
-@naming(networks=MODELS, autoencoding=OF_AUTOENCODERS, small=FEW, learning=LEARNING)
+@naming(
+    networks=MODELS,
+    autoencoding=methods_with("for_autoencoders"),
+    small=methods_with("hidden_units"),
+    smooth=methods_with("needs_smooth_network"),
+    dropping=methods_with("needs_dropout"),
+    learning=methods_with("by_evidence"),
+)
 @dataclass(frozen=True)
 class TrainOptions:
     """The training.
 
     Args:
         model: Name of the network, {networks}; package.module:factory for your own; or auto: mlp for vectors, and a
-            small one with {small}; cnn or lenet for images (smooth ones with variational_laplace); mlp_autoencoder
+            small one with {small}; cnn or lenet for images (smooth ones with {smooth}); mlp_autoencoder
             for data without targets, and for images with {autoencoding}. autoencoder is short for conv_autoencoder.
-        model_options: Keyword arguments of the network, as in --model-options.width 32. With mc_dropout mlp, cnn and
+        model_options: Keyword arguments of the network, as in --model-options.width 32. With {dropping} mlp, cnn and
             lenet have dropout 0.1, autoencoders 0.2.
         prior: Precision of the Gaussian prior on the weights; fan_in: for each layer the number of its inputs, which
             is a strong prior for small data sets; or layerwise: one for each parameter tensor, which {learning} learn
@@ -97,49 +99,49 @@ require_distinct_options(METHODS, TAKEN)
 
 
 def run(
-    data: DataOptions, options: TrainOptions, how: MethodOptions, chosen: SettingOptions, where: RunOptions
+    data: DataOptions, options: TrainOptions, method: MethodOptions, settings: SettingOptions, run_options: RunOptions
 ) -> None:
     """Train, measure, save."""
     started = time.perf_counter()
-    pick_device(where.device)
-    chosen.settings(how, options.seed)  # raises errors before any data are read
+    pick_device(run_options.device)
+    settings.settings(method, options.seed)  # raises errors before any data are read
     dataset = data.load()
-    folder = where.output or Path("runs/train")
-    network, card = new_networks(dataset, data, options, options.seed, how)
+    folder = run_options.output or Path("runs/train")
+    network, card = new_networks(dataset, data, options, options.seed, method)
     labelled, dataset = dataset, card.of(dataset)
-    settings = chosen.settings(how, options.seed, card.noise, len(dataset.train[0]))
+    resolved = settings.settings(method, options.seed, card.noise, len(dataset.train[0]))
     before: dict[str, Any] = {}
     if options.resume and (folder / "config.yaml").is_file():
         before = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    if before.get("method") not in (None, how.method):  # checkpoints of other methods may have different names
+    if before.get("method") not in (None, method.method):  # checkpoints of other methods may have different names
         raise ValueError(
-            f"the training in {str(folder)!r} was started with --method {before['method']} and cannot be resumed with "
-            f"{how.method}: use the same method, or another --output."
+            f"the training in {str(folder)!r} was started with --method {before['method']} and cannot be resumed "
+            f"with {method.method}: use the same method, or another --output."
         )
-    how = how.resolved(settings.epochs, card.noise is not None, before)
-    prior = options.prior or before.get("prior") or (LAYERWISE if how.method in LEARNING else 1.0)
-    method = how.make(network, card, prior)
+    method = method.resolved(resolved.epochs, card.noise is not None, before)
+    prior = options.prior or before.get("prior") or (LAYERWISE if method.kind.by_evidence else 1.0)
+    prepared = method.make(network, card, prior)
     again = replace(options, model=card.model, model_options=card.options, prior=prior, resume=False)
-    write_config(folder / "config.yaml", "train", data, again, how, SettingOptions.of(settings, how), where)
-    print(f"{summary(settings, how)}; prior {prior}")
+    write_config(folder / "config.yaml", "train", data, again, method, SettingOptions.of(resolved, method), run_options)
+    print(f"{summary(resolved, method)}; prior {prior}")
     trained = train(
-        method,
+        prepared,
         dataset.train,
-        settings,
+        resolved,
         validation=dataset.validation if len(dataset.validation[0]) else None,
         folder=folder,
         resume=options.resume,
-        device=where.device,
-        progress=where.progress,
+        device=run_options.device,
+        progress=run_options.progress,
     )
-    if how.method in LEARNING:
+    if method.kind.by_evidence:
         card = with_noise_of(trained.posterior, card)
     elif options.noise is None:
         card = measured(trained.posterior, card, dataset)
-    card = card.trained_by(how.method)
-    q = finished(trained.posterior, card, how, dataset, where.progress)
+    card = card.trained_by(method.kind)
+    q = finished(trained.posterior, card, method, dataset, run_options.progress)
     as_evaluated = PosteriorOptions(folder)
-    scores = scores_of(q, card, dataset, as_evaluated, where.progress)
+    scores = scores_of(q, card, dataset, as_evaluated, run_options.progress)
     save_model(folder / MODEL, q.model, card)
     saved = not isinstance(q, Point)  # a point posterior is its network
     if saved:
@@ -172,15 +174,15 @@ def run(
 
 
 def new_network(
-    dataset: Dataset, data: DataOptions, options: TrainOptions, seed: int, how: MethodOptions = PLAIN
+    dataset: Dataset, data: DataOptions, options: TrainOptions, seed: int, method: MethodOptions = PLAIN
 ) -> tuple[nn.Module, Card]:
     """A fresh network for a data set, its initial weights drawn with this seed, and its card."""
-    network, card = new_networks(dataset, data, options, seed, how)
+    network, card = new_networks(dataset, data, options, seed, method)
     return network(0), card
 
 
 def new_networks(
-    dataset: Dataset, data: DataOptions, options: TrainOptions, seed: int, how: MethodOptions
+    dataset: Dataset, data: DataOptions, options: TrainOptions, seed: int, method: MethodOptions
 ) -> tuple[Callable[[int], nn.Module], Card]:
     """A function that makes fresh networks by number, with seed, seed + 1, …, and their card.
 
@@ -188,53 +190,54 @@ def new_networks(
         ValueError: the network or some option is incompatible with the method or the data.
     """
     shape = tuple(dataset.input_shape)
-    name = network_name(options.model, how, shape, dataset.has_targets)
-    arguments = network_options(name, options.model_options or {}, how, options.model != "auto")
+    name = network_name(options.model, method, shape, dataset.has_targets)
+    arguments = network_options(name, options.model_options or {}, method, options.model != "auto")
 
     @cache
     def network(number: int) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed + number)
+        with seeded(seed + number):
             return build_network(name, shape, dataset.outputs, arguments)
 
     reconstructs = isinstance(network(0), Autoencoder)
-    if reconstructs and how.method == "randomized_priors":
+    if reconstructs and method.kind.adds_prior_network:
         raise ValueError(
-            "--method randomized_priors adds a fixed network to the outputs, which does not work with the codes of an "
+            f"--method {method.method} adds a fixed network to the outputs, which does not work with the codes of an "
             "autoencoder: use --method deep_ensemble."
         )
-    if how.method == "vae" and not how.coded.has_noise:
+    if method.has_codes and not method.coded.has_noise:
         if options.noise is not None:
-            raise ValueError(f"--noise is for --codes.likelihood gaussian, not {how.coded.likelihood}: leave it out.")
+            raise ValueError(
+                f"--noise is for --codes.likelihood gaussian, not {method.coded.likelihood}: leave it out."
+            )
         card = card_of(dataset, data, name, arguments, None, reconstructs)
-        return network, replace(card, facts={**card.facts, "likelihood": how.coded.likelihood})
+        return network, replace(card, facts={**card.facts, "likelihood": method.coded.likelihood})
     noise = None if dataset.classes is not None and not reconstructs else options.noise or NOISE[reconstructs]
     return network, card_of(dataset, data, name, arguments, noise, reconstructs)
 
 
-def network_name(model: str, how: MethodOptions, shape: tuple[int, ...], has_targets: bool) -> str:
+def network_name(model: str, method: MethodOptions, shape: tuple[int, ...], has_targets: bool) -> str:
     """The name of the network to train: the given one, or one that fits the method and the data.
 
     Raises:
         ValueError: the method or the network does not take some option.
     """
-    how.check()
+    method.check()
     if model != "auto":
         name = model
-    elif how.method == "vae" or not has_targets or (len(shape) == 3 and how.method in OF_AUTOENCODERS):
+    elif method.has_codes or not has_targets or (len(shape) == 3 and method.kind.for_autoencoders):
         name = "mlp_autoencoder"
-    elif how.method not in FEW and len(shape) == 3 and shape[1] == shape[2]:
+    elif not method.kind.hidden_units and len(shape) == 3 and shape[1] == shape[2]:
         name = "lenet" if shape[1] == 28 else "cnn"
     else:
         name = "mlp"
     built_in = is_autoencoder(name)
-    if how.method == "vae" and not built_in and ":" not in name:
+    if method.has_codes and not built_in and ":" not in name:
         raise ValueError(
-            f"--method vae trains an autoencoder, but --model {name} is another network: use "
+            f"--method {method.method} trains an autoencoder, but --model {name} is another network: use "
             f"{' or '.join(autoencoders.REGISTRY)}, or leave --model out."
         )
     require_targets(name, has_targets)
-    if how.latent is not None and not built_in:
+    if method.latent is not None and not built_in:
         raise ValueError(
             f"--latent is for the built-in autoencoders, but --model {name} is another network: use "
             f"{' or '.join(autoencoders.REGISTRY)}, or leave --latent out."
@@ -256,36 +259,37 @@ def is_autoencoder(name: str) -> bool:
     return ALIASES.get(name, name) in autoencoders.REGISTRY
 
 
-def network_options(name: str, given: Mapping[str, Any], how: MethodOptions, chosen: bool = True) -> dict[str, Any]:
+def network_options(name: str, given: Mapping[str, Any], method: MethodOptions, chosen: bool = True) -> dict[str, Any]:
     """Keyword arguments of the network, including those that the method needs.
 
     Args:
         name: The network.
         given: Arguments from the user, which take precedence.
-        how: The method.
+        method: The method.
         chosen: True if the user has named the network; otherwise its arguments are adapted to the method.
 
     Raises:
-        ValueError: mc_dropout is used with a built-in network without dropout.
+        ValueError: the method needs dropout, and the built-in network has none.
     """
     follows: dict[str, Any] = {}
     if is_autoencoder(name):
-        follows = {} if how.latent is None else {"latent": how.latent}
-        if how.method == "vae":
-            follows |= how.coded.network
-        if how.method == "mc_dropout":
+        follows = {} if method.latent is None else {"latent": method.latent}
+        if method.has_codes:
+            follows |= method.coded.network
+        if method.kind.needs_dropout:
             follows["dropout"] = DROPOUT
-    elif how.method == "mc_dropout" and ":" not in name:
+    elif method.kind.needs_dropout and ":" not in name:
         if name not in DROPPING:
             raise ValueError(
-                f"--method mc_dropout needs dropout, but --model {name} has none: use --model {', '.join(DROPPING)} "
-                "or an autoencoder, or your own network with torch.nn.Dropout between its layers."
+                f"--method {method.method} needs dropout, but --model {name} has none: use --model "
+                f"{', '.join(DROPPING)} or an autoencoder, or your own network with torch.nn.Dropout between its "
+                "layers."
             )
         follows["dropout"] = SHARE
-    elif not chosen and how.method == "variational_laplace" and name in KINKED:
+    elif not chosen and method.kind.needs_smooth_network and name in KINKED:
         follows["activation"] = SMOOTH
-    elif not chosen and how.method in FEW:
-        follows["hidden"] = FEW[how.method]
+    elif not chosen and method.kind.hidden_units:
+        follows["hidden"] = list(method.kind.hidden_units)
     return {**follows, **given}
 
 
@@ -301,6 +305,6 @@ def scores_of(
         }
     scale = dataset.target_scale
     return {
-        name: calibration(q, part, target_scale=scale, **predicting(options, q)).metrics()
+        name: calibration(q, part, target_scale=scale, **predict_options(options, q)).metrics()
         for name, part in filled.items()
     }

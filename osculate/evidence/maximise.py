@@ -9,16 +9,19 @@ from osculate.batches import Data
 from osculate.evidence.em import expectation_maximisation
 from osculate.evidence.laplace import MODES
 from osculate.evidence.mode import Solver, as_solver
-from osculate.evidence.problem import LARGEST, LinearProblem, Problem, alternate, ascend, finish
+from osculate.evidence.problem import LARGEST, LinearProblem, Problem, State, alternate, ascend, finish
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
+
+#: Relative violation of the stationarity condition at the network's own parameters, and evaluations at most.
+TOLERANCE, STEPS = 3e-4, 200
 
 
 def maximise_evidence(
     q: Any,
     mode: str = "network",
     tolerance: float | None = None,
-    max_steps: int = 200,
+    max_steps: int = STEPS,
     noise: bool = True,
     data: Data | None = None,
     solver: str | Solver = "newton",
@@ -96,9 +99,16 @@ def maximise_evidence(
         tolerance = 0.02 if tolerance is None else tolerance
         linear = LinearProblem(q, noise, as_solver(solver).search(q, data, None))
         return finish(linear, alternate(linear, tolerance, max_steps, progress), tolerance, max_steps)
-    problem, tolerance = Problem(q, noise), 3e-4 if tolerance is None else tolerance
-    with torch.no_grad():
-        start, squares = problem.start(), problem.own_squares
-        start[: len(squares)].masked_fill_(squares == 0, log(LARGEST))  # groups of zeros have no maximum
-        end = ascend(problem, start, tolerance, max_steps)
-    return finish(problem, end, tolerance, max_steps)
+    tolerance = TOLERANCE if tolerance is None else tolerance
+    return finish(*at_own_parameters(q, noise, tolerance, max_steps), tolerance, max_steps)
+
+
+@torch.no_grad()
+def at_own_parameters(
+    q: Gaussian, noise: bool, tolerance: float = TOLERANCE, max_steps: int = STEPS
+) -> tuple[Problem, State]:
+    """The search at the network's own parameters and its end, without warnings; see :func:`maximise_evidence`."""
+    problem = Problem(q, noise)
+    start, squares = problem.start(), problem.own_squares
+    start[: len(squares)].masked_fill_(squares == 0, log(LARGEST))  # groups of zeros have no maximum
+    return problem, ascend(problem, start, tolerance, max_steps)

@@ -17,7 +17,7 @@ from osculate.evidence.linear import LinearModel, data_of, require_all, summed_s
 from osculate.inputs import Inputs, floating, moved, take
 from osculate.linalg import conjugate_gradients
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.registry import lookup
+from osculate.registry import made
 
 #: Shortenings of a Newton step at most.
 SHORTENINGS = 20
@@ -364,7 +364,8 @@ def linear_mode(
     Args:
         q: A Gaussian posterior of any structure, which serves as preconditioner.
         data: The data that it was fitted to; only a posterior from a file, or one fitted to an iterator, needs it.
-        solver: "newton", "stochastic", or an object ``osc.evidence.Newton`` or ``osc.evidence.Stochastic``.
+        solver: "newton", "quasi_newton" or "stochastic", or an object ``osc.evidence.Newton``,
+            ``osc.evidence.QuasiNewton`` or ``osc.evidence.Stochastic``.
         start: The first θ, (P,): by default θ̃. The mode for a similar prior saves passes.
 
     Returns:
@@ -408,9 +409,5 @@ def found(q: Gaussian, data: Data | None, solver: str | Solver, start: Tensor | 
 
 
 def as_solver(solver: Any) -> Solver:
-    """A solver, or the one that a name stands for."""
-    if isinstance(solver, str):
-        return lookup("solver", solver, SOLVERS)()
-    if not isinstance(solver, Solver):
-        raise TypeError(f"solver must be 'newton', 'stochastic' or an object of these classes, got {solver!r}.")
-    return solver
+    """The solver of a name, or the given one."""
+    return made("solver", solver, SOLVERS, Solver)

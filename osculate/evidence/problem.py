@@ -284,6 +284,13 @@ def alternate(problem: LinearProblem, tolerance: float, max_steps: int, progress
     return here
 
 
+def posterior_at_end(problem: Problem, end: State) -> Gaussian:
+    """The posterior at the end of a search, with the largest precision where the evidence has no maximum upwards."""
+    at_bound, groups = end.pull > 0, len(end.x) - problem.tunes_noise
+    at_bound[groups:] = False
+    return problem.posterior(end.x.masked_fill(at_bound, log(LARGEST)))
+
+
 def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Gaussian:
     """The posterior at the end of a search, with warnings where it did not converge or where there is no maximum."""
     if end.violation > tolerance:
@@ -295,9 +302,7 @@ def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Ga
         )
     if bool(end.pull.any()):
         _warn_of_bounds(problem, end)
-    at_bound, groups = end.pull > 0, len(end.x) - problem.tunes_noise
-    at_bound[groups:] = False
-    return problem.posterior(end.x.masked_fill(at_bound, log(LARGEST)))
+    return posterior_at_end(problem, end)
 
 
 def _warn_of_bounds(problem: Problem, end: State) -> None:

@@ -20,7 +20,7 @@ from osculate.inverse.operators._base import require_data
 from osculate.inverse.stopping import STOPPING, Stopping
 from osculate.networks import SkipUNet
 from osculate.progress import track
-from osculate.randomness import seeded
+from osculate.randomness import Stream, seeded
 from osculate.registry import made
 
 #: Mean of an image, or of its negative, below which it begins a training no darker.
@@ -142,28 +142,29 @@ class DeepImagePrior:
             # behind a rate that falls to zero, any rule that watches the images change would wait for the end
             falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if rule is None else None
             misfits, variations, best, chosen = [], [], None, 0
-            with seeded(seed):  # a dropout layer draws here
-                for step in track(range(1, self.steps + 1), "deep image prior", self.steps, progress):
-                    optimizer.zero_grad(set_to_none=True)
+            draws = Stream(seed, z.device)  # of dropout layers
+            for step in track(range(1, self.steps + 1), "deep image prior", self.steps, progress):
+                optimizer.zero_grad(set_to_none=True)
+                with draws.continued():
                     image = _image(network, z)
-                    misfit = ((operator(image) - data) / unit).square().mean()
-                    varied = total_variation(image)
-                    variance = misfit.detach().clamp(min=1e-12) if level is None else level**2
-                    loss = misfit + 2 * variance * self.variation / operator.measurements * varied
-                    misfits.append(unit**2 * float(misfit.detach()))
-                    variations.append(float(varied.detach()))
-                    if not bool(loss.isfinite()):
-                        raise ValueError(f"the deep image prior diverged at step {step}: use a smaller learning_rate.")
-                    better, stop = rule.look(image, misfits[-1], noise) if rule is not None else (False, False)
-                    if better:
-                        best, chosen = copy.deepcopy(network.state_dict()), step
-                    if stop:
-                        break
-                    loss.backward()
-                    nn.utils.clip_grad_norm_(network.parameters(), CLIP)
-                    optimizer.step()
-                    if falling is not None:
-                        falling.step()
+                misfit = ((operator(image) - data) / unit).square().mean()
+                varied = total_variation(image)
+                variance = misfit.detach().clamp(min=1e-12) if level is None else level**2
+                loss = misfit + 2 * variance * self.variation / operator.measurements * varied
+                misfits.append(unit**2 * float(misfit.detach()))
+                variations.append(float(varied.detach()))
+                if not bool(loss.isfinite()):
+                    raise ValueError(f"the deep image prior diverged at step {step}: use a smaller learning_rate.")
+                better, stop = rule.look(image, misfits[-1], noise) if rule is not None else (False, False)
+                if better:
+                    best, chosen = copy.deepcopy(network.state_dict()), step
+                if stop:
+                    break
+                loss.backward()
+                nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+                optimizer.step()
+                if falling is not None:
+                    falling.step()
             if best is not None:
                 network.load_state_dict(best)
             elif rule is not None:

@@ -21,7 +21,7 @@ from osculate.tensorfiles import fill
 
 #: Name of the prior whose precision in each layer is the layer's fan-in.
 FAN_IN = "fan_in"
-#: Seed of a network -> the network, with fresh weights: 0 for the first, 1 for the next.
+#: A function of the number of a network, counted from 0, that makes it with fresh weights.
 MakeNetwork = Callable[[int], nn.Module]
 
 
@@ -61,8 +61,17 @@ class Method(nn.Module, ABC):
         refused: Settings that have no meaning for this method, with the reason.
         options: Options of :meth:`build` by name.
         network_name: Name in tables of the network of the result.
+        posterior_name: Name in tables of the result; by default that in the registry.
         needs_trained_network: True if the method starts from a trained network.
         by_evidence: True if training tunes prior precisions and noise scale by the evidence, from the given values.
+        result_is_mode: True if the network of the result is at a mode, around which another posterior can be fitted.
+        needs_dropout: True if the network must have dropout layers.
+        needs_smooth_network: True if the method needs second derivatives of the network.
+        hidden_units: Hidden units of the default network, for a method whose cost grows fast with the network.
+        for_autoencoders: True if the default network for images is an autoencoder.
+        autoencoder_temperature: Default temperature in the training of an autoencoder, after which the temperature is
+            chosen on held-out data; None for a method without this choice.
+        adds_prior_network: True if the networks of the result have a fixed random network added to their outputs.
     """
 
     model: nn.Module
@@ -74,8 +83,16 @@ class Method(nn.Module, ABC):
     refused: ClassVar[Mapping[str, str]] = {}
     options: ClassVar[Mapping[str, Option]] = {}
     network_name: ClassVar[str] = "MAP"
+    posterior_name: ClassVar[str] = ""
     needs_trained_network: ClassVar[bool] = False
     by_evidence: ClassVar[bool] = False
+    result_is_mode: ClassVar[bool] = True
+    needs_dropout: ClassVar[bool] = False
+    needs_smooth_network: ClassVar[bool] = False
+    hidden_units: ClassVar[tuple[int, ...]] = ()
+    for_autoencoders: ClassVar[bool] = False
+    autoencoder_temperature: ClassVar[float | None] = None
+    adds_prior_network: ClassVar[bool] = False
 
     @classmethod
     def build(
@@ -109,9 +126,12 @@ class Method(nn.Module, ABC):
         """The training objective on one batch.
 
         Args:
-            x: Inputs of the batch, (B, ...).
+            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
             y: Targets of the batch, (B, ...).
             num_data: N, the size of the whole data set.
+
+        Raises:
+            ValueError: the batch is empty or ``num_data`` is not positive; not every method checks this.
         """
 
     def choices(self) -> Mapping[str, Any]:
@@ -182,7 +202,17 @@ class Method(nn.Module, ABC):
 class Fitted(Method):
     """A method that makes its posterior, a Gaussian, when training ends."""
 
+    num_data: Tensor
     _posterior: Gaussian | None = None
+
+    def store_size(self, y: Tensor, num_data: int) -> None:
+        """Store N before the loss of a batch; raise ValueError if the batch is empty or N not positive."""
+        if not len(y) or num_data < 1:
+            raise ValueError(
+                f"a batch of {len(y)} of {num_data} data has no loss: pass at least one datum, and the size of the "
+                "whole data set as num_data."
+            )
+        self.num_data.fill_(num_data)
 
     def result(self) -> Gaussian:
         """The trained posterior.
@@ -264,7 +294,7 @@ def require_network(model: object, likelihood: object) -> None:
 
 
 def counter() -> Tensor:
-    """Make a whole number, zero at first, for :meth:`Method.store`."""
+    """Make a counter that starts at zero, for :meth:`Method.store`."""
     return torch.zeros((), dtype=torch.long)
 
 
@@ -293,13 +323,4 @@ def require_labels(found: bool) -> None:
         raise ValueError(
             "every target is one that the likelihood ignores: there is nothing to learn from. Check the targets and "
             "the likelihood's ignore_index."
-        )
-
-
-def require_batch(y: Tensor, num_data: int) -> None:
-    """Raise ValueError if the batch is empty or ``num_data`` is not positive."""
-    if not len(y) or num_data < 1:
-        raise ValueError(
-            f"a batch of {len(y)} of {num_data} data has no loss: pass at least one datum, and the size of the whole "
-            "data set as num_data."
         )

@@ -45,6 +45,10 @@ class MeanField(Fitted):
         prior: p(θ): "fan_in" (precision fan-in of each layer), a precision, or an object of ``osc.priors``.
         temperature: T of the likelihood, which is the weight β of the divergence.
 
+    Attributes:
+        log_deviation: Parameter log σ, only of methods that learn it.
+        multiplier: Factor on the learning rate of log σ.
+
     Raises:
         TypeError: ``model``, ``likelihood`` or ``prior`` is of the wrong type.
         ValueError: a value is out of range.
@@ -54,9 +58,9 @@ class MeanField(Fitted):
     network_name = "its mean"
     fixed_settings: ClassVar[tuple[str, ...]] = ("likelihood", "prior", "temperature")
 
-    num_data: Tensor
     steps: Tensor
     delta: Tensor
+    multiplier: float
 
     def __init__(
         self, model: nn.Module, likelihood: Likelihood, prior: str | float | Prior, temperature: float
@@ -109,13 +113,14 @@ class MeanField(Fitted):
         divergence = torch.dot(self.delta, variance) - 2 * log_deviation.sum() - constant
         return 0.5 * self.weight / num_data * divergence
 
-    def with_deviations(
-        self, make: Callable[..., Optimizer], lr: float, log_deviation: nn.Parameter, multiplier: float
-    ) -> Optimizer:
-        """The optimiser of the settings, with log σ in a group with its own learning rate."""
+    def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
+        """The optimiser of the settings, with log σ, if it is learned, in a group with its own learning rate."""
+        log_deviation = getattr(self, "log_deviation", None)
+        if log_deviation is None:
+            return super().optimizer(make, lr)
         weights = [p for p in self.model.parameters() if p.requires_grad]
-        self._rate = lr * multiplier
-        return make([{"params": weights}, {"params": [log_deviation], "multiplier": multiplier}], lr)
+        self._rate = lr * self.multiplier
+        return make([{"params": weights}, {"params": [log_deviation], "multiplier": self.multiplier}], lr)
 
     def generator(self, device: torch.device, stream: int = 0) -> torch.Generator:
         """The generator of this step's samples, which depends only on the epoch's seed, the step and the stream."""

@@ -32,10 +32,10 @@ class RunningFisher(nn.Module):
     .. math:: \bar F_t = \frac{1 - \gamma}{1 - \gamma^t} \sum_{s \le t} \gamma^{t - s} F_s, \qquad
               \theta - \mu \sim \mathcal N\big(0, \operatorname{diag}(c \bar F + \delta)^{-1}\big), \qquad c = N / T
 
-    F_s comes from squared gradients of single data (:meth:`take` of a diagonal), from the squared gradient of a batch
-    (:meth:`take_batch`), or from the gradient at sampled weights (:meth:`take_drawn`). Variational Laplace, L2M (Adam's
-    second moment), IVON and VOGN share this average: they differ in F_s, and in whether gradients are taken at sampled
-    weights or at the mean. [unlu2021; perone2021; shen2024; khan2018]
+    F_s comes from squared gradients of single data (:meth:`add_diagonal`), from the squared gradient of a batch
+    (:meth:`add_batch_gradient`), or from the gradient at sampled weights (:meth:`add_sampled_gradient`). Variational
+    Laplace, L2M (Adam's second moment), IVON and VOGN share this average: they differ in F_s, and in whether gradients
+    are taken at sampled weights or at the mean. [unlu2021; perone2021; shen2024; khan2018]
 
     Args:
         space: The parameters.
@@ -72,14 +72,14 @@ class RunningFisher(nn.Module):
         self.values.copy_(torch.as_tensor(values, dtype=self.values.dtype))
         self.weight.fill_(1)
 
-    def settle(self) -> None:
+    def normalise(self) -> None:
         """Normalise the weights to one without changing the average."""
         if float(self.weight) != 1:
             self.values.div_(float(self.weight))
             self.weight.fill_(1)
 
     @torch.no_grad()
-    def take(self, diagonal: Float[Tensor, " P"], size: int) -> None:
+    def add_diagonal(self, diagonal: Float[Tensor, " P"], size: int) -> None:
         """Add Σ_b F_b of a batch: the sum of exact curvatures, or of squared gradients of single data.
 
         Args:
@@ -87,10 +87,10 @@ class RunningFisher(nn.Module):
             size: B.
         """
         self.values.mul_(self.memory).add_(diagonal, alpha=(1 - self.memory) / size)
-        self.gained()
+        self.count_term()
 
     @torch.no_grad()
-    def take_batch(self, gradients: Mapping[str, Tensor], size: int) -> None:
+    def add_batch_gradient(self, gradients: Mapping[str, Tensor], size: int) -> None:
         """Add B ḡ², where ḡ is the gradient of the mean log likelihood of a batch.
 
         The estimate is unbiased for labels sampled independently from the network, since scores of different data are
@@ -105,14 +105,14 @@ class RunningFisher(nn.Module):
         averages = [average[name] for name in gradients]
         torch._foreach_mul_(averages, self.memory)
         torch._foreach_add_(averages, squares, alpha=(1 - self.memory) * size)
-        self.gained()
+        self.count_term()
 
-    def gained(self) -> None:
-        """Update the sum of the weights after one more term."""
+    def count_term(self) -> None:
+        """Update the sum of the weights for one more term."""
         self.weight.mul_(self.memory).add_(1 - self.memory)
 
     @torch.no_grad()
-    def take_drawn(
+    def add_sampled_gradient(
         self, h: Tensor, noise: Tensor, gradient: Tensor, ridged: Tensor, factor: float, scale: float = 1.0
     ) -> None:
         r"""Add ĥ = ∇ (θ − μ) / σ² of one parameter tensor at sampled weights, keeping the average positive.
@@ -123,7 +123,7 @@ class RunningFisher(nn.Module):
 
         ĥ is an unbiased estimate of the curvature of one datum and can be negative. The average is biased: the last
         term grows with the variance of ĥ, which is large for large gradients. The weights must add up to one
-        (:meth:`start`, :meth:`settle`). [shen2024]
+        (:meth:`start`, :meth:`normalise`). [shen2024]
 
         Args:
             h: The average of this tensor, a view of :attr:`named` that is updated.
@@ -138,16 +138,16 @@ class RunningFisher(nn.Module):
         # h − s miss + s²/2 miss²/(h + δ/c), as a product; in place, as allocation costs as much as the arithmetic
         h.addcmul_(miss, torch.addcdiv(miss.new_tensor(-step), miss, ridged, value=0.5 * step**2, out=ridged))
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop the cached sums, for new precisions δ or to free their memory."""
         self._ridged = self._deviation = None
 
     def _apply(self, *args: Any, **kwargs: Any) -> "RunningFisher":
-        self.forget()
+        self.clear_cache()
         return super()._apply(*args, **kwargs)
 
     def ridged(self, factor: float, delta: Float[Tensor, " P"], scale: float = 1.0) -> Float[Tensor, " P"]:
-        """F̄ + s δ/c, with δ of the first call after :meth:`forget`."""
+        """F̄ + s δ/c, with δ of the first call after :meth:`clear_cache`."""
         made_from = (self.values._version, factor, scale)
         if self._ridged is None or made_from != self._made_from:
             average = self.values if float(self.weight) == 1 else self.average
@@ -156,7 +156,7 @@ class RunningFisher(nn.Module):
         return self._ridged
 
     def deviations(self, factor: float, delta: Float[Tensor, " P"], scale: float = 1.0) -> Float[Tensor, " P"]:
-        """σ of each parameter with prior precisions s δ, with δ of the first call after :meth:`forget`."""
+        """σ of each parameter with prior precisions s δ, with δ of the first call after :meth:`clear_cache`."""
         ridged = self.ridged(factor, delta, scale)
         if self._deviation is None:
             self._deviation = ridged.rsqrt().mul_(factor**-0.5)
@@ -259,16 +259,16 @@ class Running(nn.Module, ABC):
         self.copy.eval()
         return self
 
-    def see(self, x: Inputs, y: Tensor) -> None:
+    def record(self, x: Inputs, y: Tensor) -> None:
         """Record the network's operations on the first batch."""
         if self._start is None:
             batch = moved(take(x, slice(2)), self.network.device), y[:2].to(self.network.device)
             self._start = observe(self.network, self._likelihood, self._kind, batch, None)
 
     @property
-    def _seen(self) -> Observation:
+    def _recorded(self) -> Observation:
         if self._start is None:
-            raise RuntimeError("the running curvature has seen no data yet.")
+            raise RuntimeError("the running curvature has no data yet: use osc.train(method, data).")
         return self._start
 
     def _empty(self, plan: Plan) -> Curvature:
@@ -277,7 +277,7 @@ class Running(nn.Module, ABC):
         return self.structure.zero(plan.specs, network.space, network.state_dtype, network.device)
 
     @torch.no_grad()
-    def place(self, model: nn.Module, offset: Mapping[str, Tensor] | None = None) -> None:
+    def load_parameters(self, model: nn.Module, offset: Mapping[str, Tensor] | None = None) -> None:
         """Copy the parameters of the model, plus an offset if given, and its buffers into the copy."""
         copies = dict(self.copy.named_parameters())
         for name, parameter in model.named_parameters():
@@ -289,23 +289,23 @@ class Running(nn.Module, ABC):
             copied.copy_(buffer)
 
     @abstractmethod
-    def follow(self, x: Inputs, y: Tensor) -> None:
+    def add_batch(self, x: Inputs, y: Tensor) -> None:
         """Add the curvature of a batch at the parameters of the copy."""
 
     def _batch(self, x: Inputs, y: Tensor) -> Observation:
-        return replace(self._seen, batch=(moved(x, self.network.device), y.to(self.network.device)))
+        return replace(self._recorded, batch=(moved(x, self.network.device), y.to(self.network.device)))
 
     @abstractmethod
     def of(self, num_data: int, plan: Plan) -> Curvature:
         """N Ḡ, for the blocks of a plan."""
 
     @abstractmethod
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop the cached Gaussian, because the average or the prior has changed."""
 
     @abstractmethod
     def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:
-        """Turn white noise, in place, into samples of the Gaussian with c and δ (δ as of the last `forget`)."""
+        """Turn white noise, in place, into samples of the Gaussian with c and δ (δ as of the last `clear_cache`)."""
 
     @abstractmethod
     def variance(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
@@ -318,26 +318,28 @@ class RunningDiagonal(Running):
     structure: Diag
     fisher: RunningFisher
 
-    def see(self, x: Inputs, y: Tensor) -> None:
+    def record(self, x: Inputs, y: Tensor) -> None:
         if self._start is None:
-            super().see(x, y)
+            super().record(x, y)
             if self.structure.by_squares:  # these need no blocks, which take 8 bytes per entry
-                self._start = replace(self._seen, plan=replace(self._seen.plan, blocks=()))
+                self._start = replace(self._recorded, plan=replace(self._recorded.plan, blocks=()))
             network = self.network
             self.fisher = RunningFisher(network.space, self.memory, network.state_dtype, network.device)
 
-    def follow(self, x: Inputs, y: Tensor) -> None:
-        self.fisher.take(self.structure.diagonal(self._batch(x, y)), len(y))
+    def add_batch(self, x: Inputs, y: Tensor) -> None:
+        self.fisher.add_diagonal(self.structure.diagonal(self._batch(x, y)), len(y))
 
-    def shares(self, model: nn.Module) -> bool:
-        """Return True if :meth:`along` can be used with a model in its present mode.
+    def shares_pass(self, model: nn.Module) -> bool:
+        """Return True if :meth:`run_with_curvature` can be used with a model in its present mode.
 
         One squared backward pass suffices, training equals evaluation mode, and precision is full.
         """
         full = self.network.dtype == self.network.state_dtype
         return self.structure.by_squares and full and has_deterministic_layers(model)
 
-    def along(self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]) -> Tensor:
+    def run_with_curvature(
+        self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]
+    ) -> Tensor:
         """Run a forward pass of training, add its curvature to the average, and return the outputs.
 
         Args:
@@ -351,13 +353,13 @@ class RunningDiagonal(Running):
         average = self.fisher.named
         for name, square in squares.items():
             average[name].lerp_(square, 1 - self.memory)
-        self.fisher.gained()
+        self.fisher.count_term()
         return f
 
     def estimate_from(
         self, theta: Mapping[str, Tensor], noise: Float[Tensor, " P"], factor: float, scale: float, prior: Prior
     ) -> None:
-        """Add the gradient of the next backward pass to the average (:meth:`RunningFisher.take_drawn`).
+        """Add the gradient of the next backward pass to the average (:meth:`RunningFisher.add_sampled_gradient`).
 
         Args:
             theta: θ, part of the graph.
@@ -366,20 +368,20 @@ class RunningDiagonal(Running):
             scale: Scale of the curvature behind the gradient, in units of the average.
             prior: Prior with the precisions δ.
         """
-        self.fisher.settle()
+        self.fisher.normalise()
         ridged = self.fisher.ridged(factor, prior.vector(self.network.space).detach())
         offsets, sums = (self.network.space.unflatten(each) for each in (noise, ridged))
         average = self.fisher.named
         for name, tensor in theta.items():
-            take = partial(self.fisher.take_drawn, average[name], offsets[name])
-            tensor.register_hook(lambda g, take=take, ridged=sums[name]: take(g, ridged, factor, scale))
-        self.fisher.forget()  # the backward pass will change the average
+            add = partial(self.fisher.add_sampled_gradient, average[name], offsets[name])
+            tensor.register_hook(lambda g, add=add, ridged=sums[name]: add(g, ridged, factor, scale))
+        self.fisher.clear_cache()  # the backward pass will change the average
 
     def of(self, num_data: int, plan: Plan) -> Curvature:
         return diagonal_curvature(self._empty(plan), self.fisher.average * num_data)
 
-    def forget(self) -> None:
-        self.fisher.forget()
+    def clear_cache(self) -> None:
+        self.fisher.clear_cache()
 
     def _deviations(self, factor: float, prior: Prior) -> Float[Tensor, " P"]:
         return self.fisher.deviations(factor, prior.vector(self.network.space).detach())
@@ -402,31 +404,31 @@ class RunningBlocks(Running):
         self.register_buffer("weight", torch.zeros((), dtype=torch.double))
         self._precision: PosteriorPrecision | None = None
 
-    def see(self, x: Inputs, y: Tensor) -> None:
+    def record(self, x: Inputs, y: Tensor) -> None:
         if self._start is None:
-            super().see(x, y)
-            for name, tensor in self._empty(self._seen.plan).tensors().items():
+            super().record(x, y)
+            for name, tensor in self._empty(self._recorded.plan).tensors().items():
                 self.register_buffer(_buffer(name), tensor)
 
-    def follow(self, x: Inputs, y: Tensor) -> None:
-        fresh = self._empty(self._seen.plan)
+    def add_batch(self, x: Inputs, y: Tensor) -> None:
+        fresh = self._empty(self._recorded.plan)
         self.structure.add(fresh, self._batch(x, y))
         fresh.finish()
         for name, tensor in fresh.tensors().items():
             self.get_buffer(_buffer(name)).mul_(self.memory).add_(tensor, alpha=(1 - self.memory) / len(y))
         self.weight.mul_(self.memory).add_(1 - self.memory)
-        self.forget()
+        self.clear_cache()
 
     def of(self, num_data: int, plan: Plan) -> Curvature:
         empty, scale = self._empty(plan), num_data / float(self.weight)
         return empty.with_tensors({name: self.get_buffer(_buffer(name)) * scale for name in empty.tensors()})
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         self._precision = None
 
     def _gaussian(self, factor: float, prior: Prior) -> PosteriorPrecision:
         if self._precision is None:
-            self._precision = self.of(1, self._seen.plan).precision(factor, prior)
+            self._precision = self.of(1, self._recorded.plan).precision(factor, prior)
         return self._precision
 
     def coloured(self, white: Float[Tensor, "S P"], factor: float, prior: Prior) -> Float[Tensor, "S P"]:

@@ -34,6 +34,7 @@ class MCDropout(MAP):
 
     name = "mc_dropout"
     network_name = "no unit dropped"
+    needs_dropout = True
 
     def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | str | Prior = 1.0) -> None:
         super().__init__(model, likelihood, prior)

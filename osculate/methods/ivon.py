@@ -13,7 +13,7 @@ from osculate.checks import require_object
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import require_batch, require_memory
+from osculate.methods._base import require_memory
 from osculate.methods._mean_field import FAN_IN, MeanField
 from osculate.methods._running import RunningFisher
 from osculate.priors import Prior
@@ -83,7 +83,7 @@ class NaturalGradient(Optimizer):
             momenta, debias = self._averages(group["params"])
             torch._foreach_add_(group["params"], momenta, alpha=-group["lr"] / method.unit / debias)
         means = weights["params"]
-        method.take({name: p.grad for name, p in method.mean.items() if p.grad is not None})
+        method.add_gradient({name: p.grad for name, p in method.mean.items() if p.grad is not None})
         ridged = list(method.space.unflatten(method.ridged).values())
         steps = [-weights["lr"] * scale for scale in method.scales]
         momenta, debias = self._averages(means)
@@ -179,7 +179,7 @@ class IVON(MeanField):
         self._means: list[float] = (self.space.totals(self.delta.double().cpu()) / sizes).tolist()  # δ of each tensor
 
     def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
-        """Its own."""
+        """The optimiser of natural-gradient steps."""
         return NaturalGradient(self, lr, self.settings.momentum)
 
     @property
@@ -216,39 +216,29 @@ class IVON(MeanField):
         return self.running.deviations(self.factor, self.delta)
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """The mean NLL of one batch at sampled weights, in nats; the step adds the other terms of the bound.
-
-        Args:
-            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: Targets of the batch, (B, ...).
-            num_data: N, the size of the whole data set.
-
-        Raises:
-            ValueError: the batch is empty, or ``num_data`` is not positive.
-        """
-        require_batch(y, num_data)
-        self.num_data.fill_(num_data)
+        """The mean NLL of one batch at sampled weights, in nats; the step adds the other terms of the bound."""
+        self.store_size(y, num_data)
         self._size = len(y)
         with torch.no_grad():
             room = self._noise if len(self._noise) else None
             noise = white((self.space.size,), self.delta.dtype, self.delta.device, room)
             self._noise = noise.mul_(self.deviations())
-        self.look(x, y)
+        self.add_batch(x, y)
         f, divergence = drawn_outputs(self.model, x, self.moved_by(self._noise))
         self.likelihood.check(f, y)
         self.steps.add_(1)
         return -(self.likelihood.log_prob(f, y) - divergence).sum() / len(y)
 
-    def look(self, x: Inputs, y: Tensor) -> None:
+    def add_batch(self, x: Inputs, y: Tensor) -> None:
         """Compute the curvature of a batch at the sampled weights, where the gradient does not give it."""
 
-    def take(self, gradients: Mapping[str, Tensor]) -> None:
+    def add_gradient(self, gradients: Mapping[str, Tensor]) -> None:
         """Add the gradient of this step to the average curvature."""
         if self.hessian == "squared":
-            self.running.take_batch(gradients, self._size)
+            self.running.add_batch_gradient(gradients, self._size)
             return
         noise, ridged = (self.space.unflatten(each) for each in (self._noise, self.ridged))
         for name, h in self.running.named.items():
             if name in gradients:
                 gradient = gradients[name].to(h.dtype)
-                self.running.take_drawn(h, noise[name], gradient, ridged[name], self.factor)
+                self.running.add_sampled_gradient(h, noise[name], gradient, ridged[name], self.factor)

@@ -147,14 +147,14 @@ class L2M(MAP):
             given, self.prior = self.prior, printed_prior(self.prior, moments)
             self._make(moments.raw)
             self.prior = given
-        elif moments.steps != int(self.steps):  # early stopping has put the weights of an earlier step back
+        elif moments.steps != int(self.steps):  # early stopping has restored earlier weights
             choice: dict[str, Any] = {"curvature": "empirical_fisher", "prior": self.prior, "subset": moments.names}
             self._posterior = laplace_in_training(self.model, self.likelihood, data, structure="diag", **choice)
         else:
             network = self._network()  # the prior acts through the gradient, as a coupled weight decay does
             decay = self.prior.bind(network.space).vector(network.space).to(network.mean) / sampling.num_data
             noise = float(self.noise) / moments.youngest.bias
-            self._take(moments.fisher(network.mean, sampling.num_data, noise, decay))
+            self._make_from_state(moments.fisher(network.mean, sampling.num_data, noise, decay))
 
     @classmethod
     def from_optimizer(
@@ -228,7 +228,7 @@ class L2M(MAP):
             return method
         method.prior, method._finish = chosen_prior(prior_precision, moments, factor * num_data, validation)
         noise, _ = batches.average(moments.youngest)
-        method._take(factor**2 * moments.fisher(method._network().mean, num_data, noise))
+        method._make_from_state(factor**2 * moments.fisher(method._network().mean, num_data, noise))
         return method
 
     @property
@@ -271,29 +271,29 @@ class L2M(MAP):
         return self.result()
 
     def _gradients(self, labels: str = "data", generator: torch.Generator | None = None) -> BatchGradients:
-        _, sampling, data = self._seen
+        _, sampling, data = self._required
         return BatchGradients(self._network(), self.likelihood, data, sampling, labels, generator)
 
-    def _take(self, fisher: Float[Tensor, " P"]) -> None:
+    def _make_from_state(self, fisher: Float[Tensor, " P"]) -> None:
         """Make the posterior with F from the optimiser's state; warn if F is noisy or disagrees with these weights."""
-        moments, sampling, _ = self._seen
+        moments, sampling, _ = self._required
         sampling.require_noise()
         warn_of_noise(sampling.average(moments.youngest)[1])
         self._gradients(generator=torch.Generator().manual_seed(0)).compare(fisher)
         self._make(fisher)
 
     @property
-    def _seen(self) -> tuple[SecondMoments, Sampling, Data]:
+    def _required(self) -> tuple[SecondMoments, Sampling, Data]:
         if self._trained is None:
             raise RuntimeError("nothing has been trained yet: use osc.train(method, data), or L2M.from_optimizer(...).")
         return self._trained
 
     def _network(self) -> Network:
         with undisturbed(self.model):
-            return Network(self.model.eval(), self._seen[0].names)
+            return Network(self.model.eval(), self._required[0].names)
 
     def _nll_over(self, loss_scale: str | float) -> float:
-        """c."""
+        """c, the NLL per datum over the loss."""
         if not isinstance(loss_scale, str):
             if not (math.isfinite(loss_scale) and loss_scale > 0):
                 raise ValueError(f"loss_scale must be positive, the NLL per datum over the loss, got {loss_scale}.")
@@ -304,11 +304,11 @@ class L2M(MAP):
                 f"loss_scale={SQUARED_ERROR!r} is for a Gaussian likelihood with one noise scale, got "
                 f"{self.likelihood!r}: give the factor from the loss to the NLL as a number."
             )
-        x, _ = next(iter(as_batches(self._seen[2])))
+        x, _ = next(iter(as_batches(self._required[2])))
         return self._network()(take(x, slice(1))).numel() / (2 * float(self.likelihood.scale) ** 2)
 
     def _make(self, fisher: Float[Tensor, " P"]) -> None:
-        network, (_, sampling, data) = self._network(), self._seen
+        network, (_, sampling, data) = self._network(), self._required
         curvature = constant_diagonal(network, fisher)
         q = gaussian_with_curvature(network, self.likelihood, self.prior, data, curvature, sampling.num_data)
         self._posterior = self._finish(q)

@@ -63,26 +63,26 @@ def laplace(
         structure: A name from ``osc.structures.REGISTRY`` ("kron" is the default), or an object of ``osc.structures``.
         curvature: "ggn" (exact), "fisher" (one sampled label for each datum: about two training epochs' cost),
             "empirical_fisher", "hessian", or an object such as ``osc.curvature.Fisher(samples=5)``.
-        prior: "evidence" (one precision a parameter tensor, and the noise scale of a Gaussian likelihood, by the
-            evidence), a number (a fixed precision for all), or an object of ``osc.priors``, taken as it is.
+        prior: "evidence" (one precision for each parameter tensor, and the noise scale of a Gaussian likelihood, by
+            the evidence), a number (a fixed precision for all), or an object of ``osc.priors``, used as it is.
         subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
-            (which counts frozen parameters in), or ``osc.Subnetwork(fraction)`` of single parameters.
+            (which includes frozen parameters), or ``osc.Subnetwork(fraction)`` of single parameters.
         refine: True for the refined posterior (:func:`osculate.refine`), which is calibrated without held-out data, by
             the rule of :func:`osculate.evidence.calibrated`; False for Laplace's own; "auto" (the default) refines
             where that rule was studied: classes and Gaussian noise with exact curvature ("ggn"), and no autoencoder.
         validation: Held-out data on which the posterior is tuned in the same call (:func:`osculate.tune`).
         memory: Largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
-            large networks), or a quarter of what is free where that is less.
+            large networks), or a quarter of the free memory if that is less.
         progress: Show a progress bar.
 
     Returns:
         A posterior for ``osc.predict``, ``osc.log_evidence``, ``osc.tune`` and ``osc.save``.
 
     Raises:
-        ValueError: active dropout or batch normalisation in training mode, no trainable parameter, an empty loader,
-            a value that is not finite or positive, targets that do not fit, an unknown name, a network too large.
-        TypeError: a likelihood, structure, curvature or prior of another type, a loader that yields no pairs, or
-            targets of the wrong type.
+        ValueError: dropout or batch normalisation is in training mode, no parameter is trainable, the data are empty
+            or not finite, the targets do not fit, a name is unknown, or the network is too large.
+        TypeError: a likelihood, structure, curvature or prior is of another type, the loader yields no pairs, or the
+            targets are of the wrong type.
 
     Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher");
     for the first batch another forward pass, and a few over at most 16 of its data.
@@ -170,7 +170,7 @@ def _restricted(
     batches: Iterator[tuple[Inputs, Tensor]],
     progress: bool,
 ) -> Observation:
-    """The plan of the chosen subnetwork, after a pass over the data where the choice needs one."""
+    """The plan of the chosen subnetwork, after a pass over the data if the choice needs one."""
     if not structure.entrywise:
         raise ValueError(
             f"structure={structure.name!r} cannot keep single parameters of a layer. For a Subnetwork use 'full', "
@@ -200,8 +200,8 @@ def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inpu
         chosen = select(model, subset)
         if refused := sorted(point_estimated(model) & set(chosen)):
             raise ValueError(
-                f"{type(model).__name__} has no posterior over {refused[0]!r} and others of these: the data are no "
-                "evidence for them. Name the rest, for example subset=['decoder']."
+                f"{type(model).__name__} has no posterior over {refused[0]!r}, about which the data hold no "
+                "evidence: leave it and its like out, for example subset=['decoder']."
             )
         return Network(model, chosen)
     if isinstance(subset, str):

@@ -202,6 +202,7 @@ class LevenbergMarquardt(FullBatch):
     name = "levenberg_marquardt"
     recommended = {"epochs": 100}
     by_evidence = True
+    hidden_units = (20,)  # each step factorises a matrix of all weights
 
     theta: Tensor
     precision: Tensor
@@ -277,16 +278,16 @@ class LevenbergMarquardt(FullBatch):
         if not torch.equal(as_held, network.mean):  # the network was changed in between
             self.theta.copy_(network.mean)
         self._objective = Objective.of(network, self._given, data, self.memory)
-        self._look()
+        self._update_posterior()
         return self._objective.num_data
 
-    def _look(self) -> None:
+    def _update_posterior(self) -> None:
         """Compute the posterior at θ with the present prior and noise."""
-        self._adopt()
+        self._set_prior_and_noise()
         self._here = self._required.posterior(self.theta, self.prior, self.likelihood)
         self._balance = Balance.of(self._here)
 
-    def _adopt(self) -> None:
+    def _set_prior_and_noise(self) -> None:
         """Set prior and likelihood from the present precisions and noise."""
         self.prior = self.prior.with_precision(self.precision.clone())
         if self._given.has_noise:
@@ -311,14 +312,14 @@ class LevenbergMarquardt(FullBatch):
             if self._given.has_noise:
                 self.noise.copy_((self.noise * self._balance.noise_ratio).clamp(min=1 / SHARPEST))
             self.waited.zero_()
-            self._adopt()
+            self._set_prior_and_noise()
             self._here = self._here.replace(prior=self.prior, likelihood=self.likelihood)
         before, after, theta = self._improved()
         length = float((theta - self.theta).norm() / theta.norm())
         self.theta.copy_(theta)
         self.waited += 1
         set_parameters(self.model, self._here.network.space, self.theta)
-        self._look()
+        self._update_posterior()
         self.at_rest.fill_(before - after <= DECREASE and length <= LENGTH)
         stationary = not self.evidence or self._balance.violation < VIOLATION
         self.converged.fill_(bool(self.at_rest) and stationary)

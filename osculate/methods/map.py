@@ -52,13 +52,7 @@ class MAP(Method):
         self.prior = as_prior(prior, model)
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """Negative log joint per datum, -(1/B) Σ log p(y|f) - (1/N) log p(θ), in nats.
-
-        Args:
-            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: Targets of the batch, (B, ...).
-            num_data: N, the size of the whole data set.
-        """
+        """Negative log joint per datum, -(1/B) Σ log p(y|f) - (1/N) log p(θ), in nats."""
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data)
 
     def result(self) -> Point:

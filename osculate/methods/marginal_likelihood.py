@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from osculate import curvature as curvatures, structures
 from osculate.checks import require_object, require_positive, require_whole
 from osculate.curvature.columns import Kind
-from osculate.evidence import effective_parameters, log_evidence, maximise_evidence
+from osculate.evidence import effective_parameters, log_evidence
+from osculate.evidence.maximise import at_own_parameters
+from osculate.evidence.problem import posterior_at_end
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Fitted, counter
@@ -72,9 +74,8 @@ class EvidenceUpdates:
     def apply(self, q: Gaussian) -> Gaussian:
         """Return the posterior with updated precisions and noise scale, at the same weights."""
         if self.update == "fixed_point":
-            with warnings.catch_warnings():  # harmless early in training, where the bounds hold the precisions
-                warnings.filterwarnings("ignore", "the evidence has no maximum")
-                return maximise_evidence(q, noise=self.noise)
+            # no warnings: early in training, precisions at their bounds are harmless
+            return posterior_at_end(*at_own_parameters(q, self.noise and q.likelihood.has_noise))
         logs = q.prior.precision.detach().log().clone().requires_grad_()
         noise = logs.new_zeros(()).requires_grad_()
         tunes_noise = self.noise and q.likelihood.has_noise
@@ -210,13 +211,7 @@ class MarginalLikelihood(Fitted):
         return self.settings.noise and self._given.has_noise
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """Negative log joint per datum, -(1/B) Σ log p(y|f)/T - (1/N) log p(θ|δ), in nats.
-
-        Args:
-            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: Targets of the batch, (B, ...).
-            num_data: N, the size of the whole data set.
-        """
+        """Negative log joint per datum, -(1/B) Σ log p(y|f)/T - (1/N) log p(θ|δ), in nats."""
         return negative_log_joint(self.model, self.likelihood, self.prior, x, y, num_data, self.temperature)
 
     def require_epochs(self, epochs: int) -> None:

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
@@ -17,7 +16,7 @@ from osculate.checks import require_positive, require_whole
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import counter, require_batch
+from osculate.methods._base import counter
 from osculate.methods._mean_field import FAN_IN, START, MeanField
 from osculate.priors import Prior, ScaleMixture
 
@@ -191,26 +190,12 @@ class MeanFieldVI(MeanField):
         self.epochs.fill_(epoch)
         return row
 
-    def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
-        """Return the optimiser of the settings, with log σ in a separate parameter group."""
-        return self.with_deviations(make, lr, self.log_deviation, self.multiplier)
-
     def deviations(self) -> Float[Tensor, " P"]:
         return self.log_deviation.exp()
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """−L/N of one batch, in nats per datum.
-
-        Args:
-            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: Targets of the batch, (B, ...).
-            num_data: N, the size of the whole data set.
-
-        Raises:
-            ValueError: the batch is empty, or ``num_data`` is not positive.
-        """
-        require_batch(y, num_data)
-        self.num_data.fill_(num_data)
+        """−L/N of one batch, in nats per datum."""
+        self.store_size(y, num_data)
         variance = (2 * self.log_deviation).exp()
         total = self.log_deviation.new_zeros(())
         for _ in range(self.samples):

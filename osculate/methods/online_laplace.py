@@ -14,7 +14,7 @@ from osculate.checks import require_object, require_positive, require_whole
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import TEMPERATURE, Fitted, Option, counter, require_batch, require_memory
+from osculate.methods._base import TEMPERATURE, Fitted, Option, counter, require_memory
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal, gaussian_with_curvature
 from osculate.methods.laplace import laplace_in_training
 from osculate.methods.map import MAP
@@ -71,7 +71,7 @@ ALWAYS = OnlineUpdates()
 
 #: Quantities that can be learned in addition to the weights.
 LEARNED = ("noise", "prior")
-#: What the published code makes of its settings: H settles at ½ N E[JᵀJ] / (1 − γ). [miani2022]
+#: Effective settings of the published code, whose H converges to ½ N E[JᵀJ] / (1 − γ). [miani2022]
 PUBLISHED_MEMORY = 0.999
 PUBLISHED_TEMPERATURE = 2 * (1 - PUBLISHED_MEMORY)
 
@@ -120,6 +120,10 @@ class OnlineLaplace(Fitted):
     """
 
     name = "online_laplace"
+    posterior_name = "Laplace"
+    for_autoencoders = True
+    # with a noise scale of 0.2 that of the published code, where temperature times squared noise is 1/500 [miani2022]
+    autoencoder_temperature = 0.05
     fixed_settings = ("settings", "structure", "temperature")
     options = {
         "structure": Option(str, "structure of the running curvature, which must support averaging", "approx_diag"),
@@ -166,7 +170,7 @@ class OnlineLaplace(Fitted):
             )
         if getattr(self.structure, "sharing", None) == "auto":
             raise ValueError(
-                "sharing='auto' would decide anew for each batch, and factors of both kinds have no average: "
+                "sharing='auto' may decide differently for each batch, and factors of both kinds have no average: "
                 "use Kron(sharing='expand') or Kron(sharing='reduce')."
             )
         self.running: Running
@@ -216,25 +220,15 @@ class OnlineLaplace(Fitted):
 
     def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Make the state of the running curvature from the network's operations on the first batch."""
-        self.running.see(*next(iter(data)))
+        self.running.record(*next(iter(data)))
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """-(1/B) Σ_b (1/S) Σ_s log p(y_b|f_s) - (T/N) log p(μ), in nats; also updates the average curvature.
-
-        Args:
-            x: Inputs of the batch, (B, ...), or several in a tuple or mapping.
-            y: Targets of the batch, (B, ...).
-            num_data: N, the size of the whole data set.
-
-        Raises:
-            ValueError: the batch is empty, or ``num_data`` is not positive.
-        """
-        require_batch(y, num_data)
-        self.running.see(x, y)
-        self.num_data.fill_(num_data)
+        """-(1/B) Σ_b (1/S) Σ_s log p(y_b|f_s) - (T/N) log p(μ), in nats; also updates the average curvature."""
+        self.store_size(y, num_data)
+        self.running.record(x, y)
         if not self.steps:  # the average needs an initial value
-            self.running.place(self.model)
-            self.running.follow(x, y)
+            self.running.load_parameters(self.model)
+            self.running.add_batch(x, y)
         mean = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         f = self._outputs(x, y, mean)
         likelihood = self.likelihood
@@ -290,19 +284,21 @@ class OnlineLaplace(Fitted):
             return at(theta).unsqueeze(0)
         if self._due:
             single = self.settings.at == "sample" and len(noise) == 1
-            if single and isinstance(self.running, RunningDiagonal) and self.running.shares(self.model):
-                self.running.forget()  # the deviations will change: free their memory for the pass
+            if single and isinstance(self.running, RunningDiagonal) and self.running.shares_pass(self.model):
+                self.running.clear_cache()  # the deviations will change: free their memory for the pass
                 drawn = around(noise.pop())
-                return self.running.along(lambda: at(drawn), (x, y), drawn).unsqueeze(0)
-            self.running.place(self.model, self._space.unflatten(noise[0]) if self.settings.at == "sample" else None)
-            self.running.follow(x, y)
+                return self.running.run_with_curvature(lambda: at(drawn), (x, y), drawn).unsqueeze(0)
+            self.running.load_parameters(
+                self.model, self._space.unflatten(noise[0]) if self.settings.at == "sample" else None
+            )
+            self.running.add_batch(x, y)
         if len(noise) == 1:
             return at(around(noise[0])).unsqueeze(0)
         return vmap(lambda offset: at(around(offset)), randomness="different")(torch.stack(noise))
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
         """Update the prior if it is learned; the row has the standard deviation of the weights."""
-        self.running.forget()  # the noise scale may have changed
+        self.running.clear_cache()  # the noise scale may have changed
         variance = self.running.variance(self._factor, self.prior)
         row = {"weight_deviation": variance.mean().sqrt().item()}
         if "prior" in self.learn:
@@ -312,7 +308,7 @@ class OnlineLaplace(Fitted):
                 for values in (torch.ones_like(variance), mean.square() + variance)
             )
             self.precision.copy_((sizes / squares).clamp(max=LARGEST_PER_DATUM * int(self.num_data)))
-            self.running.forget()
+            self.running.clear_cache()
             row["prior_precision"] = self.precision.mean().item()
         if "noise" in self.learn:
             row["noise_factor"] = self.noise.item()

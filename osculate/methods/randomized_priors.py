@@ -60,6 +60,7 @@ class RandomizedPriors(DeepEnsemble):
     """
 
     name = "randomized_priors"
+    adds_prior_network = True
 
     @classmethod
     def build(

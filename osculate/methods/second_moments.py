@@ -198,7 +198,7 @@ class Sampling:
     Args:
         num_data: N, the number of training data.
         batch_size: M, the number of data in one step, including all accumulated parts.
-        how: "shuffled" (epochs without replacement) or "replacement".
+        kind: "shuffled" (epochs without replacement) or "replacement".
         drop_last: True if an incomplete last batch is dropped.
 
     Raises:
@@ -207,11 +207,11 @@ class Sampling:
 
     num_data: int
     batch_size: int
-    how: str = "shuffled"
+    kind: str = "shuffled"
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        choose("sampling", self.how, SAMPLINGS)
+        choose("sampling", self.kind, SAMPLINGS)
         if self.num_data < 2 or not 1 <= self.batch_size <= self.num_data:
             raise ValueError(
                 f"batch_size={self.batch_size} of num_data={self.num_data} is out of range: give at least two data, "
@@ -220,7 +220,7 @@ class Sampling:
 
     def require_noise(self) -> None:
         """Raise ValueError if each batch is the whole data set."""
-        if self.batch_size == self.num_data and self.how == "shuffled":
+        if self.batch_size == self.num_data and self.kind == "shuffled":
             raise ValueError(
                 f"each batch was all of the {self.num_data} data: at the mode its gradient is zero, so that the second "
                 "moment contains no curvature. Use smaller batches, or osc.laplace(..., structure='diag', "
@@ -230,14 +230,14 @@ class Sampling:
     def noise(self, size: int) -> float:
         """The variance of the mean of ``size`` data, relative to that of one datum."""
         n = self.num_data
-        return (n - size) / (size * (n - 1)) if self.how == "shuffled" else 1 / size
+        return (n - size) / (size * (n - 1)) if self.kind == "shuffled" else 1 / size
 
     def average(self, entry: Entry) -> tuple[float, float]:
         """The noise of a batch under the optimiser's average, and the effective number of averaged steps.
 
         An incomplete last batch of an epoch has more noise than the others.
         """
-        remainder = 0 if self.how == "replacement" or self.drop_last else self.num_data % self.batch_size
+        remainder = 0 if self.kind == "replacement" or self.drop_last else self.num_data % self.batch_size
         epoch = self.num_data // self.batch_size + bool(remainder)
         memory, steps = entry.memory, entry.steps
         length = min(steps, round(WINDOW / (1 - memory)) if memory < 1 else steps)

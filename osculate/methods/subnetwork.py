@@ -1,4 +1,4 @@
-"""Subnetworks: a posterior over single parameters of a network, the others staying at the mode."""
+"""Subnetworks: a posterior over some parameters of a network, while the others stay at the mode."""
 
 import copy
 import warnings
@@ -22,11 +22,11 @@ from osculate.priors import Isotropic
 from osculate.progress import track
 from osculate.registry import choose
 
-#: Ways to choose by name.
+#: Names of the selections.
 WAYS = ("function_space", "swag", "magnitude", "random", "diag_variance")
-#: A parameter hardly changes the outputs on the data where they determine less than this share of it, g / (g + δ).
+#: Share g / (g + δ) of a parameter that the data determine, below which their outputs hardly depend on it.
 INSENSITIVE = 0.01
-#: Data in a step of the descent where they are tensors or a data set.
+#: Batch size of the descent, if the data are tensors or a data set.
 BATCH_SIZE = 128
 
 
@@ -37,7 +37,7 @@ class Units(Kind):
     name: ClassVar[str] = "units"
 
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
-        """The unit columns, each taken as any other: these are for a sum over data."""
+        """The unit columns, treated like any others because they are summed over data."""
         return replace(Columns.units(f, 1), identity=False)
 
 
@@ -64,28 +64,28 @@ class Subnetwork:
 
     with g the diagonal of G. All other parameters are taken as known. [daxberger2021b]
 
-    * "function_space" keeps the parameters whose uncertainty, one by one, matters most for the outputs on the data.
+    * "function_space" keeps the parameters whose individual uncertainty matters most for the outputs on the data.
     * "swag" keeps those that move most along stochastic gradient descent: the subnetwork whose posterior is closest in
       the Wasserstein distance, if the posterior were the diagonal SWAG. The descent runs from the mode on a copy of the
       network, in evaluation mode, with momentum 0.9. Its steps are those of the loss in nats per datum: a Gaussian
-      likelihood of small noise needs a smaller rate. For a descent of your own give the posterior of
+      likelihood with little noise needs a smaller rate. To use another descent, pass the posterior of
       ``osc.methods.SWAG``, or any other with ``variance()``, as ``select``.
-    * "diag_variance" keeps those that a diagonal Laplace posterior is least sure of. With ReLU these are weights that
-      change nothing on the data, whose posterior is the prior: a warning says how many were chosen.
+    * "diag_variance" keeps those with the largest variance in a diagonal Laplace posterior. With ReLU these are weights
+      without effect on the data, whose posterior is the prior: a warning counts them.
 
     Args:
         fraction: The share of the parameters that is kept, above 0 and at most 1.
-        select: "function_space", "swag", "magnitude", "random", "diag_variance", scores (P,) of one's own, the higher
-            the rather kept, or a posterior with ``variance()`` over the same parameters.
+        select: "function_space", "swag", "magnitude", "random", "diag_variance", a tensor of scores (P,), the
+            highest of which are kept, or a posterior with ``variance()`` over the same parameters.
         precision: δ, the prior precision that the scores assume.
-        weights_only: Leave vectors out, which are biases and the parameters of normalisation layers.
-        snapshots: K of "swag", one an epoch, at least 2.
+        weights_only: True to leave out vectors, which are biases and the parameters of normalisation layers.
+        snapshots: Number of snapshots K of "swag", one after each epoch; at least 2.
         lr: The learning rate of "swag".
         seed: Seed of the choice in "random", and of the order of the data in "swag".
 
     Raises:
-        ValueError: a value out of its range, or an unknown selection.
-        TypeError: ``select`` is neither a name, nor scores, nor has variances.
+        ValueError: a value is out of range, or the selection is unknown.
+        TypeError: ``select`` is neither a name nor scores, and has no variances.
 
     Cost of the choice: two passes for diagonals ("function_space", "diag_variance"), K epochs of training ("swag"), or
     nothing.
@@ -110,7 +110,7 @@ class Subnetwork:
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise ValueError(
-                f"fraction is the share of parameters that is kept, above 0 and at most 1: {self.fraction}."
+                f"fraction, the share of parameters that is kept, must be above 0 and at most 1, got {self.fraction}."
             )
         require_positive("the prior precision", self.precision)
         require_positive("the learning rate", self.lr)
@@ -127,7 +127,7 @@ class Subnetwork:
     def mask(
         self, network: Network, diagonals: Diagonals, path: Callable[..., Float[Tensor, " P"]]
     ) -> Bool[Tensor, " P"]:
-        """The parameters that are kept. Only some choices make the passes over the data.
+        """A mask of the parameters that are kept; only some selections pass over the data.
 
         Args:
             network: The network at its mode.
@@ -136,12 +136,14 @@ class Subnetwork:
                 :func:`path_variance`.
 
         Raises:
-            ValueError: scores of another number, or that are not numbers; no parameter can be kept.
+            ValueError: the scores have another size or are NaN, or no parameter can be kept.
         """
         size = network.space.size
         scores = self._scores(network, diagonals, path).detach().cpu()
         if scores.shape != (size,):
-            raise ValueError(f"the scores have shape {tuple(scores.shape)}, the network {size:,} tracked parameters.")
+            raise ValueError(
+                f"the scores have shape {tuple(scores.shape)}, but the network has {size:,} tracked parameters."
+            )
         if bool(scores.isnan().any()):
             raise ValueError(f"the score of parameter {int(scores.isnan().nonzero()[0])} is NaN: it cannot be ranked.")
         space = network.space
@@ -157,7 +159,7 @@ class Subnetwork:
             warnings.warn(
                 f"{dead:,} of the {number:,} parameters chosen by 'diag_variance' have (nearly) zero "
                 "curvature: the outputs on the data hardly depend on them, so that their variance is that of the prior "
-                "and the largest of all. Such a subnetwork has little uncertainty to offer: choose by "
+                "and the largest of all. Such a subnetwork describes little uncertainty: choose by "
                 "'function_space' or 'swag'.",
                 stacklevel=4,
             )
@@ -199,8 +201,8 @@ def path_variance(
 ) -> Float[Tensor, " P"]:
     """The variances of the parameters along stochastic gradient descent from the mode: a diagonal SWAG.
 
-    The network is copied. The order of the data is random where they are a pair of tensors or a data set, and the
-    loader's own otherwise.
+    The network is copied. The order of the data is random if they are a pair of tensors or a data set, and
+    otherwise that of the loader.
 
     Args:
         network: The network at its mode.

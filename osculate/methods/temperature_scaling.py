@@ -145,7 +145,7 @@ class TemperatureScaling(FullBatch):
             labelled = labelled or has_labels(self.likelihood, y)
             self._seen.append((f, y))
         require_labels(labelled)
-        self._adopt()
+        self._set_temperature()
         return sum(len(y) for _, y in self._seen)
 
     @torch.no_grad()
@@ -161,7 +161,7 @@ class TemperatureScaling(FullBatch):
         if self._nll(best) > self._nll(0.0):  # larger by rounding
             best = 0.0
         self.log_temperature.fill_(best)
-        self._adopt()
+        self._set_temperature()
         self.converged.fill_(True)
         return {"train_loss": self._nll(best) / sum(len(y) for _, y in self._seen), "temperature": exp(best)}
 
@@ -178,7 +178,7 @@ class TemperatureScaling(FullBatch):
         return self._network
 
     @torch.no_grad()
-    def _adopt(self) -> None:
+    def _set_temperature(self) -> None:
         self.model.temperature.copy_(self.log_temperature.exp())
 
     def _nll(self, log_temperature: float) -> float:

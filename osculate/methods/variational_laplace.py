@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from osculate.checks import require_object, require_whole
 from osculate.differentiation import UnfusedAttention
 from osculate.inputs import Inputs, call, drawn_outputs, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import require_batch, require_memory
+from osculate.methods._base import require_memory
 from osculate.methods._mean_field import FAN_IN, START, MeanField
 from osculate.methods._running import RunningFisher
 from osculate.methods.laplace import laplace_in_training
@@ -66,7 +65,7 @@ class VariationalUpdates:
 EXACT = VariationalUpdates(every=1, rows=1.0)
 
 
-#: Operations with kinks by the names under which a mode sees them; a maximum written with ``where`` is not seen.
+#: Names of operations with kinks, as calls are recorded; a maximum written with ``where`` is not recognised.
 # fmt: off
 KINKED = frozenset(
     {
@@ -160,6 +159,7 @@ class VariationalLaplace(MeanField):
     """
 
     name = "variational_laplace"
+    needs_smooth_network = True
     fixed_settings = (*MeanField.fixed_settings, "fisher", "sigma", "settings")
 
     def __init__(
@@ -176,7 +176,7 @@ class VariationalLaplace(MeanField):
         require_object("settings", settings, VariationalUpdates)
         self._column = lookup("fisher", fisher, COLUMNS)
         self.fisher, self.sigma = fisher, choose("sigma", sigma, SIGMAS)
-        self.settings = settings
+        self.settings, self.multiplier = settings, settings.multiplier
         start = settings.start * self.delta.rsqrt()
         if sigma == "learned":
             self.log_deviation = nn.Parameter(start.log())
@@ -188,12 +188,6 @@ class VariationalLaplace(MeanField):
         """Warn of operations without second derivatives."""
         warn_of_kinks(self.model, next(iter(data))[0])
 
-    def optimizer(self, make: Callable[..., Optimizer], lr: float) -> Optimizer:
-        """Return the optimiser of the settings, with log σ in a separate parameter group."""
-        if self.sigma == "closed_form":
-            return super().optimizer(make, lr)
-        return self.with_deviations(make, lr, self.log_deviation, self.settings.multiplier)
-
     def deviations(self, scale: float = 1.0) -> Float[Tensor, " P"]:
         """σ of each parameter; in closed form with prior precisions of s δ.
 
@@ -204,25 +198,15 @@ class VariationalLaplace(MeanField):
             return self.log_deviation.exp()
         return self.running.deviations(int(self.num_data) / self.temperature, self.delta, scale)
 
-    def _cautious(self) -> Float[Tensor, " P"]:
+    def _training_deviations(self) -> Float[Tensor, " P"]:
         """σ during training; in closed form it starts small."""
         last = int(self.steps) // self.settings.every * self.settings.every
         head = 1 + (self.settings.start**-2 - 1) * WARM_UP**last
         return self.deviations(head)
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
-        """−L/N of one batch, in nats per datum.
-
-        Args:
-            x: Inputs of the batch, (S, ...), or several in a tuple or mapping.
-            y: Targets of the batch, (S, ...).
-            num_data: N, the size of the whole data set.
-
-        Raises:
-            ValueError: the batch is empty, or ``num_data`` is not positive.
-        """
-        require_batch(y, num_data)
-        self.num_data.fill_(num_data)
+        """−L/N of one batch, in nats per datum."""
+        self.store_size(y, num_data)
         due = int(self.steps) % self.settings.every == 0
         shared = due and self.settings.rows == 1 and not any(map(is_active_dropout, self.model.modules()))
         with UnfusedAttention() if shared else nullcontext():
@@ -243,7 +227,7 @@ class VariationalLaplace(MeanField):
     def _divergence_of_variances(self, num_data: int) -> Tensor:
         if self.sigma == "learned":
             return self.divergence_of_variances(self.log_deviation, (2 * self.log_deviation).exp(), num_data)
-        deviation = self._cautious()
+        deviation = self._training_deviations()
         if self._known is None or self._known[0] is not deviation:  # they change with the regulariser
             self._known = deviation, self.divergence_of_variances(deviation.log(), deviation.square(), num_data)
         return self._known[1]
@@ -266,8 +250,8 @@ class VariationalLaplace(MeanField):
         if self.sigma == "learned":
             variance = (2 * self.log_deviation).exp()
         else:
-            self.running.take_batch({name: g.detach() for name, g in named.items()}, size)
-            variance = self._cautious().square()
+            self.running.add_batch_gradient({name: g.detach() for name, g in named.items()}, size)
+            variance = self._training_deviations().square()
         parts = self.space.unflatten(variance)
         return 0.5 * size * torch.stack([(parts[name].to(g) * g.square()).sum() for name, g in named.items()]).sum()
 

@@ -57,24 +57,24 @@ class VOGN(IVON):
         settings: NaturalSteps = STEPS,
     ) -> None:
         super().__init__(model, likelihood, prior, temperature, settings=settings)
-        self.hessian = "examples"  # the squared gradients of single data, by :meth:`look`
+        self.hessian = "examples"  # the squared gradients of single data, by :meth:`add_batch`
         kind = EmpiricalFisher()
         self.examples = RunningDiagonal(model, likelihood, Diag(), settings.memory, kind, self.names)
 
     def prepare(self, data: Iterable[tuple[Inputs, Tensor]]) -> None:
         """Record the network's operations on the first batch."""
-        self._see(*next(iter(data)))
+        self._record(*next(iter(data)))
 
-    def _see(self, x: Inputs, y: Tensor) -> None:
-        self.examples.see(x, y)
+    def _record(self, x: Inputs, y: Tensor) -> None:
+        self.examples.record(x, y)
         self.examples.fisher = self.running
 
-    def look(self, x: Inputs, y: Tensor) -> None:
+    def add_batch(self, x: Inputs, y: Tensor) -> None:
         """Add the squared gradients of single data at the sampled weights."""
-        self._see(x, y)
+        self._record(x, y)
         with undisturbed(self.model):
-            self.examples.place(self.model, self.space.unflatten(self._noise))
-            self.examples.follow(x, y)
+            self.examples.load_parameters(self.model, self.space.unflatten(self._noise))
+            self.examples.add_batch(x, y)
 
-    def take(self, gradients: Mapping[str, Tensor]) -> None:
-        """Do nothing: :meth:`look` has updated the curvature."""
+    def add_gradient(self, gradients: Mapping[str, Tensor]) -> None:
+        """Do nothing: :meth:`add_batch` has updated the curvature."""

@@ -39,6 +39,7 @@ class Gaussian(Sampled):
         offset: m − θ*, how far the mean is from the parameters around which functions are linearised; None for zero.
         tuning: The losses on held-out data by which ``osc.tune`` chose this posterior; left out by files, and by
             :meth:`replace` where it changes predictions.
+        compared: True once a sampled predictive was compared with the mode, which happens once for each posterior.
     """
 
     fit: Fit
@@ -49,6 +50,7 @@ class Gaussian(Sampled):
     data: Any = None
     offset: Float[Tensor, " P"] | None = None
     tuning: Any = field(default=None, init=False)
+    compared: bool = field(default=False, init=False)
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled", "mode")
 
     def __post_init__(self) -> None:

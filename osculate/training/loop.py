@@ -21,6 +21,7 @@ from osculate.batches import Data, Fixed, as_batches, shuffled
 from osculate.inputs import Inputs
 from osculate.methods._base import Method, has_labels, require_labels
 from osculate.parameters import undisturbed
+from osculate.randomness import preserved, seed_default
 from osculate.settings import described
 from osculate.training.runs import identity, same_run, write_log
 from osculate.training.settings import OPTIMIZERS, PRECISIONS, Settings
@@ -47,9 +48,9 @@ class Epochs:
 
     def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         # Lightning asks for the first iterator before the epoch has begun, and for the first batch after: a generator
-        # reads the counter only then. The caller has put torch's random state aside (see `fit`).
+        # reads the counter only then. The caller has saved torch's random state (see `fit`).
         mixed = np.random.SeedSequence([self._seed, self.epoch])  # neighbouring seeds share no stream
-        torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0] >> 1))
+        seed_default(int(mixed.generate_state(1, np.uint64)[0] >> 1))
         yield from as_batches(shuffled(self._data, self._batch_size))
 
 
@@ -272,8 +273,7 @@ def _accelerator(device: str) -> tuple[str, int | list[int]]:
 def _contained(method: Method, accelerator: str) -> Iterator[None]:
     """Restore modes, device, gradients and random state after the run, and silence Lightning during it.
 
-    The random state is put aside without :func:`osculate.randomness.seeded`, for which other threads would wait until
-    training has ended.
+    Other threads need not wait until training has ended, as for :func:`osculate.randomness.seeded`.
     """
     device = next(method.parameters()).device
     gpus = list(range(torch.cuda.device_count())) if accelerator != "cpu" else []
@@ -282,7 +282,7 @@ def _contained(method: Method, accelerator: str) -> Iterator[None]:
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings(), undisturbed(method), torch.random.fork_rng(devices=gpus):
+        with warnings.catch_warnings(), undisturbed(method), preserved(gpus):
             warnings.filterwarnings("ignore", module=r"lightning\.")
             yield
     except SystemExit as error:

@@ -24,8 +24,8 @@ def identity(method: Method) -> dict[str, str]:
 def same_run(found: Mapping[str, str], expected: Mapping[str, str], folder: Path | None) -> Iterator[None]:
     """Raise ValueError if a checkpoint is of another method, or its network prints differently.
 
-    Another method explains all other differences, which the block may raise. Equal shapes, which it may accept, may
-    hide other activations.
+    Another method explains any other difference for which the block raises ValueError. Networks with equal shapes,
+    which the block accepts, may still have different activations.
     """
     try:
         yield

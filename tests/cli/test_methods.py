@@ -1,5 +1,6 @@
 """train --method, of every method: what it leaves predicts and is evaluated; what makes no sense is refused."""
 
+import ast
 import json
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -249,6 +250,19 @@ def test_options_of_methods_have_names_and_types_that_do_not_clash() -> None:
     with pytest.raises(ValueError, match=says("'temperature'", "float", "'ivon'", "int", "'other'")):
         require_distinct_options({"ivon": METHODS["ivon"], "other": method("temperature", int)}, train.TAKEN)
     require_distinct_options({**METHODS, "other": method("burn_in", int)}, train.TAKEN)
+
+
+def test_a_new_method_needs_no_change_of_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    attributes = {"name": "other", "hidden_units": (3,), "network_name": "its best draw", "posterior_name": "draws"}
+    monkeypatch.setitem(METHODS, "other", type("Other", (MAP,), attributes))
+    other = MethodOptions("other")
+    assert rows("other") == ("its best draw", "draws")
+    assert network_name("auto", other, (1, 8, 8), True) == "mlp"
+    assert network_options("mlp", {}, other, chosen=False) == {"hidden": [3]}
+    known, demo = set(METHODS) - {"map"}, "demo_autoencoders.py"  # the demo compares four of them
+    for path in Path(train.__file__).parent.glob("*.py"):
+        constants = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        assert path.name == demo or not known.intersection(v for v in constants if isinstance(v, str)), path.name
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from experiments.methods import comparison
 from experiments.record import FAILS, HOLDS, UNTESTED, Claim
 from experiments.vl.cells import Fit, Task
 from experiments.vl.table1 import Part
-from osculate import plots
+from osculate import methods, plots
 
 FEW_DIGITS: Mapping[str, Any] = {"data": "digits", "train_size": 60, "validation_size": 20, "test_size": 10}
 #: Images for the experiment on subnetworks.
@@ -273,6 +273,18 @@ def test_a_method_is_scored_with_the_hyperparameter_of_held_out_data(name: str) 
     found = comparison.scored(comparison.Settings(width=1, sizes=(60, 20), epochs=4, members=2), name, 0)
     assert found[comparison.CHOSEN] in comparison.ARMS[name].values
     assert 0 <= found[comparison.ACCURACY] <= 100
+
+
+#: Methods without an arm by their class name, with the reason.
+WITHOUT_ARM = {
+    "TemperatureScaling": "it is the arm 'temperature scaling'",
+    "LevenbergMarquardt": "it is for smaller networks than this one",
+}
+
+
+def test_every_method_is_compared() -> None:
+    known = {kind.__name__ for kind in methods.REGISTRY.values()}
+    assert known - set(comparison.ARMS) == set(WITHOUT_ARM), "an arm is missing, or an exception is not needed"
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -90,9 +90,9 @@ def test_one_forward_pass_for_gradient_and_curvature_is_as_good_as_two(monkeypat
     for shared in (True, False):
         torch.manual_seed(0)
         method = OnlineLaplace(Conv().double(), GAUSSIAN, temperature=0.01)
-        assert method.running.shares(method.model)
+        assert method.running.shares_pass(method.model)
         if not shared:
-            monkeypatch.setattr(method.running, "shares", lambda model: False)
+            monkeypatch.setattr(method.running, "shares_pass", lambda model: False)
         run(method, (torch.ones(8, 1, 6, 6, dtype=torch.double).cumsum(3),) * 2)
         found[shared] = method.running.fisher.values, flat(method.model)
     for one, two in zip(found[True], found[False], strict=True):
@@ -102,8 +102,8 @@ def test_one_forward_pass_for_gradient_and_curvature_is_as_good_as_two(monkeypat
 def test_a_network_with_dropout_has_its_curvature_without() -> None:
     model = nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 6)).double()
     method = OnlineLaplace(model, GAUSSIAN, temperature=0.01)
-    assert not method.running.shares(model)
-    assert method.running.shares(model.eval())
+    assert not method.running.shares_pass(model)
+    assert method.running.shares_pass(model.eval())
     run(method)
     assert bool((method.running.fisher.values > 0).all())
 

@@ -25,7 +25,7 @@ from osculate.tensorfiles import fill
 
 #: Largest number of parameters of a network.
 LIMIT = 20_000
-#: Transitions before the first draw, at most, where no number is named: a third of a short run.
+#: Default number of transitions before the first draw; in short runs a third of them.
 WARMUP = 500
 #: Halvings of a draw of the prior until its density is finite.
 HALVINGS = 30
@@ -89,6 +89,8 @@ class HMC(FullBatch):
         )
     }
     network_name = "one draw"
+    result_is_mode = False
+    hidden_units = (10,)  # thousands of passes over the data
 
     converged = False
     count: Tensor
@@ -189,7 +191,7 @@ class HMC(FullBatch):
         return self._joint
 
     def _start(self) -> None:
-        """Draws of the prior, and a step size for them."""
+        """Set the chains to draws of the prior, and find a step size there."""
         generator = self._generator()
         noise = torch.randn(self.position.shape, generator=generator, dtype=torch.double)
         position = noise.to(self.position.device) * self.metric.start.sqrt()
@@ -204,11 +206,11 @@ class HMC(FullBatch):
                 f"the log joint is not finite at draws of the prior {self.prior!r}, even if they are scaled down: "
                 "standardise inputs and targets, or look for an overflow in the network."
             )
-        self._move(State(position, potential, gradient))
+        self._set_state(State(position, potential, gradient))
         self._find_step_size(1.0, generator)
 
     def _generator(self) -> torch.Generator:
-        """The generator of the next transition, which depends on the seed and the number of the transition only."""
+        """The generator of the next transition, determined by the seed and the number of the transition."""
         words = np.random.SeedSequence([self.seed, int(self.count)]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(words[0] >> 1))
 
@@ -216,7 +218,7 @@ class HMC(FullBatch):
     def _state(self) -> State:
         return State(self.position, self.potential, self.gradient)
 
-    def _move(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         self.position.copy_(state.position)
         self.potential.copy_(state.potential)
         self.gradient.copy_(state.gradient)
@@ -240,7 +242,7 @@ class HMC(FullBatch):
         step_size = self.step_size.now if warming else self.step_size.final
         done = self._nuts(step_size, generator).draw(self._state)
         divergences, accepted = int(done.divergent.sum()), float(done.acceptance.mean())
-        self._move(done.state)
+        self._set_state(done.state)
         self.count += 1
         if warming:
             ends, step = windows(self.warmup), int(self.count)
