@@ -1,7 +1,7 @@
 """The rule by which ``osc.laplace`` refines, chosen on validation parts of digits, clothing and characters."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Any
