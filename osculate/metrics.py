@@ -1,4 +1,4 @@
-"""Scores of predictions: for classification, for error bars, and for out-of-distribution detection.
+"""Scores of predictions: classification, error bars, and out-of-distribution detection.
 
 Thin over torchmetrics, with the conventions of this package stated. Every function takes tensors and returns
 a float.

@@ -191,7 +191,7 @@ def require_floats(x: Any) -> None:
         )
 
 
-def require_some(**numbers: int | None) -> None:
+def require_counts(**numbers: int | None) -> None:
     """Raise ValueError if a named number is given and less than 1."""
     for name, value in numbers.items():
         if value is not None and value < 1:

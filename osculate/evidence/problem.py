@@ -107,12 +107,12 @@ class Problem:
 
     @cached_property
     def owners(self) -> Int[Tensor, " T"] | None:
-        """The number of the group of each parameter tensor; None where precisions vary within tensors."""
+        """The index of the group of each parameter tensor; None where precisions vary within tensors."""
         prior, space = self.q.prior, self.q.network.space
         if prior.per_tensor(space) is None:
             return None
-        number = {name: n for n, names in enumerate(prior.members(space).values()) for name in names}
-        return torch.tensor([number[name] for name in space.names])
+        index = {name: n for n, names in enumerate(prior.members(space).values()) for name in names}
+        return torch.tensor([index[name] for name in space.names])
 
     def terms(self, x: Float[Tensor, " D"]) -> tuple[Float[Tensor, " G"], Float[Tensor, " G"], Mapping[str, Tensor]]:
         """γ_g, ‖θ_g‖² and the statistics of the likelihood: here θ is the network's own, and γ alone follows from x."""

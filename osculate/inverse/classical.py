@@ -20,7 +20,7 @@ UNEVEN = 0.1
 NORM = 10.0
 #: A guess of the largest value beside that of the first guess of the image, which is smooth. One that is too large
 #: costs some sharpness, one that is too small all brighter pixels.
-GENEROUS = 1.5
+HEADROOM = 1.5
 #: First guess of the largest value, in units of the one given, above which that counts as forgotten.
 TOO_BRIGHT = 4.0
 
@@ -105,7 +105,7 @@ def tv_reconstruction(
     require_whole("iterations", iterations)
     if len(bounds) != 2 or not bounds[0] < bounds[1]:
         raise ValueError(f"bounds are the smallest and the largest value of a pixel, not {bounds}.")
-    tell_scale(operator.rough_inverse(data), bounds[1], "bounds=(0, scale)")
+    warn_of_scale(operator.rough_inverse(data), bounds[1], "bounds=(0, scale)")
     slopes = differences(operator.image_shape)
     unit = operator.norm() / NORM
     own, neighbours = (pylops.aslinearoperator(each.as_scipy()) for each in (operator, slopes))
@@ -131,7 +131,7 @@ def brightness(operator: LinearOperator, data: Tensor) -> float:
             measurements or the first guess are negative: images are taken to be positive.
     """
     require_data(operator, data)
-    if not operator.tells_brightness:
+    if not operator.determines_brightness:
         raise ValueError(
             f"the largest value of an image is guessed from a ray transform only, not from {operator!r}: give scale, "
             "1 for example."
@@ -139,10 +139,10 @@ def brightness(operator: LinearOperator, data: Tensor) -> float:
     largest = float(operator.rough_inverse(data).max())
     if not (largest > 0 and float(data.mean()) > 0):
         raise ValueError("these measurements are not those of an image with positive values: check signs and operator.")
-    return GENEROUS * largest
+    return HEADROOM * largest
 
 
-def tell_scale(guess: Float[Tensor, "H W"], largest: float = 1.0, name: str = "scale") -> None:
+def warn_of_scale(guess: Float[Tensor, "H W"], largest: float = 1.0, name: str = "scale") -> None:
     """Warn of data that seem to be of a much brighter image.
 
     Args:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from osculate.checks import require_positive, require_whole
-from osculate.inverse.classical import tell_scale, total_variation
+from osculate.inverse.classical import total_variation, warn_of_scale
 from osculate.inverse.operators import LinearOperator, require_adjoint
 from osculate.inverse.operators._base import require_data
 from osculate.inverse.stopping import STOPPING, Stopping
@@ -134,7 +134,7 @@ class DeepImagePrior:
         with torch.inference_mode(False), torch.enable_grad():
             data = data.detach().clone()
             z, unit = operator.rough_inverse(data).detach(), own_unit(data)
-            tell_scale(z)
+            warn_of_scale(z)
             level = None if noise is None else noise / unit
             network = self._new(z, seed)
             optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)

@@ -48,16 +48,16 @@ class Observed:
         rest: t, by a mean over random directions.
         basis: Q, one vector a row; None for the identity.
         data: y.
-        seen: A f(θ̂).
-        seen_weights: A J θ̂.
+        prediction: A f(θ̂).
+        weight_part: A J θ̂.
     """
 
     grams: Float[Tensor, "E R R"]
     rest: Float[Tensor, " E"]
     basis: Float[Tensor, "R M"] | None
     data: Float[Tensor, " M"]
-    seen: Float[Tensor, " M"]
-    seen_weights: Float[Tensor, " M"]
+    prediction: Float[Tensor, " M"]
+    weight_part: Float[Tensor, " M"]
 
     @classmethod
     def of(
@@ -89,8 +89,8 @@ class Observed:
         basis = data_basis(linearised, operator, prior, rank)
         rows = _pulled_back(linearised, operator, basis, "evidence: Jacobian", progress)
         grams = class_grams(prior, torch.cat(list(rows)))
-        seen = operator(torch.stack([linearised.image, linearised.jvp(linearised.weights[None])[0]])).flatten(1)
-        flat = data.reshape(-1).to(seen).double()
+        prediction = operator(torch.stack([linearised.image, linearised.jvp(linearised.weights[None])[0]])).flatten(1)
+        flat = data.reshape(-1).to(prediction).double()
         rest = grams.new_zeros(len(grams))
         if rank < min(operator.measurements, operator.pixels):  # by random vectors orthogonal to the basis
             generator = torch.Generator().manual_seed(1)
@@ -99,7 +99,7 @@ class Observed:
             beyond = _pulled_back(linearised, operator, probes, "evidence: beyond the basis", False)
             rest = torch.cat(class_diagonals(prior, beyond)).mean(1) / (operator.measurements - len(basis))
         whole = len(basis) == operator.measurements
-        found = cls(grams, rest, None if whole else basis.double(), flat, *seen.double())
+        found = cls(grams, rest, None if whole else basis.double(), flat, *prediction.double())
         largest = float(torch.linalg.eigvalsh(found.covariance(torch.cat(prior.class_weights()))).max())
         if not largest > NEGLIGIBLE * noise**2:
             raise ValueError(
@@ -194,7 +194,7 @@ def log_evidence(
     prior: FilterPrior,
     noise: Float[Tensor, ""],
     weights: Float[Tensor, " P"] | None = None,
-    seen: Float[Tensor, " M"] | None = None,
+    prediction: Float[Tensor, " M"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""log p(y) of the linearised model, with all constants; differentiable in the prior's values and the noise.
 
@@ -215,7 +215,7 @@ def log_evidence(
         prior: Σ.
         noise: σ.
         weights: θ.
-        seen: A h(θ).
+        prediction: A h(θ).
 
     Raises:
         ValueError: the covariance is not positive definite, or not finite.
@@ -224,12 +224,12 @@ def log_evidence(
     factor, beyond = observed.factorised(prior, variance)
     log_det = 2 * factor.diagonal().log().sum() + (observed.size - len(factor)) * beyond.log()
     if weights is None:
-        within, outside = observed.inside(observed.data - observed.seen + observed.seen_weights)
+        within, outside = observed.inside(observed.data - observed.prediction + observed.weight_part)
         white = torch.linalg.solve_triangular(factor, within.unsqueeze(1), upper=False)
         misfit = white.square().sum() + outside / beyond
     else:
-        assert seen is not None
-        misfit = (observed.data - seen).square().sum() / variance + prior.penalty(weights)
+        assert prediction is not None
+        misfit = (observed.data - prediction).square().sum() / variance + prior.penalty(weights)
     return -0.5 * (misfit + log_det + observed.size * math.log(2 * math.pi))
 
 

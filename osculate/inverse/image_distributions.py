@@ -36,7 +36,7 @@ class ImageDistribution(Distribution):
         return self._mean
 
     def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
-        """The covariance of some pixels, by their numbers in the flat image."""
+        """The covariance of some pixels, by their indices in the flat image."""
         raise NotImplementedError
 
     def times(self, factor: float) -> "ImageDistribution":
@@ -57,9 +57,9 @@ class ImageDistribution(Distribution):
         if size == 1:
             return Normal(self._mean, self.stddev).log_prob(image.to(self._mean)).sum()
         height, width = self._mean.shape
-        number = torch.arange(height * width).reshape(height, width)
+        index = torch.arange(height * width).reshape(height, width)
         error, total = (image.to(self._mean) - self._mean).reshape(-1), self._mean.new_zeros(())
-        for patch in (part.reshape(-1) for row in number.split(size, 0) for part in row.split(size, 1)):
+        for patch in (part.reshape(-1) for row in index.split(size, 0) for part in row.split(size, 1)):
             covariance = self.covariance_of(patch)
             factor = cholesky(covariance)
             total = total + MultivariateNormal(error.new_zeros(len(patch)), scale_tril=factor).log_prob(error[patch])
@@ -102,7 +102,7 @@ class GaussianImage(ImageDistribution):
         return self.covariance_matrix.diagonal().reshape(self._mean.shape)
 
     def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
-        """The covariance of some pixels, by their numbers in the flat image."""
+        """The covariance of some pixels, by their indices in the flat image."""
         return self.covariance_matrix[pixels][:, pixels]
 
     def rsample(self, sample_shape: Shape = ()) -> Float[Tensor, "*S H W"]:
@@ -163,8 +163,8 @@ class DrawnImage(ImageDistribution):
         shape = torch.Size(sample_shape)
         count = shape.numel()
         size = len(self.draws)
-        numbers = torch.randperm(size)[:count] if count <= size else torch.randint(size, (count,))
-        chosen = self.draws[numbers].reshape(*shape, *self._mean.shape)
+        indices = torch.randperm(size)[:count] if count <= size else torch.randint(size, (count,))
+        chosen = self.draws[indices].reshape(*shape, *self._mean.shape)
         return chosen + self.noise * torch.randn(chosen.shape).to(chosen)
 
 

@@ -154,13 +154,13 @@ class LinearisedModel:
             ValueError: an unknown objective.
         """
         choose("objective", objective, TUNED)
-        weights, seen = None, None
+        weights, prediction = None, None
         if objective != "linear":
             tv = objective == "linear_tv"
             weights, image = self._linear_mode if tv else (self.linearised.weights, self.linearised.image)
-            seen = self.operator(image).reshape(-1).double()
+            prediction = self.operator(image).reshape(-1).double()
         return tune_filters(
-            lambda prior, sigma: log_evidence(self.observed, prior, sigma, weights, seen),
+            lambda prior, sigma: log_evidence(self.observed, prior, sigma, weights, prediction),
             self.start,
             self.level if noise is None else noise,
             noise is not None,
@@ -305,7 +305,7 @@ def with_error_bars(
     require_object("error_bars", how, ErrorBars)
     with torch.inference_mode(False):
         data = data.detach().clone()
-        _tell_misfit(fitted.misfit(operator, data), noise, float(data.double().square().mean()))
+        _warn_of_misfit(fitted.misfit(operator, data), noise, float(data.double().square().mean()))
         if how.predcp and not fitted.penalty:
             warnings.warn(
                 "predcp, the prior over the hyperparameters, has the weight of the deep image prior's penalty, which "
@@ -332,7 +332,7 @@ def with_error_bars(
         return ImageReconstruction(posterior, fitted, tuned, level, clock.seconds)
 
 
-def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:
+def _warn_of_misfit(misfit: float, noise: float | None, size: float) -> None:
     """Warn of a network that leaves too much of the data, whose mean square is ``size``, unexplained, or too little."""
     if noise is None:
         if misfit > UNEXPLAINED * size:

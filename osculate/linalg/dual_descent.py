@@ -27,8 +27,8 @@ class Rows:
 
     Attributes:
         sizes: Rows of each block.
-        times: Number of a block and w (S, p), to X_b w (S, n_b).
-        transposed: Number of a block and c (S, n_b), to X_bᵀ c (S, p).
+        times: Index of a block and w (S, p), to X_b w (S, n_b).
+        transposed: Index of a block and c (S, n_b), to X_bᵀ c (S, p).
     """
 
     sizes: Sequence[int]
@@ -143,36 +143,36 @@ class _Descent:
     def largest_eigenvalue(self) -> float:
         """The largest eigenvalue of I + X_b X_bᵀ over some blocks b."""
         asked, found = torch.randperm(len(self.parts), generator=self.generator)[:ASKED].tolist(), 0.0
-        for number in asked:
-            shape = (1, self.rows.sizes[number])
+        for block in asked:
+            shape = (1, self.rows.sizes[block])
             z = torch.randn(shape, generator=self.generator, dtype=self.b.dtype).to(self.b.device)
             for _ in range(ITERATIONS):
                 z = z / z.norm()
-                z = z + self.rows.times(number, self.rows.transposed(number, z))
+                z = z + self.rows.times(block, self.rows.transposed(block, z))
             found = max(found, float(z.norm()))
         return found
 
     def sweep(self, eigenvalue: float) -> None:
         """One step with each block, in a random order."""
-        for number in torch.randperm(len(self.parts), generator=self.generator).tolist():
+        for block in torch.randperm(len(self.parts), generator=self.generator).tolist():
             change = self._slope(
-                number, self.dual[0] + MOMENTUM * self.dual[1], self.image[0] + MOMENTUM * self.image[1]
+                block, self.dual[0] + MOMENTUM * self.dual[1], self.image[0] + MOMENTUM * self.image[1]
             )
             change = change / -eigenvalue
             self.dual[1] *= MOMENTUM
-            self.dual[1, :, self.parts[number]] += change
+            self.dual[1, :, self.parts[block]] += change
             self.image[1] *= MOMENTUM
-            self.image[1] += self.rows.transposed(number, change)
+            self.image[1] += self.rows.transposed(block, change)
             self.steps += 1
             share = min(1.0, WINDOW / self.steps)
             for each in (self.dual, self.image):
                 each[0] += each[1]
                 each[2] += share * (each[0] - each[2])
 
-    def _slope(self, number: int, dual: Tensor, image: Tensor) -> Float[Tensor, "S n"]:
+    def _slope(self, block: int, dual: Tensor, image: Tensor) -> Float[Tensor, "S n"]:
         """(I + K) α − X u for the coordinates of one block."""
-        part = self.parts[number]
-        return self.rows.times(number, image) + dual[:, part] - self.b[:, part]
+        part = self.parts[block]
+        return self.rows.times(block, image) + dual[:, part] - self.b[:, part]
 
     def rest(self, back: bool) -> None:
         """Restart without velocity, at the average or back at the start."""
@@ -184,8 +184,8 @@ class _Descent:
     def residual(self) -> Float[Tensor, " S"]:
         """The residual ‖Xᵀ((I + K) α − X u)‖ / ‖u‖ of the average, by an unbiased estimate; infinite for NaN."""
         left = torch.zeros_like(self.right)
-        for number in self.watched:
-            left += self.rows.transposed(number, self._slope(number, self.dual[2], self.image[2]))
+        for block in self.watched:
+            left += self.rows.transposed(block, self._slope(block, self.dual[2], self.image[2]))
         size = self.right.norm(dim=-1)
         found = len(self.parts) / len(self.watched) * left.norm(dim=-1) / size.where(size > 0, torch.ones_like(size))
         return found.nan_to_num(nan=float("inf"))

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 #: Entries of a matrix from which panels are cheaper than the whole product, and rows of a panel at least and at most.
-LEAST, NARROW, WIDE = 2**14, 48, 128
+PANEL_ENTRIES, SMALLEST_PANEL, LARGEST_PANEL = 2**14, 48, 128
 
 
 def add_gram(total: Float[Tensor, "B n n"], x: Float[Tensor, "B k n"]) -> None:
@@ -14,10 +14,10 @@ def add_gram(total: Float[Tensor, "B n n"], x: Float[Tensor, "B k n"]) -> None:
     the whole product.
     """
     n = x.shape[-1]
-    if x[0].numel() < LEAST or total.device.type != "cpu":
+    if x[0].numel() < PANEL_ENTRIES or total.device.type != "cpu":
         total.baddbmm_(x.mT, x)
         return
-    width = min(WIDE, max(NARROW, n // 8))
+    width = min(LARGEST_PANEL, max(SMALLEST_PANEL, n // 8))
     for start in range(0, n, width):
         stop = min(n, start + width)
         total[:, start:stop, :stop].baddbmm_(x[..., start:stop].mT, x[..., :stop])

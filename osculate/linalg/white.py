@@ -9,7 +9,7 @@ from torch import Tensor
 
 #: Bits of a draw, numbers that one draw gives, and how many of them are asked for before a table is faster. The table,
 #: half a megabyte, stays in a core's cache between the passes of a training step; with the 16 bits drawn it does not.
-BITS, WIDTH, MANY = 14, 8, 2**16
+BITS, WIDTH, TABLE_FROM = 14, 8, 2**16
 
 
 def white(
@@ -33,7 +33,7 @@ def white(
     torch.Size([3, 2])
     """
     size = torch.Size(shape).numel()
-    if torch.device(device).type != "cpu" or dtype != torch.float32 or size < MANY:
+    if torch.device(device).type != "cpu" or dtype != torch.float32 or size < TABLE_FROM:
         return torch.randn(*shape, dtype=dtype, device=device)
     draws = -(-size // WIDTH)
     bits = torch.empty(-(-draws // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.uint16)

@@ -52,11 +52,11 @@ class Watch(TorchFunctionMode):
         self._seen: set[int] = set()
         self._normalised: set[int] = set()
 
-    def root(self, number: int) -> int:
-        """The number that stands for all parameters of which the scales belong together."""
-        while self._parent[number] != number:
-            number = self._parent[number]
-        return number
+    def root(self, index: int) -> int:
+        """The index that represents all parameters whose scales belong together."""
+        while self._parent[index] != index:
+            index = self._parent[index]
+        return index
 
     def factors(self, tensor: object) -> Factors:
         """The scales of a tensor."""

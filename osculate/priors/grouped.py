@@ -116,17 +116,17 @@ class Grouped(Prior):
             raise ValueError(f"several groups of the prior hold {'; '.join(doubled)}: leave each parameter in one.")
         return Grouped(found, self.precision.expand(shape))
 
-    def _numbers(self, space: ParameterSpace) -> Tensor:
-        """The number of the group of each tensor."""
+    def _owners(self, space: ParameterSpace) -> Tensor:
+        """The index of the group of each tensor."""
         groups = self.bind(space).groups
-        number = {name: n for n, members in enumerate(groups.values()) for name in members}
-        return torch.tensor([number[name] for name in space.names], device=self.precision.device)
+        index = {name: n for n, members in enumerate(groups.values()) for name in members}
+        return torch.tensor([index[name] for name in space.names], device=self.precision.device)
 
     def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"]:
-        return self.bind(space).precision[self._numbers(space)]
+        return self.bind(space).precision[self._owners(space)]
 
     def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
         return self.bind(space).groups
 
     def pooled(self, totals: Float[Tensor, " T"], space: ParameterSpace) -> Float[Tensor, " G"]:
-        return totals.new_zeros(len(self.groups)).index_add(0, self._numbers(space).to(totals.device), totals)
+        return totals.new_zeros(len(self.groups)).index_add(0, self._owners(space).to(totals.device), totals)

@@ -315,13 +315,13 @@ class Structure(ABC):
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """An empty block for these parameters."""
 
-    def add(self, curvature: "Curvature", observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: "Curvature", observation: Observation, pass_index: int = 0) -> Tensor:
         """Add one batch to a curvature, in place.
 
         Args:
             curvature: A curvature from :meth:`zero`, which is being accumulated.
             observation: The batch.
-            number: Index of the pass over the data.
+            pass_index: Index of the pass over the data.
 
         Returns:
             The outputs f (N, *C) of the batch.

@@ -49,7 +49,7 @@ class ApproxDiag(Diag):
         """One forward and one backward pass for each part of the batch that fits into the memory."""
         return sum_of_squares(observation)[1]
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """One forward and one backward pass for each part of the batch that fits into the memory."""
         f, diagonal = sum_of_squares(observation)
         for block in curvature.blocks:

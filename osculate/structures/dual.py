@@ -100,7 +100,7 @@ class Dual(Structure):
         block = DualBlock(positions, owners, tuple(rows for part in parts for rows in part.rows), [], {}, draw)
         return Curvature(self, (block,), specs, space)
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """Keep the rows of a batch, those of some of its data, or project them on those that were kept."""
         (block,) = curvature.blocks
         assert isinstance(block, DualBlock)
@@ -116,8 +116,8 @@ class Dual(Structure):
         def project(piece: Piece) -> None:
             block.add_projected(*curvature.by_block(piece.forms))
 
-        if number or block.draw is None:
-            return outputs_of(observation.pieces(), project if number else keep)
+        if pass_index or block.draw is None:
+            return outputs_of(observation.pieces(), project if pass_index else keep)
         o = observation
         f = o.outputs()
         mask, chosen = block.draw.next(len(o.y))

@@ -73,9 +73,9 @@ class EKFAC(Kron):
             return block
         return replace(block, corrected=torch.zeros(spec.positions.shape, dtype=dtype, device=device))
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """The factors in the first pass, the eigenvalues in the second."""
-        if number == 0:
+        if pass_index == 0:
             return super().add(curvature, observation)
 
         def correct(piece: Piece) -> None:

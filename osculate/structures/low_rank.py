@@ -61,7 +61,7 @@ class LowRank(Structure):
         """One sketch of the whole matrix."""
         return LowRankBlock.zero(spec.positions, self.rank, self.rank + self.oversampling, self.seed, dtype, device)
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """Multiply one batch with the test vectors."""
         batch = Batch.of(observation)
         if isinstance(observation.kind, Hessian):  # it has no columns, and raises

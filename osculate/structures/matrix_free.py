@@ -117,7 +117,7 @@ class MatrixFree(Structure):
         sketch = blocks.LowRankBlock.zero(spec.positions, self.rank, vectors, self.seed, dtype, device)
         return (blocks.StochasticBlock if self.solver == "sdd" else blocks.MatrixFreeBlock).empty(sketch, accuracy)
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """Keep one batch, and multiply it with the test vectors."""
         if isinstance(observation.kind, Hessian) and (self.samples_by == "optimise" or self.solver == "sdd"):
             raise ValueError(

@@ -29,7 +29,7 @@ from osculate.structures.blocks import DiagonalBlock
 from osculate.structures.diag import Diag
 
 #: Outputs up to which they count as a bottleneck themselves, where no module is narrower.
-FEW = 64
+BOTTLENECK_OUTPUTS = 64
 #: Where each network was cut, by the name asked for, for as long as the network lives.
 SPLITS: "WeakKeyDictionary[Network, dict[str | None, Split | None]]" = WeakKeyDictionary()
 ALTERNATIVES = "Use structure='diag' (exact, one column an output), 'approx_diag' (one backward pass) or 'kron'"
@@ -79,7 +79,7 @@ class MixedDiag(Diag):
         if self.samples < 1:
             raise ValueError(f"the Rademacher estimate needs at least one sample, got samples={self.samples}.")
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """The encoder's blocks from columns of M_z, then the decoder's."""
         if not isinstance(observation.kind, GGN):
             raise ValueError(
@@ -88,7 +88,7 @@ class MixedDiag(Diag):
             )
         split = self._split(observation)
         if split is None:  # the outputs are the narrowest place: every layer stands before it
-            return super().add(curvature, observation, number)
+            return super().add(curvature, observation, pass_index)
         encoder = Until(observation.network, split.module)
         plan = split.plan(observation.plan, split.encoder)
         columns = split.columns(observation)
@@ -287,7 +287,7 @@ def find_split(network: Network, plan: Plan, x: Inputs, bottleneck: str | None) 
         encoder = _blocks_within(plan, before)
         if encoder and not before & behind:
             return _split(plan, name, widths[name], encoder)
-    if bottleneck is None and plan.outputs <= FEW:
+    if bottleneck is None and plan.outputs <= BOTTLENECK_OUTPUTS:
         return None
     raise ValueError(
         f"structure='mixed_diag' found no bottleneck: no module has fewer than the {plan.outputs} outputs of the "

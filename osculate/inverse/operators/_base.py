@@ -36,7 +36,7 @@ class LinearOperator(ABC):
     #: What its own arithmetic is as exact as.
     dtype: torch.dtype = torch.double
     #: Whether the rough inverse tells how bright an image is: a damped one takes what it does not see to be dark.
-    tells_brightness: bool = False
+    determines_brightness: bool = False
 
     def __init__(self, image_shape: Sequence[int], data_shape: Sequence[int]) -> None:
         self.image_shape = require_image_shape(image_shape)

@@ -41,7 +41,7 @@ class RayTransform(Matrix):
             [3., 2., 1.]])
     """
 
-    tells_brightness = True
+    determines_brightness = True
 
     def __init__(self, image_shape: Sequence[int], angles: Any = 20, detectors: int | None = None) -> None:
         from scipy.sparse import csr_array

@@ -206,25 +206,25 @@ def weighted_grams(
 
 @dataclass(frozen=True)
 class Picked:
-    """The rows of a lookup by the numbers that each datum picks, from :meth:`Lookup.merged`.
+    """The rows of a lookup by the indices that each datum picks, from :meth:`Lookup.merged`.
 
     Attributes:
-        numbers: Indices of the picked rows of the table.
+        indices: Indices of the picked rows of the table.
         g: Gradients that belong to them; squared for single outputs.
     """
 
-    numbers: Int[Tensor, "N K"]
+    indices: Int[Tensor, "N K"]
     g: Float[Tensor, "V N K O"]
 
     @classmethod
-    def of(cls, numbers: Int[Tensor, "N K"], g: Float[Tensor, "V N K O"], events: int) -> "Picked":
+    def of(cls, indices: Int[Tensor, "N K"], g: Float[Tensor, "V N K O"], events: int) -> "Picked":
         """The input of :meth:`grams` for groups of this many columns."""
-        return cls(numbers, g.square() if events == 1 else g)
+        return cls(indices, g.square() if events == 1 else g)
 
     def add_squares(self, total: Float[Tensor, "O I"]) -> None:
         """Add Σ_v g² of all data to a table, in place; of single outputs."""
-        total.T.index_add_(0, self.numbers.reshape(-1), self.g.sum(0).flatten(0, 1))
+        total.T.index_add_(0, self.indices.reshape(-1), self.g.sum(0).flatten(0, 1))
 
     def grams(self, weights: Float[Tensor, "O I"], events: int) -> Float[Tensor, "N T E E"]:
         """Σ w g g over the entries of the table, in groups of E consecutive columns."""
-        return weighted_grams(self.g, weights.T[self.numbers], events)
+        return weighted_grams(self.g, weights.T[self.indices], events)

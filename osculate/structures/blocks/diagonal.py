@@ -16,7 +16,7 @@ ENTRIES = 2**22
 #: What making an entry costs, in multiplications that a product makes of it: the time of memory.
 PASS = 8
 #: Entries of a block from which one row is enough for a product at full speed.
-LARGE = 2**15
+SINGLE_ROW_ENTRIES = 2**15
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class DiagonalBlock(Block):
             Picked.of(*form.merged(), events=1).add_squares(self.values.unflatten(0, (-1, form.size)))
         elif isinstance(form, Outer) and self._pairs_are_cheaper(form):
             self._add_pairs(form)
-        elif isinstance(form, Outer) and len(self.values) >= LARGE:
+        elif isinstance(form, Outer) and len(self.values) >= SINGLE_ROW_ENTRIES:
             self._add_one_by_one(form)
         else:
             for rows in rows_in_parts(form, ENTRIES):

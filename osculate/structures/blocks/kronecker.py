@@ -45,14 +45,14 @@ from osculate.structures.blocks._base import Block, Delta, Picked, Precision, gr
 #: Entries of the rotated rows that are formed at once.
 ENTRIES = 2**22
 #: Data by which the sharing of weights is decided.
-FEW = 16
+SHARING_DATA = 16
 
 
 def reduced_is_closer(form: Outer) -> bool:
     """True if the factors of positions taken together are closer to some data's block than those of all positions."""
     v, _, _, groups, outputs_each = form.g.shape
-    size = v * groups * outputs_each * form.some(1).a.shape[-1]
-    form = form.some(max(1, min(FEW, ENTRIES // size)))
+    size = v * groups * outputs_each * form.head(1).a.shape[-1]
+    form = form.head(max(1, min(SHARING_DATA, ENTRIES // size)))
     rows, distances = form.matrices(), []
     for each in (form.reduced(), form):
         a = each.a if each.used is None else each.a * each.used[..., None, None]
@@ -403,8 +403,8 @@ class LookupBlock(KroneckerBlock):
     def project(self, form: AnyForm, events: int) -> Any:
         if not isinstance(form, Lookup):
             return super().project(Dense(form.rows()), events)
-        numbers, g = form.merged()
-        return Picked.of(numbers, g @ self._output_basis[1][0], events)
+        indices, g = form.merged()
+        return Picked.of(indices, g @ self._output_basis[1][0], events)
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "LookupPrecision":
         return LookupPrecision(**vars(super().precision(scale, delta)))

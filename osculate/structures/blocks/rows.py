@@ -104,7 +104,7 @@ class Rows:
         if isinstance(form, Dense):
             return {"j": form.j}
         if isinstance(form, Lookup) and self.lookup:
-            return {"g": form.g, "numbers": form.numbers}
+            return {"g": form.g, "numbers": form.indices}
         a = form.a.detach()
         if isinstance(form, Unit):
             eye = torch.eye(form.outputs, dtype=a.dtype, device=a.device)
