@@ -1,4 +1,4 @@
-"""The network itself, at sampled weights or at the mode, and a warning where samples no longer explain the data."""
+"""The network itself, at sampled weights or at the mode, and a warning if samples do not explain the data."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -15,16 +15,16 @@ from osculate.parameters import Network
 from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled
 from osculate.predictive.losses import negative_log_likelihood
 
-#: The most inputs that pass through a network at once.
+#: Largest number of inputs that pass through a network at once.
 ROWS = 1024
-#: Networks that are drawn for the comparison.
+#: Number of networks that are drawn for the comparison.
 DRAWS = 8
 #: Nats per target by which their mixture may be worse than the mode. Measured on digits (KFAC, 64-40-40-10, trained at
 #: prior precision 1): worse by 5.1, 2.7, 0.94, 0.27 and 0.06 at precisions 0.1, 1, 10, 30 and 100, by 2.4 at those of
 #: the evidence; for even against odd, where a fair coin is worse by 0.69, by 0.81, 0.79, 0.22, 0.06, 0.02 and 0.86.
 #: Below 0.3 test accuracy falls by four points at most, from 0.79 up by four to ninety.
 MARGIN = 0.5
-#: Posteriors that were compared already: they are frozen, so that once is enough.
+#: Posteriors that were already compared: they are frozen, so that once is enough.
 _compared: WeakSet[Gaussian] = WeakSet()
 
 
@@ -43,7 +43,7 @@ def network_at_mode(network: Network, x: Inputs, memory: str | int | None = None
 def _outputs(
     functions: Iterable[Callable[[Inputs], Tensor]], network: Network, x: Inputs, memory: str | int | None
 ) -> Iterator[Float[Tensor, "N *C"]]:
-    """The outputs of functions like a network, as many inputs at a time as have room for their activations."""
+    """The outputs of functions like a network, in chunks of inputs whose activations fit into memory."""
     x = moved(x, network.device)
     each = network.state_dtype.itemsize * activations(network, x)
     parts = even_parts(count(x), min(ROWS, budget(memory, network.device) // each))
@@ -59,10 +59,10 @@ def _outputs(
 
 
 def warn_if_far_worse(q: Posterior) -> None:
-    """Warn where networks drawn from a Gaussian posterior are far worse than its mode on data that it was fitted to.
+    """Warn if networks drawn from a Gaussian posterior are far worse than its mode on data that it was fitted to.
 
     The mean log likelihood of the mixture of a few drawn networks is compared with that of the mode, on the first data
-    of the fit, once for each posterior. The draws have a generator of their own. A posterior from a file has no data.
+    of the fit, once for each posterior. The draws have a separate generator. A posterior from a file has no data.
 
     Cost: :data:`DRAWS` draws of the weights, and as many forward passes of at most 64 data.
     """
@@ -77,15 +77,15 @@ def warn_if_far_worse(q: Posterior) -> None:
         warnings.warn(
             "networks sampled from this posterior explain the data it was fitted to far worse than its mode does: "
             f"{mixture:.2f} against {mode:.2f} nats per target (the mixture of {DRAWS} of them, on "
-            f"{len(q.first_data[1])} data). The Gaussian describes the linearised network, and the network itself "
-            "bends within its width. Use via='linearised' (the default), a larger prior precision, or a temperature by "
-            "held-out data (osc.tune; for autoencoders LaplacianAutoencoder.tuned).",
+            f"{len(q.first_data[1])} data). The Gaussian describes the linearised network, and the network itself is "
+            "not linear within its width. Use via='linearised' (the default), a larger prior precision, or a "
+            "temperature tuned on held-out data (osc.tune; for autoencoders LaplacianAutoencoder.tuned).",
             stacklevel=3,
         )
 
 
 def skip_comparison(q: Gaussian) -> None:
-    """Mark a posterior as compared, for one of many that are tried: :func:`warn_if_far_worse` stays silent."""
+    """Mark a posterior as compared, so that :func:`warn_if_far_worse` is silent for a candidate of many."""
     _compared.add(q)
 
 

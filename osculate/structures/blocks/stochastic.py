@@ -1,4 +1,4 @@
-"""A matrix-free block whose solves are stochastic dual descent: a step makes the rows of some data alone."""
+"""A matrix-free block whose solves are stochastic dual descent: a step forms the rows of a minibatch alone."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,13 +15,13 @@ from osculate.memory import budget, even_parts
 from osculate.structures.blocks._base import Delta
 from osculate.structures.blocks.matrix_free import NUMBERS, Batch, MatrixFreeBlock, MatrixFreePrecision
 
-#: Data in a block of dual coordinates at most, and how many blocks there are at least: momentum averages over ten.
+#: Largest block of dual coordinates, and least number of blocks: momentum averages over ten.
 DATA, BLOCKS = 128, 16
 #: Vectors, in dual and primal coordinates, that a solve holds for each right-hand side.
 MEMORY = 8
 #: Copies of its activations that the graphs of a linearised network hold.
 COPIES = 6
-#: On relative residuals, where none is given.
+#: Default bound on relative residuals.
 TOLERANCE = 3e-2
 
 
@@ -57,9 +57,9 @@ class StochasticBlock(MatrixFreeBlock):
         return {}
 
     def at(self, block: int) -> tuple[Linearisation, OutputMap]:
-        """The network around its mode for one block, and u -> Λ u for its outputs; the last one is kept, or all."""
+        """The network around its mode for one block, and u -> Λ u for its outputs; the last one is cached, or all."""
         found = self._kept.get(block)
-        if found is None:  # another thread may clear the kept ones at any moment
+        if found is None:  # another thread may clear the cache at any moment
             if not self._keeps:
                 self._kept.clear()
             batch, part = self.parts[block]
@@ -89,7 +89,7 @@ class StochasticPrecision(MatrixFreePrecision):
         return DiagonalPlusLowRank(self.base.diagonal, self.base.factor[:0])
 
     def _chunks(self, block: int, vectors: int) -> list[slice]:
-        """Slices of the vectors that are taken at once."""
+        """Slices of the vectors that are processed at once."""
         batch, part = self.curvature.parts[block]
         numbers = 2 * batch.network.space.size + len(part) * self.curvature.activations
         return even_parts(vectors, batch.observation.memory // (2 * batch.f.itemsize * numbers))
@@ -115,13 +115,13 @@ class StochasticPrecision(MatrixFreePrecision):
         found = [
             dual_descent(
                 Rows(sizes, self._rows, self._columns),
-                some,
+                chunk,
                 start=first,
                 generator=torch.Generator().manual_seed(self.curvature.accuracy.seed),
                 tolerance=TOLERANCE if self.curvature.accuracy.tolerance is None else self.curvature.accuracy.tolerance,
                 max_passes=self.curvature.accuracy.max_products,
             ).x
-            for some, first in zip(
+            for chunk, first in zip(
                 right.split(step), repeat(None) if start is None else start.split(step), strict=False
             )
         ]
