@@ -389,7 +389,7 @@ def require_representation(r: Any, what: str) -> None:
     """Raise TypeError unless ``r`` is a :class:`Representation`, above all for a posterior."""
     if not isinstance(r, Representation):
         raise TypeError(
-            f"{what} is a {type(r).__name__}, not an osc.autoencoders.Representation: make one as Representation(q), "
+            f"{what} must be an osc.autoencoders.Representation, got {type(r).__name__}: pass Representation(q), "
             "with a posterior q over an osc.autoencoders.Autoencoder."
         )
 

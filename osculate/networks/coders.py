@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from osculate.checks import require_whole
 from osculate.networks.activations import activation_layer, initialise
 from osculate.networks.unet import image_channels
 
@@ -54,7 +55,7 @@ def mlp_coders(
     >>> decoder(encoder(torch.zeros(5, 1, 4, 4))).shape
     torch.Size([5, 1, 4, 4])
     """
-    _require_positive(latent=latent, outputs=outputs, codes=codes, **{f"hidden[{n}]": h for n, h in enumerate(hidden)})
+    _require_sizes(latent=latent, outputs=outputs, codes=codes, **{f"hidden[{n}]": h for n, h in enumerate(hidden)})
     size = math.prod(input_shape)
     shape = (outputs * input_shape[0], *input_shape[1:])
     backwards = hidden[::-1] if decoder_hidden is None else decoder_hidden
@@ -110,10 +111,10 @@ def conv_coders(
     >>> decoder(encoder(torch.zeros(2, 3, 32, 32))).shape
     torch.Size([2, 3, 32, 32])
     """
-    _require_positive(outputs=outputs, codes=codes)
+    _require_sizes(outputs=outputs, codes=codes)
     shown = image_channels("conv_autoencoder", input_shape, "mlp_autoencoder")
     channels = outputs * shown if channels is None else channels
-    _require_positive(channels=channels, latent=latent, width=width, depth=depth)
+    _require_sizes(channels=channels, latent=latent, width=width, depth=depth)
     sizes = [tuple(input_shape[1:])]
     for _ in range(depth):
         sizes.append(tuple(-(-side // 2) for side in sizes[-1]))
@@ -209,7 +210,6 @@ class Residual(nn.Module):
         return x + self.second(self.act(self.first(self.act(self.norm(x)))))
 
 
-def _require_positive(**sizes: int) -> None:
+def _require_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"an encoder and its decoder need a positive {name}, got {size}.")
+        require_whole(name, size)

@@ -72,7 +72,7 @@ class SkipUNet(nn.Module):
 
     Images (N, channels, H, W) become (N, channels, H, W). Halving is by strided convolutions, doubling by bilinear
     interpolation, so that any height and width goes. Its 3 × 3 convolutions stand in blocks (``inlet``, ``down.0``, …,
-    ``up.0``, …), the 1 × 1 convolutions of the skips and the outlet by themselves.
+    ``up.0``, …), the 1 × 1 convolutions of the skips and the outlet separately.
 
     Args:
         channels: Number of channels of the images.

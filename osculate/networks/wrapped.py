@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from osculate.checks import require_positive
 from osculate.parameters import frozen_copy
 
 
@@ -85,8 +86,7 @@ class Tempered(nn.Module):
     def __init__(self, network: nn.Module, temperature: float = 1.0) -> None:
         super().__init__()
         _require_modules(network=network)
-        if not (isfinite(temperature) and temperature > 0):
-            raise ValueError(f"the temperature must be positive and finite, got {temperature!r}.")
+        require_positive("the temperature", temperature)
         self.network = network
         self.register_buffer("temperature", _number(temperature, network))
 

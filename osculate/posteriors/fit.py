@@ -57,7 +57,7 @@ class Fit:
 
         Raises:
             ValueError: one of these differs (the message names it), or the full Hessian in a structure that sets its
-                negative directions to zero: that is done for each sum over data by itself.
+                negative directions to zero: that is done separately for each sum over data.
             TypeError: a structure that reads the data more than once.
 
         Cost: one comparison of the parameters, and the sum of the states.

@@ -95,7 +95,7 @@ class HeldOutLoss:
 class Tuning:
     """The losses on held-out data by which ``osc.tune`` chose; prints as a table with a sentence.
 
-    Ignorance predicts the same for every input, as well as the held-out targets allow: classes with their frequencies,
+    Ignorance is the best prediction that is the same for every input: classes with their frequencies in these data,
     over all positions together and with one added to each count; a Bernoulli output with its own frequency, with one
     added to both counts; a count with the mean of its output; real values with the mean of each output, and a normal
     noise of the root mean square deviation: one for all outputs where the likelihood has one noise scale, else one for

@@ -293,7 +293,7 @@ class Representations(Views):
         found = super().scores(wanted, inside)
         if "typicality" in found and self.train is None:
             raise ValueError(
-                "the score 'typicality' needs training data, and there are none: pass train=x, some"
+                "the score 'typicality' needs training data: pass train=x, some"
                 " thousand of the inputs that the network was trained on, or leave the score out"
             )
         needing = [name for name in wanted or () if name not in ("nll", "typicality", "mean_pixel")]

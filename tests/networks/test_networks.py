@@ -199,7 +199,7 @@ def test_dropout_is_an_option_and_leaves_the_names_of_weights_where_there_is_non
     assert list(plain.state_dict()) == list(none.state_dict())
     found = [layer.p for layer in build(name, shape, 3, dropout=0.2).modules() if isinstance(layer, nn.Dropout)]
     assert found == [0.2] * layers
-    with pytest.raises(ValueError, match=r"dropout is a share.*1\.5"):
+    with pytest.raises(ValueError, match=r"dropout, a share.*got 1\.5"):
         build(name, shape, 3, dropout=1.5)
 
 
