@@ -171,7 +171,10 @@ def test_the_small_cnn_is_small() -> None:
         (lambda: networks.build("unet", (13,), 2), ["(13,)", "mlp"]),
         (lambda: networks.build("unet", (1, 8, 8), 2, depth=0), ["0"]),
         (lambda: networks.build("autoencoder", (13,), 2), ["(13,)", "mlp"]),
-        (lambda: networks.build("autoencoder", (1, 8, 8), 1, latent=0), ["positive latent, got 0"]),
+        (
+            lambda: networks.build("autoencoder", (1, 8, 8), 1, latent=0),
+            ["latent must be a whole number of at least 1, got 0"],
+        ),
         (lambda: networks.build("resnet", (3, 8, 9), 10), ["(3, 8, 9)", "mlp"]),
         (lambda: networks.build("resnet", (3, 8, 8), 10, blocks=()), ["()"]),
         (lambda: networks.build("preact_resnet", (3, 8, 8), 10, width=0), ["0"]),
