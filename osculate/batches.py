@@ -1,4 +1,4 @@
-"""The one door through which data comes in: pairs of tensors, loaders and iterables become checked batches."""
+"""Checked batches from pairs of tensors, loaders and iterables: every function that takes data reads it from here."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, TypeAlias, TypeGuard
@@ -21,11 +21,11 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Input
     Args:
         data: A pair ``(X, Y)``, a ``DataLoader``, a ``Dataset``, or any iterable of ``(x, y)`` batches. x is a tensor,
             a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``); a mapping with "labels", as Hugging Face
-            loaders give it, is a batch by itself.
+            loaders give it, is one batch.
         batch_size: Rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
 
     Raises:
-        TypeError: something is not an ``(x, y)`` pair of inputs and targets.
+        TypeError: a batch is not an ``(x, y)`` pair of inputs and targets.
         ValueError: no batch at all, an empty batch, different lengths, or a value that is not finite (the message
             says which batch and which row).
 
@@ -80,7 +80,7 @@ def shuffled(data: Data, batch_size: int, generator: torch.Generator | None = No
     if is_pair(data):
         inputs, targets = data
         order = torch.randperm(count(inputs), generator=generator).split(batch_size)
-        if inputs is targets:  # of an autoencoder: they are taken once
+        if inputs is targets:  # an autoencoder: indexed once
             return ((part, part) for part in (targets[rows] for rows in order))
         return ((take(inputs, rows), targets[rows]) for rows in order)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
@@ -89,7 +89,7 @@ def shuffled(data: Data, batch_size: int, generator: torch.Generator | None = No
 
 
 class Fixed:
-    """Data in their own order: the same checked batches every time, as far as a loader gives the same.
+    """Data in their own order: the same checked batches in every pass, if a loader repeats its own.
 
     Attributes:
         data: The data in their original form.
@@ -159,11 +159,11 @@ def _checked(batch: Any, number: int) -> tuple[Inputs, Tensor]:
 
 
 def require_inputs(x: Any) -> None:
-    """Refuse inputs that a network cannot be evaluated at.
+    """Raise an error for inputs at which no network can be evaluated.
 
     Raises:
-        TypeError: there is no tensor in them.
-        ValueError: they have no rows, or a value that is not finite.
+        TypeError: the inputs hold no tensor.
+        ValueError: the inputs have no rows, or a value that is not finite.
     """
     found = tensors(x)
     if not found:
@@ -185,7 +185,7 @@ def require_finite(values: Tensor, what: str) -> None:
     ...
     ValueError: x of batch 0 holds nan at index (1,). Clean the data, or find the step that produced it.
     """
-    # a finite sum has finite terms; only where the sum overflows is each looked at
+    # a finite sum has finite terms; the terms are checked only if the sum is not finite
     if not values.is_floating_point() or bool(values.sum().isfinite()) or bool(values.isfinite().all()):
         return
     where = tuple(int(i) for i in (~values.isfinite()).nonzero()[0])

@@ -13,7 +13,7 @@ Inputs: TypeAlias = Tensor | tuple | list | Mapping
 
 
 def apply(function: Callable[[Tensor], Tensor], x: Any) -> Any:
-    """The same inputs with a function applied to each tensor; what is not a tensor stays."""
+    """The same inputs with a function applied to each tensor; other objects stay as they are."""
     if isinstance(x, Tensor):
         return function(x)
     if isinstance(x, Mapping):
@@ -24,7 +24,7 @@ def apply(function: Callable[[Tensor], Tensor], x: Any) -> Any:
 
 
 def tensors(x: Any) -> dict[str, Tensor]:
-    """Every tensor of the inputs, by where it stands: "" for a single one.
+    """Every tensor of the inputs by its path, "" for a single tensor.
 
     >>> list(tensors({"ids": torch.zeros(2), "more": (torch.ones(2),)}))
     ['ids', 'more.0']
@@ -57,7 +57,7 @@ def count(x: Any) -> int:
 
 
 def take(x: Any, rows: slice | Tensor) -> Any:
-    """The data with these numbers."""
+    """The data at these indices."""
     return apply(lambda tensor: tensor[rows], x)
 
 
@@ -79,12 +79,12 @@ def concatenate(parts: list[Any]) -> Any:
 
 
 def floating(x: Inputs, dtype: torch.dtype) -> Inputs:
-    """Inputs with their floating tensors of this type; whole numbers as they are."""
+    """Inputs with their floating tensors in this type; integer tensors as they are."""
     return apply(partial(as_floating, dtype=dtype), x)
 
 
 def as_floating(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A floating tensor in this type; whole numbers as they are."""
+    """A floating tensor in this type; an integer tensor as it is."""
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
@@ -92,8 +92,8 @@ def call(module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None) -
     """The output of a module for these inputs, at its own parameters or others; the logits of a Hugging Face model.
 
     Raises:
-        ValueError: the output is no tensor.
-        TypeError: the module cannot work with the floating type of the inputs.
+        ValueError: the output is not a tensor.
+        TypeError: the module does not accept the floating type of the inputs.
     """
     positional, named = arguments(x)
     try:
@@ -110,10 +110,10 @@ def call(module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None) -
 def drawn_outputs(
     module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None
 ) -> tuple[Tensor, Tensor | float]:
-    """The outputs that training sees, and what it subtracts from log p(y|f) of each datum.
+    """The outputs in training, and the term that training subtracts from log p(y|f) of each datum.
 
-    A module that ``draws_codes`` gives both for ``draw=x``: outputs for a code that is drawn, and how far the
-    distribution of the code is from its prior. Any other gives its outputs, and nothing is subtracted.
+    A module with ``draws_codes`` returns both for ``draw=x``: the outputs for a drawn code, and the divergence of the
+    code's distribution from its prior. Any other module returns its outputs, and nothing is subtracted.
     """
     if not getattr(module, "draws_codes", False):
         return call(module, x, theta), 0.0
@@ -131,10 +131,10 @@ def returned(f: Any, x: Any) -> str:
 
 
 def require_type(x: Any, dtype: torch.dtype | None) -> None:
-    """Refuse inputs of another floating type than the parameters.
+    """Raise TypeError if the floating type of the inputs differs from that of the parameters.
 
     Raises:
-        TypeError: there are some.
+        TypeError: a tensor of the inputs has another floating type.
     """
     for name, tensor in tensors(x).items():
         if dtype is not None and tensor.is_floating_point() and tensor.dtype != dtype:

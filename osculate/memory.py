@@ -1,4 +1,4 @@
-"""Memory that a pass may take at once."""
+"""Memory budgets of a pass, and chunks that fit into them."""
 
 import re
 import time
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-#: The default where more than this is free: larger chunks of small networks are no faster, fresh memory costs time.
-ENOUGH = 2**28
-#: The most that large networks take by default, whose layers are slow on a few data.
-PLENTY = 2**30
-#: The share of the free memory that the default takes.
+#: Bytes of a pass by default: larger chunks of small networks are no faster, since allocating memory takes time.
+DEFAULT_BUDGET = 2**28
+#: Largest default for large networks, whose layers are slow on small batches.
+LARGEST_BUDGET = 2**30
+#: Largest share of the free memory that a default may take.
 SHARE = 0.25
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -26,14 +26,14 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
         wanted: Bytes below which the pass would be slow; up to 1 GiB of them are granted by default.
 
     Raises:
-        ValueError: not a positive amount of memory.
+        ValueError: ``memory`` is not a positive amount.
 
     >>> budget("2GB", torch.device("cpu"))
     2000000000
     """
     if memory is None:
         share = int(SHARE * _lately_free(device, int(time.monotonic())))
-        return min(max(ENOUGH, min(wanted, PLENTY)), max(2**20, share))
+        return min(max(DEFAULT_BUDGET, min(wanted, LARGEST_BUDGET)), max(2**20, share))
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
     amount = float(found[1]) * UNITS.get(found[2].upper(), 0) if found else 0.0
     if amount < 1:
@@ -42,23 +42,23 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
 
 
 def free(device: torch.device) -> int:
-    """Bytes that are free on a device; where the system does not say, enough is assumed."""
+    """Bytes that are free on a device; 1 GiB where the system does not report it."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
-        return 4 * ENOUGH
+        return 4 * DEFAULT_BUDGET
     kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable")), None)
-    return 4 * ENOUGH if kilobytes is None else 1024 * int(kilobytes)
+    return 4 * DEFAULT_BUDGET if kilobytes is None else 1024 * int(kilobytes)
 
 
-#: The same, asked at most once a second: the answer takes the system longer than a small layer.
+#: The same, read at most once a second: reading it takes longer than a small layer.
 _lately_free = lru_cache(maxsize=8)(lambda device, second: free(device))
 
 
 def even_parts(size: int, largest: int) -> list[slice]:
-    """Slices of ``range(size)`` with at most ``largest`` entries, as even as possible: a last one alone is slow.
+    """Slices of ``range(size)`` with at most ``largest`` entries, as even as possible: a short last slice is slow.
 
     >>> even_parts(9, 8)
     [slice(0, 5, None), slice(5, 9, None)]

@@ -1,7 +1,7 @@
-"""Scores of predictions: for classification, for error bars, and for out-of-distribution detection.
+"""Scores of predictions: classification, error bars, and out-of-distribution detection.
 
-Thin over torchmetrics, with the conventions of this package stated. Every function takes tensors and returns
-a float.
+Thin wrappers of torchmetrics that state the conventions of this package. Every function takes tensors and returns a
+float.
 """
 
 import math
@@ -19,7 +19,7 @@ BINS = 15
 
 
 def accuracy(probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
-    """Share of points whose most probable class is the right one.
+    """Share of points whose most probable class is correct.
 
     >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
     0.5
@@ -36,7 +36,7 @@ def nll(log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> float:
 
     Args:
         log_probs: Logarithms of the probabilities, normalised.
-        targets: The right classes.
+        targets: The correct classes.
 
     >>> round(nll(torch.tensor([[0.5, 0.5], [1.0, 0.0]]).log(), torch.tensor([0, 1])), 3)
     44.015
@@ -65,7 +65,7 @@ def ece(probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"], bins: int = BIN
 
     Args:
         probs: Predicted probabilities.
-        targets: The right classes.
+        targets: The correct classes.
         bins: Number of bins of equal width between 0 and 1. The value depends on it: report the two together.
     """
     return _calibration_error(probs, targets, bins, "l1")
@@ -198,10 +198,10 @@ def _ranked(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
     """
     for name, scores in (("inside", inside), ("outside", outside)):
         if not len(scores):
-            raise ValueError(f"there are no {name} scores: a comparison needs two sets of at least one input each")
+            raise ValueError(f"there are no {name} scores: a comparison needs two sets of at least one input.")
         if not bool(scores.isfinite().all()):
             raise ValueError(
-                f"an {name} score is {scores[~scores.isfinite()][0].item()}; only finite scores can be compared"
+                f"an {name} score is {scores[~scores.isfinite()][0].item()}; only finite scores can be compared."
             )
     ranks = torch.cat([inside, outside]).unique(return_inverse=True)[1].double()
     labels = torch.cat([torch.zeros_like(inside), torch.ones_like(outside)]).long()
@@ -209,7 +209,7 @@ def _ranked(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _below(these: Tensor, scores: Tensor) -> Tensor:
-    """The share of these that lie below each score, ties counted half."""
+    """The share of these scores that lie below each score, with ties counted half."""
     ordered = these.sort().values
     ends = [torch.searchsorted(ordered, scores, side=side) for side in ("left", "right")]
     return (ends[0] + ends[1]).double() / (2 * len(these))
@@ -254,30 +254,30 @@ def coverage(cdf: Float[Tensor, "N *C"], level: float) -> float:
     0.5
     """
     if not 0 < level < 1:
-        raise ValueError(f"the level of an interval must lie between 0 and 1, got {level}; 0.9 means 90 %")
+        raise ValueError(f"the level of an interval must be between 0 and 1, got {level}: 0.9 means 90 %.")
     return float(((cdf - 0.5).abs() <= level / 2).double().mean())
 
 
 def _calibration_error(probs: Tensor, targets: Tensor, bins: int, norm: Literal["l1", "l2", "max"]) -> float:
     _check(probs, targets)
     if bins < 1:
-        raise ValueError(f"a calibration error needs at least one bin, not {bins}")
+        raise ValueError(f"bins must be at least 1, got {bins}.")
     # torchmetrics treats numbers outside [0, 1] as logits, and rounding can give probabilities of 1.0000001
     inside = probs.clamp(0, 1)
     return float(_torchmetrics().multiclass_calibration_error(inside, targets, probs.shape[-1], n_bins=bins, norm=norm))
 
 
 def _check(probs: Tensor, targets: Tensor) -> None:
-    """Raise ValueError for predictions or targets with which a score has no meaning."""
+    """Raise ValueError for predictions or targets for which a score is not defined."""
     if len(probs) != len(targets) or not len(targets):
-        raise ValueError(f"{len(probs)} predictions and {len(targets)} targets: give each prediction one target")
+        raise ValueError(f"{len(probs)} predictions and {len(targets)} targets: give each prediction one target.")
     sums = probs.detach().double().sum(-1)
-    wrong = ~((sums - 1).abs() < 1e-3)  # written so that NaN is wrong
+    wrong = ~((sums - 1).abs() < 1e-3)  # NaN is wrong too
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise ValueError(
-            f"the probabilities of row {row} sum to {sums[row].item():.4g}, not 1; pass softmax outputs, not logits"
+            f"the probabilities of row {row} sum to {sums[row].item():.4g}, not 1: pass softmax outputs, not logits."
         )
     if int(targets.min()) < 0 or int(targets.max()) >= probs.shape[-1]:
         worst = int(targets.min()) if int(targets.min()) < 0 else int(targets.max())
-        raise ValueError(f"a target is {worst}, but there are {probs.shape[-1]} classes, numbered from 0")
+        raise ValueError(f"a target is {worst}, but there are {probs.shape[-1]} classes: number them from 0.")

@@ -1,6 +1,6 @@
 """Named parameters, the flat vector, and subsets of them: the only place that flattens.
 
-A :class:`ParameterSpace` says in which order the tensors of a network stand in the flat vector θ (the order of
+A :class:`ParameterSpace` says in which order the tensors of a network are flattened into the vector θ (the order of
 ``named_parameters()``). A :class:`Network` is a private copy of the user's module seen as a function f(θ, x).
 """
 
@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from osculate.inputs import Inputs, apply, arguments, count, moved, require_type, returned, tensors
 from osculate.registry import choose
 
-#: From the module that a call of a network runs, the context in which it runs.
+#: A function from the module that a call of a network runs to the context in which it runs.
 Within = Callable[[nn.Module], AbstractContextManager]
 
 
@@ -87,22 +87,22 @@ class ParameterSpace:
         return tuple(accumulate(self.sizes, initial=0))[:-1]
 
 
-class _Workplace:
-    """A copy of a module for one call at a time, which leaves no trace in it.
+class _CallCopy:
+    """A copy of a module for one call at a time, restored after each call.
 
-    Parameters are those of the original; the layers, and all other tensors, are its own.
+    It shares the parameters of the original; layers and all other tensors are copies.
 
     Args:
         original: The module.
 
     Attributes:
         module: The copy.
-        tensors: Buffers and attributes of its own, by number of the layer and name.
+        tensors: Copied buffers and attributes, by index of the layer and name.
     """
 
     def __init__(self, original: nn.Module) -> None:
         memo: dict[int, Any] = {id(tensor): tensor for tensor in original.parameters()}
-        # in a thread of its own, since a transform of torch.func would claim the tensors that are made inside it
+        # in a separate thread: a surrounding transform of torch.func would wrap the tensors that are made here
         with ThreadPoolExecutor(1) as thread:
             self.module: nn.Module = thread.submit(copy.deepcopy, original, memo).result()
         pairs = zip(self.module.modules(), original.modules(), strict=True)
@@ -130,7 +130,7 @@ class _Workplace:
         self._versions = {key: tensor._version for key, (_, tensor) in self.tensors.items()}
 
     def follows(self) -> bool:
-        """Take over the modes of the original: True if its tensors are still those that were copied."""
+        """Copy the modes of the original; return True if its tensors are still those that were copied."""
         for layer, original, attributes in self._layers:
             if attributes["training"] is not original.training:
                 layer.training = attributes["training"] = original.training
@@ -139,7 +139,7 @@ class _Workplace:
         )
 
     def protect(self, keys: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Tensor]:
-        """Put copies in the place of these tensors, into which the call may write."""
+        """Replace these tensors by clones, into which the call may write."""
         copies: dict[int, Tensor] = {}
         placed = {}
         for key in keys:
@@ -160,7 +160,7 @@ class _Workplace:
         """Undo what a call did to the layers.
 
         Returns:
-            Whether all is as before, and the tensors that are not, since the call wrote into them.
+            True if everything is as before the call, and the keys of the tensors that the call wrote into.
         """
         for items, before in self._before:
             if isinstance(items, list):
@@ -177,24 +177,24 @@ class _Workplace:
 class Network:
     """A private, frozen copy of a module, as a function of a chosen set of its parameters.
 
-    The copy makes a posterior independent of what happens to the user's module afterwards; it costs one set of
-    parameters and buffers. A call works on a second copy, which shares the parameters, so that several threads may call
-    one network: it keeps as many of these as calls ever ran at the same time. Whatever a forward pass writes into
-    buffers and attributes, and lists and dictionaries among these, is gone after the call. What it writes into
-    parameters, as an embedding with ``max_norm`` does, stays in the copy.
+    The copy makes a posterior independent of later changes of the user's module; it costs one set of parameters and
+    buffers. A call works on a second copy, which shares the parameters, so that several threads may call one network;
+    as many of these are kept as calls ever ran at the same time. Whatever a forward pass writes into buffers and
+    attributes, including lists and dictionaries, is undone after the call. What it writes into parameters, as an
+    embedding with ``max_norm`` does, stays in the copy.
 
     Args:
         model: The trained module. It is copied and left as it is.
-        names: The parameters that count as θ; the others are constants.
+        names: The parameters that make up θ; the others are constants.
         device: The device of the copy, by default that of the module.
         dtype: The floating type of the copy, by default that of the module.
 
     Attributes:
-        module: The copy. Its parameters and buffers may be changed in place, and its modes.
+        module: The copy. Its parameters, buffers and modes may be changed in place.
         space: The tracked parameters.
         device: Device of the parameters.
         dtype: Floating type of the parameters.
-        state_dtype: Floating type of sums over data: that of the parameters, single precision for half ones.
+        state_dtype: Floating type of sums over data: that of the parameters, but single precision for half precision.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Network:
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        with torch.inference_mode(False):  # or the copies could never have a gradient
+        with torch.inference_mode(False):  # otherwise the copies could never have a gradient
             self.module = frozen_copy(model)
             if device is not None or dtype is not None:
                 self.module.to(device=device, dtype=dtype)
@@ -213,16 +213,16 @@ class Network:
         self.space = ParameterSpace.of(tracked)
         # normalisation layers stay in single precision in many half-precision networks
         self._dtypes = {name: p.dtype for name, p in tracked.items()}
-        # whether a parameter goes by several names: a look-up at every call costs as much as a small layer
+        # True if a parameter has several names: a look-up at every call costs as much as a small layer
         every = self.module.named_parameters(remove_duplicate=False)
         self._tied = sum(1 for _ in every) > sum(1 for _ in self.module.named_parameters())
         numbers = chain(self.module.parameters(), filter(torch.is_floating_point, self.module.buffers()))
-        first = next(numbers, torch.empty(0))  # a module that computes without numbers of its own
+        first = next(numbers, torch.empty(0))  # a module without parameters and buffers
         self.device, self.dtype = first.device, first.dtype
         self.state_dtype = torch.float32 if first.dtype in (torch.float16, torch.bfloat16) else first.dtype
-        self._idle: list[_Workplace] = []
-        self._changes_inputs: bool | None = None  # its first operation is in place: the first call shows it
-        self._written: set[tuple[int, str]] | None = None  # buffers and attributes that calls write into, likewise
+        self._idle: list[_CallCopy] = []
+        self._changes_inputs: bool | None = None  # True if it writes into its inputs: known after the first call
+        self._written: set[tuple[int, str]] | None = None  # buffers and attributes that it writes into, likewise
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_idle": []}
@@ -234,7 +234,7 @@ class Network:
 
     @property
     def mean(self) -> Float[Tensor, " P"]:
-        """The mode θ*, flat; in single precision where the network is in half."""
+        """The mode θ*, flat; in single precision for a network in half precision."""
         return self.space.flatten(self.parameters).to(self.state_dtype)
 
     def __call__(
@@ -243,13 +243,13 @@ class Network:
         theta: Mapping[str, Tensor] | None = None,
         within: Within | None = None,
     ) -> Tensor:
-        """f(x; θ), at the mode where ``theta`` is not given.
+        """f(x; θ), by default at the mode.
 
         Args:
             x: Inputs of N data.
             theta: Tracked parameters by name.
-            within: The context in which the module runs, such as a recorder of its operations, from the module of this
-                call: modes set there end with the call, and hooks with the context.
+            within: A function from the module of this call to the context in which it runs, such as a recorder of its
+                operations; modes that it sets end with the call, hooks with the context.
 
         Raises:
             ValueError: the output is not a tensor with one row for each input.
@@ -262,45 +262,45 @@ class Network:
             x = apply(torch.clone, x)
         positional, named = arguments(x)
         values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
-        workplace = self._workplace()
+        call_copy = self._call_copy()
         protected: dict[tuple[int, str], Tensor] = {}
         try:
-            with within(workplace.module) if within else nullcontext():
-                if workplace.tensors:
-                    protected = workplace.protect(workplace.tensors if self._written is None else self._written)
-                f = functional_call(workplace.module, values, positional, named, tie_weights=self._tied)
+            with within(call_copy.module) if within else nullcontext():
+                if call_copy.tensors:
+                    protected = call_copy.protect(call_copy.tensors if self._written is None else self._written)
+                f = functional_call(call_copy.module, values, positional, named, tie_weights=self._tied)
         except Exception:
-            self._end(workplace)
+            self._end(call_copy)
             raise
         if self._written is None:
-            workplace.give_learned_sizes()
+            call_copy.give_learned_sizes()
             if not torch.is_inference_mode_enabled():  # where tensors have no version
                 self._changes_inputs = any(tensor._version for tensor in tensors(x).values())
                 self._written = {key for key, tensor in protected.items() if tensor._version}
-        self._end(workplace)
+        self._end(call_copy)
         f = getattr(f, "logits", f)  # the output of a Hugging Face model
         if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != size:
             raise ValueError(returned(f, x))
         return f
 
-    def _workplace(self) -> _Workplace:
-        """A workplace that no other call uses."""
+    def _call_copy(self) -> _CallCopy:
+        """A copy of the module that no other call uses."""
         while self._idle:
             with suppress(IndexError):  # another thread was faster
-                if (workplace := self._idle.pop()).follows():
-                    return workplace
-        return _Workplace(self.module)
+                if (call_copy := self._idle.pop()).follows():
+                    return call_copy
+        return _CallCopy(self.module)
 
-    def _end(self, workplace: _Workplace) -> None:
-        """Keep a workplace for another call; one that an interrupt left half changed does not come here."""
-        whole, written = workplace.clear()
+    def _end(self, call_copy: _CallCopy) -> None:
+        """Keep a restored copy for another call; a copy that an interrupt left half changed is never returned."""
+        whole, written = call_copy.clear()
         if whole:
-            self._idle.append(workplace)
+            self._idle.append(call_copy)
         elif self._written is not None:
             self._written = self._written.union(written)
 
     def in_state_precision(self) -> "Network":
-        """The same network, or a copy in single precision of one in half."""
+        """The same network, or a copy in single precision of a network in half precision."""
         return self if self.dtype == self.state_dtype else self.to(dtype=self.state_dtype)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Network":
@@ -312,13 +312,13 @@ def frozen_copy(model: nn.Module) -> nn.Module:
     """A deep copy of a module, without gradients.
 
     Raises:
-        ValueError: it keeps what cannot be copied, such as a lock or an activation with its gradient graph, or is not
-            yet initialised.
+        ValueError: an attribute cannot be copied, such as a lock or an activation with its gradient graph, or the
+            module is not yet initialised.
     """
     require_shapes(model)
     _warn_of_hooks(model)
     attributes = [value for layer in model.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
-    # a tensor with a gradient graph, such as the weight that weight normalisation keeps, has no deep copy of its own
+    # a tensor with a gradient graph, such as the weight that weight normalisation keeps, cannot be deep-copied
     memo = {id(value): value.detach().clone() for value in attributes if value.grad_fn is not None}
     try:
         module = copy.deepcopy(model, memo)
@@ -327,7 +327,7 @@ def frozen_copy(model: nn.Module) -> nn.Module:
             f"the network cannot be copied ({error}): it keeps an activation with its gradient graph in an attribute. "
             "Detach or delete it."
         ) from error
-    except TypeError as error:  # of an attribute such as a lock or an open file
+    except TypeError as error:  # an attribute such as a lock or an open file
         raise ValueError(
             f"the network cannot be copied ({error}): one of its attributes is not data. Delete it before the fit, or "
             "give its class a __deepcopy__."
@@ -339,13 +339,13 @@ def frozen_copy(model: nn.Module) -> nn.Module:
 
 
 def _warn_of_hooks(model: nn.Module) -> None:
-    """Warn of hooks that would go on acting on the user's module: a function is not copied with what it closes over."""
+    """Warn of hooks that would still act on the user's module: copying a function does not copy its closure."""
     layers = {id(layer) for layer in model.modules()}
     for name, layer in model.named_modules():
         for hook in (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
             used = []
             for cell in getattr(hook, "__closure__", None) or ():
-                with suppress(ValueError):  # a variable without a value yet
+                with suppress(ValueError):  # a variable that has no value yet
                     used.append(cell.cell_contents)
             if any(id(value) in layers for value in used):
                 warnings.warn(
@@ -357,10 +357,10 @@ def _warn_of_hooks(model: nn.Module) -> None:
 
 
 def require_shapes(model: nn.Module) -> None:
-    """Refuse parameters of lazy layers that no input has given a shape.
+    """Raise ValueError if a parameter of a lazy layer has no shape yet.
 
     Raises:
-        ValueError: there is one; the message names it.
+        ValueError: the message names the parameter.
     """
     for name, tensor in chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
@@ -370,7 +370,7 @@ def require_shapes(model: nn.Module) -> None:
 
 
 def require_deterministic_layers(model: nn.Module) -> None:
-    """Refuse layers whose output for one input is random or depends on the other inputs.
+    """Raise ValueError if the output for one input is random or depends on the other inputs.
 
     Raises:
         ValueError: a dropout layer is active, or a batch normalisation is in training mode; the message names it.
@@ -406,7 +406,7 @@ def trainable(model: nn.Module) -> tuple[str, ...]:
     """The names of the parameters that require gradients.
 
     Raises:
-        ValueError: there is none, or a lazy layer has no parameters yet.
+        ValueError: no parameter requires gradients, or a parameter of a lazy layer has no shape yet.
     """
     require_shapes(model)
     names = tuple(name for name, p in model.named_parameters() if p.requires_grad)
@@ -414,7 +414,7 @@ def trainable(model: nn.Module) -> tuple[str, ...]:
         count = sum(1 for _ in model.parameters())
         raise ValueError(
             f"the network has no trainable parameter ({count} tensors, none with requires_grad=True): "
-            "there is nothing to be uncertain about. Set requires_grad=True on those that the posterior is over."
+            "set requires_grad=True on those that the posterior is over."
         )
     return names
 
@@ -425,7 +425,7 @@ def point_estimated(model: nn.Module) -> frozenset[str]:
 
 
 def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
-    """The parameters that these parameter or module names stand for, in the order of ``named_parameters()``.
+    """The parameters that these parameter or module names denote, in the order of ``named_parameters()``.
 
     Raises:
         ValueError: a name is neither a parameter nor a module with parameters.
@@ -452,7 +452,7 @@ def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Leave the mode of every layer as it was found, also after an exception."""
+    """Restore the mode of every layer on exit, also after an exception."""
     modes = [(layer, layer.training) for layer in model.modules()]
     try:
         yield

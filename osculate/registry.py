@@ -1,4 +1,4 @@
-"""Names that a user types, and the objects they stand for."""
+"""Look-up of objects by the names that a user types."""
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches

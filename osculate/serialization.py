@@ -1,4 +1,4 @@
-"""Posteriors on disk: tensors as safetensors, all else as JSON in the header. Loading never executes code."""
+"""Posteriors on disk: tensors as safetensors, everything else as JSON in the header. Loading never executes code."""
 
 import json
 import os
@@ -33,7 +33,7 @@ KINDS: dict[str, type[posteriors.Posterior]] = {
     "mixture": posteriors.Mixture,
     "chains": posteriors.Chains,
 }
-#: What a plan says of memory.
+#: The fields of a plan that give its memory.
 SIZES = ("floats", "factored", "inputs", "outputs")
 
 
@@ -43,7 +43,7 @@ def save(q: Any, path: str | os.PathLike) -> None:
     The file holds the mode (all parameters and buffers of the network; of every member for an ensemble), the curvature
     and the prior, the snapshots or the draws, and the likelihood, but not the network's code: :func:`load` needs a
     module of the same architecture. A mixture holds all of this for each of its members. The file is written under a
-    temporary name and renamed, so that an interruption leaves no half of one.
+    temporary name and renamed, so that an interruption leaves no partial file.
 
     Args:
         q: The posterior: a Gaussian, a point, an ensemble, MC dropout, SWAG snapshots, Markov chains, or a mixture; or
@@ -155,7 +155,7 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
 
 
 def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], model: nn.Module) -> Network:
-    """The network with its stored numbers, in evaluation mode as it was fitted."""
+    """The network with its stored parameters and buffers, in evaluation mode as it was fitted."""
     dtype = next(value.dtype for value in stored.values() if value.is_floating_point())
     network = Network(model, header["names"], "cpu", dtype)
     if repr(network.module) != header["architecture"]:

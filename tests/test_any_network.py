@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import osculate as osc
 from osculate.inputs import call
-from osculate.memory import ENOUGH
+from osculate.memory import DEFAULT_BUDGET
 from tests.laws import targets
 
 
@@ -206,10 +206,10 @@ def test_the_memory_that_is_taken_by_default_bounds_every_tensor(structure: str)
     likelihood = osc.likelihoods.Categorical()
     few = slice(50)
     q = osc.laplace(model, likelihood, (x[few], torch.arange(50) % 10), structure=structure, prior=1.0)
-    assert 4 * len(x) * 10 * q.mean.numel() > 1.1 * ENOUGH
+    assert 4 * len(x) * 10 * q.mean.numel() > 1.1 * DEFAULT_BUDGET
     with Watch() as watch:
         osc.functional_variance(q, x, diagonal=True)
-    assert 4 * watch.largest < ENOUGH
+    assert 4 * watch.largest < DEFAULT_BUDGET
 
 
 @pytest.mark.parametrize("structure", ["diag", "kron", "approx_diag"])

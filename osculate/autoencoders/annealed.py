@@ -60,7 +60,7 @@ class LogJoint:
         return torch.cat([self.network({"encode": x[part]}) for part in even_parts(len(x), self._rows(x))])
 
     def require_targets(self, y: Tensor, like: Float[Tensor, "1 K"]) -> None:
-        """Raise the error of the likelihood if targets do not fit the image of any code ``like``."""
+        """Raise the error of the likelihood if targets do not fit the images of codes of the shape of ``like``."""
         for part in even_parts(len(y), self._rows(y)):
             self.likelihood.check(self.network({"decode": like.expand(len(y[part]), -1)}), y[part])
 

@@ -1,4 +1,4 @@
-"""Autoencoders: an encoder and a decoder in one network, of which either half can be called."""
+"""Autoencoders: an encoder and a decoder in one network; each half can be called alone."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -93,7 +93,7 @@ class Autoencoder(nn.Module):
         try:
             return getattr(self, part)(given)
         except RuntimeError as error:
-            if type(error) is not RuntimeError:  # subclasses, such as out of memory, tell their own way out
+            if type(error) is not RuntimeError:  # subclasses, such as out of memory, have their own messages
                 raise
             if not given.is_floating_point():
                 way_out = "pass x.float(), divided by 255 if the network expects values up to 1"
@@ -158,7 +158,7 @@ class Autoencoder(nn.Module):
 
 
 def require_unrefined(q: Posterior) -> None:
-    """Raise ValueError if the mean of a posterior is that of the linear model, whose two halves are no networks."""
+    """Raise ValueError if the mean of a posterior belongs to the linear model, which has no encoder and decoder."""
     if isinstance(q, Gaussian) and q.offset is not None:
         raise ValueError(
             "this posterior is refined: its mean belongs to the linear model of the whole network, and codes are those "
@@ -175,7 +175,7 @@ def require_inputs(x: Any) -> None:
     """
     require_floats(x)
     if x.ndim < 2:
-        raise ValueError(f"the inputs have shape {tuple(x.shape)}: the first axis counts them, so pass x.unsqueeze(0).")
+        raise ValueError(f"the inputs have shape {tuple(x.shape)}, without a batch axis: pass x.unsqueeze(0).")
     if not len(x):
         raise ValueError("there are no inputs: pass a tensor with at least one row.")
     if not bool(torch.isfinite(x).all()):
@@ -193,7 +193,7 @@ def require_floats(x: Any) -> None:
         )
 
 
-def require_some(**numbers: int | None) -> None:
+def require_counts(**numbers: int | None) -> None:
     """Raise ValueError if a named number is given and less than 1."""
     for name, value in numbers.items():
         if value is not None and value < 1:
@@ -299,7 +299,7 @@ class VAE(Autoencoder):
         """Raise ValueError if the encoder is named: f_θ(x) = d(E z) does not depend on the variance of its codes."""
         if set(names) & set(self.point_estimated):
             raise ValueError(
-                "the weights that give the variance of a VAE's codes have no curvature. Fit the decoder alone: "
+                "the weights of the code variance of a VAE have no curvature. Fit the decoder alone: "
                 "osc.laplace(model, likelihood, (x, x), subset=['decoder'])."
             )
 

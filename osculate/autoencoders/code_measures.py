@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_fit, require_inputs, require_some
+from osculate.autoencoders.autoencoder import VAE, Autoencoder, require_counts, require_fit, require_inputs
 from osculate.autoencoders.bounds import at_mean
 from osculate.autoencoders.codes import CodePrior
 from osculate.autoencoders.representation import Representation
@@ -18,7 +18,7 @@ from osculate.parameters import Network
 from osculate.posteriors import Posterior
 
 #: Largest number of bits per code dimension.
-MOST = 16
+LARGEST_BITS = 16
 #: A code this near to 0 or 1 counts as binary.
 NEAR = 0.1
 
@@ -81,7 +81,7 @@ def active_units(
     """
     require_inputs(x)
     require_positive("the threshold", threshold)
-    require_some(batch_size=batch_size)
+    require_counts(batch_size=batch_size)
     if len(x) < 2:
         raise ValueError(f"a variance over data needs at least two rows, got {len(x)}: pass more.")
     if isinstance(q, Autoencoder):
@@ -119,9 +119,9 @@ def truncated(z: Float[Tensor, "*N K"], bits: int, prior: CodePrior) -> Float[Te
 def _cut(z: Tensor, bits: int, prior: CodePrior) -> tuple[Tensor, Int[Tensor, "*N K"]]:
     """Return quantised codes, and the indices of their cells."""
     require_whole("bits", bits)
-    if bits > MOST:
+    if bits > LARGEST_BITS:
         raise ValueError(
-            f"codes are quantised to at most {MOST} bits per dimension, got bits={bits}: use them without quantisation."
+            f"codes are quantised to at most {LARGEST_BITS} bits per dimension, got bits={bits}: do not quantise."
         )
     edges, values = (each.to(z.device) for each in prior.cells(bits))
     symbols = torch.bucketize(z.double().contiguous(), edges)

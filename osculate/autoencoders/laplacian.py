@@ -168,7 +168,7 @@ def _warn_of_ends(chosen: float, tried: Sequence[float]) -> None:
 
 
 def _score(q: Gaussian, x: Tensor, samples: int) -> Float[Tensor, " M"]:
-    skip_comparison(q)  # networks far worse than the mode are what is being looked for
+    skip_comparison(q)  # networks far worse than the mode are expected here
     draws = Representation(q)
     parts = [
         draws.log_prob(part, samples, torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from osculate.autoencoders.autoencoder import VAE, require_some
+from osculate.autoencoders.autoencoder import VAE, require_counts
 from osculate.autoencoders.codes import quantiles
 from osculate.autoencoders.representation import Representation
 from osculate.posteriors import Posterior
@@ -45,7 +45,7 @@ def manifold(
     torch.Size([5, 5, 6])
     """
     r = r if isinstance(r, Representation) else Representation(r)
-    require_some(places=places)
+    require_counts(places=places)
     if not isinstance(r.model, VAE):
         raise ValueError("a manifold needs a prior of the codes, which a plain autoencoder does not have: train a VAE.")
     if r.model.code_size() != 2:

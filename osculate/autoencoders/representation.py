@@ -12,9 +12,9 @@ from torch import Tensor
 from osculate.autoencoders.autoencoder import (
     VAE,
     Autoencoder,
+    require_counts,
     require_fit,
     require_inputs,
-    require_some,
     require_unrefined,
 )
 from osculate.autoencoders.distributions import Encoding, MarginalReconstruction, Reconstruction
@@ -86,7 +86,7 @@ class Representation:
 
     def _draws(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
         """Yield drawn networks, or the one network of a posterior that cannot be sampled."""
-        require_some(samples=samples)
+        require_counts(samples=samples)
         if not isinstance(self.posterior, Sampled):
             yield self.posterior.network
             return
@@ -94,7 +94,7 @@ class Representation:
 
     def _always(self, samples: int, generator: torch.Generator | None) -> Iterator[Callable[[Any], Tensor]]:
         """Yield exactly this many networks, cycling through them if there are fewer."""
-        require_some(samples=samples)
+        require_counts(samples=samples)
         rounds = iter(lambda: self._draws(samples, generator), None)
         yield from islice(chain.from_iterable(rounds), samples)
 
@@ -148,7 +148,7 @@ class Representation:
         torch.Size([30, 2])
         """
         choose("way to codes", via, WAYS)
-        require_some(samples=samples, batch_size=batch_size)
+        require_counts(samples=samples, batch_size=batch_size)
         x = self._ready(x)
         if via == "linearised":
             return linear_encoding(self.posterior, x, batch_size)
@@ -214,7 +214,7 @@ class Representation:
         x = self._ready(x)
         if exact:
             return marginal_reconstruction(self.posterior, x)
-        require_some(samples=samples, codes=codes)
+        require_counts(samples=samples, codes=codes)
         return linear_reconstruction(self.posterior, x, samples, codes, generator)
 
     @torch.no_grad()
@@ -241,7 +241,7 @@ class Representation:
         """
         x = self._ready(x)
         warn_if_far_worse(self.posterior)
-        require_some(samples=samples, codes=codes)
+        require_counts(samples=samples, codes=codes)
         codes = codes or (2 if isinstance(self.posterior, Sampled) else samples)
         noise = None
         if isinstance(self.model, VAE):  # a separate generator: the number of codes does not change the weights drawn
@@ -354,7 +354,7 @@ class Representation:
 
         Cost: n passes of the decoder for one code each, and once a pass of the encoder over ``codes``.
         """
-        require_some(n=n)
+        require_counts(n=n)
         network = self.posterior.network
         if self._data is not None:
             mean, root = self._moments
@@ -389,7 +389,7 @@ def require_representation(r: Any, what: str) -> None:
     """Raise TypeError unless ``r`` is a :class:`Representation`, above all for a posterior."""
     if not isinstance(r, Representation):
         raise TypeError(
-            f"{what} is a {type(r).__name__}, not an osc.autoencoders.Representation: make one as Representation(q), "
+            f"{what} must be an osc.autoencoders.Representation, got {type(r).__name__}: pass Representation(q), "
             "with a posterior q over an osc.autoencoders.Autoencoder."
         )
 

@@ -313,7 +313,7 @@ def _read(path: Path, measurement: MeasurementOptions, chosen: OperatorOptions) 
             raise ValueError(f"the noise in {str(path)!r} is one standard deviation, not {np.size(arrays['noise'])}.")
         sigma = float(np.asarray(arrays["noise"]).reshape(()))
         require_positive(f"the noise in {str(path)!r} (a standard deviation)", sigma)
-    if measurement.scale is None and not operator.tells_brightness:
+    if measurement.scale is None and not operator.determines_brightness:
         raise ValueError(
             f"the largest value of an image is guessed from a sinogram only, not from data of {chosen.operator!r}: "
             "give --scale, 1 for example."

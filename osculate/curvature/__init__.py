@@ -1,4 +1,4 @@
-"""f → G: how the curvature of the log likelihood is taken from a network."""
+"""f → G: the curvature of the log likelihood of a network."""
 
 from osculate.curvature import reference as reference
 from osculate.curvature.columns import (

@@ -1,4 +1,4 @@
-"""The columns that are pulled back through the network, by the kind of curvature."""
+"""The columns that are pulled back through the network, for each kind of curvature."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from osculate.likelihoods import Likelihood
 
 @dataclass(frozen=True)
 class Columns:
-    """V columns (N, *C) in output space, made a few at a time.
+    """V columns (N, *C) in output space, made in chunks.
 
     Attributes:
         count: V.
-        part: Gives columns start to stop, (stop − start, N, *C).
-        group: Columns that belong together; they are cut at multiples of this number.
-        identity: True if they are the unit vectors of the outputs, in their own order.
+        part: A function that returns columns start to stop, (stop − start, N, *C).
+        group: Number of columns that belong together; chunks end at multiples of it.
+        identity: True if the columns are the unit vectors of the outputs, in the order of the outputs.
     """
 
     count: int
@@ -30,14 +30,14 @@ class Columns:
 
     @classmethod
     def of(cls, columns: Float[Tensor, "V N *C"]) -> "Columns":
-        """Columns that are there already."""
+        """Columns from a tensor that holds all of them."""
         return cls(len(columns), lambda start, stop: columns[start:stop])
 
     @classmethod
     def local(cls, likelihood: Likelihood, f: Tensor, y: Tensor) -> "Columns":
-        """The columns of a root of Λ, which is block diagonal over T positions, made when they are asked for.
+        """The columns of a root of Λ, which is block diagonal over T positions, computed on demand.
 
-        Each column is one of a block's root at one position, and zero at all others: T·V in all.
+        Each is a column of the root of one position's block, and zero at all other positions: T·V in all.
         """
         count, local = likelihood.local_columns(f, y)
         t = likelihood.split(f).shape[1]
@@ -45,12 +45,12 @@ class Columns:
             return cls(count, lambda start, stop: likelihood.merge(local(start, stop), f.shape))
 
         def part(start: int, stop: int) -> Tensor:
-            number = torch.arange(start, stop, device=f.device)
-            first, where = start // t, number % t
+            index = torch.arange(start, stop, device=f.device)
+            first, where = start // t, index % t
             root = local(first, (stop - 1) // t + 1)
-            columns = root.new_zeros(len(number), *root.shape[1:])
-            each = torch.arange(len(number), device=f.device)
-            columns[each, :, where] = root[number // t - first, :, where]
+            columns = root.new_zeros(len(index), *root.shape[1:])
+            each = torch.arange(len(index), device=f.device)
+            columns[each, :, where] = root[index // t - first, :, where]
             return likelihood.merge(columns, f.shape)
 
         return cls(count * t, part)
@@ -61,8 +61,8 @@ class Columns:
 
         Args:
             f: Outputs (N, *C).
-            group: Outputs that belong together.
-            likelihood: Gives the order, position by position; that of f's own entries without one.
+            group: Number of outputs that belong together.
+            likelihood: Likelihood that orders the outputs position by position; without one they keep the order of f.
         """
         size = f[0].numel()
 
@@ -75,7 +75,7 @@ class Columns:
                 columns = likelihood.merge(columns.reshape(stop - start, 1, -1, group), (1, *f.shape[1:]))
             return columns.expand(-1, len(f), *f.shape[1:])
 
-        in_order = f.ndim == 2 and group in (1, size)  # pairs of outputs that are apart are not
+        in_order = f.ndim == 2 and group in (1, size)  # not so for pairs of outputs that are apart
         return cls(size, part, group, likelihood is None or in_order)
 
 
@@ -106,7 +106,7 @@ class Kind(ABC):
         """The columns for outputs f (N, *C) and targets y."""
 
     def expected(self, outputs: int) -> int:
-        """About how many columns there will be for this number of outputs."""
+        """The approximate number of columns for this number of outputs."""
         return outputs
 
 
@@ -127,8 +127,8 @@ class Fisher(Kind):
 
     Args:
         samples: Labels drawn for each datum.
-        generator: Source of random labels; real-valued targets are drawn for each of the portions that ``memory``
-            makes of a batch.
+        generator: Source of random labels; real-valued targets are drawn for each chunk of a batch that fits into
+            ``memory``.
 
     Raises:
         ValueError: ``samples`` is not positive.
@@ -161,7 +161,7 @@ class EmpiricalFisher(Kind):
     name: ClassVar[str] = "empirical_fisher"
 
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
-        """The scores of the data's own labels."""
+        """The scores at the labels of the data."""
         return Columns.of(likelihood.score(f, y).unsqueeze(0))
 
     def expected(self, outputs: int) -> int:
@@ -187,7 +187,7 @@ class Hessian(Kind):
     seed: int = 0
 
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
-        """Refuse: the Hessian has no root.
+        """Raise ValueError: the Hessian has no root.
 
         Raises:
             ValueError: always, with the structures that can be used.

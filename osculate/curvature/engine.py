@@ -1,8 +1,8 @@
-"""One batch: columns pulled back to every parameterised operation at once, and handed on as forms.
+"""One batch: columns pulled back to every parameterised operation at once, and returned as forms.
 
 The forward pass is recorded (:mod:`tape`), one batched reverse pass pulls all columns of a root of the output Hessian
 back to the recorded operations (no weight gradient is ever computed), and the rules turn inputs and pulled-back columns
-into forms. A :class:`Plan`, made and verified once on the first batch, names the parameters of each block, and those
+into forms. A :class:`Plan`, made and verified once on the first batch, lists the parameters of each block, and those
 that need the fallback: per-datum vector-Jacobian products, slower and never wrong.
 """
 
@@ -36,7 +36,7 @@ class Piece:
         first: True for the first columns of these data.
         last: True for the last ones.
         group: Columns that belong together.
-        forms: The form of each block, by its number; a block that these data did not use has none.
+        forms: The form of each block, by its index; a block that these data did not use has none.
     """
 
     f: Tensor
@@ -79,11 +79,11 @@ class Observation:
         return self.batch[1]
 
     def pieces(self, by_factors: bool = False, row_size: int = 0) -> Iterator[Piece]:
-        """The forms of all data for all columns of this kind of curvature, some at a time.
+        """The forms of all data for all columns of this kind of curvature, in chunks.
 
         Args:
             by_factors: True if the rows of a layer used at several positions are never formed, so that more data fit.
-            row_size: Numbers of the whole rows that are formed of several layers together.
+            row_size: Length of the whole rows that are formed over several layers together.
         """
         x, y = self.batch
 
@@ -109,7 +109,7 @@ class Observation:
         return f
 
     def check(self, f: Tensor, y: Tensor) -> None:
-        """Raise an error that says why, where outputs are not finite or targets do not fit them."""
+        """Raise an error if outputs are not finite or targets do not fit them."""
         require_finite(f, f"the network's output for batch {self.number}")
         self.likelihood.check(f, y)
 
@@ -122,14 +122,14 @@ def pieces(
     expected: int,
     memory: int | None,
 ) -> Iterator[Piece]:
-    """The forms of a batch, as many data and columns at a time as the memory allows.
+    """The forms of a batch, in chunks of data and columns that fit into the memory.
 
     Args:
         network: The network.
         plan: Plan of the same network, by :func:`make_plan`.
         x: Inputs of N data.
-        columns: Takes the outputs f (n, *C) of some data, and which they are, to their columns.
-        expected: About how many columns there will be.
+        columns: A function from the outputs f (n, *C) of some data, and their slice of the batch, to their columns.
+        expected: Approximate number of columns.
         memory: Bytes that the temporaries may take; None for everything at once.
 
     Cost: one forward pass and one backward pass for each column, without weight gradients.
@@ -166,7 +166,7 @@ def _pieces_of(
 
 
 def _last_layer(network: Network, plan: Plan, tape: Tape) -> Unit | None:
-    """The closed form, where the only block is the affine layer whose outputs are those of the network."""
+    """The closed form, if the only block is an affine layer whose outputs are those of the network."""
     if len(plan.blocks) != 1 or plan.blocks[0].kind != "outer" or plan.blocks[0].kept is not None or tape.f.ndim != 2:
         return None
     uses = [(use, edge) for use, edge, _ in tape.uses if set(use.names) <= set(plan.blocks[0].names)]
@@ -209,7 +209,7 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor)
 
 
 def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:
-    """The form of a network in half precision in the type that sums over data are kept in."""
+    """A form of a network in half precision, in the type of the sums over data."""
     if isinstance(form, Dense):
         return form if form.j.dtype == dtype else Dense(form.j.to(dtype))
     if form.g.dtype == dtype:
@@ -227,5 +227,5 @@ def _combine(block: BlockSpec, members: list[tuple[Use, Form]], network: Network
     positions = network.space.positions()
     for use, form in members:
         local = torch.searchsorted(block.positions.cpu(), use.arrange(positions).reshape(-1))
-        total.index_add_(2, local.to(total.device), form.rows().to(total))  # autocast makes rows in half precision
+        total.index_add_(2, local.to(total.device), form.rows().to(total))  # rows under autocast are in half precision
     return Dense(total)

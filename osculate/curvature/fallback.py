@@ -1,4 +1,4 @@
-"""Rows by plain vector-Jacobian products, datum by datum: for parameters that no rule covers. Slower, never wrong."""
+"""Rows by plain vector-Jacobian products, datum by datum: for parameters without a rule. Slower, never wrong."""
 
 import torch
 from jaxtyping import Float
@@ -17,9 +17,9 @@ def fallback_forms(network: Network, names: list[str], x: Inputs, cotangents: Fl
 
     .. math:: j_{vn} = s_{vn}^\top \frac{\partial f(x_n; \theta)}{\partial \theta}
 
-    All data and columns go in one call where every operation of the network can be batched over them; one datum at a
-    time where one cannot (control flow on values, an operation without a batching rule), or where torch's rule for one
-    is wrong, as that of PReLU is in torch 2.13: a random combination of the rows is compared with a plain gradient.
+    All data and columns go in one call if every operation of the network can be batched over them, and one datum at a
+    time if an operation cannot (control flow on values, no batching rule), or if torch's batching rule of one
+    is wrong, like that of PReLU in torch 2.13: a random combination of the rows is compared with a plain gradient.
 
     Args:
         network: The network at its mode.

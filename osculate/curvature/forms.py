@@ -1,7 +1,7 @@
-"""Forms, which a layer hands on to a structure: the small type in which layers and structures meet.
+"""Forms: the representation of per-datum rows that layer rules return and structures accumulate.
 
-For a block of parameters, the rows s_vᵀ J_n (V columns s_v of a root of the output Hessian, N data) come in one of
-two forms. ``Outer`` keeps the two factors of an affine operation apart, ``Dense`` holds the rows themselves.
+For a block of parameters, the rows s_vᵀ J_n (V columns s_v of a root of the output Hessian, N data) have one of two
+forms. ``Outer`` keeps the two factors of an affine operation apart, ``Dense`` holds the rows themselves.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,10 +22,10 @@ class Outer:
     .. math:: J_n^\top s_v = \sum_r g_{vnr} \otimes a_{nr}, \quad \text{a matrix } (O, I) \text{ for each group } G
 
     Attributes:
-        inputs: Gives a, the inputs of the operation at each position; a last feature of ones carries the bias. They
-            are made when a structure asks, and not kept: the windows of a convolution are larger than its input.
+        inputs: A function that returns a, the inputs of the operation at each position; a last feature of ones carries
+            the bias. They are not stored, as the windows of a convolution are larger than its input.
         g: The columns pulled back to the outputs of the operation.
-        fresh: False where the same data have been seen before, with other columns.
+        fresh: False if the same data have been passed before, with other columns.
         used: The positions on which a target depends; None for all of them.
     """
 
@@ -36,7 +36,7 @@ class Outer:
 
     @property
     def a(self) -> Float[Tensor, "N R G I"]:
-        """The inputs of the operation, made anew."""
+        """The inputs of the operation, computed at each access."""
         return self.inputs()
 
     @property
@@ -45,7 +45,7 @@ class Outer:
         return self.g.shape[2]
 
     def marked(self) -> "Outer":
-        """The same, knowing at which positions it has no column at all: those that lead to ignored targets only."""
+        """The same form with ``used`` set: positions that lead to ignored targets only have zero columns."""
         return replace(self, used=(self.g != 0).any(4).any(3).any(0))
 
     @property
@@ -62,7 +62,7 @@ class Outer:
         return self.matrices().flatten(2)
 
     def entries(self, kept: Int[Tensor, " K"]) -> Float[Tensor, "V N K"]:
-        """Some entries of the rows, by number in ascending order: N·R·K operations a column, nothing of size O·I."""
+        """The entries of the rows at ascending indices: N·R·K operations a column, and no array of size O·I."""
         a, g = self.a.flatten(2), self.g.flatten(3)
         width, channels = a.shape[-1] // self.g.shape[3], self.g.shape[-1]
         outputs, inputs = kept // width, kept % width + kept // (width * channels) * width  # G·O and G·I of each
@@ -88,9 +88,9 @@ class Outer:
 
     def first(self) -> "Outer":
         """The first datum alone."""
-        return self.some(1)
+        return self.head(1)
 
-    def some(self, count: int) -> "Outer":
+    def head(self, count: int) -> "Outer":
         """The first data."""
         used = None if self.used is None else self.used[:count]
         return Outer(lambda: self.a[:count], self.g[:, :count], self.fresh, used)
@@ -111,75 +111,75 @@ class Outer:
 
 @dataclass(frozen=True)
 class Lookup(Outer):
-    """The rows of an :class:`Outer` whose inputs are one-hot: positions pick rows of a table of I rows, by number.
+    """The rows of an :class:`Outer` whose inputs are one-hot: positions pick rows of a table of I rows, by index.
 
-    One-hot vectors are I times as large as what they say. A structure that asks for them gets them; the others gather,
-    and add at indices.
+    One-hot vectors are I times as large as their indices, and are made only for a structure that accesses them; the
+    others gather, and add at indices.
 
     Attributes:
-        numbers: Row that each position picks, −1 for padding, which picks no row.
+        indices: Row that each position picks, −1 for padding, which picks no row.
         size: I.
     """
 
-    numbers: Int[Tensor, "N R"] = field(kw_only=True)
+    indices: Int[Tensor, "N R"] = field(kw_only=True)
     size: int = field(kw_only=True)
 
     @classmethod
-    def of(cls, numbers: Int[Tensor, "N R"], size: int, g: Float[Tensor, "V N R 1 O"]) -> "Lookup":
-        """The form of a table of this size, with its one-hot inputs where they are wanted."""
-        return cls(partial(one_hot, numbers, size, g.dtype), g, numbers=numbers, size=size)
+    def of(cls, indices: Int[Tensor, "N R"], size: int, g: Float[Tensor, "V N R 1 O"]) -> "Lookup":
+        """The form for a table of this size; one-hot inputs are made only on access."""
+        return cls(partial(one_hot, indices, size, g.dtype), g, indices=indices, size=size)
 
     def matrices(self) -> Float[Tensor, "V N 1 O I"]:
         """The rows as matrices, by adding at indices."""
-        numbers, g = self.merged()
+        indices, g = self.merged()
         rows = g.new_zeros(*g.shape[:2], g.shape[-1], self.size)
-        places = numbers.unsqueeze(1).expand(g.shape[0], *g.mT.shape[1:])
+        places = indices.unsqueeze(1).expand(g.shape[0], *g.mT.shape[1:])
         return rows.scatter_add_(-1, places, g.mT).unsqueeze(2)
 
     def entries(self, kept: Int[Tensor, " K"]) -> Float[Tensor, "V N K"]:
-        """Some entries of the rows: a table of those rows alone of which one is kept, and of one output at a time."""
-        outputs, numbers = kept // self.size, kept % self.size
+        """The entries of the rows at these indices, by a table of the kept rows alone for each output."""
+        outputs, indices = kept // self.size, kept % self.size
         found, counts = outputs.unique_consecutive(return_counts=True)
         parts = []
-        for output, picked in zip(found.tolist(), numbers.split(counts.tolist()), strict=True):
-            place = picked.new_full((self.size + 1,), -1)  # the last one is that of the number −1
+        for output, picked in zip(found.tolist(), indices.split(counts.tolist()), strict=True):
+            place = picked.new_full((self.size + 1,), -1)  # the last entry is that of the index −1
             place[picked] = torch.arange(len(picked), device=picked.device)
-            form = Lookup.of(place[self.numbers], len(picked), self.g[..., output : output + 1])
+            form = Lookup.of(place[self.indices], len(picked), self.g[..., output : output + 1])
             parts.append(form.rows())
         return torch.cat(parts, -1)
 
     def merged(self) -> tuple[Int[Tensor, "N K"], Float[Tensor, "V N K O"]]:
-        """The K ≤ R numbers that a datum picks, each once, and the sum of g over its positions.
+        """The K ≤ R distinct indices that a datum picks, and the sum of g over the positions of each.
 
-        A datum that picks fewer has zeros behind them.
+        A datum that picks fewer is padded with zeros.
         """
-        ordered, order = self.numbers.sort(1)
-        slots = (ordered.diff(dim=1, prepend=ordered[:, :1]) != 0).cumsum(1)  # equal numbers get one slot
+        ordered, order = self.indices.sort(1)
+        slots = (ordered.diff(dim=1, prepend=ordered[:, :1]) != 0).cumsum(1)  # equal indices share a slot
         width = int(slots[:, -1].max()) + 1
-        numbers = slots.new_zeros(len(slots), width).scatter_(1, slots, ordered)
-        kept = self.numbers.unsqueeze(-1) >= 0
+        indices = slots.new_zeros(len(slots), width).scatter_(1, slots, ordered)
+        kept = self.indices.unsqueeze(-1) >= 0
         g = self.g.squeeze(3) * kept
         places = (torch.empty_like(slots).scatter_(1, order, slots) + width * _column(len(slots), slots)).reshape(-1)
         total = g.new_zeros(len(g), len(slots) * width, g.shape[-1]).index_add_(1, places, g.flatten(1, 2))
-        return numbers.clamp(min=0), total.unflatten(1, (-1, width))
+        return indices.clamp(min=0), total.unflatten(1, (-1, width))
 
     def counts(self) -> Float[Tensor, " I"]:
         """The number of times that each row was picked, at the positions that are used."""
-        numbers = self.numbers if self.used is None else self.numbers.where(self.used, -1)
-        picked = torch.bincount(numbers.reshape(-1) + 1, minlength=self.size + 1)[1:]
+        indices = self.indices if self.used is None else self.indices.where(self.used, -1)
+        picked = torch.bincount(indices.reshape(-1) + 1, minlength=self.size + 1)[1:]
         return picked.to(self.g.dtype)
 
     def per_sample(self, count: int) -> "Outer":
         """The same with leading axes of length N·k read as N samples of k·R positions."""
         g = self.g.reshape(len(self.g), count, -1, *self.g.shape[3:])
-        return self._with(self.numbers.reshape(count, -1), g)
+        return self._with(self.indices.reshape(count, -1), g)
 
     def first(self) -> "Outer":
         """The first datum alone."""
-        return self._with(self.numbers[:1], self.g[:, :1])
+        return self._with(self.indices[:1], self.g[:, :1])
 
-    def _with(self, numbers: Int[Tensor, "N R"], g: Float[Tensor, "V N R 1 O"]) -> "Lookup":
-        return replace(Lookup.of(numbers, self.size, g), fresh=self.fresh)
+    def _with(self, indices: Int[Tensor, "N R"], g: Float[Tensor, "V N R 1 O"]) -> "Lookup":
+        return replace(Lookup.of(indices, self.size, g), fresh=self.fresh)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class Dense:
         return self.j
 
     def entries(self, kept: Int[Tensor, " K"]) -> Float[Tensor, "V N K"]:
-        """Some entries of the rows, by number."""
+        """The entries of the rows at these indices."""
         return self.j[..., kept]
 
     def per_sample(self, count: int) -> "Dense":
@@ -215,7 +215,7 @@ class Unit:
     r"""The Jacobian of a last layer in closed form, J_n = I ⊗ a_nᵀ: one row for each of its O outputs.
 
     Attributes:
-        inputs: Gives a, as in :class:`Outer` with one position and one group.
+        inputs: A function that returns a, as in :class:`Outer` with one position and one group.
         outputs: O.
     """
 
@@ -228,15 +228,15 @@ class Unit:
         return self.inputs()
 
     def rows(self) -> Float[Tensor, "V N p"]:
-        """The rows themselves, of which all but one I-th are zero."""
+        """The rows; all entries but one in O are zero."""
         a = self.a[:, 0, 0]
         eye = torch.eye(self.outputs, dtype=a.dtype, device=a.device)
         return torch.einsum("vo,ni->vnoi", eye, a).flatten(2)
 
 
-#: What a layer rule makes.
+#: The result of a layer rule.
 Form: TypeAlias = Outer | Dense
-#: What a structure takes.
+#: The argument of a structure.
 AnyForm: TypeAlias = Outer | Dense | Unit
 
 
@@ -252,18 +252,18 @@ def _column(count: int, like: Tensor) -> Int[Tensor, "N 1"]:
     return torch.arange(count, dtype=like.dtype, device=like.device).unsqueeze(1)
 
 
-def one_hot(numbers: Int[Tensor, "N R"], size: int, dtype: torch.dtype) -> Float[Tensor, "N R 1 I"]:
+def one_hot(indices: Int[Tensor, "N R"], size: int, dtype: torch.dtype) -> Float[Tensor, "N R 1 I"]:
     """One-hot vectors, zero for −1."""
-    return F.one_hot(numbers + 1, size + 1)[..., 1:].to(dtype).unsqueeze(2)
+    return F.one_hot(indices + 1, size + 1)[..., 1:].to(dtype).unsqueeze(2)
 
 
 def concatenate(forms: list[Outer]) -> Outer:
     """Several uses of one weight as one form: their positions, one after the other (exact)."""
     lookups = [form for form in forms if isinstance(form, Lookup)]
     if len(lookups) == len(forms):
-        numbers = torch.cat([form.numbers for form in lookups], 1)
+        indices = torch.cat([form.indices for form in lookups], 1)
         return replace(
-            Lookup.of(numbers, lookups[0].size, torch.cat([form.g for form in forms], 2)), fresh=forms[0].fresh
+            Lookup.of(indices, lookups[0].size, torch.cat([form.g for form in forms], 2)), fresh=forms[0].fresh
         )
 
     def inputs() -> Tensor:
@@ -273,7 +273,7 @@ def concatenate(forms: list[Outer]) -> Outer:
 
 
 def rows_in_parts(form: Form, floats: int) -> Iterator[Float[Tensor, "V n p"]]:
-    """The rows of some data at a time, so that each part has at most this many entries (one datum at least)."""
+    """The rows in chunks of the data, each of at most this many entries (one datum at least)."""
     if isinstance(form, Dense):
         yield form.j
         return

@@ -1,4 +1,4 @@
-"""The network around its mode, and derivatives that are taken in whichever way its operations allow."""
+"""The network around its mode, and its derivatives, computed in the way that its operations allow."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,9 +52,9 @@ class Linearisation:
         return u, self.vjp(u.unsqueeze(0))[0]
 
     def _verified(self, way: Callable[[Tensor], Tensor], v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
-        """J v, refused unless u · J v = v · Jᵀ u.
+        """J v; an error unless u · J v = v · Jᵀ u.
 
-        Reverse over reverse reports zero, in silence, behind an operation that is differentiable once.
+        Reverse over reverse silently returns zero after an operation that is differentiable only once.
         """
         product, (u, row) = way(v), self._witness
         first = product[0].to(row.dtype)
@@ -100,7 +100,7 @@ class Linearisation:
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Derivatives on, and attention in a form that has derivatives of every order."""
+    """Enable derivatives, and attention with derivatives of every order."""
     with torch.inference_mode(False), torch.enable_grad(), UnfusedAttention():
         yield
 
@@ -160,5 +160,5 @@ def derivative(
         ]
         return flat([None if one[0] is None else torch.stack(one) for one in zip(*each, strict=True)], inputs, size)
 
-    # vmap turns the convolutions of a single direction into grouped ones, several times as slow
+    # vmap makes the convolutions of a single direction grouped ones, several times as slow
     return _first_that_works((batched, single), columns) if size > 1 else single(columns)

@@ -1,6 +1,6 @@
-"""The blocks of parameters of a network, and how much a datum takes: decided and verified once, on the first batch.
+"""The blocks of parameters of a network, and the memory of a datum: determined and verified once, on the first batch.
 
-Nothing is taken on trust. The rules' result for a random column on one datum is compared with autograd's gradient; a
+Every rule is verified. Its result for a random column on one datum is compared with autograd's gradient; a
 parameter whose rule gives something else (an axis that is not the batch, an operation that escaped the recorder)
 goes to the fallback. A network whose output for one input is random, or depends on the others, is refused.
 """
@@ -19,7 +19,7 @@ from osculate.inputs import Inputs, apply, concatenate, count, take
 from osculate.memory import readable
 from osculate.parameters import Network
 
-#: Columns that are pulled back at once at most: more are no faster.
+#: Largest number of columns that are pulled back at once: more are no faster.
 COLUMNS = 128
 EVERYTHING = 2**62
 
@@ -51,13 +51,13 @@ class BlockSpec:
 
 @dataclass(frozen=True)
 class Plan:
-    """The partition of the tracked parameters into blocks, and how much a datum takes.
+    """The partition of the tracked parameters into blocks, and the memory of a datum.
 
     Attributes:
         blocks: The blocks, in the order of ``named_parameters()``.
-        floats: Numbers held for each column and datum while forms are made.
+        floats: Floats held for each column and datum while forms are made.
         factored: The same for a structure that never forms the rows of a layer used at several positions.
-        inputs: Numbers held for each datum, however many columns there are.
+        inputs: Floats held for each datum, independent of the number of columns.
         outputs: c, the number of outputs of a datum.
         last_layer: The parameters of the operation that ran last, empty where it is not an affine layer.
         example: Shapes and sizes of the first batch.
@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def specs(self) -> tuple[BlockSpec, ...]:
-        """The blocks as structures see them: the entries that are kept, without the factors of the whole."""
+        """The blocks for structures: in a subnetwork the entries that are kept, as dense blocks."""
         return tuple(
             b if b.kept is None else BlockSpec(b.names, "dense", b.positions.reshape(-1)[b.kept]) for b in self.blocks
         )
@@ -89,7 +89,7 @@ class Plan:
         """Raise ValueError if inputs of the same shape give a layer another number of rows than in the first batch.
 
         Raises:
-            ValueError: rows would be taken for those of another datum.
+            ValueError: rows would be attributed to the wrong datum.
         """
         if seen.shapes != self.example.shapes:
             return
@@ -107,7 +107,7 @@ class Plan:
 
         Args:
             by_factors: True if it never forms the rows of a layer used at several positions.
-            row_size: Numbers of the whole rows that it forms, and copies in double precision.
+            row_size: Length of the whole rows that it forms, and copies in double precision.
         """
         return replace(self, floats=(self.factored if by_factors else self.floats) + 3 * row_size)
 
@@ -173,7 +173,7 @@ def make_plan(network: Network, x: Inputs) -> Plan:
 
     Cost: three forward passes and two backward passes over at most 16 inputs.
     """
-    if count(x) == 1:  # another datum of the same kind: two that are the same would hide that one depends on the other
+    if count(x) == 1:  # a second, different datum: with two equal ones a dependence between data would not show
         x = concatenate([x, apply(lambda tensor: tensor / 2 if tensor.is_floating_point() else tensor, x)])
     x = take(x, slice(0, 16))
     _require_a_function(network, x)
@@ -189,7 +189,7 @@ def make_plan(network: Network, x: Inputs) -> Plan:
     wrong = tape.uncovered | _ragged(tape, trials) | _unfaithful(network, tape, trials, column)
     wrong |= set(network.space.names) - {name for trial in trials for name in trial.use.names}
     while spread := {name for t in trials if wrong & set(t.use.names) for name in t.use.names} - wrong:
-        wrong |= spread  # a use is by rule for all of its parameters, or for none
+        wrong |= spread  # a rule covers all parameters of a use, or none
     good = [trial for trial in trials if not wrong & set(trial.use.names)]
     blocks = _blocks(network, good, positions)
     blocks += [BlockSpec((name,), "fallback", positions[name].reshape(-1)) for name in wrong]
@@ -234,7 +234,7 @@ def _ragged(tape: Tape, trials: list[_Trial]) -> set[str]:
 
 
 def _readable(use: Use, g: Tensor | None, count: int) -> Form | None:
-    """The form of a use for so many data; None where it has no axis of data."""
+    """The form of a use for this number of data; None if it has no axis of data."""
     if g is None:
         return None
     try:
@@ -295,11 +295,11 @@ def _blocks(network: Network, trials: list[_Trial], positions: dict[str, Tensor]
 
 
 def _sizes(tape: Tape, trials: list[_Trial], blocks: list[BlockSpec]) -> tuple[int, int, int]:
-    """The sizes of a plan: floats, factored and inputs. Blocks are worked on one after the other."""
+    """The sizes of a plan: floats, factored and inputs. Blocks are processed one after the other."""
     outputs = sum(size for _, _, size in tape.uses) // len(tape.f)
     repeated = {t.use.names[0]: t.form.shared for t in trials if isinstance(t.form, Outer) and t.form.shared > 1}
     dense = max((b.size for b in blocks if b.kind in ("dense", "fallback")), default=0)
-    layers = [b for b in blocks if b.kind == "outer" and b.names[0] in repeated]  # no rows are made of lookups
+    layers = [b for b in blocks if b.kind == "outer" and b.names[0] in repeated]  # lookups form no rows
     rows = max((b.size for b in layers), default=0)
     windows = max((repeated[b.names[0]] * b.positions.shape[-1] for b in layers), default=0)
     return max(1, outputs + max(dense, rows)), max(1, outputs + dense), outputs + windows

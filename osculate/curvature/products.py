@@ -23,12 +23,12 @@ from osculate.likelihoods import Likelihood
 from osculate.memory import even_parts
 from osculate.parameters import Network
 
-#: Outputs that interact in one position, up to which Λ is taken as blocks; above, by second derivatives of log p.
+#: Largest number of interacting outputs for which Λ is formed as blocks; above it, second derivatives of log p.
 BLOCK = 32
 
-#: A symmetric map of columns (S, N, *C), each datum by itself, such as u -> Λ u.
+#: A symmetric map of columns (S, N, *C) that acts on each datum separately, such as u -> Λ u.
 OutputMap = Callable[[Tensor], Tensor]
-#: The outputs f (n, *C) of the data ``part`` to their map.
+#: A function from the outputs f (n, *C) of the data ``part`` to their map.
 OutputProduct = Callable[[Tensor, slice], OutputMap]
 
 
@@ -54,7 +54,7 @@ def output_hessian(likelihood: Likelihood, f: Float[Tensor, "N *C"], y: Tensor) 
 
 
 def columns_product(columns: Columns, memory: int) -> OutputMap:
-    """u (S, N, *C) to Σ_v s_v s_vᵀ u, each datum by itself.
+    """u (S, N, *C) to Σ_v s_v s_vᵀ u, separately for each datum.
 
     Args:
         columns: s_v.
@@ -81,7 +81,7 @@ def gauss_newton_product(
         network: The network.
         x: Inputs of N data.
         v: Directions.
-        output_product: Gives u -> A u.
+        output_product: A function from outputs to the map u -> A u.
         memory: Bytes that activations and their derivatives may take at once; data and directions are cut to fit.
 
     Returns:
@@ -144,7 +144,7 @@ def hessian_product(
 
 
 def portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[list[slice], list[slice]]:
-    """Slices of the directions, and of the data, that fit into the memory at once."""
+    """Slices of the directions and of the data that fit into the memory together."""
     itemsize, size = network.state_dtype.itemsize, count(x)
     together = max(1, min(vectors, memory // (4 * itemsize * network.space.size)))
     step = max(1, memory // (2 * itemsize * together * activations(network, x)))

@@ -1,6 +1,6 @@
-"""The dense truth by automatic differentiation: what every faster result is compared with.
+"""Dense reference matrices by automatic differentiation, with which faster results are compared.
 
-Nothing here is fast, and nothing here knows a layer. Sizes up to a few thousand parameters.
+Slow, and independent of layers; for up to a few thousand parameters.
 """
 
 import torch
@@ -49,6 +49,6 @@ def hessian(model: nn.Module, likelihood: Likelihood, x: Inputs, y: Tensor) -> F
     def negative_log_likelihood(flat: Tensor) -> Tensor:
         return -likelihood.log_prob(_outputs(model, space.unflatten(flat), x), y).sum()
 
-    # row by row: for some normalisations torch's batched second derivatives are wrong, forward over reverse too
+    # row by row: torch's batched second derivatives are wrong for some normalisations, also forward over reverse
     with sdpa_kernel(SDPBackend.MATH):  # the fused attention has no second derivative
         return torch.autograd.functional.hessian(negative_log_likelihood, theta)

@@ -6,7 +6,7 @@ cross terms are dropped: those between the entries of one activation, and those 
 tensor acts (skip connections, tied weights, both factors of a product). It is exact for the last layer. An activation
 that a network writes as a product of branches, such as x · sigmoid(x), counts as that product; F.silu as one function.
 
-The rules stand in ``rules/``. An operation without one keeps its exact local Jacobian, by vector-Jacobian products.
+The rules are in ``rules/``. An operation without one keeps its exact local Jacobian, by vector-Jacobian products.
 """
 
 import re
@@ -31,7 +31,7 @@ from osculate.inputs import Inputs, apply, floating
 from osculate.operations import in_place, name_of, tensors_in
 from osculate.parameters import Network
 
-#: Nodes of the autograd graph whose local Jacobian holds zeros and ones only, so that they are their own square.
+#: Nodes of the autograd graph whose local Jacobian holds zeros and ones only, so that it equals its square.
 SELECTIONS = words(
     """
     AccumulateGrad AdaptiveMaxPool2D AdaptiveMaxPool3D Add Alias AsStrided Cat ChannelShuffle Clamp ClampMax
@@ -46,16 +46,16 @@ SELECTIONS = words(
     Where
     """
 )
-#: Those of them that share the derivative among ties where they go over all entries instead of along an axis.
+#: Those of them that divide the derivative among ties if they reduce all entries instead of an axis.
 ALONG_AN_AXIS = words("Max Median Min")
-#: Operations on a part of a tensor that may hide in one node with the rest of it.
+#: Operations on a part of a tensor that may share a node with the rest of it.
 IN_PLACE = words(
     """
     __setitem__ add_ clamp_ clamp_max_ clamp_min_ copy_ fill_ index_add_ index_copy_ index_fill_ index_put_
     masked_fill_ masked_scatter_ relu_ scatter_ scatter_add_ zero_
     """
 )
-#: Makes a Python function of torch skip the question whether a mode is active, so that it runs its own body.
+#: Globals with which a Python function of torch runs its own body although a mode is active.
 UNWATCHED: dict[str, Callable] = dict.fromkeys(
     ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), lambda *_: False
 )
@@ -127,7 +127,7 @@ def squared_pass(
 
 
 class Squaring(TorchFunctionMode):
-    """Puts the squared rules in place of the operations of a forward pass."""
+    """Replaces the operations of a forward pass by those with squared rules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class Squaring(TorchFunctionMode):
         return output
 
     def _in_parts(self, func: Callable, args: tuple, kwargs: dict, parts: Callable | None) -> Any:
-        """The operation in terms of others, which come back here one by one."""
+        """The operation written in terms of others, which are then intercepted one by one."""
         if parts is not None:
             with self:
                 if (output := parts(*args, **kwargs)) is not NotImplemented:
@@ -179,7 +179,7 @@ class Squaring(TorchFunctionMode):
             return NotImplemented
         self._open.append(func)
         try:
-            names = {**func.__globals__, **UNWATCHED}  # the same function, with its operations seen one by one
+            names = {**func.__globals__, **UNWATCHED}  # the same function, with its operations intercepted
             body = FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
             body.__kwdefaults__ = func.__kwdefaults__
             with self:
@@ -190,7 +190,7 @@ class Squaring(TorchFunctionMode):
     def _elementwise(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         name = name_of(func)
         stem = name.rstrip("_") if not name.startswith("__") else name
-        # an addition selects, but not with a factor, or of a tensor to itself
+        # an addition is a selection, except with a factor, or of a tensor to itself
         scaled = stem == "add" and (kwargs.get("alpha", 1) != 1 or (len(args) > 1 and args[0] is args[1]))
         if not scaled and not is_elementwise(stem):
             return NotImplemented
@@ -205,7 +205,7 @@ class Squaring(TorchFunctionMode):
     def _by_products(self, func: Callable, args: tuple, kwargs: dict, output: Any) -> Any:
         """The operation once more, with its exact local Jacobian by vector-Jacobian products.
 
-        ``output`` is what it returned for the same arguments, which tells random operations from others.
+        ``output`` is what it returned for the same arguments, which reveals random operations.
         """
         name = resolve_name(func) or name_of(func)
         if in_place(func) or kwargs.get("out") is not None:
@@ -244,7 +244,7 @@ class Squaring(TorchFunctionMode):
         return tree_unflatten(outputs, spec)
 
     def require_rules(self, f: Tensor) -> None:
-        """Refuse nodes that came into the graph behind the mode's back, such as those of custom functions."""
+        """Raise an error for nodes of operations that the mode does not intercept, such as custom functions."""
         for node in _nodes([f], set()):
             if node not in self._known and not _selects(node):
                 raise refusal(
@@ -252,7 +252,7 @@ class Squaring(TorchFunctionMode):
                 )
 
     def release(self) -> None:
-        """Give all nodes their ordinary backward again, without the hooks: they and their nodes hold each other."""
+        """Restore the ordinary backward of all nodes, and remove the hooks, which form reference cycles."""
         for hook in self._hooks:
             hook.remove()
         for node in self._known:

@@ -1,6 +1,6 @@
-"""The record of a forward pass: the operations that used a parameter, and what their rules noted.
+"""The record of a forward pass: the operations that used a parameter, as described by their rules.
 
-The pass runs under a :class:`Recorder`, which looks at every torch operation. Where an operation with a rule touches a
+The pass runs under a :class:`Recorder`, which intercepts every torch operation. If an operation with a rule uses a
 tracked parameter, the edge of its output in the autograd graph is kept, so that columns can be pulled back to it.
 """
 
@@ -29,7 +29,7 @@ class Example:
 
     Attributes:
         shapes: Shapes of one datum's inputs, by name.
-        sizes: Numbers that the operations using a parameter return for a datum, by parameter.
+        sizes: Sizes of the outputs for a datum of the operations that use a parameter, by parameter.
     """
 
     shapes: Mapping[str, Sequence[int]]
@@ -38,7 +38,7 @@ class Example:
 
 @dataclass
 class Tape:
-    """One recorded forward pass: outputs, parameters, and their uses with the size of what each returned."""
+    """One recorded forward pass: outputs, parameters, and their uses with the sizes of their outputs."""
 
     f: Tensor
     theta: dict[str, Tensor]
@@ -47,7 +47,7 @@ class Tape:
     last: set[str]
 
     def example(self, x: Inputs) -> Example:
-        """The shapes of the inputs, and the sizes of what the operations that use each parameter return for a datum."""
+        """The shapes of the inputs, and the output sizes for a datum of the operations that use each parameter."""
         found: dict[str, set[float]] = {}
         for use, _, size in self.uses:
             for name in use.names:
@@ -57,7 +57,7 @@ class Tape:
 
 
 class Recorder(TorchFunctionMode):
-    """Watches the operations of a forward pass and applies the layer rules to those that touch a parameter.
+    """Intercepts the operations of a forward pass and applies the layer rules to those that use a parameter.
 
     Tensors that are made of parameters alone are followed: an operation that uses one uses its parameters.
 
@@ -79,17 +79,17 @@ class Recorder(TorchFunctionMode):
         self._known: dict[int, Source] = {
             id(t): View((name,), t.shape, lambda entries: entries, True) for name, t in theta.items()
         }
-        self._kept: list[Tensor] = []  # an id stays taken for as long as its tensor lives
+        self._kept: list[Tensor] = []  # keeps the tensors alive, so that no id is reused
         self._constants: set[int] = set()
 
     def over(self, module: nn.Module) -> "Recorder":
-        """The recorder of a pass of this module, whose buffers and frozen parameters are the same for every datum."""
+        """This recorder, with the buffers and frozen parameters of a module as constants for every datum."""
         self._kept += [*module.buffers(), *module.parameters()]
         self._constants |= {id(tensor) for tensor in self._kept}
         return self
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
-        """Run the operation, then note which parameters it used, and in which way."""
+        """Run the operation, then record which parameters it used, and how."""
         kwargs = kwargs or {}
         rule = RULES.get(func)
         if rule is not None and rule.parts is not None:
@@ -114,7 +114,7 @@ class Recorder(TorchFunctionMode):
         return output
 
     def _follow(self, func: Callable, args: tuple, kwargs: dict, output: object) -> set[str]:
-        """Note what an operation made of parameters alone, and name the parameters that met data in it."""
+        """Record tensors that an operation made of parameters alone; return the parameters that it used on data."""
         made, writes = tensors_in((output,)), in_place(func)
         if not made and not writes:  # a shape, a number: nothing to follow
             return set()
@@ -126,15 +126,15 @@ class Recorder(TorchFunctionMode):
             if not leaves[0].requires_grad:
                 return set()
         elif not mine:
-            # functions of constants, and positions such as torch.arange(T), are constants; other new tensors are taken
-            # as data: the zeros that a recurrent network starts from, for example, have a batch axis
+            # functions of constants, and positions such as torch.arange(T), are constants; other new tensors count as
+            # data: the zeros from which a recurrent network starts, for example, have a batch axis
             if all(id(leaf) in self._constants for leaf in leaves):
                 constants = [t for t in made if leaves or t.dtype in (torch.int64, torch.int32)]
                 self._kept += constants
                 self._constants.update(map(id, constants))
         else:
             made = [tensor for tensor in made if tensor.requires_grad]
-            if all(id(t) in self._known for t in made):  # nothing that can be differentiated, or nothing new
+            if all(id(t) in self._known for t in made):  # not differentiable, or not new
                 return set()
             if all(id(leaf) in self._known or id(leaf) in self._constants for leaf in leaves):
                 self._follow_parameters(func, args, kwargs, mine, made)
@@ -161,7 +161,7 @@ class Recorder(TorchFunctionMode):
 def _taken(
     known: Mapping[int, Source], func: Callable, args: tuple, kwargs: dict, number: int, entries: Tensor
 ) -> Tensor:
-    """The view of entries that an operation made of a parameter."""
+    """The view of a parameter's entries that an operation returns."""
 
     def replaced(leaf: Any) -> Any:
         source = known.get(id(leaf))
@@ -174,14 +174,14 @@ def _taken(
 
 
 def _picks(func: Callable, *args: Any, padding_idx: int | None = None, max_norm: float | None = None, **_: Any) -> bool:
-    """True if an operation only picks or reorders entries; a lookup does, without a padding row and a norm."""
+    """True if an operation only picks or reorders entries; a lookup does, unless it has a padding row or a norm."""
     if func is not F.embedding:
         return func in VIEWS
     return padding_idx is None and max_norm is None and args[2:4] in ((), (None,), (None, None))
 
 
 def record(network: Network, x: Inputs) -> Tape:
-    """The forward pass at the mode, with what the rules noted."""
+    """The record of a forward pass at the mode."""
     with torch.inference_mode(False), torch.enable_grad():
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
         recorder = Recorder(theta)
@@ -189,6 +189,6 @@ def record(network: Network, x: Inputs) -> Tape:
     if not f.requires_grad:
         raise ValueError(
             "the network's output does not depend on any tracked parameter "
-            f"({', '.join(theta)}): nothing can be said about its uncertainty."
+            f"({', '.join(theta)}): pass names of parameters that it uses as subset."
         )
     return Tape(f, theta, recorder.uses, recorder.uncovered, recorder.last)

@@ -1,8 +1,7 @@
 """Data sets: found or downloaded, split, scaled and returned as tensors.
 
-``load`` knows the public sets by name, ``from_arrays`` takes the user's own ``.npz`` file, and
-``out_of_distribution`` gives what a classifier of a set should not be sure about, ``rotated`` and ``corrupted``
-what it should become less and less sure about.
+``load`` returns public sets by name, ``from_arrays`` the user's own ``.npz`` file, ``out_of_distribution`` inputs on
+which a classifier should be uncertain, and ``rotated`` and ``corrupted`` inputs on which it should be increasingly so.
 """
 
 from osculate.data.arrays import from_arrays as from_arrays, read_arrays as read_arrays

@@ -10,13 +10,12 @@ from osculate.data.files import read_all_npz
 
 
 def read_arrays(path: str | Path, targets: bool = True) -> Part:
-    """Read inputs and targets without scaling, as float32 and int64 or float32; uint8 images are divided by
-    255.
+    """Read inputs and targets without scaling, as float32 and int64 or float32; uint8 images are divided by 255.
 
     Args:
         path: An ``.npz`` archive with ``X`` of shape (N, …) and ``y`` of shape (N,) or (N, C). Integers in
             ``y`` are classes 0, 1, …; floating-point numbers are regression targets, returned as (N, C).
-        targets: Read ``y``, which must be there; otherwise targets have shape (N, 0).
+        targets: True to read ``y``, which must exist; otherwise targets have shape (N, 0).
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -34,7 +33,7 @@ def from_arrays(
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
-    """Make a data set of the user's own ``.npz`` archive with ``X`` and, for anything but autoencoders, ``y``.
+    """A data set from the user's own ``.npz`` archive with ``X`` and, for anything but autoencoders, ``y``.
 
     The test part is ``X_test`` and ``y_test`` where the archive has them, otherwise random rows. As in every
     other set, regression inputs and targets are standardised by the training part (``dataset.input_scaling``
@@ -43,9 +42,9 @@ def from_arrays(
 
     Args:
         path: The archive; see :func:`read_arrays` for the arrays.
-        train_size: Rows to train on; None takes all that are left.
-        validation_size: Rows for validation; None takes a tenth of the training rows, at most 2,000.
-        test_fraction: Share of the rows for testing where the archive has no ``X_test``; between 0 and 1.
+        train_size: Number of rows to train on; None for all that are left.
+        validation_size: Number of rows for validation; None for a tenth of the training rows, at most 2,000.
+        test_fraction: Share of the rows for testing if the archive has no ``X_test``; between 0 and 1.
         seed: Seed of the random split.
 
     Raises:
@@ -66,17 +65,17 @@ def from_arrays(
             if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
                 raise ValueError(
                     f"{name} in {path} has rows of shape {tuple(a.shape[1:])} ({a.dtype}), {name}_test"
-                    f" {tuple(b.shape[1:])} ({b.dtype}): they must be alike"
+                    f" {tuple(b.shape[1:])} ({b.dtype}): give both one shape and type."
                 )
     else:
         if not 0 < test_fraction < 1:
-            raise ValueError(f"test_fraction is {test_fraction}, but must lie between 0 and 1")
+            raise ValueError(f"test_fraction must be between 0 and 1, got {test_fraction}.")
         train, test = random_test_part(x, y, max(1, round(test_fraction * len(x))), seed)
     classes = None
     if not y.is_floating_point():
         classes = tuple(str(c) for c in range(int(torch.cat([y, test[1]]).max()) + 1))
     if len(train[0]) < 2:
-        raise ValueError(f"{path} leaves {len(train[0])} rows to train on: give it more rows")
+        raise ValueError(f"{path} leaves {len(train[0])} rows to train on: add rows, or lower test_fraction.")
     return assemble(Path(path).stem, Source(train, test, classes), train_size, validation_size, seed)
 
 
@@ -89,16 +88,16 @@ def _pair(path: str | Path, arrays: dict[str, np.ndarray], x_key: str, y_key: st
     y = arrays[y_key] if targets else np.empty((len(x), 0) if x.ndim else 0)
     for key, array in ((x_key, x), (y_key, y)):
         if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
-            raise ValueError(f"{key} in {path} is of type {array.dtype}, but must hold real numbers")
+            raise ValueError(f"{key} in {path} must hold real numbers, got type {array.dtype}.")
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise ValueError(f"{key} in {path} is {array[where]} at index {where}; remove or fill such values first")
+            raise ValueError(f"{key} in {path} is {array[where]} at index {where}: remove or impute such values.")
     if x.ndim < 2:
-        raise ValueError(f"{x_key} in {path} has shape {x.shape}, but inputs need a batch axis and features: (N, F)")
+        raise ValueError(f"{x_key} in {path} must have a batch axis and features, (N, F), got shape {x.shape}.")
     if y.ndim not in (1, 2):
-        raise ValueError(f"{y_key} in {path} has shape {y.shape}, but targets have shape (N,) or (N, C)")
+        raise ValueError(f"{y_key} in {path} must have shape (N,) or (N, C), got {y.shape}.")
     if len(x) != len(y) or not len(x):
-        raise ValueError(f"{x_key} in {path} has {len(x)} rows and {y_key} {len(y)}: each input needs one target")
+        raise ValueError(f"{x_key} in {path} has {len(x)} rows and {y_key} {len(y)}: give each input one target.")
     inputs = torch.from_numpy(x if x.dtype == np.uint8 else x.astype(np.float32))
     return inputs, _targets(path, y_key, y)
 
@@ -110,8 +109,8 @@ def _targets(path: str | Path, key: str, y: np.ndarray) -> torch.Tensor:
     if y.ndim != 1:
         raise ValueError(
             f"{key} in {path} has whole numbers in shape {y.shape}: classes have shape (N,), regression targets must"
-            " be floating-point"
+            " be floating-point."
         )
     if int(y.min()) < 0:
-        raise ValueError(f"{key} in {path} has the class {int(y.min())}, but classes are numbered from 0")
+        raise ValueError(f"{key} in {path} has the class {int(y.min())}: number classes from 0.")
     return torch.from_numpy(y.astype(np.int64))

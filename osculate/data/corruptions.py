@@ -47,17 +47,17 @@ def corrupted(
     """
     corrupt = lookup("corruption", kind, CORRUPTIONS)
     if severity not in range(SEVERITIES + 1):
-        raise ValueError(f"severity is {severity}, but must be a whole number from 0 (none) to {SEVERITIES}")
+        raise ValueError(f"severity must be a whole number from 0 (none) to {SEVERITIES}, got {severity}.")
     if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(f"images have shape (N, 1 or 3, height, width), not {tuple(images.shape)}")
+        raise ValueError(f"images must have shape (N, 1 or 3, height, width), got {tuple(images.shape)}.")
     if len(images) and not (float(images.min()) >= 0 and float(images.max()) <= 1):
         raise ValueError(
-            f"images have values from {float(images.min()):.3g} to {float(images.max()):.3g}, not in [0, 1]"
+            f"images must have values in [0, 1], got {float(images.min()):.3g} to {float(images.max()):.3g}."
         )
     if not severity or not len(images):
         return images
     x = (255 * images.detach().cpu().double()).round() / 255
-    # 1e-6: a value that is a multiple of 1/255 but for rounding is that multiple, not the one below
+    # 1e-6: a value within rounding below a multiple of 1/255 counts as that multiple
     found = (255 * corrupt(x, severity - 1, generator).clamp(0, 1) + 1e-6).floor() / 255
     return found.to(images)
 
@@ -78,7 +78,7 @@ def shot_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
 
 
 def impulse_noise(x: Tensor, level: int, generator: Generator | None) -> Tensor:
-    """Each value of each channel by itself becomes 0 or 1."""
+    """Set random values of each channel to 0 or 1."""
     share = (0.01, 0.02, 0.03, 0.05, 0.07)[level]
     hit, white = (torch.rand(x.shape, generator=generator, dtype=x.dtype) for _ in range(2))
     return torch.where(hit < share, (white < 0.5).to(x), x)
@@ -190,16 +190,16 @@ def contrast(x: Tensor, level: int, generator: Generator | None) -> Tensor:
 
 
 def brightness(x: Tensor, level: int, generator: Generator | None) -> Tensor:
-    """Value, the largest channel, is raised; hue and saturation stay."""
+    """Raise the value, the largest channel, at constant hue and saturation."""
     value = x.amax(1, keepdim=True)
     raised = (value + (0.05, 0.1, 0.15, 0.2, 0.3)[level]).clamp(max=1)
     return torch.where(value > 0, x * raised / value.clamp_min(1e-12), raised)
 
 
 def saturate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
-    """Saturation is changed; hue and value stay. Grey has hue 0, which is red."""
+    """Change the saturation at constant hue and value. Grey has hue 0, which is red."""
     if x.shape[1] != 3:
-        raise ValueError("the corruption 'saturate' needs images of three channels: grey ones have no saturation")
+        raise ValueError("the corruption 'saturate' needs images of three channels: grey images have no saturation.")
     factor, offset = ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2))[level]
     value = x.amax(1, keepdim=True)
     below = value - x  # = value · saturation · (a part that depends on the hue)

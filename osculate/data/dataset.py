@@ -1,4 +1,4 @@
-"""A data set that is ready to use: what its reader is asked and answers, its three parts, and their scaling."""
+"""Data sets: the request to a reader and its answer, the three parts, and their scaling."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from osculate.data.files import Download, find
 #: Inputs and targets.
 Part: TypeAlias = tuple[Tensor, Tensor]
 
-#: The validation part takes a tenth of the training part, and no more rows than this.
+#: Largest default number of validation rows, which is otherwise a tenth of the training part.
 LARGEST_DEFAULT_VALIDATION = 2_000
 
 
@@ -37,7 +37,7 @@ class Scaling:
     def of(cls, values: Float[Tensor, "N *F"]) -> "Scaling":
         """Mean and standard deviation over the rows; a constant column keeps its scale."""
         scale = values.std(0, correction=0)
-        constant = scale <= 1e-6 * values.abs().amax(0)  # what float32 cannot resolve is no signal
+        constant = scale <= 1e-6 * values.abs().amax(0)  # a spread below the resolution of float32 is not signal
         return cls(values.mean(0), torch.where(constant, torch.ones_like(scale), scale))
 
     def apply(self, values: Float[Tensor, "N *F"]) -> Float[Tensor, "N *F"]:
@@ -69,7 +69,7 @@ class Dataset:
             otherwise, (N, 0) where there are none.
         validation: The same for choosing hyperparameters, taken from the training data; may be empty.
         test: The same for the final evaluation.
-        classes: Names of the classes in the order of their numbers, or None for regression.
+        classes: Names of the classes in the order of their indices, or None for regression.
         input_scaling: Standardisation of the inputs, or None.
         target_scaling: Standardisation of the targets, or None.
     """
@@ -130,14 +130,14 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Request:
-    """The request that a reader of data sets answers.
+    """A request to a reader of data sets.
 
     Args:
         folder: The only folder to look into, or None for the usual places.
-        split: Number of the set's own split, counted from 0.
+        split: Index of the set's own split, from 0.
         splits: The family of splits, "standard", "gap" or "random".
         seed: Seed of random splits and draws.
-        download: Allow missing files to be downloaded.
+        download: True to download missing files.
     """
 
     folder: str | Path | None = None
@@ -147,7 +147,7 @@ class Request:
     download: bool = True
 
     def find(self, relative: str, describe: str = "", original: Download | None = None) -> Path:
-        """Find a file of the set where the request says, by :func:`osculate.data.files.find`."""
+        """Find a file of the set in the folder of the request, by :func:`osculate.data.files.find`."""
         return find(relative, self.folder, original if self.download else None, describe)
 
 
@@ -160,9 +160,9 @@ class Source:
             the rows that are wanted have been chosen.
         test: The same.
         classes: Names of the classes, or None for regression.
-        validation: The same, where the source says which rows validate; None leaves that to :func:`assemble`.
-        standardise: Standardise inputs that are vectors even if the targets are classes; in
-            regression they always are.
+        validation: The same if the source defines validation rows; None leaves the choice to :func:`assemble`.
+        standardise: True to standardise inputs that are vectors also if the targets are classes, as is always done in
+            regression.
     """
 
     train: Part
@@ -193,15 +193,15 @@ def assemble(
         seed: Seed of the shuffle.
 
     Raises:
-        ValueError: a size is negative or larger than the training data, or a validation part is asked for where the
-            source has its own.
+        ValueError: a size is negative or larger than the training data, or ``validation_size`` is given although the
+            source has its own validation part.
     """
     available = len(source.train[0])
     if source.validation is not None:
         if validation_size is not None:
             raise ValueError(
-                f"validation_size is {validation_size}, but {name!r} brings a validation part of"
-                f" {len(source.validation[0])} rows: leave validation_size out"
+                f"validation_size is {validation_size}, but {name!r} has its own validation part of"
+                f" {len(source.validation[0])} rows: leave validation_size out."
             )
         validation_size = 0
     elif validation_size is None:
@@ -209,10 +209,10 @@ def assemble(
     if not 0 <= validation_size < available:
         raise ValueError(
             f"validation_size is {validation_size}, but {name!r} has {available} training rows: it must be at least"
-            " 0 and leave some of them to train on"
+            " 0 and leave some of them to train on."
         )
     if train_size is not None and not 1 <= train_size <= available:
-        raise ValueError(f"train_size is {train_size}, but {name!r} has {available} training rows: take 1 to that")
+        raise ValueError(f"train_size must be from 1 to {available}, the training rows of {name!r}, got {train_size}.")
     order = torch.randperm(available, generator=torch.Generator().manual_seed(seed))
     chosen = order[validation_size : available if train_size is None else validation_size + train_size]
     held_out = _rows(source.train, order[:validation_size]) if source.validation is None else source.validation

@@ -1,4 +1,4 @@
-"""Finding and reading files: where a data set may lie, and the two formats it comes in."""
+"""Look-up of data files, and readers of the two file formats."""
 
 import gzip
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from osculate.checks import require_library
 
-#: Names the folder that holds the data sets.
+#: Environment variable with the folder of the data sets.
 VARIABLE = "OSCULATE_DATA"
 
 #: idx magic numbers: unsigned bytes, with the number of axes in the last byte.
@@ -45,13 +45,13 @@ def user_cache() -> Path:
 def find(relative: str, folder: str | Path | None = None, download: Download | None = None, describe: str = "") -> Path:
     """Find the file of a data set.
 
-    A folder that is given is the only one looked into. Otherwise: the folder named by ``OSCULATE_DATA``, the
-    user's cache, and last a download of the original into that cache, with its checksum verified.
+    Only ``folder`` is searched if it is given. Otherwise: the folder named by ``OSCULATE_DATA``, the user's cache, and
+    last a download of the original into that cache, with its checksum verified.
 
     Args:
         relative: Path inside the data folder, for example ``"mnist/t10k-labels-idx1-ubyte.gz"``.
-        folder: Look here only; or the folder of the set itself.
-        download: The original file, where there is a public one with a known checksum.
+        folder: The only folder to search; it may also be the folder of the set itself.
+        download: The public original, if its checksum is known.
         describe: Expected contents, for the error message.
 
     Raises:
@@ -62,7 +62,7 @@ def find(relative: str, folder: str | Path | None = None, download: Download | N
         candidates = [*([Path(named) / relative] if named else []), user_cache() / relative]
     else:
         candidates = [Path(folder) / relative]
-        # the folder of the set itself will do, but not another set's: MNIST and Fashion-MNIST share file names
+        # the folder of the set itself is accepted, but not that of another: MNIST and Fashion-MNIST share file names
         if Path(folder).name == Path(relative).parent.name:
             candidates.append(Path(folder) / Path(relative).name)
     for path in candidates:
@@ -116,15 +116,15 @@ def read_idx(path: str | Path, axes: int) -> Tensor:
     try:
         raw = gzip.decompress(Path(path).read_bytes())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is no complete gzip file ({error}); delete it and fetch it again") from error
+        raise ValueError(f"{path} is no complete gzip file ({error}): delete it and fetch it again.") from error
     header = 4 * (axes + 1)
     if len(raw) < header:
-        raise ValueError(f"{path} has {len(raw)} bytes, fewer than the {header} of an idx header")
+        raise ValueError(f"{path} has {len(raw)} bytes, fewer than the {header} of an idx header: fetch it again.")
     magic, *shape = np.frombuffer(raw, dtype=">u4", count=axes + 1).tolist()
     if magic != IDX_UBYTE + axes:
         raise ValueError(f"{path} has the magic number {magic}, but {IDX_UBYTE + axes} marks idx files of {axes} axes")
     if len(raw) - header != math.prod(shape):
-        raise ValueError(f"{path} says it has the shape {tuple(shape)}, but holds {len(raw) - header} values")
+        raise ValueError(f"{path} declares the shape {tuple(shape)}, but holds {len(raw) - header}: fetch it again.")
     return torch.from_numpy(np.frombuffer(raw, dtype=np.uint8, offset=header).reshape(shape).copy())
 
 
@@ -136,13 +136,13 @@ def read_npz(path: str | Path, *keys: str) -> list[np.ndarray]:
         *keys: The arrays to return, in this order.
 
     Raises:
-        ValueError: it is no such archive, an array is missing, or one holds Python objects.
+        ValueError: the file is not such an archive, an array is missing, or one holds Python objects.
     """
     arrays = read_all_npz(path)
     for key in keys:
         if key not in arrays:
             known = ", ".join(map(repr, arrays)) or "nothing"
-            raise ValueError(f"{path} has no array {key!r}; it holds {known}")
+            raise ValueError(f"{path} has no array {key!r}: it holds {known}.")
     return [arrays[key] for key in keys]
 
 
@@ -155,5 +155,5 @@ def read_all_npz(path: str | Path) -> dict[str, np.ndarray]:
         raise
     except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
-            f"{path} cannot be read as an .npz archive of plain arrays ({error}); write it with numpy.savez"
+            f"{path} cannot be read as an .npz archive of plain arrays ({error}): write it with numpy.savez."
         ) from error

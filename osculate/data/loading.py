@@ -8,7 +8,7 @@ from osculate.data import frey_face, mnist, photographs, toys, uci
 from osculate.data.dataset import Dataset, Request, Source, assemble
 from osculate.registry import choose, lookup
 
-#: Readers by name. A new data set is one row.
+#: Readers by name; one row for each data set.
 REGISTRY: Mapping[str, Callable[[Request], Source]] = {
     "digits": toys.digits,
     "diabetes": toys.diabetes,
@@ -26,7 +26,7 @@ REGISTRY: Mapping[str, Callable[[Request], Source]] = {
     **{name: partial(uci.uci_classification, name) for name in uci.CLASSIFICATION},
 }
 
-#: The kinds of splits of sets that come in several.
+#: The kinds of splits of sets with several.
 SPLITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(uci.NAMES, ("standard", "gap")),
     **dict.fromkeys(uci.CLASSIFICATION, ("standard",)),
@@ -57,12 +57,12 @@ def load(
         train_size: Rows to train on; None, or more than the validation part leaves, takes all that are left.
         validation_size: Rows taken from the training data for validation; None takes a tenth, at most 2,000, or the
             validation part that comes with the split: UCI classification sets have one.
-        split: Number of the split, for UCI sets.
+        split: Index of the split, for UCI sets.
         splits: Kind of the splits of UCI sets, "standard" or, in regression, "gap"; for gap splits, ``split`` is the
             input that the gap lies in. For "frey_face", "standard" (the end of the film is for testing) or "random"
             (by the seed).
-        seed: Chooses the validation rows and everything else that is random (for the sets without a test part
-            of their own, the test rows too).
+        seed: Seed of the validation rows and of all other random choices (including the test rows of sets without a
+            test part).
 
     Raises:
         FileNotFoundError: a file is in none of the places; the message lists them and says what to set.
@@ -73,6 +73,6 @@ def load(
     """
     reader = lookup("data set", name, REGISTRY)
     if name not in SPLITS and (split != 0 or splits != "standard"):
-        raise ValueError(f"{name!r} has one split only, so split={split} and splits={splits!r} mean nothing; use seed")
+        raise ValueError(f"{name!r} has one split only, got split={split} and splits={splits!r}: use seed.")
     choose(f"kind of splits of {name!r}", splits, SPLITS.get(name, ("standard",)))
     return assemble(name, reader(Request(folder, split, splits, seed)), train_size, validation_size, seed)

@@ -1,4 +1,4 @@
-"""MNIST and the sets made in its image: 28 × 28 grey pictures in ten classes."""
+"""MNIST and similar sets: 28 × 28 grey images in ten classes."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,8 +20,7 @@ class Family:
         classes: Names of the ten classes.
         mirror: Address that the four original files lie under, or empty.
         md5: Published sums of the four files: training images, training labels, test images, test labels.
-        archives: Files of a reduced copy in NumPy format for the training and test part, used where they are
-            there.
+        archives: Files of a reduced copy in NumPy format for the training and test part, used if they exist.
     """
 
     title: str
@@ -91,11 +90,11 @@ def mnist_family(name: str, request: Request) -> Source:
 def family_part(name: str, part: int, request: Request) -> Part:
     """Images, uint8 (N, 1, 28, 28), and labels, int64 (N,), of the training part (0) or the test part (1).
 
-    They come from an archive in NumPy format where there is one, else from the idx files.
+    They come from an archive in NumPy format if there is one, else from the idx files.
     """
     family = FAMILY[name]
     if family.archives:
-        with suppress(FileNotFoundError):  # the original files are looked for below, and their error says what to do
+        with suppress(FileNotFoundError):  # the original files are searched below, with an error that says what to do
             path = request.find(f"{name}/{family.archives[part]}")
             images, labels = (torch.from_numpy(array) for array in read_npz(path, "X", "y"))
             return _checked(family, images, labels)
@@ -114,5 +113,5 @@ def _checked(family: Family, images: Tensor, labels: Tensor) -> Part:
             f" together. Fetch both again, or point {VARIABLE} at a complete copy."
         )
     if len(labels) and int(labels.max()) >= len(family.classes):
-        raise ValueError(f"{family.title} has a label {int(labels.max())}, but its labels go from 0 to 9")
+        raise ValueError(f"{family.title} has a label {int(labels.max())}, but its labels are 0 to 9: fetch it again.")
     return images[:, None], labels.long()

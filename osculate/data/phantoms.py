@@ -1,4 +1,4 @@
-"""Pictures of known shape to reconstruct: made, not read."""
+"""Synthetic test images for reconstruction."""
 
 from math import cos, pi, radians, sin
 
@@ -21,7 +21,7 @@ SHEPP_LOGAN = (
     (0.1, 0.023, 0.023, 0.0, -0.606, 0.0),
     (0.1, 0.023, 0.046, 0.06, -0.605, 0.0),
 )
-#: Points along each side of a pixel whose mean is the pixel.
+#: Points along each side of a pixel, over which it is averaged.
 FINE = 4
 
 
@@ -44,11 +44,11 @@ def shepp_logan(size: int) -> Float[Tensor, "H W"]:
 
 
 def rectangles(size: int, count: int = 5, generator: torch.Generator | None = None) -> Float[Tensor, "H W"]:
-    """Turned rectangles of random size, place and brightness on black, values in [0, 1]; the later ones on top.
+    """Rotated rectangles of random size, position and brightness on black, values in [0, 1]; later ones on top.
 
     Args:
         size: H = W.
-        count: Number of images.
+        count: Number of rectangles.
         generator: Source of random numbers.
     """
     require_whole("count", count)

@@ -20,7 +20,7 @@ from osculate.data.files import Download, find, read_npz
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-#: The original in its binary version: labels and bytes, and no pickled objects as in the Python version.
+#: The original in its binary version: labels and bytes, without the pickled objects of the Python version.
 ORIGINAL = Download("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")
 BATCHES = (tuple(f"data_batch_{number}.bin" for number in range(1, 6)), ("test_batch.bin",))
 ORIGINAL_100 = Download("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")
@@ -48,7 +48,7 @@ def cifar10(request: Request) -> Source:
     A reduced copy, ``cifar10/cifar10_train.npz`` and ``cifar10_test.npz`` with ``X`` (N, 32, 32, 3) and ``y``, is
     used where it is there; else the original ``cifar-10-binary.tar.gz`` with 50,000 and 10,000 images.
     """
-    with suppress(FileNotFoundError):  # the original is looked for below, and its error says what to do
+    with suppress(FileNotFoundError):  # the original is searched below, with an error that says what to do
         arrays = [read_npz(request.find(f"cifar10/cifar10_{part}.npz"), "X", "y") for part in ("train", "test")]
         train, test = (
             (torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(y).long()) for x, y in arrays
@@ -78,11 +78,11 @@ def _original(path: Path, folder: str, batches: tuple[str, ...], labels: int = 1
                 content = stream.read() if stream else b""
                 if not content or len(content) % size:
                     raise ValueError(
-                        f"{folder}/{name} in {path} has {len(content)} bytes, not a number of rows of {size} bytes"
+                        f"{folder}/{name} in {path} has {len(content)} bytes, not a multiple of {size}: fetch it again."
                     )
                 rows.append(np.frombuffer(content, np.uint8).reshape(-1, size))
     except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is no complete archive of CIFAR ({error}); delete it and fetch it again") from error
+        raise ValueError(f"{path} is no complete archive of CIFAR ({error}): delete it and fetch it again.") from error
     both = torch.from_numpy(np.concatenate(rows))
     return both[:, labels:].reshape(-1, 3, 32, 32), both[:, labels - 1].long()
 
@@ -90,8 +90,8 @@ def _original(path: Path, folder: str, batches: tuple[str, ...], labels: int = 1
 def cifar10_jpeg(request: Request) -> Source:
     """A part of CIFAR-10 as JPEG files of quality 75: more images than a reduced lossless copy has, but lossy ones.
 
-    Their artefacts tell them from lossless images, so what is compared with them should be compressed alike; see
-    :func:`as_jpeg`. The files are ``cifar10_jpeg/cifar10_jpeg_train.zip`` and ``cifar10_jpeg_test.zip``.
+    Their artefacts distinguish them from lossless images, so that images to compare with should be compressed in the
+    same way; see :func:`as_jpeg`. The files are ``cifar10_jpeg/cifar10_jpeg_train.zip`` and ``cifar10_jpeg_test.zip``.
     """
     train, test = (
         read_jpegs(request.find(f"cifar10_jpeg/cifar10_jpeg_{part}.zip", JPEG_FORMAT)) for part in ("train", "test")
@@ -134,13 +134,13 @@ def read_jpegs(path: Path) -> Part:
         with zipfile.ZipFile(path) as archive:
             for name in sorted(archive.namelist()):
                 if (found := re.search(r"_(\d+)\.jpg$", name)) is None:
-                    raise ValueError(f"the name {name!r} in {path} does not end in _<class>.jpg")
+                    raise ValueError(f"the name {name!r} in {path} does not end in _<class>.jpg.")
                 images.append(_decoded(archive.read(name)))
                 labels.append(int(found[1]))
     except (zipfile.BadZipFile, UnidentifiedImageError, EOFError, zlib.error, OSError) as error:
-        raise ValueError(f"{path} is no complete zip archive of JPEG images ({error}); fetch it again") from error
+        raise ValueError(f"{path} is no complete zip archive of JPEG images ({error}): fetch it again.") from error
     if not images:
-        raise ValueError(f"{path} holds no image")
+        raise ValueError(f"{path} holds no image: fetch it again.")
     return torch.stack(images), torch.tensor(labels)
 
 
@@ -166,7 +166,7 @@ def svhn(request: Request) -> Source:
             content = loadmat(path, variable_names=("X", "y"))
             x, y = content["X"], content["y"].reshape(-1)
         except (ValueError, KeyError, TypeError, EOFError, OSError, NotImplementedError) as error:
-            raise ValueError(f"{path} is no complete file of SVHN ({error}); delete it and fetch it again") from error
+            raise ValueError(f"{path} is no complete file of SVHN ({error}): delete it and fetch it again.") from error
         images = torch.from_numpy(np.ascontiguousarray(x.transpose(3, 2, 0, 1)))
         parts.append((images, torch.from_numpy(y.astype(np.int64)) % 10))
     train, test = parts
@@ -175,7 +175,7 @@ def svhn(request: Request) -> Source:
 
 @dataclass(frozen=True, eq=False)
 class Faces:
-    """Images and what is to be seen on them.
+    """Images of faces and their attributes.
 
     Args:
         images: Values in [0, 1].

@@ -1,4 +1,4 @@
-"""Inputs that a classifier was not trained for, to test whether it notices."""
+"""Inputs out of distribution, to test the uncertainty of a classifier."""
 
 import math
 import warnings
@@ -19,20 +19,20 @@ from osculate.data.photographs import as_jpeg, celeba
 T = TypeVar("T")
 Shifted = dict[str, Tensor]
 
-#: Images of other sets that stand beside CIFAR-10: thousands of colour images take memory, and more change nothing.
+#: Largest number of images of a set that is compared with CIFAR-10: more take memory and change little.
 LARGEST_CIFAR_PARTNER = 2_000
 
 
 def out_of_distribution(dataset: Dataset, seed: int = 0, folder: str | Path | None = None) -> Shifted:
-    """Sets of inputs that stand out from a data set, by name.
+    """Sets of inputs out of distribution for a data set, by name.
 
-    For ``digits``: "rotated digits", its test images turned by 90 degrees (0, 1 and 8 can still be read,
+    For ``digits``: "rotated digits", its test images rotated by 90 degrees (0, 1 and 8 can still be read,
     which is why no score reaches an AUROC of 1), and "shuffled pixels", its test images with the pixels of
-    each image in an order of its own. For a member of the MNIST family: the test images of the other members,
-    as far as they are here; nothing is downloaded, and what is not found is left out with a warning. For CIFAR-10:
+    each image in random order. For a member of the MNIST family: the test images of the other members that are
+    found; nothing is downloaded, and missing sets are left out with a warning. For CIFAR-10:
     "CelebA", faces shrunk to 32 × 32 pixels (for non-commercial research only), the MNIST family as grey images
     with a black border of two pixels, at most 2,000 of each, and "shuffled pixels"; for its JPEG version all of
-    them compressed alike, so that artefacts give nothing away. All of them are preprocessed like the data set
+    them compressed alike, so that artefacts do not distinguish them. All are preprocessed like the data set
     itself, to values in [0, 1].
 
     Args:
@@ -44,35 +44,35 @@ def out_of_distribution(dataset: Dataset, seed: int = 0, folder: str | Path | No
         Inputs of the same shape as the data set's, by name.
 
     Raises:
-        ValueError: nothing is known to stand out from this data set.
+        ValueError: no sets are defined for this data set.
     """
     maker = PARTNERS.get(dataset.name)
     if maker is None:
         raise ValueError(
-            f"no out-of-distribution partners are known for {dataset.name!r}, only for"
-            f" {', '.join(map(repr, PARTNERS))}; pass inputs of your own to the task instead"
+            f"out-of-distribution sets are not defined for {dataset.name!r}, only for"
+            f" {', '.join(map(repr, PARTNERS))}: pass your own inputs to the task."
         )
     return maker(dataset, Request(folder=folder, seed=seed, download=False))
 
 
 def shuffled_pixels(images: Float[Tensor, "N *S"], generator: torch.Generator | None = None) -> Float[Tensor, "N *S"]:
-    """The values of each image in a random order of its own: the histogram stays, the picture goes."""
+    """Shuffle the values of each image, which keeps its histogram."""
     flat = images.flatten(1)
     order = torch.rand(flat.shape, generator=generator).argsort(1)
     return flat.gather(1, order.to(flat.device)).reshape(images.shape)
 
 
 def rotated(images: Float[Tensor, "N *S"], degrees: float | int) -> Float[Tensor, "N *S"]:
-    """Turn images about their centre, anticlockwise as one looks at them.
+    """Rotate images anticlockwise about their centre.
 
-    Values between pixels are interpolated bilinearly, and what comes in from outside is zero.
+    Values between pixels are interpolated bilinearly; outside the image they are zero.
 
     Args:
         images: (N, C, height, width) with any number of channels.
-        degrees: The angle; a quarter turn of square images is exact.
+        degrees: Angle; a quarter turn of square images is exact.
 
     Raises:
-        ValueError: the inputs are no images, or the angle is not finite.
+        ValueError: the inputs are not images, or the angle is not finite.
 
     >>> rotated(torch.eye(3)[None, None], 90)[0, 0].round()
     tensor([[0., 0., 1.],
@@ -80,9 +80,9 @@ def rotated(images: Float[Tensor, "N *S"], degrees: float | int) -> Float[Tensor
             [1., 0., 0.]])
     """
     if images.ndim != 4:
-        raise ValueError(f"images have shape (N, C, height, width), not {tuple(images.shape)}")
+        raise ValueError(f"images must have shape (N, C, height, width), got {tuple(images.shape)}.")
     if not math.isfinite(degrees):
-        raise ValueError(f"degrees is {degrees}: give a finite angle")
+        raise ValueError(f"degrees is {degrees}: pass a finite angle.")
     height, width = images.shape[-2:]
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     # coordinates go from -1 to 1 over height and over width, so a turn of other than square images also scales
@@ -92,7 +92,7 @@ def rotated(images: Float[Tensor, "N *S"], degrees: float | int) -> Float[Tensor
 
 
 def beside_digits(dataset: Dataset, request: Request) -> Shifted:
-    """The test images turned, and their pixels shuffled."""
+    """The test images, rotated and with shuffled pixels."""
     images = dataset.test[0]
     generator = torch.Generator().manual_seed(request.seed)
     return {
@@ -129,13 +129,13 @@ def beside_cifar(dataset: Dataset, request: Request) -> Shifted:
 
 
 def _members(request: Request, but: str = "") -> dict[str, Tensor]:
-    """The test images of the MNIST family, uint8 (N, 1, 28, 28), as far as they are here."""
+    """The test images of the MNIST family, uint8 (N, 1, 28, 28), if found."""
     readers = {m.title: partial(family_part, name, 1, request) for name, m in FAMILY.items() if name != but}
     return {title: images for title, (images, _) in _found(readers).items()}
 
 
 def _found(readers: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-    """Read each; what is not there is left out with a warning."""
+    """Read each set; missing sets are left out with a warning."""
     found = {}
     for title, read in readers.items():
         try:
@@ -145,7 +145,7 @@ def _found(readers: Mapping[str, Callable[[], T]]) -> dict[str, T]:
     return found
 
 
-#: What makes the partners of each data set.
+#: Functions that make the out-of-distribution sets of each data set.
 PARTNERS: Mapping[str, Callable[[Dataset, Request], Shifted]] = {
     "digits": beside_digits,
     **dict.fromkeys(FAMILY, beside_family),

@@ -65,8 +65,7 @@ def two_moons(request: Request) -> Source:
 
 
 def sine(request: Request) -> Source:
-    """y = sin(x) + 0.1 ε on [-4, 4]: 200 points to train on, none between -1 and 1.5; 200 to test,
-    everywhere.
+    """y = sin(x) + 0.1 ε on [-4, 4]: 200 points to train on, none between -1 and 1.5; 200 to test, everywhere.
 
     A good error bar is wide in the gap, where the test points are and the training points are not.
     """

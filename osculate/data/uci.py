@@ -38,7 +38,7 @@ def uci(name: str, request: Request) -> Source:
 
     ``splits="standard"``: about a tenth of the rows, at random, for testing. ``splits="gap"``: the middle
     third of the rows sorted by one input, which asks for wide error bars between two regions with data (Foong
-    et al. 2019); ``split`` is the number of that input.
+    et al. 2019); ``split`` is the index of that input.
 
     The files are archives with ``X`` (n, d), ``y`` (n,), ``standard_test_mask`` (splits, n) and
     ``gap_test_mask`` (d, n), in ``uci_regression/<name>.npz``.
@@ -75,7 +75,7 @@ def _parts(name: str, x: Tensor, y: Tensor, splits: np.ndarray, request: Request
     """The rows that a split numbers 0, 1 and so on."""
     if not 0 <= request.split < len(splits):
         raise ValueError(
-            f"{name!r} has {len(splits)} {request.splits} splits, numbered from 0; there is no split {request.split}"
+            f"{name!r} has {len(splits)} {request.splits} splits, numbered from 0: there is no split {request.split}."
         )
     number = torch.from_numpy(splits[request.split].astype(int))
     return [(x[number == part], y[number == part]) for part in range(count)]

@@ -1,4 +1,4 @@
-"""Precisions by expectation and maximisation with posterior samples: for networks too large for variances."""
+"""Expectation maximisation of the prior precisions with posterior samples, for networks too large for variances."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,19 +36,19 @@ def expectation_maximisation(
     (sample-then-optimise, with the noise in the regulariser), so that neither a log determinant nor a variance is
     needed. M step: MacKay's update, with the mode θ_* of the linear model for the current precisions. [antoran2023]
 
-    Of several unbiased estimates of γ_g (:meth:`Draws.effective_parameters`) the one is taken that varies least.
+    Of several unbiased estimates of γ_g (:meth:`Draws.effective_parameters`) the one with least variance is used.
 
-    ε and z are drawn once. With another precision the samples are those of the same draws, for which the last ones
-    are the start, and the rounds end at one fixed point, which has the error of the samples and no more. With several
-    precisions the evidence at θ_* may have several maxima, in which other groups vanish: the start decides.
+    ε and z are drawn once. For another precision the samples follow from the same draws, started from the last
+    samples, so that the rounds converge to one fixed point, up to the error of the samples. With several precisions the
+    evidence at θ_* may have several maxima, in which different groups vanish: the result depends on the start.
 
     Args:
-        q: A Gaussian posterior with structure="matrix_free", whose solver and tolerance the samples are found with.
+        q: A Gaussian posterior with structure="matrix_free", which also sets the solver and tolerance of the samples.
         samples: K.
         data: The data that ``q`` was fitted to; by default those of the fit.
         solver: Finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
-        tolerance: On max_g |γ_g − δ_g‖θ_*g‖²| / γ_g, the relative violation of the stationarity condition.
-        max_steps: Rounds at most; fewer than were needed are a warning.
+        tolerance: Bound on max_g |γ_g − δ_g‖θ_*g‖²| / γ_g, the relative violation of the stationarity condition.
+        max_steps: Largest number of rounds; a warning is issued if they do not suffice.
         noise: Tune the noise scale of a Gaussian likelihood too.
         generator: Source of ε and z; by default seeded by the structure.
         progress: Show a progress bar.
@@ -71,7 +71,7 @@ def expectation_maximisation(
     """
     q = as_gaussian(q, "expectation_maximisation")
     if samples < 2:
-        raise ValueError(f"expectation maximisation averages over samples: 2 at least, got samples={samples}.")
+        raise ValueError(f"expectation maximisation averages over samples: pass 2 at least, got samples={samples}.")
     draws = Draws.of(q, samples, generator)
     problem = SampledProblem(q, noise and q.likelihood.has_noise, as_solver(solver).search(q, data, None), draws)
     return finish(problem, alternate(problem, tolerance, max_steps, progress), tolerance, max_steps)
@@ -88,7 +88,7 @@ def matrix_free_part(q: Gaussian) -> MatrixFreePrecision:
         raise TypeError(
             f"expectation maximisation draws samples by products with the data, and structure="
             f"{q.structure.structure.name!r} keeps none. Fit with structure='matrix_free', or use "
-            "mode='linear', which has the variances of this structure."
+            "mode='linear', which uses the variances of this structure."
         )
     return part
 
@@ -120,7 +120,7 @@ class Draws:
         * "curvature": θ_gᵀ (Gθ)_g.
         * "norm": n_g − δ_g ‖θ_g‖².
         * "both": their average, in which the second has the weight γ_g / n_g.
-        * "sketch": γ̂_g − z_gᵀ D^{1/2} (θ − θ̂)_g, with what the sketch of the curvature makes of the same draws.
+        * "sketch": γ̂_g − z_gᵀ D^{1/2} (θ − θ̂)_g, with γ̂ and θ̂ from the sketch of the curvature for the same draws.
         """
         part = matrix_free_part(q)
         self.theta = part.optimised(self.data, self.white, self.theta)
@@ -143,7 +143,7 @@ class Draws:
         return q.prior.totals(covered, q.network.space).reshape(-1).cpu()
 
     def mean(self, q: Gaussian) -> Float[Tensor, " G"]:
-        """γ of each group, by the estimate that varies least over the samples."""
+        """γ of each group, by the estimate with the least variance over the samples."""
         found = torch.stack(list(self.effective_parameters(q).values()))  # (estimates, K, G)
         least = found.var(1).argmin(0, keepdim=True)
         gamma = found.mean(1).gather(0, least).squeeze(0)

@@ -26,12 +26,12 @@ def log_evidence(
               + \tfrac{P}{2} \log 2\pi - \tfrac12 \log |\Lambda|,
               \qquad \Lambda = G/T + \operatorname{diag}(\delta)
 
-    All constants are there, so that values are comparable between priors, structures and networks at T = 1 (a tempered
-    likelihood is not normalised). [mackay1992]
+    All constants are included, so that values are comparable between priors, structures and networks at T = 1 (a
+    tempered likelihood is not normalised). [mackay1992]
 
     With ``mode="linear"`` it is that of the linear model h(θ, x) = f(θ̃, x) + J(x) (θ − θ̃) that predictions are made
     with: θ^* is the mode of that model for the prior of ``q``, its likelihood is that of h, and G is kept at θ̃
-    [antoran2022]. It does not need a network at its mode. For a Gaussian likelihood and the structures "full" and
+    [antoran2022]. The network need not be at its mode. For a Gaussian likelihood and the structures "full" and
     "dual" it is exact,
 
     .. math:: -\tfrac12 \big(r_0^\top K^{-1} r_0 + \log |K| + N C \log 2\pi\big), \qquad
@@ -69,7 +69,7 @@ def log_evidence(
     if choose("mode of the evidence", mode, MODES) == "network":
         return _evidence(q, q.mean, q.fit.statistics)
     search = found(q, data, solver)
-    return _evidence(q, search.theta, search.statistics(q))  # at a mode, its move with the prior has no slope
+    return _evidence(q, search.theta, search.statistics(q))  # at a mode, ∂θ/∂δ has no first-order effect
 
 
 def _evidence(q: Gaussian, theta: Float[Tensor, " P"], statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:
@@ -77,12 +77,12 @@ def _evidence(q: Gaussian, theta: Float[Tensor, " P"], statistics: Mapping[str, 
     fit = q.likelihood.log_likelihood(statistics) / q.temperature
     delta = q.prior.vector(q.network.space).double().to(theta.device)
     theta = theta.double() * q.structure.covered.to(theta.device)
-    # the constants of prior and volume, P/2 log 2π, cancel; so does log |diag δ|, against that of Λ
+    # the constants P/2 log 2π of prior and volume cancel, and so does log |diag δ| with that of Λ
     return fit - 0.5 * (delta * theta.square()).sum() - 0.5 * q.precision.log_det_ratio()
 
 
 def effective_parameters(q: Any) -> dict[str, float]:
-    r"""γ for each parameter tensor: how many of its parameters the data determine.
+    r"""γ for each parameter tensor: the effective number of its parameters.
 
     .. math:: \gamma_t = n_t - \sum_{p \in t} \delta_p \, (\Lambda^{-1})_{pp}, \qquad 0 \le \gamma_t \le n_t
 

@@ -1,4 +1,4 @@
-r"""The linear model around the network, its mode, and how to find it.
+r"""The linear model around the network.
 
 .. math:: h(\theta, x) = f(\tilde\theta, x) + J(x) (\theta - \tilde\theta), \qquad
           \theta_* = \operatorname{argmin}_\theta\; -\tfrac1T \sum_n \log p(y_n \mid h(\theta, x_n))
@@ -48,7 +48,7 @@ class Place:
 class LinearModel:
     """The network linearised at the mode of a posterior, and the data it was fitted to.
 
-    Products with J reuse the recorded passes where these fit into memory, and repeat them where not.
+    Products with J reuse the recorded passes if these fit into memory, and repeat them if not.
 
     Args:
         q: A posterior; its network is the linearisation point θ̃.
@@ -56,7 +56,7 @@ class LinearModel:
         memory: Bytes for recorded passes, None for up to 1 GiB.
 
     Raises:
-        ValueError: no data are given, and the posterior has none, or other data than it was fitted to.
+        ValueError: neither the call nor the posterior has data, or they are not those of the fit.
     """
 
     def __init__(self, q: Gaussian, data: Data | None, memory: int | None = None) -> None:
@@ -77,7 +77,7 @@ class LinearModel:
         return (Linearisation(self.network, x) for x, _ in self.parts) if self._kept is None else self._kept
 
     def covered(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
-        """v, zero where the posterior is not over a parameter."""
+        """v, with zeros for parameters outside the posterior."""
         return v if self._whole else v * self.mask
 
     def place(self, theta: Float[Tensor, " P"] | None = None) -> Place:
@@ -129,7 +129,7 @@ class LinearModel:
 
 
 def summed_statistics(q: Gaussian, data: Iterable[tuple[Float[Tensor, "_ *C"], Tensor]]) -> dict[str, Tensor]:
-    """The statistics of the likelihood, summed over outputs and targets that come in parts."""
+    """The statistics of the likelihood, summed over batches of outputs and targets."""
     found: dict[str, Tensor] = {}
     for h, y in data:
         for name, value in q.likelihood.statistics(h, y.to(h.device)).items():
@@ -138,10 +138,10 @@ def summed_statistics(q: Gaussian, data: Iterable[tuple[Float[Tensor, "_ *C"], T
 
 
 def require_all(total: int, q: Gaussian) -> None:
-    """Refuse other data than those of the fit, as far as their number tells.
+    """Raise ValueError if the number of data differs from that of the fit.
 
     Raises:
-        ValueError: there are more or fewer.
+        ValueError: there are more or fewer data.
     """
     if total != q.num_data:
         raise ValueError(
@@ -154,14 +154,14 @@ def data_of(q: Gaussian, data: Data | None) -> Iterator[tuple[Inputs, Tensor]]:
     """The batches of the data: those given, those that a structure keeps, or those of the fit.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no data.
     """
     data = q.data if data is None else data
     if data is None and (kept := q.structure.kept):
         return iter(kept)
     if data is None:
         raise ValueError(
-            "the mode of the linear model depends on the data, and a posterior from a file, or one fitted to an "
-            "iterator that is read once, does not have them: pass data=, what it was fitted to."
+            "the mode of the linear model depends on the data, which a posterior from a file, or one fitted to an "
+            "iterator, does not have: pass data=, the data that it was fitted to."
         )
     return as_batches(data)

@@ -19,12 +19,12 @@ from osculate.linalg import conjugate_gradients
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import made
 
-#: Shortenings of a Newton step at most.
+#: Largest number of shortenings of a Newton step.
 SHORTENINGS = 20
 
 
 class Search(ABC):
-    """A search for θ_* that goes on where it was when prior or noise change.
+    """A search for θ_* that continues from its last point when prior or noise change.
 
     Attributes:
         theta: The best θ so far.
@@ -34,14 +34,14 @@ class Search(ABC):
 
     @abstractmethod
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
-        """Come closer to the mode for the prior and the noise of ``q``.
+        """Move closer to the mode for the prior and the noise of ``q``.
 
         Args:
             q: The posterior.
-            tolerance: A distance in nats within which θ may stay where it is.
+            tolerance: Distance in nats within which θ need not move.
 
         Returns:
-            About how far the objective was above its minimum at the last θ where its gradient was taken, in nats:
+            The approximate distance of the objective from its minimum at the last θ with a gradient, in nats:
             ½ gᵀ Λ⁻¹ g with the posterior precision at θ̃.
         """
 
@@ -58,8 +58,8 @@ class Newton:
     the first step ends at θ_*: the closed form, in observation space where there are fewer data than parameters.
 
     Args:
-        tolerance: About how far the objective may be above its minimum, in nats.
-        max_steps: Newton steps at most.
+        tolerance: Approximate distance in nats that the objective may be above its minimum.
+        max_steps: Largest number of Newton steps.
         forcing: Relative residual to which each step is solved.
         max_products: Largest number of products of conjugate gradients in each step.
 
@@ -138,7 +138,7 @@ class _NewtonSearch(_SearchOnAll):
         """The step length at which the slope, which grows, is at most half of its first size above zero."""
         slope = self._slope(q, direction, change)
         first, length = slope(0.0), 1.0
-        if first >= 0:  # at the mode, but for rounding
+        if first >= 0:  # at the mode, up to rounding
             return 0.0
         for _ in range(SHORTENINGS):
             here = slope(length)
@@ -152,13 +152,13 @@ class _NewtonSearch(_SearchOnAll):
 class QuasiNewton:
     r"""L-BFGS with exact line searches, preconditioned with the posterior precision at θ̃.
 
-    For few steps that need not end at the mode: where the first ones lead most of the way, as in a refinement, they
-    cost less than those of :class:`Newton`, of which each solves a linear system.
+    For a few steps that need not reach the mode, as in a refinement: they cost less than those of :class:`Newton`, each
+    of which solves a linear system.
 
     Args:
-        tolerance: About how far the objective may be above its minimum, in nats.
-        max_steps: Steps at most.
-        memory: Earlier steps that a direction takes into account.
+        tolerance: Approximate distance in nats that the objective may be above its minimum.
+        max_steps: Largest number of steps.
+        memory: Number of earlier steps that a direction uses.
 
     Raises:
         ValueError: a number that is not positive.
@@ -190,7 +190,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
             self._pairs.append((self.theta - self._last[1], gradient - self._last[2]))
             self._pairs = [(s, y) for s, y in self._pairs[-self._settings.memory :] if s @ y > 0]
         else:
-            self._pairs = []  # of another objective
+            self._pairs = []  # they belong to another objective
         self._last = q, self.theta, gradient
         gap = _gap(gradient, precondition)
         if gap <= tolerance:
@@ -215,7 +215,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
         """The step length at which the slope, which grows, is a tenth of its first size at most."""
         slope = self._slope(q, direction, change)
         first, length = slope(0.0), 1.0
-        if first >= 0:  # at the mode, but for rounding
+        if first >= 0:  # at the mode, up to rounding
             return 0.0
         low, high = (0.0, first), None
         for _ in range(SHORTENINGS):
@@ -236,7 +236,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
 
 @dataclass(frozen=True)
 class Stochastic:
-    r"""Minibatch gradients with Nesterov momentum, for data that are too many to be held or passed over often.
+    r"""Minibatch gradients with Nesterov momentum, for too many data to be held or to be passed over often.
 
     Gradients are preconditioned with the posterior precision at θ̃, so that one learning rate suits all scales; it falls
     to zero along a cosine.
@@ -246,7 +246,7 @@ class Stochastic:
         batch_size: Data in a step, where the data are a pair (X, Y), which is shuffled.
         lr: Learning rate at its highest; 1 is a full Newton step of the whole objective.
         momentum: Share of the velocity that is kept.
-        tolerance: About how far the objective may be above its minimum, in nats.
+        tolerance: Approximate distance in nats that the objective may be above its minimum.
         seed: Seed of the order of the data.
 
     Raises:
@@ -269,7 +269,7 @@ class Stochastic:
 
     @property
     def max_steps(self) -> int:
-        """One call makes all epochs."""
+        """1, since a call runs all epochs."""
         return 1
 
     def search(self, q: Gaussian, data: Data | None, start: Tensor | None) -> Search:
@@ -292,7 +292,7 @@ class _StochasticSearch(Search):
         if self._data is None:
             batches: int | None = sum(1 for _ in data_of(q, None))
         else:
-            batches = number_of_batches(self._data, self._settings.batch_size)  # None where only a pass would tell
+            batches = number_of_batches(self._data, self._settings.batch_size)  # None if unknown before a pass
         for _ in range(settings.epochs):
             for x, y in self._shuffled(q):
                 ahead = self.theta + settings.momentum * velocity
@@ -346,7 +346,7 @@ def _require_positive(settings: Any, apart_from: tuple[str, ...] = ()) -> None:
 
 
 Solver: TypeAlias = Newton | QuasiNewton | Stochastic
-#: Ways to the mode by name.
+#: Solvers by name.
 SOLVERS = {"newton": Newton, "quasi_newton": QuasiNewton, "stochastic": Stochastic}
 
 
@@ -387,7 +387,7 @@ def linear_mode(
 
 
 def found(q: Gaussian, data: Data | None, solver: str | Solver, start: Tensor | None = None) -> Search:
-    """A search that has ended as close to the mode for the prior and the noise of ``q`` as the solver is asked for."""
+    """A search that has reached the mode for the prior and the noise of ``q``, up to the tolerance of the solver."""
     chosen = as_solver(solver)
     q = q.replace(prior=q.prior.with_precision(q.prior.precision.detach()))
     with torch.no_grad():
@@ -397,7 +397,7 @@ def found(q: Gaussian, data: Data | None, solver: str | Solver, start: Tensor | 
             if gap <= chosen.tolerance:
                 return search
         if not isinstance(chosen, Stochastic):
-            gap = search.improve(q, chosen.tolerance)  # of the last step
+            gap = search.improve(q, chosen.tolerance)  # at the last step
     if not gap <= chosen.tolerance:
         warnings.warn(
             f"the mode of the linear model was not reached: the objective is still about {gap:.1e} nats above its "

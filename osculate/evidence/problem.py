@@ -1,4 +1,4 @@
-r"""The evidence as a function of precisions and noise, its maximum, and what that means.
+r"""The evidence as a function of precisions and noise, and its maximisation.
 
 As a function of the log precisions a_g = log δ_g and the log noise precision b = log β, at a fixed θ and curvature,
 
@@ -28,24 +28,24 @@ from osculate.progress import track
 #: Precisions are kept within these bounds, and so is the factor on the noise precision.
 SMALLEST, LARGEST = 1e-16, 1e12
 SMALLEST_NOISE, LARGEST_NOISE = 1e-24, 1e12
-#: Effective parameters of a group that the data say nothing about, but for rounding.
+#: Largest effective number of parameters of a group that counts as zero, up to rounding.
 UNSEEN = 1e-13
-#: In place of zero.
+#: Lower bound of divisors.
 TINY = 1e-300
-#: Groups that a warning names at most.
+#: Largest number of groups that a warning names.
 NAMED = 5
-#: Steps that L-BFGS looks back.
+#: Number of earlier steps that L-BFGS uses.
 MEMORY = 10
 #: The largest step of each log precision that L-BFGS takes.
 LONGEST = 6.0
-#: A group of which the data determine less than this many parameters, and that they still shrink, has faded.
+#: Effective number of parameters below which a group that still shrinks counts as vanished.
 FADED = 0.01
-#: Distance to the mode of the linear model within which one more step is enough: a share of the effective parameters,
-#: which are the squared length of θ_* in the metric of the prior.
+#: Distance to the mode of the linear model within which one more step is enough, as a share of the effective number of
+#: parameters, the squared length of θ_* in the metric of the prior.
 NEAR = 0.02
-#: Newton steps at most where precisions and noise stay.
+#: Largest number of Newton steps at fixed precisions and noise.
 STEPS = 5
-#: The largest step of a log precision in turns with the mode, and the largest factor on MacKay's step.
+#: The largest step of a log precision between updates of the mode, and the largest factor on MacKay's step.
 LARGEST_STEP, LARGEST_FACTOR = 3.0, 4.0
 
 
@@ -55,10 +55,10 @@ class State:
 
     Attributes:
         x: Log precisions, then the log factor on the noise precision.
-        gain: The sides of the stationarity condition that pull x up: γ, and N C.
-        cost: The sides that pull it down: δ‖θ‖², and β SSE + γ.
+        gain: Terms of the stationarity condition that increase x: γ, and N C.
+        cost: Terms that decrease it: δ‖θ‖², and β SSE + γ.
         gradient: The gradient of the log evidence.
-        pull: 1 and −1 for those without a maximum inside of the bounds, upwards and downwards.
+        pull: 1 and −1 for components without a maximum inside the bounds, upwards and downwards.
         violation: The largest relative violation of gain = cost among the others.
     """
 
@@ -81,9 +81,9 @@ class Problem:
 
     q: Gaussian
     tunes_noise: bool
-    #: What it means that a precision grows without end.
+    #: Meaning of a precision that grows without bound.
     without_end: ClassVar[str] = "the data are explained best with these parameters at zero, where they are held"
-    #: Effective parameters below which the stationarity condition of a group is no longer taken relative to them.
+    #: Effective number of parameters below which the stationarity condition of a group is not relative to it.
     floor: ClassVar[float] = 1e-3
 
     def start(self) -> Float[Tensor, " D"]:
@@ -107,12 +107,12 @@ class Problem:
 
     @cached_property
     def owners(self) -> Int[Tensor, " T"] | None:
-        """The number of the group of each parameter tensor; None where precisions vary within tensors."""
+        """The index of the group of each parameter tensor; None where precisions vary within tensors."""
         prior, space = self.q.prior, self.q.network.space
         if prior.per_tensor(space) is None:
             return None
-        number = {name: n for n, names in enumerate(prior.members(space).values()) for name in names}
-        return torch.tensor([number[name] for name in space.names])
+        index = {name: n for n, names in enumerate(prior.members(space).values()) for name in names}
+        return torch.tensor([index[name] for name in space.names])
 
     def terms(self, x: Float[Tensor, " D"]) -> tuple[Float[Tensor, " G"], Float[Tensor, " G"], Mapping[str, Tensor]]:
         """γ_g, ‖θ_g‖² and the statistics of the likelihood: here θ is the network's own, and γ alone follows from x."""
@@ -146,7 +146,7 @@ class Problem:
         return low, high
 
     def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
-        """1 and −1 for those that have no maximum inside of the bounds, upwards and downwards; 0 for the others."""
+        """1 and −1 for components without a maximum inside the bounds, upwards and downwards; 0 for the others."""
         low, high = self.bounds
         return ((x >= high) & (gain > cost)).int() - (((x <= low) | (gain <= UNSEEN)) & (gain < cost)).int()
 
@@ -160,7 +160,7 @@ class Problem:
             data, error = data / self.q.temperature, error / self.q.temperature * x[-1].exp()
             gain, cost = torch.cat([gain, data.reshape(1)]), torch.cat([cost, (error + gamma).reshape(1)])
         pull = self.pull(x, gain, cost)
-        cost = torch.where(pull != 0, gain, cost)  # what has no maximum stays where it is
+        cost = torch.where(pull != 0, gain, cost)  # components without a maximum keep their value
         violation = ((gain - cost).abs() / gain.clamp(min=self.floor)).max()
         gain, cost = gain.clamp(min=TINY), cost.clamp(min=TINY)
         return State(x, gain, cost, 0.5 * (gain - cost), pull, float(violation))
@@ -168,10 +168,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class LinearProblem(Problem):
-    """The evidence at the mode of the linear model, which goes with the prior: its maximum over θ as well.
+    """The evidence at the mode of the linear model for each prior: maximised over θ as well.
 
     Attributes:
-        search: The search for the mode, which goes on from the last x.
+        search: The search for the mode, which continues from the last x.
     """
 
     search: Search
@@ -201,7 +201,7 @@ class LinearProblem(Problem):
                 break
 
     def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
-        """Upwards also those that have faded: their θ_* shrinks with the variance of the prior, for ever."""
+        """Upwards also groups that have vanished: their θ_* shrinks without bound with the variance of the prior."""
         faded = (gain < FADED) & (gain > cost)
         return torch.where(faded, 1, super().pull(x, gain, cost))
 
@@ -236,7 +236,9 @@ def ascend(problem: Problem, x: Float[Tensor, " D"], tolerance: float, max_steps
             length *= min(0.7, max(0.1, slope / (slope - new)))
         budget -= used
         move, change = there.x - here.x, here.gradient - there.gradient
-        if float(move @ change) > 1e-12 * float(move.norm() * change.norm()):  # curvature, as concavity has it
+        if float(move @ change) > 1e-12 * float(
+            move.norm() * change.norm()
+        ):  # positive curvature, as for a concave function
             pairs = [*pairs[1 - MEMORY :], (move, change)]
         here = there
     return here
@@ -254,7 +256,7 @@ def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     direction = direction / mean
     for (move, change), weight in zip(pairs, reversed(weights), strict=True):
         direction = direction + move * (weight - (change @ direction) / (move @ change))
-    direction = direction.clamp(-LONGEST, LONGEST)  # each by itself: one without a maximum does not hold up the others
+    direction = direction.clamp(-LONGEST, LONGEST)  # per component: one without a maximum does not slow down the others
     if float(direction @ here.gradient) <= 0:
         direction = (here.gradient / mean).clamp(-LONGEST, LONGEST)
     return direction
@@ -264,8 +266,8 @@ def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
 def alternate(problem: LinearProblem, tolerance: float, max_steps: int, progress: bool) -> State:
     """The maximum of the evidence, by alternating steps of θ towards the mode and of x, at most ``max_steps``.
 
-    The steps of x are MacKay's, log γ_g − log δ_g‖θ_g‖², each with a factor of its own that grows where a step leaves
-    more than half of its way to be gone, and shrinks where it goes more than half too far.
+    The steps of x are MacKay's, log γ_g − log δ_g‖θ_g‖², each with a separate factor that grows if more than half of
+    the distance remains after a step, and shrinks after an overshoot of more than half.
     """
     x, before, factor = problem.start(), torch.zeros(()), torch.ones(())
     for _ in track(range(max(1, max_steps)), "evidence of the linear model", max_steps, progress):
@@ -292,7 +294,7 @@ def posterior_at_end(problem: Problem, end: State) -> Gaussian:
 
 
 def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Gaussian:
-    """The posterior at the end of a search, with warnings where it did not converge or where there is no maximum."""
+    """The posterior at the end of a search, with warnings if it did not converge or there is no maximum."""
     if end.violation > tolerance:
         warnings.warn(
             f"the evidence has not converged after {max_steps} steps: the stationarity condition of the worst of "
@@ -306,7 +308,7 @@ def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Ga
 
 
 def _warn_of_bounds(problem: Problem, end: State) -> None:
-    """Warn of precisions without a maximum, except for biases and the like that are zero."""
+    """Warn of precisions without a maximum, except for parameters that are zero, such as some biases."""
     q, groups = problem.q, problem.q.prior.members(problem.q.network.space)
     silent = {name for name, p in q.network.parameters.items() if p.ndim < 2 and not bool(p.any())}
     pull = dict(zip(groups, end.pull.tolist(), strict=False))
@@ -324,7 +326,7 @@ def _warn_of_bounds(problem: Problem, end: State) -> None:
         parts.append(
             f"falls with the prior precision without end for {_listed(unseen)}: the data say nothing about these "
             "parameters (no output depends on them, or none has a derivative by them), and they keep the precision "
-            "that they had; freeze them, or choose it"
+            "that they had; freeze them, or set it"
         )
     if down:
         parts.append(

@@ -1,4 +1,4 @@
-"""Error bars without a linearised network: those that everyone compares with."""
+"""Baseline error bars without a linearised network."""
 
 import copy
 import math
@@ -19,12 +19,12 @@ from osculate.randomness import seeded
 
 
 def isotropic(operator: LinearOperator, image: Float[Tensor, "H W"], noise: float = 1.0) -> IndependentImage:
-    """The same error bar for every pixel, at most 1/2: noise of the data carried back, see ``image_noise``.
+    """The same error bar for every pixel, at most 1/2, from the noise of the data: see ``image_noise``.
 
     Args:
         operator: A.
         image: The reconstruction, with values in [0, 1].
-        noise: σ of the data; 1 by convention, or the level that the evidence found.
+        noise: σ of the data; 1 by convention, or the level found by the evidence.
 
     Raises:
         ValueError: an image of another shape, or a noise that is not positive.
@@ -32,7 +32,7 @@ def isotropic(operator: LinearOperator, image: Float[Tensor, "H W"], noise: floa
     require_positive("the noise (a standard deviation, in the units of the measurements)", noise)
     if not isinstance(image, Tensor) or tuple(image.shape) != operator.image_shape:
         found = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
-        raise ValueError(f"{operator!r} is of images of shape {operator.image_shape}, as tensors, not {found}.")
+        raise ValueError(f"image must be a tensor of shape {operator.image_shape} for {operator!r}, got {found}.")
     return IndependentImage(image, torch.full_like(image, image_noise(operator, noise)).square())
 
 
@@ -46,15 +46,15 @@ def mc_dropout(
     seed: int = 0,
     progress: bool = False,
 ) -> tuple[FittedImage, DrawnImage]:
-    """A deep image prior trained with dropout that stays on: its images spread around their mean. [gal2016]
+    """A deep image prior with dropout also after training: the spread of its images around their mean. [gal2016]
 
     Args:
         operator: A.
         data: y.
-        noise: σ, None where it is not known.
+        noise: σ, None if unknown.
         prior: Training settings; the network is replaced by one with dropout.
-        dropout: Probability that a channel is dropped behind a 3 × 3 convolution.
-        samples: Images drawn.
+        dropout: Probability that a channel is dropped after a 3 × 3 convolution.
+        samples: Number of drawn images.
         seed: Seed of weights and dropped channels.
         progress: Show a bar.
 
@@ -63,7 +63,7 @@ def mc_dropout(
     """
     require_whole("samples", samples, 2)
     if not 0 < dropout < 1:
-        raise ValueError(f"dropout is a probability above 0 and below 1, not {dropout!r}.")
+        raise ValueError(f"dropout must be a probability above 0 and below 1, got {dropout!r}.")
     with seeded(seed):
         network = SkipUNet(dropout=dropout)
     fitted = replace(prior or DeepImagePrior(), network=network).fit(operator, data, noise, seed, progress)
@@ -83,18 +83,18 @@ def ensemble(
     seed: int = 0,
     progress: bool = False,
 ) -> DrawnImage:
-    """Deep image priors from several initial weights: their images spread around their mean. [lakshminarayanan2017]
+    """Deep image priors from several initial weights: the spread of their images. [lakshminarayanan2017]
 
-    Its draws are the members' images, their distance from their mean made larger by √(M / (M − 1)): few members are
-    nearer to their own mean than to that of all.
+    Its draws are the members' images with deviations from their mean scaled by √(M / (M − 1)), which corrects the
+    spread around a sample mean.
 
     Args:
         operator: A.
         data: y.
-        noise: σ, None where it is not known.
+        noise: σ, None if unknown.
         prior: Training settings of each member.
         members: Number of members, at least two; each has its own weights, redrawn if a network is given.
-        seed: Members have seeds counted from it.
+        seed: Seed of the first member; the others count up from it.
         progress: Show a bar.
     """
     require_whole("members", members, 2)
@@ -102,7 +102,7 @@ def ensemble(
     fits = []
     for number in track(range(members), "ensemble", members, progress):
         network = copy.deepcopy(how.network)
-        with seeded(seed + number):  # a network that is given draws its weights anew
+        with seeded(seed + number):  # the weights of a given network are redrawn
             for layer in [] if network is None else network.modules():
                 if callable(draw := getattr(layer, "reset_parameters", None)):
                     draw()

@@ -13,15 +13,15 @@ from osculate.checks import require_library, require_positive, require_whole
 from osculate.inverse.operators import LinearOperator, Matrix, RayTransform, require_adjoint
 from osculate.inverse.operators._base import require_data, require_image_shape
 
-#: Largest deviation of a step between angles from an even one that back-projection does not tell of.
+#: Largest relative deviation of a step between angles that back-projection accepts without a warning.
 UNEVEN = 0.1
-#: Largest singular value that operators are brought to for total variation, beside that of the differences, √8 at most.
-#: The algorithm is quickest about here: with 1 or 30 its 2,000 iterations end well above the minimum.
+#: Largest singular value to which operators are scaled for total variation; that of the differences is at most √8.
+#: The algorithm is fastest near this value: with 1 or 30 its 2,000 iterations end well above the minimum.
 NORM = 10.0
-#: A guess of the largest value beside that of the first guess of the image, which is smooth. One that is too large
-#: costs some sharpness, one that is too small all brighter pixels.
-GENEROUS = 1.5
-#: First guess of the largest value, in units of the one given, above which that counts as forgotten.
+#: Ratio of the guess of the largest value to that of the first guess of the image, which is smooth. Too large a guess
+#: costs some sharpness, too small a guess clips bright pixels.
+HEADROOM = 1.5
+#: Ratio of the first guess of the largest value to the given one above which the scale seems to be missing.
 TOO_BRIGHT = 4.0
 
 
@@ -33,15 +33,15 @@ def filtered_back_projection(operator: LinearOperator, data: Tensor) -> Float[Te
         data: The sinogram.
 
     Raises:
-        ValueError: the operator is no ray transform, or the data do not fit it.
+        ValueError: the operator is not a ray transform, or the data do not fit it.
     """
     if not isinstance(operator, RayTransform):
-        raise ValueError(f"filtered back-projection inverts a ray transform, not {operator!r}: use tikhonov.")
+        raise ValueError(f"filtered back-projection needs a ray transform, got {operator!r}: use tikhonov.")
     require_data(operator, data)
     if not (_even(operator.angles, pi) or _even(operator.angles, 2 * pi)):
         warnings.warn(
-            "filtered back-projection takes angles as evenly spread over half a turn or a whole one, and these are "
-            "not: streaks are to be expected. Use tikhonov or tv_reconstruction.",
+            "filtered back-projection assumes angles evenly spread over half a turn or a whole one, and these are not: "
+            "expect streaks, or use tikhonov or tv_reconstruction.",
             stacklevel=2,
         )
     return operator.rough_inverse(data)
@@ -85,8 +85,8 @@ def tv_reconstruction(
     Args:
         operator: A.
         data: y.
-        weight: w; with noise of standard deviation σ, λ nats for a unit of total variation are w = λ σ²; for one of the
-            image divided by a scale, w = λ σ² / scale.
+        weight: w; λ nats per unit of total variation at a noise of σ are w = λ σ², or w = λ σ² / scale per unit of the
+            image divided by a scale.
         bounds: The smallest and the largest value of a pixel.
         iterations: Largest number of iterations; it stops once the image changes by less than a millionth.
 
@@ -95,7 +95,7 @@ def tv_reconstruction(
             ascending numbers.
     """
     require_library("pyproximal", "reconstructions by total variation")
-    import pylops  # late: they take a second to import
+    import pylops  # imported late, as this takes a second
     import pyproximal
     from pyproximal.optimization.primaldual import PrimalDual
 
@@ -104,8 +104,8 @@ def tv_reconstruction(
     require_positive("the weight of the total variation", weight)
     require_whole("iterations", iterations)
     if len(bounds) != 2 or not bounds[0] < bounds[1]:
-        raise ValueError(f"bounds are the smallest and the largest value of a pixel, not {bounds}.")
-    tell_scale(operator.rough_inverse(data), bounds[1], "bounds=(0, scale)")
+        raise ValueError(f"bounds must be the smallest and the largest value of a pixel, got {bounds}.")
+    warn_of_scale(operator.rough_inverse(data), bounds[1], "bounds=(0, scale)")
     slopes = differences(operator.image_shape)
     unit = operator.norm() / NORM
     own, neighbours = (pylops.aslinearoperator(each.as_scipy()) for each in (operator, slopes))
@@ -122,38 +122,38 @@ def tv_reconstruction(
 
 
 def brightness(operator: LinearOperator, data: Tensor) -> float:
-    """A range for images from rays whose largest value is not known: half as much again as the first guess has.
+    """A guess of the largest value of an image from its ray transform: 1.5 times that of the first reconstruction.
 
-    Mostly too large, where there is noise or angles are few; too small for objects of single pixels.
+    Mostly too large if there is noise or angles are few; too small for objects of single pixels.
 
     Raises:
-        ValueError: the operator is no ray transform: what it leaves open, its damped inverse takes to be dark. Or the
-            measurements or the first guess are negative: images are taken to be positive.
+        ValueError: the operator is not a ray transform: the damped inverse of others underestimates the
+            brightness. Or the measurements or the first guess are negative: images are assumed to be positive.
     """
     require_data(operator, data)
-    if not operator.tells_brightness:
+    if not operator.determines_brightness:
         raise ValueError(
-            f"the largest value of an image is guessed from a ray transform only, not from {operator!r}: give scale, "
-            "1 for example."
+            f"the largest value of an image can only be guessed from a ray transform, got {operator!r}: pass scale, "
+            "for example 1."
         )
     largest = float(operator.rough_inverse(data).max())
     if not (largest > 0 and float(data.mean()) > 0):
-        raise ValueError("these measurements are not those of an image with positive values: check signs and operator.")
-    return GENEROUS * largest
+        raise ValueError("the measurements are not those of an image with positive values: check signs and operator.")
+    return HEADROOM * largest
 
 
-def tell_scale(guess: Float[Tensor, "H W"], largest: float = 1.0, name: str = "scale") -> None:
+def warn_of_scale(guess: Float[Tensor, "H W"], largest: float = 1.0, name: str = "scale") -> None:
     """Warn of data that seem to be of a much brighter image.
 
     Args:
         guess: The rough inverse of the data.
-        largest: Value that the image may have.
+        largest: Largest value that the image may have.
         name: Name of the argument, for messages.
     """
     if (times := float(guess.double().quantile(0.995)) / largest) > TOO_BRIGHT:
         warnings.warn(
-            f"the image seems to have values up to about {times:.3g} times the largest that it may have: divide data "
-            f"and noise by the largest value that you know, or give it as {name}.",
+            f"the image seems to have values up to about {times:.3g} times the largest allowed value: divide data and "
+            f"noise by the largest value of the image, or pass it as {name}.",
             stacklevel=3,
         )
 
@@ -171,7 +171,7 @@ def differences(image_shape: Sequence[int]) -> Matrix:
     before = np.concatenate([pixel[:, :-1].ravel(), pixel[:-1].ravel()])
     after = np.concatenate([pixel[:, 1:].ravel(), pixel[1:].ravel()])
     if not len(before):
-        raise ValueError("an image of a single pixel has no neighbours.")
+        raise ValueError("an image of a single pixel has no differences between neighbours: pass a larger image_shape.")
     row, one = np.arange(len(before)), np.ones(len(before))
     places = (np.concatenate([row, row]), np.concatenate([after, before]))
     return Matrix(csr_array((np.concatenate([one, -one]), places), (len(row), pixel.size)), (height, width))

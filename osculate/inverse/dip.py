@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from osculate.checks import require_positive, require_whole
-from osculate.inverse.classical import tell_scale, total_variation
+from osculate.inverse.classical import total_variation, warn_of_scale
 from osculate.inverse.operators import LinearOperator, require_adjoint
 from osculate.inverse.operators._base import require_data
 from osculate.inverse.stopping import STOPPING, Stopping
@@ -23,7 +23,7 @@ from osculate.progress import track
 from osculate.randomness import Stream, seeded
 from osculate.registry import made
 
-#: Mean of an image, or of its negative, below which it begins a training no darker.
+#: Smallest initial mean of an image and of its negative.
 DARKEST = 0.02
 #: Largest norm of a gradient.
 CLIP = 1.0
@@ -37,9 +37,9 @@ class FittedImage:
         network: f_θ at θ̂.
         input: z, (H, W).
         image: f_θ̂(z).
-        misfits: Mean squared residual of the data, one a step of the training, with dropout where there is some.
-        variations: Total variation of the image, one a step.
-        step: The step whose weights these are.
+        misfits: Mean squared residual of the data at each step of the training, with dropout if there is any.
+        variations: Total variation of the image at each step.
+        step: Step at which the weights were taken.
         penalty: λ of the training.
     """
 
@@ -68,22 +68,22 @@ class DeepImagePrior:
               + \lambda\, \mathrm{TV}(f_\theta(z))
 
     by Adam with a learning rate that falls as a cosine, or is constant if a stopping rule ends the training. z is a
-    classical reconstruction. If σ is not known, the mean squared residual of each step takes the place of σ²: the
-    profile likelihood, −M/2 log ‖y − A f‖². In the end, batch normalisation keeps the statistics of this one image.
+    classical reconstruction. If σ is unknown, the mean squared residual of each step replaces σ²: the profile
+    likelihood, −M/2 log ‖y − A f‖². At the end, batch normalisation keeps the statistics of this one image.
 
     Args:
-        network: Takes (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied, and trained from
-            the weights that it has. By default a :class:`~osculate.networks.SkipUNet` with new weights. One of these
-            begins as bright as z, by the bias of its last layer.
-        variation: λ, nats for a unit of total variation, 0 for none.
+        network: A network from (1, 1, H, W) to an image of the same shape with values in [0, 1]; it is copied, and
+            trained from its own weights. By default a :class:`~osculate.networks.SkipUNet` with new weights. The bias
+            of the last layer of a SkipUNet is set to the brightness of z.
+        variation: λ, nats per unit of total variation; 0 for no penalty.
         steps: Number of training steps.
         learning_rate: Initial learning rate of Adam.
-        stopping: A rule that ends the training earlier, "variance" or "discrepancy", or an object; None for no rule:
-            the falling rate ends it.
+        stopping: A rule that ends the training earlier, "variance" or "discrepancy", or an object; None for all steps
+            with a falling rate.
 
     Raises:
         ValueError: a setting that is not positive, or an unknown rule.
-        TypeError: the network is no module.
+        TypeError: the network is not a module.
     """
 
     network: nn.Module | None = None
@@ -96,9 +96,9 @@ class DeepImagePrior:
         require_whole("steps", self.steps)
         require_positive("the learning rate", self.learning_rate)
         if self.variation != 0:
-            require_positive("variation (nats for a unit of total variation), unless it is 0,", self.variation)
+            require_positive("variation (nats per unit of total variation), unless it is 0,", self.variation)
         if self.network is not None and not isinstance(self.network, nn.Module):
-            raise TypeError(f"network is a torch.nn.Module, not {self.network!r}.")
+            raise TypeError(f"network must be a torch.nn.Module, got {self.network!r}.")
         self._rule()
 
     def fit(
@@ -113,8 +113,8 @@ class DeepImagePrior:
 
         Args:
             operator: A.
-            data: y, of an image with values in [0, 1]: divided by its largest value, where that is another.
-            noise: σ, in the units of these data; None where it is not known.
+            data: y, of an image with values in [0, 1]; for other images divide the data by the largest value.
+            noise: σ, in the units of these data; None if unknown.
             seed: Seed of initial weights, if no network was given, and of dropout.
             progress: Show a bar.
 
@@ -125,21 +125,21 @@ class DeepImagePrior:
             ValueError: data that do not fit, a noise that is not positive, an operator whose transpose is not its
                 adjoint, a network that has no weights to train or returns another shape, or a loss that is not finite.
 
-        Data of an image that seems to be much brighter are a warning.
+        Warns of data of an image that seems to be much brighter.
 
-        Cost: a forward and a backward pass of the network a step.
+        Cost: a forward and a backward pass of the network per step.
         """
         require_data(operator, data, noise)
         require_adjoint(operator)
         with torch.inference_mode(False), torch.enable_grad():
             data = data.detach().clone()
             z, unit = operator.rough_inverse(data).detach(), own_unit(data)
-            tell_scale(z)
+            warn_of_scale(z)
             level = None if noise is None else noise / unit
             network = self._new(z, seed)
             optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
             rule = self._rule()
-            # behind a rate that falls to zero, any rule that watches the images change would wait for the end
+            # constant rate: with one that falls to zero, rules that compare images would wait for the end
             falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if rule is None else None
             misfits, variations, best, chosen = [], [], None, 0
             draws = Stream(seed, z.device)  # of dropout layers
@@ -169,8 +169,8 @@ class DeepImagePrior:
                 network.load_state_dict(best)
             elif rule is not None:
                 warnings.warn(
-                    f"the stopping rule chose none of {self.steps} steps: these are the weights of the last. Train for "
-                    "more steps, or without a rule.",
+                    f"the stopping rule chose none of {self.steps} steps, so that the weights are those of the last "
+                    "one. Train for more steps, or without a rule.",
                     stacklevel=2,
                 )
             with torch.no_grad(), _own_statistics(network.eval()):
@@ -179,19 +179,19 @@ class DeepImagePrior:
             return FittedImage(network, z, image, tuple(misfits), tuple(variations), step, self.variation)
 
     def _new(self, z: Tensor, seed: int) -> nn.Module:
-        """The network before its training, about as bright as its input where it can be made so."""
+        """The untrained network, with about the brightness of its input if it is a SkipUNet."""
         with seeded(seed):
             network = (SkipUNet() if self.network is None else copy.deepcopy(self.network)).to(z).train()
         if not any(p.requires_grad for p in network.parameters()):
             raise ValueError(
-                "the network of a deep image prior is trained, and none of its weights requires a gradient."
+                "the network of a deep image prior has no weight that requires a gradient: set requires_grad=True."
             )
         if isinstance(network, SkipUNet):
             network.show(z[None, None], min(max(float(z.clamp(0, 1).mean()), DARKEST), 1 - DARKEST))
         return network
 
     def _rule(self) -> Stopping | None:
-        """A new one: an object serves one training."""
+        """A copy of the stopping rule, as an object serves one training."""
         if self.stopping is None:
             return None
         return copy.deepcopy(made("stopping rule", self.stopping, STOPPING, Stopping))
@@ -201,29 +201,29 @@ def _image(network: nn.Module, z: Float[Tensor, "H W"]) -> Float[Tensor, "H W"]:
     image = network(z[None, None])
     if image.shape != (1, 1, *z.shape):
         raise ValueError(
-            f"the network of a deep image prior takes (1, 1, H, W) to the same shape, but {(1, 1, *z.shape)} to "
+            f"the network of a deep image prior must return the shape of its input, got {(1, 1, *z.shape)} to "
             f"{tuple(image.shape)}."
         )
     return image[0, 0]
 
 
 def own_unit(data: Tensor) -> float:
-    """A power of ten thousand, in units of which the data are of a size between .1 and 1,000.
+    """The power of ten thousand in units of which the size of the data is between 0.1 and 1,000.
 
-    Adam's ε and the clipping of gradients are absolute, so that a training depends on units: somewhat
-    between these sizes; far beyond them it would not fit at all.
+    Adam's ε and the clipping of gradients are absolute, so that training depends on units: slightly within this range,
+    while far outside it the data would not be fitted at all.
     """
     return 10.0 ** (4 * math.floor((math.log10(float(data.double().square().mean().sqrt())) + 1) / 4))
 
 
 @contextmanager
 def _own_statistics(network: nn.Module) -> Iterator[None]:
-    """Let layers of batch normalisation normalise what they see by itself, and keep its statistics for ever."""
+    """Let batch normalisation use the statistics of its input, and keep the last ones as running statistics."""
 
-    def keep(layer: Any, seen: tuple[Tensor, ...], _: Tensor) -> None:
-        axes = [axis for axis in range(seen[0].ndim) if axis != 1]
-        layer.running_mean.copy_(seen[0].mean(axes))
-        layer.running_var.copy_(seen[0].var(axes, correction=0))
+    def keep(layer: Any, inputs: tuple[Tensor, ...], _: Tensor) -> None:
+        axes = [axis for axis in range(inputs[0].ndim) if axis != 1]
+        layer.running_mean.copy_(inputs[0].mean(axes))
+        layer.running_var.copy_(inputs[0].var(axes, correction=0))
 
     layers = [each for each in network.modules() if isinstance(each, _BatchNorm) and each.track_running_stats]
     hooks = [layer.train().register_forward_hook(keep) for layer in layers]

@@ -1,4 +1,4 @@
-"""The linearised image as the data see it, its evidence, and the choice of variances, length-scales and noise by it."""
+"""The linearised image in data space, its evidence, and variances, length-scales and noise tuned by the evidence."""
 
 import math
 import warnings
@@ -16,24 +16,24 @@ from osculate.inverse.linearised import LinearisedImage
 from osculate.inverse.operators import LinearOperator
 from osculate.linalg import cholesky
 
-#: Where the logarithms of variance and length-scale may go; and that of the noise, from where it begins.
+#: Bounds on the logarithms of variance and length-scale, and on that of the noise relative to its initial value.
 VARIANCES, LENGTHSCALES, NOISE = (-14.0, 10.0), (-3.0, 4.0), (-5.0, 5.0)
 
-#: Directions in data space that the evidence works with at most, by default.
+#: Default limit on the directions in data space that the evidence uses.
 RANK = 800
-#: Random directions that tell the mean variance of all beyond these.
+#: Random directions that estimate the mean variance of all other directions.
 PROBES = 32
-#: Share of the noise variance below which the prior variance of the data is none.
+#: Share of the noise variance below which the prior variance of the data counts as zero.
 NEGLIGIBLE = 0.001
 #: A prior over the hyperparameters: −log p, differentiable.
 HyperPrior = Callable[[FilterPrior], Tensor]
-#: Differences between neighbours that stand for all of them, where there are more: κ is then within about 3 %.
+#: Largest number of differences between neighbours; a sample of this size gives κ to about 3 %.
 DIFFERENCES = 512
 
 
 @dataclass(frozen=True)
 class Observed:
-    r"""y = A h(θ) + ε, ε ~ N(0, σ² I), in an orthonormal basis Q of the part of data space that images reach.
+    r"""y = A h(θ) + ε, ε ~ N(0, σ² I), in an orthonormal basis Q of the range of images in data space.
 
     .. math:: \mathrm{cov}\, y = Q^\top \Big(\sum_c w_c M_c\Big) Q + \Big(\sum_c w_c t_c\Big) (I - Q^\top Q)
               + \sigma^2 I
@@ -41,23 +41,23 @@ class Observed:
     with the class weights w of the prior. Directions orthogonal to Q share their mean prior variance Σ w_c t_c, and are
     taken as uncorrelated. This is exact where Q spans the range of A J, always so where no more than ``rank`` numbers
     were measured, or the image has no more pixels; t is then zero. Elsewhere, up to the error of that mean, the
-    determinant is not too small: neither taking correlations away nor evening variances out lowers it.
+    determinant is not too small, as neither dropping correlations nor averaging variances lowers it.
 
     Attributes:
         grams: M_c in the basis Q.
-        rest: t, by a mean over random directions.
-        basis: Q, one vector a row; None for the identity.
+        rest: t, estimated by a mean over random directions.
+        basis: Q, one vector per row; None for the identity.
         data: y.
-        seen: A f(θ̂).
-        seen_weights: A J θ̂.
+        prediction: A f(θ̂).
+        weight_part: A J θ̂.
     """
 
     grams: Float[Tensor, "E R R"]
     rest: Float[Tensor, " E"]
     basis: Float[Tensor, "R M"] | None
     data: Float[Tensor, " M"]
-    seen: Float[Tensor, " M"]
-    seen_weights: Float[Tensor, " M"]
+    prediction: Float[Tensor, " M"]
+    weight_part: Float[Tensor, " M"]
 
     @classmethod
     def of(
@@ -70,16 +70,16 @@ class Observed:
         rank: int = RANK,
         progress: bool = False,
     ) -> "Observed":
-        """Pull the basis back through operator and network, and sort by classes of distance.
+        """Pull the basis back through operator and network, and sum by classes of distance.
 
         Args:
             linearised: h.
             operator: A.
             data: y.
-            prior: Over the filters; its values decide which directions a basis of limited rank keeps.
-            noise: σ, of which the images must see something.
+            prior: Prior over the filters; its values determine the directions that a basis of limited rank keeps.
+            noise: σ; the prior variance of the data must not be negligible beside σ².
             rank: Largest number of directions.
-            progress: Show bars.
+            progress: Show progress bars.
 
         Raises:
             ValueError: the image does not change with the filters.
@@ -89,8 +89,8 @@ class Observed:
         basis = data_basis(linearised, operator, prior, rank)
         rows = _pulled_back(linearised, operator, basis, "evidence: Jacobian", progress)
         grams = class_grams(prior, torch.cat(list(rows)))
-        seen = operator(torch.stack([linearised.image, linearised.jvp(linearised.weights[None])[0]])).flatten(1)
-        flat = data.reshape(-1).to(seen).double()
+        prediction = operator(torch.stack([linearised.image, linearised.jvp(linearised.weights[None])[0]])).flatten(1)
+        flat = data.reshape(-1).to(prediction).double()
         rest = grams.new_zeros(len(grams))
         if rank < min(operator.measurements, operator.pixels):  # by random vectors orthogonal to the basis
             generator = torch.Generator().manual_seed(1)
@@ -99,7 +99,7 @@ class Observed:
             beyond = _pulled_back(linearised, operator, probes, "evidence: beyond the basis", False)
             rest = torch.cat(class_diagonals(prior, beyond)).mean(1) / (operator.measurements - len(basis))
         whole = len(basis) == operator.measurements
-        found = cls(grams, rest, None if whole else basis.double(), flat, *seen.double())
+        found = cls(grams, rest, None if whole else basis.double(), flat, *prediction.double())
         largest = float(torch.linalg.eigvalsh(found.covariance(torch.cat(prior.class_weights()))).max())
         if not largest > NEGLIGIBLE * noise**2:
             raise ValueError(
@@ -131,7 +131,7 @@ class Observed:
         return (weights.to(self.grams) @ self.grams.flatten(1)).reshape(self.grams.shape[1:])
 
     def inside(self, vector: Float[Tensor, " M"]) -> tuple[Float[Tensor, " R"], Float[Tensor, ""]]:
-        """A vector in the basis, and the squared norm of what stands orthogonal to it."""
+        """A vector in the basis, and the squared norm of its part orthogonal to the basis."""
         if self.basis is None:
             return vector, vector.new_zeros(())
         within = self.basis @ vector
@@ -165,7 +165,7 @@ def prior_product(
 def _pulled_back(
     linearised: LinearisedImage, operator: LinearOperator, vectors: Float[Tensor, "V M"], title: str, progress: bool
 ) -> Iterator[Float[Tensor, "v P"]]:
-    """Rows Jᵀ Aᵀ u for several u, a few at a time."""
+    """Rows Jᵀ Aᵀ u for several u, in chunks."""
     return linearised.rows(operator.adjoint(vectors.reshape(-1, *operator.data_shape)), title, progress)
 
 
@@ -176,10 +176,9 @@ class Tuned:
     Attributes:
         prior: Prior with the values of largest evidence.
         noise: σ.
-        log_evidence: There, in nats, of all data; around given weights a lower bound of it.
+        log_evidence: Largest value in nats, over all data; around given weights a lower bound.
         evaluations: Number of evaluations of the evidence.
-        at_ends: Number of log variances that ended at a bound: the data ask for a block without
-            variance, say, not for this value.
+        at_ends: Number of log variances that ended at a bound, so that their values are not determined by the data.
     """
 
     prior: FilterPrior
@@ -194,7 +193,7 @@ def log_evidence(
     prior: FilterPrior,
     noise: Float[Tensor, ""],
     weights: Float[Tensor, " P"] | None = None,
-    seen: Float[Tensor, " M"] | None = None,
+    prediction: Float[Tensor, " M"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""log p(y) of the linearised model, with all constants; differentiable in the prior's values and the noise.
 
@@ -206,16 +205,15 @@ def log_evidence(
 
     [antoran2023dip], which is a lower bound: without weights it is taken at the mode of the linear model, which
     minimises the first two terms together. They are then
-    r₀ᵀ K⁻¹ r₀ with r₀ = y − A f(θ̂) + A J θ̂: the exact evidence. Where the basis of the data is smaller than what images
-    reach, the determinant is an upper bound (see :class:`Observed`), and the evidence around
-    weights is lower still.
+    r₀ᵀ K⁻¹ r₀ with r₀ = y − A f(θ̂) + A J θ̂: the exact evidence. If the basis does not span the range of images, the
+    determinant is an upper bound (see :class:`Observed`), and the evidence around weights is lower still.
 
     Args:
         observed: The data, and their covariance by classes.
         prior: Σ.
         noise: σ.
         weights: θ.
-        seen: A h(θ).
+        prediction: A h(θ).
 
     Raises:
         ValueError: the covariance is not positive definite, or not finite.
@@ -224,12 +222,12 @@ def log_evidence(
     factor, beyond = observed.factorised(prior, variance)
     log_det = 2 * factor.diagonal().log().sum() + (observed.size - len(factor)) * beyond.log()
     if weights is None:
-        within, outside = observed.inside(observed.data - observed.seen + observed.seen_weights)
+        within, outside = observed.inside(observed.data - observed.prediction + observed.weight_part)
         white = torch.linalg.solve_triangular(factor, within.unsqueeze(1), upper=False)
         misfit = white.square().sum() + outside / beyond
     else:
-        assert seen is not None
-        misfit = (observed.data - seen).square().sum() / variance + prior.penalty(weights)
+        assert prediction is not None
+        misfit = (observed.data - prediction).square().sum() / variance + prior.penalty(weights)
     return -0.5 * (misfit + log_det + observed.size * math.log(2 * math.pi))
 
 
@@ -241,16 +239,16 @@ def tune_filters(
     hyper_prior: HyperPrior | None = None,
     max_evaluations: int = 300,
 ) -> Tuned:
-    """Maximise the evidence over the logarithms of all variances, length-scales and, unless it is known, the noise.
+    """Maximise the evidence over the logarithms of all variances, length-scales and, if unknown, the noise.
 
     By L-BFGS within wide bounds, from the values of ``prior`` and ``noise``.
 
     Args:
-        evidence: Prior and noise to log p(y).
-        prior: Prior at which to begin.
-        noise: σ, likewise.
-        fixed_noise: Keep it.
-        hyper_prior: −log p of the prior's values, added.
+        evidence: Function from prior and noise to log p(y).
+        prior: Initial prior.
+        noise: Initial σ.
+        fixed_noise: True to keep σ.
+        hyper_prior: −log p of the prior's values, which is added to the objective.
         max_evaluations: Largest number of evaluations.
 
     Raises:
@@ -281,7 +279,7 @@ def tune_filters(
         return loss.item(), slope.numpy()
 
     if not math.isfinite(objective(start.numpy())[0]):
-        raise ValueError("the evidence is not finite where its maximisation begins: the data or the network overflow.")
+        raise ValueError("the evidence is not finite at the initial values: check the data, the noise and the network.")
     from scipy.optimize import minimize
 
     found = minimize(
@@ -289,7 +287,7 @@ def tune_filters(
     )
     if found.nfev >= max_evaluations:
         warnings.warn(
-            f"the evidence was still rising after {found.nfev} evaluations: error bars would change with more of them.",
+            f"the evidence was still rising after {found.nfev} evaluations: raise max_evaluations.",
             stacklevel=2,
         )
     best, level = read(torch.tensor(found.x))
@@ -306,9 +304,9 @@ class PredCP:
     .. math:: \kappa_b = \mathbb{E}\, \mathrm{TV}\big(f(\hat\theta) + J_b \theta_b\big), \qquad
               \theta_b \sim N(0, \Sigma_b)
 
-    δ_b is log ℓ_b, and log v_b for 1 × 1 filters. (Given v_b, this integrates over log ℓ_b to a number that depends on
-    v_b, for that is what the range of κ_b depends on. As in the document it is left out, so that filters of several
-    entries have a joint penalty of v and ℓ, not a density.)
+    δ_b is log ℓ_b, or log v_b for 1 × 1 filters. (Given v_b, the integral over log ℓ_b depends on v_b, as the range of
+    κ_b does. As in the document this normaliser is omitted, so that filters of several entries have a joint penalty of
+    v and ℓ, not a density.)
 
     Total variation is a sum of absolute values of Gaussian variables,
 
@@ -321,8 +319,8 @@ class PredCP:
     Attributes:
         means: m, differences of f(θ̂).
         spreads: t of each block.
-        shares: Number of differences that each of these represents.
-        weight: λ, in nats for a unit of total variation.
+        shares: Number of differences that each one represents.
+        weight: λ, in nats per unit of total variation.
     """
 
     means: Float[Tensor, " T"]
@@ -343,11 +341,11 @@ class PredCP:
 
         Args:
             linearised: h.
-            prior: Says which weights form filters.
+            prior: Prior that defines which weights form filters.
             weight: λ.
-            count: Largest number of differences; of more, some represent all, large ones more likely (each divided by
-                its likelihood).
-            progress: Show a bar.
+            count: Largest number of differences; of more, a sample represents all, drawn in proportion to size (each
+                divided by its probability).
+            progress: Show a progress bar.
 
         Cost: a backward pass for each difference.
         """
@@ -384,10 +382,10 @@ class PredCP:
 
 
 def _representatives(sizes: Float[Tensor, " N"], count: int) -> tuple[Int[Tensor, " T"], Float[Tensor, " T"]]:
-    """Numbers of some differences, and how many of all each stands for.
+    """Indices of a sample of differences, and the number of differences that each represents.
 
-    Drawn in equal strata, as likely as a difference is large, and half of them wherever it is: κ is a sum of |m| where
-    the image has edges, of s elsewhere.
+    Half are drawn in proportion to the size of a difference and half uniformly, in equal strata: κ is a sum of |m| at
+    edges of the image, and of s elsewhere.
     """
     if len(sizes) <= count:
         return torch.arange(len(sizes)), torch.ones_like(sizes)

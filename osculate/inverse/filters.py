@@ -1,4 +1,4 @@
-"""A prior over the filters of a convolutional network, in which neighbouring entries of a filter go together."""
+"""A prior over the filters of a convolutional network, in which neighbouring entries of a filter are correlated."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from osculate.parameters import ParameterSpace
 
 #: Layers whose weights are filters.
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
-#: Where the variance of a block and its length-scale (in pixels of a filter) begin.
+#: Initial variance of a block and its initial length-scale (in pixels of a filter).
 VARIANCE, LENGTHSCALE = 1.0, 0.1
-#: Numbers in double precision that a part of a block's filters may take.
+#: Largest number of doubles in a chunk of a block's filters.
 PART = 2**24
 
 
@@ -71,8 +71,8 @@ class FilterPrior:
     Args:
         blocks: Groups of convolutions that share v and ℓ.
         space: Names and shapes of their weights, in the network's order.
-        variance: v, one a block.
-        lengthscale: ℓ, one a block; without meaning for 1 × 1 filters.
+        variance: v, one per block.
+        lengthscale: ℓ, one per block; unused for 1 × 1 filters.
     """
 
     blocks: tuple[FilterBlock, ...]
@@ -84,7 +84,7 @@ class FilterPrior:
     def of(cls, network: nn.Module) -> "FilterPrior":
         """One block for each module that holds convolutions, and each size of their filters.
 
-        Convolutions that the network itself holds are a block each: its parts, not the whole, are the blocks.
+        Convolutions directly in the network form a block each.
 
         Raises:
             ValueError: the network has no two-dimensional convolution that is trained, or two share a weight.
@@ -122,11 +122,11 @@ class FilterPrior:
 
     @property
     def correlated(self) -> list[int]:
-        """The blocks with filters of several entries: those that have a length-scale."""
+        """The indices of blocks with filters of several entries, which have a length-scale."""
         return [number for number, block in enumerate(self.blocks) if block.positions > 1]
 
     def split(self, theta: Float[Tensor, "*S P"]) -> list[Float[Tensor, "*S _ _"]]:
-        """Flat weights to filters: one tensor (*S, F, k) a block."""
+        """Flat weights to filters: one tensor (*S, F, k) per block."""
         named, batch = self.space.unflatten(theta), theta.shape[:-1]
         return [
             torch.cat([named[name].reshape(*batch, -1, block.positions) for name in block.parameters], -2)
@@ -134,7 +134,7 @@ class FilterPrior:
         ]
 
     def merge(self, filters: Sequence[Float[Tensor, "*S _ _"]]) -> Float[Tensor, "*S P"]:
-        """The reverse of :meth:`split`."""
+        """The inverse of :meth:`split`."""
         named: dict[str, Tensor] = {}
         sizes = dict(zip(self.space.names, self.space.sizes, strict=True))
         for block, own in zip(self.blocks, filters, strict=True):
@@ -218,7 +218,7 @@ def class_grams(prior: FilterPrior, rows: Float[Tensor, "V P"]) -> Float[Tensor,
 
 
 def class_diagonals(prior: FilterPrior, parts: Iterable[Float[Tensor, "_ P"]]) -> list[Float[Tensor, "_ _"]]:
-    """The diagonals of M, one tensor (E, V) a block, from a few rows at a time; no matrix is formed."""
+    """The diagonals of M, one tensor (E, V) per block, from chunks of rows; no matrix is formed."""
     found: list[list[Tensor]] = [[] for _ in prior.blocks]
     for rows in parts:
         for mine, block, filters in zip(found, prior.blocks, prior.split(rows), strict=True):

@@ -1,4 +1,4 @@
-"""Distributions of whole images: a Gaussian with its covariance, and one known by draws."""
+"""Distributions of whole images: Gaussian with a covariance, known by draws, and with independent pixels."""
 
 from typing import TypeAlias
 
@@ -10,9 +10,9 @@ from torch.distributions import Distribution, MultivariateNormal, Normal, constr
 from osculate.checks import require_whole
 from osculate.linalg import cholesky
 
-#: Of several draws.
+#: Shape of several draws.
 Shape: TypeAlias = torch.Size | list[int] | tuple[int, ...]
-#: How much covariances between pixels that come from draws are drawn towards zero.
+#: Factor by which sample covariances between pixels are shrunk.
 SHRUNK = 0.5
 
 
@@ -36,7 +36,7 @@ class ImageDistribution(Distribution):
         return self._mean
 
     def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
-        """The covariance of some pixels, by their numbers in the flat image."""
+        """The covariance of some pixels, by their indices in the flat image."""
         raise NotImplementedError
 
     def times(self, factor: float) -> "ImageDistribution":
@@ -44,7 +44,7 @@ class ImageDistribution(Distribution):
         raise NotImplementedError
 
     def patch_log_prob(self, image: Tensor, size: int = 1) -> Float[Tensor, ""]:
-        r"""Σ log density of square patches side by side, as if they were independent: of each pixel for size 1.
+        r"""Σ log density of adjacent square patches, treated as independent; of each pixel for size 1.
 
         Args:
             image: (H, W).
@@ -52,14 +52,14 @@ class ImageDistribution(Distribution):
         """
         self._require(image)
         if image.ndim > 2:
-            raise ValueError(f"densities of patches are those of one image (H, W), not of {tuple(image.shape)}.")
+            raise ValueError(f"patch_log_prob needs one image (H, W), got shape {tuple(image.shape)}.")
         require_whole("the side of a patch", size)
         if size == 1:
             return Normal(self._mean, self.stddev).log_prob(image.to(self._mean)).sum()
         height, width = self._mean.shape
-        number = torch.arange(height * width).reshape(height, width)
+        index = torch.arange(height * width).reshape(height, width)
         error, total = (image.to(self._mean) - self._mean).reshape(-1), self._mean.new_zeros(())
-        for patch in (part.reshape(-1) for row in number.split(size, 0) for part in row.split(size, 1)):
+        for patch in (part.reshape(-1) for row in index.split(size, 0) for part in row.split(size, 1)):
             covariance = self.covariance_of(patch)
             factor = cholesky(covariance)
             total = total + MultivariateNormal(error.new_zeros(len(patch)), scale_tril=factor).log_prob(error[patch])
@@ -67,9 +67,9 @@ class ImageDistribution(Distribution):
 
     def _require(self, image: Tensor) -> None:
         if not isinstance(image, Tensor):
-            raise ValueError(f"an image is a tensor, not {type(image).__name__}: take torch.as_tensor.")
+            raise ValueError(f"an image must be a tensor, got {type(image).__name__}: pass torch.as_tensor(image).")
         if image.shape[-2:] != self._mean.shape:
-            raise ValueError(f"an image of shape {tuple(self._mean.shape)} is needed, not {tuple(image.shape)}.")
+            raise ValueError(f"an image must have shape {tuple(self._mean.shape)}, got {tuple(image.shape)}.")
 
 
 class GaussianImage(ImageDistribution):
@@ -86,7 +86,7 @@ class GaussianImage(ImageDistribution):
     def __init__(self, mean: Float[Tensor, "H W"], covariance: Float[Tensor, "D D"]) -> None:
         if covariance.shape != (mean.numel(), mean.numel()):
             raise ValueError(
-                f"an image {tuple(mean.shape)} has {mean.numel()} pixels, not a covariance {tuple(covariance.shape)}."
+                f"the covariance must have one row and column per pixel, {mean.numel()}, got {tuple(covariance.shape)}."
             )
         super().__init__(mean)
         self.covariance_matrix = covariance.double()
@@ -102,11 +102,11 @@ class GaussianImage(ImageDistribution):
         return self.covariance_matrix.diagonal().reshape(self._mean.shape)
 
     def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
-        """The covariance of some pixels, by their numbers in the flat image."""
+        """The covariance of some pixels, by their indices in the flat image."""
         return self.covariance_matrix[pixels][:, pixels]
 
     def rsample(self, sample_shape: Shape = ()) -> Float[Tensor, "*S H W"]:
-        """Whole images: what is wrong in one place goes with what is wrong in another."""
+        """Draws of whole images, with correlated errors."""
         return self._joint().rsample(torch.Size(sample_shape)).reshape(*sample_shape, *self._mean.shape)
 
     def log_prob(self, value: Float[Tensor, "*S H W"]) -> Float[Tensor, "*S"]:
@@ -122,7 +122,7 @@ class DrawnImage(ImageDistribution):
     """A distribution known by draws, with independent noise in every pixel on top.
 
     Args:
-        mean: (H, W); the spread of the draws is taken around it.
+        mean: (H, W), around which the spread of the draws is measured.
         draws: (S, H, W).
         noise: Standard deviation of the noise.
     """
@@ -141,30 +141,30 @@ class DrawnImage(ImageDistribution):
         return (self.draws - self._mean).square().mean(0) + self.noise**2
 
     def covariance_of(self, pixels: Tensor) -> Float[Tensor, "n n"]:
-        """The covariance of some pixels; entries off the diagonal are halved, so that few draws suffice."""
+        """The covariance of some pixels; off-diagonal entries are halved, so that few draws suffice."""
         deviations = (self.draws - self._mean).flatten(1)[:, pixels]
         raw = deviations.T @ deviations / len(self.draws)
         own = raw.diagonal().diag_embed()
         return SHRUNK * raw + (1 - SHRUNK) * own + self.noise**2 * torch.eye(len(pixels)).to(raw)
 
     def log_prob(self, value: Float[Tensor, "*S H W"]) -> Float[Tensor, "*S"]:
-        """Refuse: draws do not tell the density of a whole image.
+        """Raise an error: draws do not determine the density of a whole image.
 
         Raises:
             NotImplementedError: always.
         """
         raise NotImplementedError(
-            "a distribution that is known by draws has no density of whole images: take patch_log_prob(image, size), "
-            "or ErrorBars(posterior='exact')."
+            "a distribution known by draws has no density of whole images: use patch_log_prob(image, size), or "
+            "ErrorBars(posterior='exact')."
         )
 
     def rsample(self, sample_shape: Shape = ()) -> Float[Tensor, "*S H W"]:
-        """Some of the draws with noise, each once as far as there are enough."""
+        """A random selection of the draws, with noise; without repetition if there are enough."""
         shape = torch.Size(sample_shape)
         count = shape.numel()
         size = len(self.draws)
-        numbers = torch.randperm(size)[:count] if count <= size else torch.randint(size, (count,))
-        chosen = self.draws[numbers].reshape(*shape, *self._mean.shape)
+        indices = torch.randperm(size)[:count] if count <= size else torch.randint(size, (count,))
+        chosen = self.draws[indices].reshape(*shape, *self._mean.shape)
         return chosen + self.noise * torch.randn(chosen.shape).to(chosen)
 
 

@@ -15,7 +15,7 @@ from osculate.memory import even_parts
 from osculate.parameters import Network, ParameterSpace, require_deterministic_layers
 from osculate.progress import track
 
-#: Directions that are pushed or pulled through the network at once.
+#: Number of directions that pass through the network at once.
 AT_ONCE = 16
 
 
@@ -23,7 +23,7 @@ class LinearisedImage:
     r"""h(θ) = f(θ̂) + J (θ − θ̂), an image (H, W), linear in some weights of its network.
 
     Args:
-        network: Takes its input (1, 1, H, W) to an image of the same shape. It is copied.
+        network: A function of its input (1, 1, H, W) with an image of the same shape; it is copied.
         input: (H, W).
         space: The weights θ.
 
@@ -37,8 +37,8 @@ class LinearisedImage:
         self._input = input.detach().to(self._network.dtype)[None, None]
         if self._linearisation.f.shape != self._input.shape:
             raise ValueError(
-                f"the network takes an input {tuple(self._input.shape)} to {tuple(self._linearisation.f.shape)}, "
-                "not to an image of the same shape."
+                f"the network maps an input {tuple(self._input.shape)} to {tuple(self._linearisation.f.shape)}, "
+                "but must return an image of the same shape."
             )
 
     @cached_property
@@ -57,7 +57,7 @@ class LinearisedImage:
 
     @cached_property
     def jacobian(self) -> Float[Tensor, "D P"]:
-        """J, a row for each pixel; kept, and much larger than the image."""
+        """J, a row for each pixel; cached, and much larger than the image."""
         return self.vjp(torch.eye(self.image.numel()).reshape(-1, *self.image.shape))
 
     def jvp(self, tangents: Float[Tensor, "S P"]) -> Float[Tensor, "S H W"]:
@@ -72,7 +72,7 @@ class LinearisedImage:
     def rows(
         self, images: Float[Tensor, "V H W"], title: str = "Jacobian", progress: bool = False
     ) -> Iterator[Float[Tensor, "v P"]]:
-        """The same a few at a time, with a bar."""
+        """Jᵀ u for several images in chunks, with a progress bar."""
         parts = even_parts(len(images), AT_ONCE)
         for part in track(parts, title, len(parts), progress):
             yield self._linearisation.vjp(images[part][:, None, None].to(self.image))
@@ -94,7 +94,7 @@ def linear_mode(
     .. math:: \frac{1}{M} \lVert y - A h(\theta) \rVert^2 + \frac{2\sigma^2\lambda}{M} \mathrm{TV}(h(\theta))
               + \frac{w}{2} \lVert \theta \rVert^2
 
-    w is small and the steps are short: this is on the way to a mode, not at one.
+    w is small and the steps are short: the result is on the way to a mode, not at one.
 
     Args:
         linearised: h.
@@ -105,12 +105,12 @@ def linear_mode(
         steps: Number of steps of Adam.
         learning_rate: Learning rate of Adam.
         weight_decay: w, with residuals in :func:`~osculate.inverse.dip.own_unit`.
-        progress: Show a bar.
+        progress: Show a progress bar.
 
     Returns:
         θ, and h(θ).
 
-    Cost: two passes through the network a step.
+    Cost: two passes through the network per step.
     """
     start, unit = linearised.weights, own_unit(data)
     theta = start.clone().requires_grad_()

@@ -13,11 +13,11 @@ from osculate.linalg import Product, cholesky, conjugate_gradients
 from osculate.memory import even_parts
 from osculate.progress import track
 
-#: Singular vectors of the operator that carry noise back into the image.
+#: Default number of singular values of the operator by which noise is propagated to the image.
 SINGULAR = 100
-#: Measurements or pixels up to which they are those of a dense matrix.
+#: Largest number of measurements or pixels for which they are those of a dense matrix.
 DENSE = 500
-#: Of pixels that are 0 or 1 at random, in every direction.
+#: Variance of pixels that are 0 or 1 at random.
 LARGEST_VARIANCE = 0.25
 
 
@@ -33,7 +33,7 @@ def exact_posterior(
     .. math:: N\big(f(\hat\theta),\; K_{xx} - K_{xx} A^\top (A K_{xx} A^\top + \sigma^2 I)^{-1} A K_{xx}
               + \sigma_x^2 I\big), \qquad K_{xx} = J \Sigma J^\top
 
-    With more numbers than pixels, M > D, a square root of AᵀA stands for A: the posterior depends on that alone.
+    With more measurements than pixels, M > D, a square root of AᵀA replaces A, as the posterior depends on AᵀA alone.
 
     Args:
         linearised: h.
@@ -51,13 +51,13 @@ def exact_posterior(
         gram = torch.cat([operator.transpose(operator.apply(unit)) for unit in units])
         values, vectors = torch.linalg.eigh(0.5 * (gram + gram.T))
         root = (vectors * values.clamp(min=0).sqrt()).to(kxx)  # R Rᵀ = AᵀA
-        seen = kxx @ root
-        kyy = root.T @ seen
+        cross = kxx @ root
+        kyy = root.T @ cross
     else:
-        seen = operator(kxx.reshape(-1, *operator.image_shape)).flatten(1)  # K_xx Aᵀ
-        kyy = operator(seen.T.reshape(-1, *operator.image_shape)).flatten(1)
+        cross = operator(kxx.reshape(-1, *operator.image_shape)).flatten(1)  # K_xx Aᵀ
+        kyy = operator(cross.T.reshape(-1, *operator.image_shape)).flatten(1)
     factor = cholesky(0.5 * (kyy + kyy.T) + noise**2 * torch.eye(len(kyy)).to(kyy))
-    explained = torch.linalg.solve_triangular(factor, seen.T, upper=False)
+    explained = torch.linalg.solve_triangular(factor, cross.T, upper=False)
     covariance = kxx - explained.T @ explained
     covariance = 0.5 * (covariance + covariance.T) + floor**2 * torch.eye(len(kxx)).to(kxx)
     return GaussianImage(linearised.image, covariance)
@@ -74,7 +74,7 @@ def drawn_posterior(
     generator: torch.Generator | None = None,
     progress: bool = False,
 ) -> DrawnImage:
-    r"""Draws from the same posterior by conjugate gradients: nothing larger than a few images is kept.
+    r"""Draws from the same posterior by conjugate gradients, with memory for a few images.
 
     .. math:: x = f(\hat\theta) + J\theta_0 - J\Sigma J^\top A^\top (A J\Sigma J^\top A^\top + \sigma^2 I)^{-1}
               (A J\theta_0 + \varepsilon), \qquad \theta_0 \sim N(0, \Sigma),\ \varepsilon \sim N(0, \sigma^2 I)
@@ -87,10 +87,10 @@ def drawn_posterior(
         prior: Σ.
         noise: σ.
         floor: σ_x.
-        observed: Quantities of which the evidence was computed; the covariance in a small basis is the preconditioner.
+        observed: Data terms of the evidence; their covariance in a small basis is the preconditioner.
         samples: Number of draws.
         generator: Source of random numbers.
-        progress: Show a bar.
+        progress: Show a progress bar.
 
     Cost: for each draw two passes through the network an iteration of conjugate gradients, 10 to 30 of them.
     """
@@ -113,27 +113,27 @@ def drawn_posterior(
 
 
 def image_noise(operator: LinearOperator, noise: float, vectors: int = SINGULAR) -> float:
-    r"""The noise of the data carried back into an image in [0, 1], as one standard deviation for all pixels.
+    r"""The noise of the data propagated to an image in [0, 1], as one standard deviation for all pixels.
 
     .. math:: \sigma_x^2 = \frac1D \sum_i \min\big(\sigma^2 / s_i^2,\; \tfrac14\big)
 
-    over the largest singular values s of A, by default 100; none are below a millionth of the largest, for what A does
-    not see carries nothing back. It stands for what the linearised network cannot express, keeps densities of whole
-    images finite, and is no part of the model. The document's authors have it without the bound, σ² tr (AᵀA)⁺/D, which
-    is any number where A blurs. 1/4 is what pixels that are 0 or 1 at random vary by in every direction. The cut-off
-    makes it smaller for larger images: of the identity it is σ for 10 × 10 pixels and σ/4 for 40 × 40, as long as σ is
+    over the largest singular values s of A, by default 100, without those below a millionth of the largest, as
+    directions that A does not measure carry no noise. It represents what the linearised network cannot express, keeps
+    densities of whole images finite, and is not part of the model. The authors of the document use it without the
+    bound, σ² tr (AᵀA)⁺/D, which is arbitrary if A blurs. 1/4 is the variance of pixels that are 0 or 1 at random. The
+    cut-off makes it smaller for larger images: for the identity it is σ for 10 × 10 pixels and σ/4 for 40 × 40, if σ is
     below 1/2.
     """
     return carried_back(singular_values(operator, vectors), noise, operator.pixels)
 
 
 def carried_back(values: Float[Tensor, " k"], noise: float, pixels: int) -> float:
-    """The same from singular values."""
+    """:func:`image_noise` from singular values."""
     return float(((noise / values).square().clamp(max=LARGEST_VARIANCE).sum() / pixels).sqrt())
 
 
 def singular_values(operator: LinearOperator, vectors: int = SINGULAR) -> Float[Tensor, " k"]:
-    """The largest of an operator, those that are not zero."""
+    """The largest singular values of an operator that are not zero."""
     if min(operator.measurements, operator.pixels) <= DENSE:
         values = torch.linalg.svdvals(operator.matrix())[:vectors]
     else:

@@ -1,4 +1,4 @@
-"""The whole way from measurements to an image with error bars."""
+"""Reconstruction of an image with error bars from measurements."""
 
 import warnings
 from dataclasses import dataclass, field, replace
@@ -21,19 +21,19 @@ from osculate.inverse.posterior import carried_back, drawn_posterior, exact_post
 from osculate.progress import Clock
 from osculate.registry import choose
 
-#: Around which weights the evidence is taken; "none" leaves the prior as it begins.
+#: The weights around which the evidence is taken; "none" keeps the initial prior.
 TUNED = ("map", "linear", "linear_tv")
 OBJECTIVES = (*TUNED, "none")
 POSTERIORS = ("auto", "exact", "drawn")
-#: Pixels up to which the covariance of the whole image is formed by default.
+#: Largest number of pixels for which the covariance of the whole image is formed by default.
 EXACT = 2048
-#: Mean squared residual, in variances of the noise, above which a network counts as not fitted.
+#: Smallest mean squared residual, in variances of the noise, of a network that counts as not fitted.
 UNFITTED = 2.0
-#: And, where the noise is not known, as a share of the mean square of the data.
+#: The same if the noise is unknown, as a share of the mean square of the data.
 UNEXPLAINED = 0.1
-#: The same below which the noise that was given counts as too large, or the network as fitted to it.
+#: Mean squared residual, in variances of the noise, below which the noise counts as too large or as fitted.
 OVERFITTED = 0.1
-#: Noise carried back into an image with values in [0, 1] beyond which the code warns, if it is most of the error bars.
+#: Noise in an image with values in [0, 1] above which a warning is issued, if it is most of the error bars.
 HIGH_FLOOR = 0.1
 
 
@@ -45,14 +45,14 @@ class ErrorBars:
         objective: "map" (the evidence around the network's own weights), "linear" (at the mode of the linear model: the
             exact evidence), "linear_tv" (around weights on the way to that mode under the total-variation penalty), or
             "none".
-        predcp: Use a prior over the hyperparameters that expects images of low total variation, and has the weight of
-            the deep image prior's penalty.
+        predcp: True to use a prior over the hyperparameters that favours images of low total variation, with the weight
+            of the deep image prior's penalty.
         posterior: "exact" (the covariance of all pixels), "drawn" (samples by conjugate gradients), or "auto": exact
             for images of at most 2,048 pixels.
-        samples: Draws, where the posterior is known by draws.
-        linear_steps: Steps of Adam to that mode, for "linear_tv".
-        rank: Directions in data space that the evidence works with at most.
-        start: Initial prior, in place of the one from the network.
+        samples: Number of draws of a drawn posterior.
+        linear_steps: Steps of Adam towards that mode, for "linear_tv".
+        rank: Largest number of directions in data space that the evidence uses.
+        start: Initial prior; by default that of the network.
 
     Raises:
         ValueError: an unknown objective or posterior, a number that is not positive, or predcp without an objective.
@@ -70,14 +70,14 @@ class ErrorBars:
         choose("objective", self.objective, OBJECTIVES)
         choose("posterior", self.posterior, POSTERIORS)
         if self.objective == "none" and self.predcp:
-            raise ValueError("predcp is a prior for the tuning, and with objective='none' nothing is tuned.")
+            raise ValueError("predcp is a prior for the tuning, and objective='none' tunes nothing: leave one out.")
         require_whole("samples", self.samples, 2)
         require_whole("rank", self.rank)
         require_whole("linear_steps", self.linear_steps)
 
 
 class LinearisedModel:
-    r"""y = A h(θ) + ε with θ ~ N(0, Σ): all that is computed once for a fitted image, and used for every tuning.
+    r"""y = A h(θ) + ε with θ ~ N(0, Σ): quantities computed once for a fitted image, and shared by tunings.
 
     Args:
         operator: A.
@@ -85,7 +85,7 @@ class LinearisedModel:
         fitted: f(θ̂) of a deep image prior.
         noise: σ; None to estimate it.
         settings: Settings of the tuning and the posterior.
-        progress: Show bars.
+        progress: Show progress bars.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class LinearisedModel:
         self.penalty = fitted.penalty
         self._settings, self._progress = settings, progress
         self.start = settings.start or FilterPrior.of(fitted.network)
-        #: σ where it begins: the residual of the deep image prior, if it is not known.
+        #: Initial σ: the residual of the deep image prior, if it is unknown.
         self.level = fitted.level(operator, data, noise)
         self.linearised = LinearisedImage(fitted.network, fitted.input, self.start.space)
 
     @cached_property
     def observed(self) -> Observed:
-        """The model as the data see it."""
+        """The model in data space."""
         return Observed.of(
             self.linearised, self.operator, self.data, self.start, self.level, self._settings.rank, self._progress
         )
@@ -123,7 +123,7 @@ class LinearisedModel:
         return singular_values(self.operator)
 
     def floor(self, level: float) -> float:
-        """σ_x for a noise of σ, in every error bar: see :func:`~osculate.inverse.posterior.image_noise`.
+        """σ_x, a part of every error bar: see :func:`~osculate.inverse.posterior.image_noise`.
 
         Args:
             level: σ.
@@ -146,7 +146,7 @@ class LinearisedModel:
         """Maximise the evidence.
 
         Args:
-            objective: Around which weights: "map", "linear" or "linear_tv", see :class:`ErrorBars`.
+            objective: "map", "linear" or "linear_tv", see :class:`ErrorBars`.
             predcp: Use the prior over the hyperparameters.
             noise: σ, None to tune it.
 
@@ -154,13 +154,13 @@ class LinearisedModel:
             ValueError: an unknown objective.
         """
         choose("objective", objective, TUNED)
-        weights, seen = None, None
+        weights, prediction = None, None
         if objective != "linear":
             tv = objective == "linear_tv"
             weights, image = self._linear_mode if tv else (self.linearised.weights, self.linearised.image)
-            seen = self.operator(image).reshape(-1).double()
+            prediction = self.operator(image).reshape(-1).double()
         return tune_filters(
-            lambda prior, sigma: log_evidence(self.observed, prior, sigma, weights, seen),
+            lambda prior, sigma: log_evidence(self.observed, prior, sigma, weights, prediction),
             self.start,
             self.level if noise is None else noise,
             noise is not None,
@@ -171,7 +171,7 @@ class LinearisedModel:
         """The posterior of the image.
 
         Args:
-            tuned: Prior and noise; None for those it begins with.
+            tuned: Prior and noise; None for the initial ones.
             generator: Source of random numbers.
         """
         prior, level = (self.start, self.level) if tuned is None else (tuned.prior, tuned.noise)
@@ -186,14 +186,13 @@ class LinearisedModel:
 
 @dataclass(frozen=True)
 class ImageReconstruction:
-    """An image, and how far it can be trusted.
+    """A reconstructed image with its posterior.
 
     Attributes:
         posterior: Posterior of the image; its mean is the reconstruction.
         fitted: The deep image prior, whose image has values in [0, 1] whatever the scale.
-        tuned: Prior over the filters, noise and evidence, of the data divided by the scale; None where nothing was
-            tuned.
-        noise: σ of the data, given or found, in their units.
+        tuned: Prior over the filters, noise and evidence for the data divided by the scale; None if nothing was tuned.
+        noise: σ of the data, given or estimated, in their units.
         seconds: Wall-clock time by stage.
     """
 
@@ -204,7 +203,7 @@ class ImageReconstruction:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def times(self, scale: float) -> "ImageReconstruction":
-        """The same where image and data have values that many times as large; ``tuned`` stays as it is."""
+        """The same for image and data multiplied by a factor; ``tuned`` is unchanged."""
         return replace(self, posterior=self.posterior.times(scale), noise=scale * self.noise)
 
     @property
@@ -233,9 +232,9 @@ def reconstruct(
 
     .. math:: y = A x + \varepsilon, \qquad x = f(\hat\theta) + J(\theta - \hat\theta), \qquad \theta \sim N(0, \Sigma)
 
-    A deep image prior gives f(θ̂); linearised in its convolution filters it is a Gaussian model of the image, whose
-    variances, length-scales and, where it is not known, noise are those that explain the data best; and that model's
-    posterior has the error bars. [antoran2023dip]
+    A deep image prior gives f(θ̂). Linearised in its convolution filters it is a Gaussian model of the image, whose
+    variances, length-scales and, if unknown, noise maximise the evidence; its posterior gives the error bars.
+    [antoran2023dip]
 
     Args:
         operator: A.
@@ -245,14 +244,14 @@ def reconstruct(
         error_bars: Settings of the linearised model.
         scale: The largest value of the image; :func:`~osculate.inverse.classical.brightness` guesses one from rays.
         seed: Seed of initial weights and draws.
-        progress: Show bars.
+        progress: Show progress bars.
 
     Returns:
-        The posterior of the image, what led to it, and seconds by stage.
+        The posterior of the image, with intermediate results and seconds by stage.
 
     Raises:
         ValueError: data that do not fit the operator, NaN, a noise that is not positive, or a network without filters.
-        TypeError: ``prior`` or ``error_bars`` is another object.
+        TypeError: ``prior`` or ``error_bars`` is not an object of its class.
 
     Cost: the training (see :meth:`DeepImagePrior.fit`), then a backward pass for each number that was measured (800 at
     most, by default), for each of 512 differences of neighbours with ``predcp`` and, up to 2,048 pixels, each pixel.
@@ -264,7 +263,7 @@ def reconstruct(
     require_object("prior", how, DeepImagePrior)
     require_object("error_bars", bars, ErrorBars)
     if how.network is not None and bars.start is None and not any(map(is_lazy, how.network.parameters())):
-        FilterPrior.of(how.network)  # refuses before the training what has none
+        FilterPrior.of(how.network)  # raises an error for a network without filters before the training
     with torch.inference_mode(False):
         scale, noise = float(scale), None if noise is None else float(noise) / float(scale)
         data = data / scale
@@ -284,32 +283,32 @@ def with_error_bars(
     seed: int = 0,
     progress: bool = False,
 ) -> ImageReconstruction:
-    """The same from a deep image prior that is fitted already.
+    """Error bars for a fitted deep image prior.
 
     Args:
         operator: A.
-        data: y, those that the deep image prior was fitted to: of an image with values in [0, 1].
+        data: y to which the deep image prior was fitted, of an image with values in [0, 1].
         fitted: f(θ̂).
         noise: σ, in the units of these data; None to estimate it.
         error_bars: Settings of the linearised model.
         seed: Seed of the draws.
-        progress: Show bars.
+        progress: Show progress bars.
 
     Raises:
         ValueError, TypeError: as :func:`reconstruct`.
 
-    A network that leaves more than twice the variance of the noise in the data is a warning.
+    Warns of a network whose mean squared residual is more than twice the variance of the noise.
     """
     require_data(operator, data, noise)
     how, clock, tuned = error_bars or ErrorBars(), Clock(), None
     require_object("error_bars", how, ErrorBars)
     with torch.inference_mode(False):
         data = data.detach().clone()
-        _tell_misfit(fitted.misfit(operator, data), noise, float(data.double().square().mean()))
+        _warn_of_misfit(fitted.misfit(operator, data), noise, float(data.double().square().mean()))
         if how.predcp and not fitted.penalty:
             warnings.warn(
                 "predcp, the prior over the hyperparameters, has the weight of the deep image prior's penalty, which "
-                "is 0: these error bars are without it. Train with a penalty, or leave predcp out.",
+                "is 0, so that it has no effect. Train with a penalty, or leave predcp out.",
                 stacklevel=2,
             )
         model = LinearisedModel(operator, data, fitted, noise, how, progress)
@@ -324,21 +323,21 @@ def with_error_bars(
         floor = model.floor(level)
         if floor > HIGH_FLOOR and floor**2 > 0.5 * float(posterior.variance.mean()):
             warnings.warn(
-                f"most of these error bars is {floor:.2g} of the range of values in every pixel, the noise of the data "
-                "carried back into the image (image_noise): there is too much of it, or the operator blurs too much. "
-                "Draws are noisy, and error bars hardly tell one pixel from another.",
+                f"most of the error bar of every pixel, {floor:.2g} of the range of values, is the noise of the data "
+                "carried back into the image (image_noise), so that error bars hardly differ between pixels: the noise "
+                "is too large, or the operator blurs too much. Check the noise, or measure more.",
                 stacklevel=2,
             )
         return ImageReconstruction(posterior, fitted, tuned, level, clock.seconds)
 
 
-def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:
-    """Warn of a network that leaves too much of the data, whose mean square is ``size``, unexplained, or too little."""
+def _warn_of_misfit(misfit: float, noise: float | None, size: float) -> None:
+    """Warn of a network that underfits or overfits data with mean square ``size``."""
     if noise is None:
         if misfit > UNEXPLAINED * size:
             warnings.warn(
                 f"the deep image prior leaves {100 * misfit / size:.0f} % of the measurements' mean square "
-                "unexplained, and takes it for noise: check scale, shape and the order of angles and detectors, or "
+                "unexplained, which then counts as noise: check scale, shape and the order of angles and detectors, or "
                 "train for more steps.",
                 stacklevel=3,
             )
@@ -346,14 +345,14 @@ def _tell_misfit(misfit: float, noise: float | None, size: float) -> None:
     ratio = misfit / noise**2
     if ratio < OVERFITTED:
         warnings.warn(
-            f"the residual is small beside the noise that was given (mean square {ratio:.2g} of its variance): check "
+            f"the residual is small beside the given noise (mean square {ratio:.2g} of its variance): check "
             "the noise, a standard deviation in the units of the measurements, or train for fewer steps.",
             stacklevel=3,
         )
     if ratio > UNFITTED:
         warnings.warn(
             f"the deep image prior has not fitted the data: the mean squared residual is {ratio:.1f} times the "
-            "variance of the noise, and error bars leave such a bias out. Train for more steps, with a smaller "
+            "variance of the noise, and error bars do not include this bias. Train for more steps, with a smaller "
             "penalty, or check noise and scale.",
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""Scores of an image and its error bars, if the truth is known."""
+"""Scores of an image and its error bars against the true image."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ from torch.distributions import Normal
 from osculate.inverse.image_distributions import ImageDistribution
 from osculate.metrics import coverage
 
-#: Shares that central intervals should hold.
+#: Levels of central intervals.
 LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 20)) + (0.99,)
-#: Groups of pixels with similar error bars.
+#: Number of groups of pixels with similar error bars.
 GROUPS = 20
 
 
 def psnr(image: Float[Tensor, "H W"], truth: Float[Tensor, "H W"]) -> float:
-    """Peak signal-to-noise ratio in decibels, with the truth's own range as the peak; −∞ for one without a range.
+    """Peak signal-to-noise ratio in decibels, with the range of the truth as the peak; −∞ for a constant truth.
 
     >>> psnr(torch.tensor([[0.1, 1.0]]), torch.tensor([[0.0, 1.0]]))
     23.01...
@@ -33,7 +33,7 @@ def covered(posterior: ImageDistribution, truth: Float[Tensor, "H W"], levels: S
 
 
 def error_correlation(posterior: ImageDistribution, truth: Float[Tensor, "H W"]) -> float:
-    """Correlation of error bar and absolute error over the pixels; 0 where all error bars are the same."""
+    """Correlation of error bar and absolute error over the pixels; 0 if all error bars are equal."""
     error = (posterior.mean - truth.to(posterior.mean)).abs().reshape(-1)
     deviation = posterior.stddev.reshape(-1)
     if bool(deviation.max() - deviation.min() <= 1e-9 * deviation.max()):

@@ -1,4 +1,4 @@
-"""Stopping rules for deep image priors, without knowledge of the truth."""
+"""Stopping rules for deep image priors that do not need the true image."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -11,7 +11,7 @@ from osculate.checks import require_positive, require_whole
 
 
 class Stopping(ABC):
-    """Looks at every step of a training. One object serves one training."""
+    """A rule that judges every step of a training. One object serves one training."""
 
     @abstractmethod
     def look(self, image: Float[Tensor, "H W"], misfit: float, noise: float | None) -> tuple[bool, bool]:
@@ -20,19 +20,19 @@ class Stopping(ABC):
         Args:
             image: The network's image.
             misfit: Mean squared residual of the data.
-            noise: σ, None where it is not known.
+            noise: σ, None if unknown.
         """
 
 
 class Variance(Stopping):
-    """Stop when the images of the last steps differ least: they vary before it, and again when noise is fitted.
+    """Stop when the images of the last steps differ least: they vary more before, and again when noise is fitted.
 
     [wang2023]
 
     Args:
-        window: Steps whose images are compared.
-        patience: Steps without a new minimum.
-        every: Steps between two looks.
+        window: Number of steps whose images are compared.
+        patience: Number of steps without a new minimum after which training stops.
+        every: Number of steps between two comparisons.
     """
 
     def __init__(self, window: int = 50, patience: int = 500, every: int = 1) -> None:
@@ -59,10 +59,10 @@ class Variance(Stopping):
 
 
 class Discrepancy(Stopping):
-    """Stop when the residual is as large as the noise, which has to be known. [morozov1966]
+    """Stop when the residual is as large as the noise, which must be known. [morozov1966]
 
     Args:
-        factor: The share of σ² that the mean squared residual shall reach.
+        factor: Share of σ² at which the mean squared residual ends the training.
     """
 
     def __init__(self, factor: float = 1.0) -> None:
@@ -77,7 +77,7 @@ class Discrepancy(Stopping):
         """
         if noise is None:
             raise ValueError(
-                "stopping='discrepancy' compares the residual with the noise: give the noise, or 'variance'."
+                "stopping='discrepancy' compares the residual with the noise: pass noise, or use stopping='variance'."
             )
         reached = misfit <= self.factor * noise**2
         return reached, reached

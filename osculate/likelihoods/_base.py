@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 from osculate.checks import require_generator
 from osculate.settings import differences
 
-#: Number of columns of a root that are computed at once when all of them are summed.
+#: Number of columns of a root that are computed at once for a sum over all.
 COLUMNS = 32
 
 #: Integrates a response over a Gaussian on the E outputs of M positions:
@@ -67,7 +67,7 @@ class Likelihood(ABC):
         return prod(f.shape[1:]) if self.interacts == "all" else f.shape[self._axis(f.ndim)]
 
     def split(self, f: Shaped[Tensor, "..."], leading: int = 0) -> Shaped[Tensor, "... N T E"]:
-        r"""Outputs (…, N, \*C) as T independent positions of E interacting outputs; positions in row-major order.
+        r"""Outputs (…, N, \*C) as T independent positions of E interacting outputs, in row-major order.
 
         Args:
             f: Outputs, or columns in output space.
@@ -114,7 +114,7 @@ class Likelihood(ABC):
         with torch.inference_mode(False), torch.enable_grad():
             leaf, total = self._leaf_and_total(f, y)
             (gradient,) = torch.autograd.grad(-total, leaf, create_graph=True)
-            if not gradient.requires_grad:  # a density whose logarithm is linear in f
+            if not gradient.requires_grad:  # log p is linear in f
                 return leaf.new_zeros(*leaf.shape, leaf.shape[-1])
             rows = [
                 torch.autograd.grad(e.sum(), leaf, retain_graph=True, materialize_grads=True)[0]
@@ -123,7 +123,7 @@ class Likelihood(ABC):
         return torch.stack(rows, -2)
 
     def local_diagonal(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E"]:
-        """The diagonals of :meth:`local_hessian`, without the blocks where a closed form is known."""
+        """The diagonals of :meth:`local_hessian`; by a closed form without forming the blocks, if there is one."""
         return self.local_hessian(f, y).diagonal(dim1=-2, dim2=-1)
 
     def _leaf_and_total(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -303,7 +303,7 @@ class Likelihood(ABC):
 
 
 def averaged(parts: Iterable[Tensor]) -> Float[Tensor, "*M"]:
-    """The mean over the first axis of all parts (s, *M), which are held one at a time and overwritten."""
+    """The mean over the first axis of all parts (s, *M), which are processed one at a time and overwritten."""
     total, count = None, 0
     for part in parts:
         each = part[0] if len(part) == 1 else part.sum(0)

@@ -79,7 +79,7 @@ def require_unit_interval(name: str, y: Tensor) -> None:
     if not y.numel():
         return
     least, largest = y.aminmax()
-    if not (least >= 0 and largest <= 1):  # written so that NaN is out of range
+    if not (least >= 0 and largest <= 1):  # NaN is out of range too
         where = first_place(~((y >= 0) & (y <= 1)))
         raise ValueError(
             f"target {y[where].item()} at {where} of the batch is out of range: {name} needs numbers from 0 to 1. "

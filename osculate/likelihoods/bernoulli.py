@@ -24,8 +24,8 @@ class Bernoulli(Canonical):
     .. math:: \log p(y \mid f) = \sum_c \left[ y_c \log s(f_c) + (1 - y_c) \log s(-f_c) \right],
        \qquad \Lambda = \operatorname{diag}(s(f)\, s(-f))
 
-    With ``grey=True`` a target y lies anywhere from 0 to 1 and is the probability of a 1, as the grey pixels of MNIST
-    are taken to be. log p(y|f) then stands for the mean over binarised targets,
+    With ``grey=True`` a target y may be any number from 0 to 1, the probability of a 1, such as a grey pixel of MNIST.
+    log p(y|f) is then the mean over binarised targets,
 
     .. math:: \mathbb{E}_{b \sim \text{Bernoulli}(y)} \log p(b \mid f),
 
@@ -48,7 +48,7 @@ class Bernoulli(Canonical):
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
         y = y.to(f.dtype)
-        yes = y.round()  # log s(±f) of the answer, exact far out, and what is left of a y in between: one logarithm
+        yes = y.round()  # log s(±f) of the rounded target, exact for large |f|, and a linear term for fractional y
         terms = torch.addcmul(logsigmoid((2 * yes - 1) * f), y - yes, f)
         return terms.reshape(len(f), -1).sum(-1)
 

@@ -23,8 +23,8 @@ class Categorical(Likelihood):
     have the class axis last.
 
     Args:
-        class_axis: The axis of the logits that runs over classes, the batch axis counted.
-        ignore_index: A target that marks a position without label (padding): it contributes nothing.
+        class_axis: Axis of the logits that runs over classes, counting the batch axis.
+        ignore_index: Target of positions without label (padding), which contribute nothing.
 
     Raises:
         ValueError: ``class_axis`` is the batch axis.
@@ -151,7 +151,7 @@ class Categorical(Likelihood):
     ) -> Float[Tensor, "V N *C"]:
         p = self.split(f).softmax(-1)
         uniform = torch.rand(*p.shape[:2], samples, generator=generator, device=drawn_on(f, generator))
-        steps = p.cumsum(-1)  # inverse distribution function: one random number per label, not per class
+        steps = p.cumsum(-1)  # inverse distribution function: one random number per label
         drawn = torch.searchsorted(steps, uniform.to(steps) * steps[..., -1:], right=True)
         labels = drawn.clamp_(max=p.shape[-1] - 1).movedim(-1, 0).unsqueeze(-1)
         return self.merge(self._kept(y, _one_hot_minus(p.expand(samples, *p.shape), labels)), f.shape) / samples**0.5

@@ -15,8 +15,8 @@ from osculate.likelihoods._elementwise import Canonical, mix, require_unit_inter
 from osculate.likelihoods.quadrature import NODES, normal_nodes
 
 #: Below this |f|, the normaliser and its derivatives are summed as series: their closed forms cancel there.
-SMALL = 1.0
-#: ζ(2), ζ(4) … of Riemann's function, as many as double precision needs.
+SERIES_BELOW = 1.0
+#: ζ(2), ζ(4) … of Riemann's function, enough for double precision.
 ZETA = (
     1.6449340668482264, 1.0823232337111381, 1.0173430619844492, 1.0040773561979444, 1.000994575127818,
     1.000246086553308, 1.0000612481350588, 1.0000152822594086, 1.000003817293265, 1.0000009539620338,
@@ -34,8 +34,8 @@ class ContinuousBernoulli(Canonical):
        A(f) = \log \int_0^1 e^{f t}\, dt = \log \frac{e^f - 1}{f}, \qquad
        \Lambda = \operatorname{diag} A''(f) = \operatorname{diag}\Big( \frac{1}{f^2} - \frac{1}{4 \sinh^2(f/2)} \Big)
 
-    A density of grey values, unlike the cross entropy of ``Bernoulli(grey=True)``: the same terms in y, with the
-    normaliser of a density. The link is canonical: observed and expected Hessian are the same. The mean A'(f) is not
+    A density of grey values, unlike the cross entropy of ``Bernoulli(grey=True)``, which has the same terms in y but no
+    normaliser. The link is canonical: observed and expected Hessian are the same. The mean A'(f) is not
     sigmoid(f); it approaches 0 and 1 only as 1/|f|.
 
     >>> ContinuousBernoulli().log_prob(torch.zeros(1, 1), torch.ones(1, 1))
@@ -124,7 +124,7 @@ class ContinuousBernoulliDistribution(TorchContinuousBernoulli):
 
     def entropy(self) -> Tensor:
         """A(f) − f A'(f)."""
-        f = -self.logits.abs()  # symmetric in f; a mean near 0 keeps digits that one near 1 would lose
+        f = -self.logits.abs()  # symmetric in f; a mean near 0 keeps digits that a mean near 1 loses
         return -_log_density(f, _mean(f))
 
 
@@ -160,9 +160,9 @@ def _quantile(f: Tensor, u: Tensor) -> Tensor:
 
 
 def _regimes(f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A mask of small |f|; f there and 0 elsewhere; |f| elsewhere and SMALL there, so that no formula overflows."""
-    small = f.abs() < SMALL
-    return small, torch.where(small, f, 0), torch.where(small, SMALL, f.abs())
+    """A mask of small |f|; f there, else 0; |f| elsewhere, and SERIES_BELOW there, so that no formula overflows."""
+    small = f.abs() < SERIES_BELOW
+    return small, torch.where(small, f, 0), torch.where(small, SERIES_BELOW, f.abs())
 
 
 def _series(f: Tensor, coefficients: Sequence[float]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Real-valued targets with Gaussian noise, with one scale in common or one for each output."""
+"""Real-valued targets with Gaussian noise, of one scale for all outputs or one for each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class Gaussian(Elementwise):
     real_valued: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_positive(self.scale)
+        require_scale(self.scale)
 
     def _scale(self, f: Tensor) -> Tensor:
         return torch.as_tensor(self.scale, dtype=f.dtype, device=f.device)
@@ -112,7 +112,7 @@ class Gaussian(Elementwise):
         scale = self._scale(errors).reshape(-1)
         if len(scale) not in (1, len(errors)):
             raise ValueError(
-                f"squared errors were summed for {len(errors)} noise scale(s), but there are now {len(scale)}: "
+                f"squared errors were summed for {len(errors)} noise scale(s), but the likelihood has {len(scale)}: "
                 "fit again with one scale for each output."
             )
         return scale.expand(len(errors))
@@ -149,7 +149,7 @@ class Gaussian(Elementwise):
         return data, (errors / self._scales_of(errors).square()).sum()
 
 
-def require_positive(scale: float | Tensor) -> None:
+def require_scale(scale: float | Tensor) -> None:
     """Raise ValueError unless a noise scale is positive and finite."""
     values = torch.as_tensor(scale)
     if not bool((values > 0).all()) or not bool(values.isfinite().all()):

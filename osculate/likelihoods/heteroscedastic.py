@@ -1,4 +1,4 @@
-"""Real-valued targets with noise that the network predicts."""
+"""Real-valued targets with a noise variance that the network predicts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from osculate.likelihoods._base import Likelihood, Link, drawn_on
 from osculate.likelihoods._elementwise import mix, require_floating, spread, without_noise
 from osculate.likelihoods.quadrature import normal_nodes
 
-#: Bound on the absolute log variance: e to the 80 is near the end of single precision.
+#: Bound on the absolute log variance: e⁸⁰ is near the largest number in single precision.
 LARGEST_LOG = 80.0
 
 
@@ -33,7 +33,7 @@ class HeteroscedasticGaussian(Likelihood):
     expected one, the Fisher information. It does not depend on y.
 
     Args:
-        class_axis: The axis of the outputs that holds means and log variances, the batch axis counted.
+        class_axis: Axis of the outputs that holds means and log variances, counting the batch axis.
 
     Raises:
         ValueError: ``class_axis`` is the batch axis.

@@ -1,4 +1,4 @@
-"""Counts, with the exponential of one output each as the rate."""
+"""Counts, each with the exponential of one output as its rate."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -113,13 +113,13 @@ class PoissonLogNormal(Distribution):
         y, loc, variance = y.unsqueeze(-1), loc.unsqueeze(-1), variance.unsqueeze(-1)
         f = mode.unsqueeze(-1) + width * nodes
         integrand = y * f - f.exp() - (y + 1).lgamma() - 0.5 * (f - loc).square() / variance
-        scale = width.log() - 0.5 * variance.log()  # of dξ for f = mode + width ξ, over that of N(μ, σ²)
+        scale = width.log() - 0.5 * variance.log()  # density of dξ for f = mode + width ξ, relative to N(μ, σ²)
         return (integrand + 0.5 * nodes.square() + scale + log_weights).logsumexp(-1).to(self.loc.dtype)
 
 
 def _log_wright_omega(x: Tensor) -> Tensor:
     """The u with e^u + u = x, by Newton's method: the mode of y f − e^f − (f − μ)²/2σ² is u − log σ²."""
-    u = torch.where(x > 1, x.clamp(min=1).log(), x)  # right of the root of a convex function: monotone from here
+    u = torch.where(x > 1, x.clamp(min=1).log(), x)  # above the root of a convex function: convergence is monotone
     for _ in range(8):
         u = u - (u.exp() + u - x) / (u.exp() + 1)
     return u

@@ -1,4 +1,4 @@
-"""Nodes and weights of the integrals that predictives need."""
+"""Nodes and weights of the integrals in predictives."""
 
 from functools import lru_cache
 from math import ceil, log
@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-#: Nodes of an integral over a normal. With 32, the smallest weight is still above the smallest float32.
+#: Nodes of an integral over a normal: with 32, the smallest weight is still above the smallest float32.
 NODES = 32
-#: The probability that is cut off on either side of a gamma variable, and the largest step in its logarithm.
+#: Probability that is cut off on either side of a gamma variable, and largest step in its logarithm.
 TAIL, STEP = 1e-12, 0.5
 
 

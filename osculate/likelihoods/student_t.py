@@ -10,7 +10,7 @@ from torch.distributions import Distribution, Normal, StudentT as StudentTDistri
 
 from osculate.likelihoods._base import Link
 from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
-from osculate.likelihoods.gaussian import require_positive
+from osculate.likelihoods.gaussian import require_scale
 from osculate.likelihoods.quadrature import log_gamma_nodes
 
 
@@ -41,7 +41,7 @@ class StudentT(Elementwise):
     log_concave: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_positive(self.scale)
+        require_scale(self.scale)
         if not 0 < self.df < float("inf"):
             raise ValueError(
                 f"the degrees of freedom must be positive and finite, got {self.df}. For normal noise use Gaussian."

@@ -1,4 +1,4 @@
-"""Linear algebra that needs only matrices or their products: factorisations, solves, spectra, estimates."""
+"""Linear algebra on matrices or on products with them: factorisations, solves, spectra, estimates."""
 
 from osculate.linalg.products import add_gram as add_gram, mirror as mirror
 from osculate.linalg.psd import cholesky as cholesky, eigh as eigh, root as root

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-#: Rows (S, n) to rows (S, n): a symmetric matrix, by its products.
+#: A symmetric matrix as a function from rows (S, n) to their products (S, n).
 Product = Callable[[Tensor], Tensor]
 
 
@@ -18,9 +18,9 @@ class Solution:
 
     Attributes:
         x: The solutions.
-        remainder: b − A x, computed from x itself and not by the recursion.
+        remainder: b − A x, computed from x and not by the recursion.
         residual: ‖b − A x‖ / ‖b‖ of each.
-        iterations: Products with A in all.
+        iterations: Total number of products with A.
     """
 
     x: Float[Tensor, "S n"]
@@ -40,20 +40,19 @@ def conjugate_gradients(
 ) -> Solution:
     r"""Solve A x = b for several right-hand sides at once, A symmetric and positive definite.
 
-    The residual that the recursion carries drifts from the true one in finite precision. Where the recursion says that
-    it is done, the true residual is computed, and the recursion starts again from there while that helps.
-    [hestenes1952]
+    The residual of the recursion drifts from the true one in finite precision. When the recursion has converged, the
+    true residual is computed, and the recursion is restarted from there while that helps. [hestenes1952]
 
     Args:
         product: v (S, n) to A v.
         b: Right-hand sides.
-        precondition: v to M⁻¹ v, for a matrix M that is like A and easy to invert.
+        precondition: v to M⁻¹ v, for a matrix M that approximates A and is easy to invert.
         start: The first iterates, zero by default: solutions of a similar problem save products.
-        tolerance: On the relative residual of each right-hand side.
-        max_iterations: Products with A at most, about.
+        tolerance: Bound on the relative residual of each right-hand side.
+        max_iterations: Approximate largest number of products with A.
 
     Returns:
-        The solutions with their true residuals. A residual above the tolerance is also a warning that names it.
+        The solutions with their true residuals; a residual above the tolerance is also reported by a warning.
 
     Raises:
         ValueError: A is not positive definite, or A or b are not finite.
@@ -66,7 +65,7 @@ def conjugate_gradients(
     """
     size = b.norm(dim=-1)
     if not bool(size.isfinite().all()):
-        raise ValueError("conjugate gradients were given NaN or infinity as a right-hand side.")
+        raise ValueError("a right-hand side of conjugate gradients holds NaN or infinity: check the data.")
     goal = tolerance * size
     x, residual, used, before = torch.zeros_like(b), b, 0, float("inf")
     if start is not None:

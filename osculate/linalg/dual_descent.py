@@ -1,4 +1,4 @@
-"""Stochastic dual descent: (I + XᵀX)⁻¹ u by its dual problem, of which a few rows of X are made at a time."""
+"""Stochastic dual descent: (I + XᵀX)⁻¹ u by its dual problem, from a few rows of X at a time."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -8,27 +8,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-#: Momentum ρ, and the share of the steps so far that the average is over: about the last one in so many.
+#: Momentum ρ, and the inverse of the share of the last steps that are averaged.
 MOMENTUM, WINDOW = 0.9, 10
-#: Power iterations for the largest eigenvalue of a block, and blocks that are asked.
+#: Power iterations for the largest eigenvalue of a block, and number of blocks for which they are done.
 ITERATIONS, ASKED = 10, 4
-#: Blocks whose residual is watched, and how often the step may be halved.
+#: Number of blocks that estimate the residual, and largest number of halvings of the step.
 WATCHED, HALVINGS = 4, 12
-#: The step is halved where the residual has grown so far, or has not fallen to this share of itself in so many passes.
+#: Growth of the residual at which the step is halved, and the share to which it must fall within PATIENCE passes.
 GROWTH, SHARE, PATIENCE = 10.0, 0.99, 10
 
 
 @dataclass(frozen=True)
 class Rows:
-    r"""X by blocks of its rows, each made when it is asked for.
+    r"""X by blocks of its rows, computed on demand.
 
     The kernel X Xᵀ may also be S Y Yᵀ with a positive semi-definite S that does not couple the blocks: S Y in place of
     X, and Yᵀ in place of Xᵀ. That is the same problem in other dual coordinates, and the method takes the same steps.
 
     Attributes:
         sizes: Rows of each block.
-        times: Number of a block and w (S, p), to X_b w (S, n_b).
-        transposed: Number of a block and c (S, n_b), to X_bᵀ c (S, p).
+        times: Index of a block and w (S, p), to X_b w (S, n_b).
+        transposed: Index of a block and c (S, n_b), to X_bᵀ c (S, p).
     """
 
     sizes: Sequence[int]
@@ -42,8 +42,8 @@ class DualSolution:
 
     Attributes:
         x: The solutions.
-        residual: The relative residual of each, as far as it was watched.
-        passes: Number of times that all rows were made.
+        residual: Estimate of the relative residual of each.
+        passes: Number of passes over all rows.
     """
 
     x: Float[Tensor, "S p"]
@@ -68,24 +68,24 @@ def dual_descent(
 
     with P_b the coordinates of one block, all blocks in a new random order in each pass, Nesterov momentum ρ = 0.9 and
     a geometric average of the iterates over the last tenth of the steps. The noise of the gradient is multiplicative:
-    it vanishes at the solution. The images Xᵀα and Xᵀv are carried along, so that a step makes the rows of one block
-    alone, whatever the number of blocks. [lin2024]
+    it vanishes at the solution. The images Xᵀα and Xᵀv are carried along, so that a step forms the rows of one block
+    only. [lin2024]
 
     The step length follows from λ, the largest eigenvalue of the diagonal blocks of I + K, found by power iterations
-    with :data:`ASKED` of them. That is right where the same few directions are large in all blocks. Where the residual
-    grows, or stops falling, the step is halved, and the descent goes on from the start or the average with zero
+    with :data:`ASKED` of them, which suffices if the same few directions are large in all blocks. If the residual
+    grows, or stops falling, the step is halved, and the descent restarts from the start or the average with zero
     velocity.
 
     Args:
         rows: X.
         right: u.
-        generator: Source of the order of the blocks, and of the power iterations.
+        generator: Source of random numbers for the order of the blocks and the power iterations.
         start: The first iterates; solutions of a similar problem save passes.
-        tolerance: On ‖u − (I + XᵀX) x‖ / ‖u‖, estimated from :data:`WATCHED` of the blocks.
-        max_passes: Over all rows.
+        tolerance: Bound on ‖u − (I + XᵀX) x‖ / ‖u‖, estimated from :data:`WATCHED` of the blocks.
+        max_passes: Largest number of passes over all rows.
 
     Returns:
-        The solutions. A residual above the tolerance is also a warning that names it.
+        The solutions; a residual above the tolerance is also reported by a warning.
 
     Raises:
         ValueError: a right-hand side that is not finite.
@@ -117,9 +117,9 @@ def dual_descent(
 
 
 class _Descent:
-    """Iterate, velocity and average, in dual coordinates (3, S, n) and as images under Xᵀ (3, S, p); at rest.
+    """Iterate, velocity and average, in dual coordinates (3, S, n) and as images under Xᵀ (3, S, p), initially at rest.
 
-    Cost: a pass, and another one for a start.
+    Cost: one pass, and a second one with ``start``.
     """
 
     def __init__(
@@ -143,36 +143,36 @@ class _Descent:
     def largest_eigenvalue(self) -> float:
         """The largest eigenvalue of I + X_b X_bᵀ over some blocks b."""
         asked, found = torch.randperm(len(self.parts), generator=self.generator)[:ASKED].tolist(), 0.0
-        for number in asked:
-            shape = (1, self.rows.sizes[number])
+        for block in asked:
+            shape = (1, self.rows.sizes[block])
             z = torch.randn(shape, generator=self.generator, dtype=self.b.dtype).to(self.b.device)
             for _ in range(ITERATIONS):
                 z = z / z.norm()
-                z = z + self.rows.times(number, self.rows.transposed(number, z))
+                z = z + self.rows.times(block, self.rows.transposed(block, z))
             found = max(found, float(z.norm()))
         return found
 
     def sweep(self, eigenvalue: float) -> None:
         """One step with each block, in a random order."""
-        for number in torch.randperm(len(self.parts), generator=self.generator).tolist():
+        for block in torch.randperm(len(self.parts), generator=self.generator).tolist():
             change = self._slope(
-                number, self.dual[0] + MOMENTUM * self.dual[1], self.image[0] + MOMENTUM * self.image[1]
+                block, self.dual[0] + MOMENTUM * self.dual[1], self.image[0] + MOMENTUM * self.image[1]
             )
             change = change / -eigenvalue
             self.dual[1] *= MOMENTUM
-            self.dual[1, :, self.parts[number]] += change
+            self.dual[1, :, self.parts[block]] += change
             self.image[1] *= MOMENTUM
-            self.image[1] += self.rows.transposed(number, change)
+            self.image[1] += self.rows.transposed(block, change)
             self.steps += 1
             share = min(1.0, WINDOW / self.steps)
             for each in (self.dual, self.image):
                 each[0] += each[1]
                 each[2] += share * (each[0] - each[2])
 
-    def _slope(self, number: int, dual: Tensor, image: Tensor) -> Float[Tensor, "S n"]:
+    def _slope(self, block: int, dual: Tensor, image: Tensor) -> Float[Tensor, "S n"]:
         """(I + K) α − X u for the coordinates of one block."""
-        part = self.parts[number]
-        return self.rows.times(number, image) + dual[:, part] - self.b[:, part]
+        part = self.parts[block]
+        return self.rows.times(block, image) + dual[:, part] - self.b[:, part]
 
     def rest(self, back: bool) -> None:
         """Restart without velocity, at the average or back at the start."""
@@ -184,8 +184,8 @@ class _Descent:
     def residual(self) -> Float[Tensor, " S"]:
         """The residual ‖Xᵀ((I + K) α − X u)‖ / ‖u‖ of the average, by an unbiased estimate; infinite for NaN."""
         left = torch.zeros_like(self.right)
-        for number in self.watched:
-            left += self.rows.transposed(number, self._slope(number, self.dual[2], self.image[2]))
+        for block in self.watched:
+            left += self.rows.transposed(block, self._slope(block, self.dual[2], self.image[2]))
         size = self.right.norm(dim=-1)
         found = len(self.parts) / len(self.watched) * left.norm(dim=-1) / size.where(size > 0, torch.ones_like(size))
         return found.nan_to_num(nan=float("inf"))

@@ -44,18 +44,18 @@ class Krylov:
         self.exhausted = self.norms == 0
 
     def grow(self) -> None:
-        """One more product."""
+        """Extend the Krylov space by one product."""
         q = self.basis[-1]
         w = self._product(q)
         alpha = (w * q).sum(-1)
         if not bool(alpha.isfinite().all()):
             raise ValueError("Lanczos met NaN or infinity: the curvature or the prior overflowed.")
-        for _ in range(2):  # twice is enough: one pass leaves what rounding gave back
+        for _ in range(2):  # twice, since one pass leaves rounding errors
             for other in self.basis:
                 w = w - (w * other).sum(-1, keepdim=True) * other
         beta = w.norm(dim=-1)
         self._scale = torch.maximum(self._scale, alpha.abs() + beta)
-        self._alpha.append(torch.where(self.exhausted, 1.0, alpha))  # of a space that is complete: apart, any value
+        self._alpha.append(torch.where(self.exhausted, 1.0, alpha))  # any value for a space that is complete
         self.exhausted = self.exhausted | (beta <= 10 * torch.finfo(w.dtype).eps * self._scale)
         self._beta.append(torch.where(self.exhausted, 0.0, beta))
         self.basis.append(torch.where(self.exhausted.unsqueeze(-1), 0.0, w / beta.unsqueeze(-1)))
@@ -73,7 +73,7 @@ class Quadrature:
 
     Attributes:
         nodes: The eigenvalues of T for each starting vector.
-        weights: Theirs, which sum to ‖v‖².
+        weights: Weights of the nodes, which sum to ‖v‖².
         change: Relative change of the result in the last step.
     """
 
@@ -89,17 +89,17 @@ class Quadrature:
 def quadrature(
     product: Product, v: Float[Tensor, "S n"], function: Spectral, tolerance: float = 1e-6, max_steps: int = 100
 ) -> Quadrature:
-    r"""Gauss quadrature for vᵀ f(A) v, with as many products as it takes.
+    r"""Gauss quadrature for vᵀ f(A) v, with as many products as convergence takes.
 
     Args:
         product: v (S, n) to A v, A symmetric.
         v: The starting vectors.
-        function: f, for which it must converge.
-        tolerance: On the change by the last step, relative to the value (or to ‖v‖²/1000, where the value is smaller).
+        function: f, for which the quadrature must converge.
+        tolerance: Bound on the change in the last step, relative to the value (or to ‖v‖²/1000 if that is larger).
         max_steps: Products at most.
 
     Returns:
-        Nodes and weights. A change above the tolerance is also a warning that names it.
+        Nodes and weights; a change above the tolerance is also reported by a warning.
     """
     krylov, before, change = Krylov(product, v), None, float("inf")
     for _ in range(max_steps):
@@ -127,11 +127,11 @@ def apply(
         product: v (S, n) to A v, A symmetric.
         v: Several vectors.
         function: f.
-        tolerance: On the change by the last step, relative to ‖f(A) v‖.
-        max_steps: Products at most; memory for as many vectors for each of v.
+        tolerance: Bound on the change in the last step, relative to ‖f(A) v‖.
+        max_steps: Largest number of products; each v needs memory for as many vectors.
 
     Returns:
-        f(A) v. A change above the tolerance is also a warning that names it.
+        f(A) v; a change above the tolerance is also reported by a warning.
 
     >>> A = torch.diag(torch.tensor([1.0, 4.0]))
     >>> apply(lambda v: v @ A, torch.ones(1, 2), torch.sqrt)
@@ -171,7 +171,7 @@ def log_determinant(found: Sequence[Quadrature]) -> Estimate:
     .. math:: \log |A| = \operatorname{tr} \log A = E\, z^\top \log(A) z
 
     Args:
-        found: Results of :func:`quadrature` with Rademacher vectors and ``torch.log``, some probes each.
+        found: Results of :func:`quadrature` with ``torch.log``, each for a chunk of Rademacher vectors.
 
     Returns:
         The mean over the probes, and its standard error (that of the probes; the quadrature's own error is about

@@ -8,7 +8,7 @@ from torch import Tensor
 
 #: Columns of wide matrices that are converted to double precision at once.
 STRIP = 2**16
-#: The most negative eigenvalue that rounding may give a positive semi-definite matrix, relative to the largest.
+#: Largest negative eigenvalue that is attributed to rounding, relative to the largest eigenvalue.
 NOISE = 1e-3
 
 
@@ -17,13 +17,13 @@ def _strips(n: int) -> Iterator[slice]:
 
 
 def inner(a: Float[Tensor, "j n"], b: Float[Tensor, "k n"]) -> Float[Tensor, "j k"]:
-    """a bᵀ in double precision, without a copy of either."""
+    """a bᵀ in double precision, without a full copy of either."""
     parts = [a[:, part].double() @ b[:, part].double().T for part in _strips(a.shape[-1])]
     return torch.stack(parts).sum(0)
 
 
 def combine(weights: Float[Tensor, "j k"], rows: Float[Tensor, "k n"]) -> Float[Tensor, "j n"]:
-    """Sums of rows with double-precision weights, rounded to the rows' own type once."""
+    """Combinations of rows with double-precision weights, rounded once to the type of the rows."""
     result = rows.new_empty(len(weights), rows.shape[-1])
     for part in _strips(rows.shape[-1]):
         result[:, part] = (weights @ rows[:, part].double()).to(rows.dtype)
@@ -38,19 +38,19 @@ def nystrom(
     .. math:: \hat G = Y (\Omega^\top Y)^{-1} Y^\top
 
     Y is linear in G, so that sketches of parts of the data add. Ĝ ⪯ G, with equality where the rank of G is at most k.
-    For stability it is computed for G + ν I and ν is taken off the eigenvalues, ν being the noise that rounding has
-    left in ΩᵀY: ten times its most negative eigenvalue, or ten units of rounding. [tropp2017, algorithm 3]
+    For stability it is computed for G + ν I and ν is subtracted from the eigenvalues, with ν the rounding noise of ΩᵀY:
+    ten times its most negative eigenvalue, or ten units of rounding. [tropp2017, algorithm 3]
 
     Args:
-        tests: Ω, one test vector a row, linearly independent.
-        sketch: Y, one product a row.
+        tests: Ω, one test vector per row, linearly independent.
+        sketch: Y, one product per row.
         rank: Number of the largest eigenvalues that are kept.
 
     Returns:
         At most ``rank`` eigenvalues in double precision, positive and in descending order, and their vectors as rows.
 
     Raises:
-        ValueError: the sketch is that of a matrix which is not positive semi-definite.
+        ValueError: the matrix is not positive semi-definite.
 
     Cost: about 4 k² n operations, and memory for another 2k vectors.
 
@@ -73,7 +73,7 @@ def nystrom(
     if largest == 0:
         return core.new_zeros(0), sketch.new_zeros(0, sketch.shape[-1])
     factor = basis @ torch.linalg.cholesky(core + shift * torch.eye(len(core)).to(core))
-    root = sketch.new_empty(sketch.shape)  # its rows are a root of Ĝ + ν I on the space that Y spans
+    root = sketch.new_empty(sketch.shape)  # its rows are a root of Ĝ + ν I on the span of Y
     for part in _strips(sketch.shape[-1]):
         shifted = sketch[:, part].double() + shift * tests[:, part].double()
         root[:, part] = torch.linalg.solve_triangular(factor, shifted, upper=False).to(root.dtype)

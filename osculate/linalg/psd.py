@@ -1,4 +1,4 @@
-"""Factorisations of positive (semi-)definite matrices, in double precision, never NaN in silence."""
+"""Factorisations of positive (semi-)definite matrices, in double precision, with errors instead of NaN."""
 
 import warnings
 
@@ -10,11 +10,11 @@ from torch import Tensor
 def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     """The lower Cholesky factor in double precision.
 
-    A matrix that rounding has made indefinite gets a jitter of at most 1e-6 of its mean diagonal, with a warning that
-    names its size.
+    A matrix that is indefinite by rounding gets a jitter of at most 1e-6 of its mean diagonal, with a warning that
+    gives its size.
 
     Raises:
-        ValueError: even that jitter does not help, or the matrix is not finite.
+        ValueError: the matrix with the largest jitter is not positive definite, or not finite.
     """
     matrix = matrix.double()
     if not bool(matrix.isfinite().all()):
@@ -38,7 +38,7 @@ def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
 
 
 def eigh(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[Tensor, "*B n n"]]:
-    """Eigenvalues (clamped at zero) and eigenvectors, computed in double precision, in the matrix's own type.
+    """Eigenvalues (clamped at zero) and eigenvectors, computed in double precision, in the type of the matrix.
 
     Raises:
         ValueError: the matrix is not finite.
@@ -52,15 +52,15 @@ def eigh(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[
 def root(covariance: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     """L with L Lᵀ = covariance, for matrices that may be singular.
 
-    Cholesky where it works; the symmetric eigenvalue root of those with a pivot that rounding may have made. Each
-    matrix is decided by itself, so that its root does not depend on the others in the batch.
+    By Cholesky, or by the symmetric eigenvalue root where a pivot is within rounding of zero. The choice is made for
+    each matrix separately, so that its root does not depend on the others in the batch.
     """
-    # a rounded pivot is off by eps times the condition number of what stands before it: 200 in single precision
+    # a pivot has an error of eps times the condition number of the leading block: 200 in single precision
     rounding = torch.finfo(covariance.dtype).eps ** (2 / 3)
     factor, info = torch.linalg.cholesky_ex(covariance)
     pivots = factor.detach().diagonal(dim1=-2, dim2=-1).square()
     largest = covariance.detach().diagonal(dim1=-2, dim2=-1).amax(-1)
-    singular = (info != 0) | ~(pivots.amin(-1) > rounding * largest)  # NaN counts as singular: eigh refuses it
+    singular = (info != 0) | ~(pivots.amin(-1) > rounding * largest)  # NaN counts as singular, and is an error of eigh
     if not bool(singular.any()):
         return factor
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)

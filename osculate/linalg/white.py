@@ -1,4 +1,4 @@
-"""White noise at the speed of a table, for networks that are drawn anew in every step of training."""
+"""Fast white noise from a table, for networks that are drawn in every step of training."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-#: Bits of a draw, numbers that one draw gives, and how many of them are asked for before a table is faster. The table,
-#: half a megabyte, stays in a core's cache between the passes of a training step; with the 16 bits drawn it does not.
-BITS, WIDTH, MANY = 14, 8, 2**16
+#: Bits of a draw, numbers per draw, and the smallest size for which the table is faster. The table, half a megabyte,
+#: stays in a core's cache between the passes of a training step; one for all 16 bits would not.
+BITS, WIDTH, TABLE_FROM = 14, 8, 2**16
 
 
 def white(
@@ -25,15 +25,15 @@ def white(
         shape: Shape of the result.
         dtype: Floating type of the result.
         device: Device of the result.
-        room: An earlier result of the same shape that is overwritten: new memory costs nearly as much as the draws.
+        room: Earlier result of the same shape to overwrite: allocating memory costs nearly as much as the draws.
 
-    Cost: a quarter of the time of ``torch.randn``, or less.
+    Cost: at most a quarter of the time of ``torch.randn``.
 
     >>> white((3, 2), torch.float32, "cpu").shape
     torch.Size([3, 2])
     """
     size = torch.Size(shape).numel()
-    if torch.device(device).type != "cpu" or dtype != torch.float32 or size < MANY:
+    if torch.device(device).type != "cpu" or dtype != torch.float32 or size < TABLE_FROM:
         return torch.randn(*shape, dtype=dtype, device=device)
     draws = -(-size // WIDTH)
     bits = torch.empty(-(-draws // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.uint16)

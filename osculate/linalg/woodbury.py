@@ -20,7 +20,7 @@ class DiagonalPlusLowRank:
     .. math:: \Lambda^{-1} = D^{-1/2} \big(I - X^\top (I + X X^\top)^{-1} X\big) D^{-1/2}, \qquad
               \log|\Lambda| - \log|D| = 2 \textstyle\sum \log L_{ii}
 
-    [woodbury1950]. Every verb but :meth:`colour` and :meth:`whiten` is differentiable in d and F.
+    [woodbury1950]. All methods except :meth:`colour` and :meth:`whiten` are differentiable in d and F.
 
     Args:
         diagonal: d.
@@ -50,7 +50,7 @@ class DiagonalPlusLowRank:
         return cholesky(gram + torch.eye(len(gram)).to(gram))
 
     @cached_property
-    def _turned(self) -> tuple[Float[Tensor, " k"], Float[Tensor, "k n"]]:
+    def _diagonalised(self) -> tuple[Float[Tensor, " k"], Float[Tensor, "k n"]]:
         """θ, the eigenvalues of XᵀX, and the rows √θ_j u_j of its eigenvectors, in which X Xᵀ is diagonal."""
         x = self._relative.detach()
         values, vectors = eigh(inner(x, x))
@@ -82,7 +82,7 @@ class DiagonalPlusLowRank:
 
     def _power(self, v: Float[Tensor, "*S n"]) -> Float[Tensor, "*S n"]:
         """(I + XᵀX)^{-1/2} v."""
-        values, rows = self._turned
+        values, rows = self._diagonalised
         root = (1 + values).sqrt()
         weight = 1 / (root * (1 + root))  # (1 − (1 + θ)^{-1/2}) / θ, stable for small θ
         return v - ((v @ rows.T) * weight.to(v.dtype)) @ rows

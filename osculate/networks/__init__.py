@@ -1,4 +1,4 @@
-"""f_θ: plain networks to train, fit and compare. Nothing in here is Bayesian; any ``nn.Module`` does as well."""
+"""f_θ: plain networks to train, fit and compare. Nothing here is Bayesian, and any other ``nn.Module`` may be used."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -57,5 +57,5 @@ def build(name: str, input_shape: Sequence[int], outputs: int, **options: object
     """
     maker = registry.lookup("network", name, REGISTRY)
     if outputs < 1:
-        raise ValueError(f"a network needs at least one output, not {outputs}")
+        raise ValueError(f"outputs must be at least 1, got {outputs}.")
     return maker(tuple(input_shape), outputs, **options)

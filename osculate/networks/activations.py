@@ -1,4 +1,4 @@
-"""Elementwise activations by name, and the layers that pool and drop beside them."""
+"""Elementwise activations by name, and pooling and dropout layers to go with them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -53,18 +53,18 @@ def activation_layer(name: str) -> nn.Module:
     return lookup("activation", name, ACTIVATIONS)()
 
 
-#: How weights of linear layers and convolutions begin.
+#: Initialisations of linear layers and convolutions.
 INITIALISATIONS = ("torch", "orthogonal", "small")
 
 
 def initialise(layers: Iterable[nn.Module], initialisation: str, activation: str) -> None:
-    """Draw the weights of a chain of layers anew; biases are then zero.
+    """Redraw the weights of a chain of layers, and set biases to zero.
 
     Args:
         layers: The layers, in the order in which they are applied.
-        initialisation: "orthogonal", times what keeps gradients through the activation as large as they are (but for
-            the last layer of the chain), "small" for N(0, 0.01²) weights, or "torch", which leaves all as it is.
-        activation: Between them.
+        initialisation: "orthogonal", scaled to preserve the size of gradients through the activation (except in the
+            last layer of the chain), "small" for N(0, 0.01²) weights, or "torch", which changes nothing.
+        activation: Activation between the layers.
 
     Raises:
         ValueError: an unknown initialisation.
@@ -87,19 +87,19 @@ def initialise(layers: Iterable[nn.Module], initialisation: str, activation: str
 
 
 def pooling(activation: str) -> nn.Module:
-    """Halve the resolution: by the maximum beside ReLU, by the average beside smooth activations.
+    """A layer that halves the resolution: by the maximum with ReLU, by the average with smooth activations.
 
-    A maximum is piecewise linear and has no second derivative, for the sake of which smooth activations are taken.
+    A maximum is piecewise linear, and would spoil the second derivatives for which smooth activations are chosen.
     """
     return nn.MaxPool2d(2) if activation == "relu" else nn.AvgPool2d(2)
 
 
 def dropping(share: float) -> list[nn.Module]:
-    """A dropout layer, or nothing at all for a share of zero, so that the names of other layers stay.
+    """A dropout layer, or none for a share of zero, so that the names of other layers stay the same.
 
     Raises:
-        ValueError: a share that is not from 0 to below 1.
+        ValueError: the share is not in [0, 1).
     """
     if not 0 <= share < 1:
-        raise ValueError(f"dropout is a share of the units, from 0 to below 1, not {share!r}: take 0.1, say.")
+        raise ValueError(f"dropout, a share of the units, must be at least 0 and below 1, got {share!r}.")
     return [nn.Dropout(share)] if share else []

@@ -1,4 +1,4 @@
-"""Encoders and decoders, in pairs: images or vectors to a code of K numbers, and back."""
+"""Pairs of encoders and decoders: from images or vectors to a code of K numbers, and back."""
 
 import math
 from collections import OrderedDict
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from osculate.checks import require_whole
 from osculate.networks.activations import activation_layer, initialise
 from osculate.networks.unet import image_channels
 
@@ -30,7 +31,7 @@ def mlp_coders(
     initialisation: str = "torch",
     floor: float = FLOOR,
 ) -> Coders:
-    """Fully connected; the decoder mirrors the encoder. 784-512-256-2 for 28 × 28 pixels. [miani2022]
+    """Fully connected coders; the decoder mirrors the encoder: 784-512-256-2 for 28 × 28 pixels. [miani2022]
 
     Args:
         input_shape: Shape of one datum.
@@ -39,12 +40,12 @@ def mlp_coders(
         outputs: Numbers of the decoder for each of the datum's (two where a variance is modelled too, which
             :class:`VarianceFloor` keeps above a floor).
         codes: Numbers of the encoder for each of the code's (two for a VAE).
-        dropout: Share of the hidden units that are dropped, ahead of each activation; without layers for it where 0.
+        dropout: Share of the hidden units that are dropped before each activation; with 0 there is no such layer.
         decoder_hidden: Units of the decoder's hidden layers; those of the encoder in reverse by default.
         activation: A key of :data:`osculate.networks.activations.ACTIVATIONS`.
         initialisation: "orthogonal" keeps the size of signals and gradients through any number of layers; "torch" is
-            the default of torch's layers, under which a tanh network loses a factor 1.7 a layer; "small" is
-            N(0, 0.01²), under which a signal of 500 units shrinks to a fifth in each layer.
+            the default of torch's layers, which shrinks the signal of a tanh network by 1.7 per layer; "small" is
+            N(0, 0.01²), which shrinks a signal of 500 units to a fifth in each layer.
         floor: The smallest standard deviation of a pixel, where a variance is modelled too.
 
     Raises:
@@ -54,7 +55,7 @@ def mlp_coders(
     >>> decoder(encoder(torch.zeros(5, 1, 4, 4))).shape
     torch.Size([5, 1, 4, 4])
     """
-    _require_positive(latent=latent, outputs=outputs, codes=codes, **{f"hidden[{n}]": h for n, h in enumerate(hidden)})
+    _require_sizes(latent=latent, outputs=outputs, codes=codes, **{f"hidden[{n}]": h for n, h in enumerate(hidden)})
     size = math.prod(input_shape)
     shape = (outputs * input_shape[0], *input_shape[1:])
     backwards = hidden[::-1] if decoder_hidden is None else decoder_hidden
@@ -86,7 +87,7 @@ def conv_coders(
     floor: float = FLOOR,
     channels: int | None = None,
 ) -> Coders:
-    """Strided convolutions down, repeated pixels and convolutions up, at any resolution.
+    """Convolutional coders for any resolution: strided convolutions down, repeated pixels and convolutions up.
 
     Args:
         input_shape: (channels, height, width) of the images: 1 × 28 × 28, 3 × 32 × 32, 3 × 64 × 64, …
@@ -96,9 +97,9 @@ def conv_coders(
         outputs: Channels of the decoder for each of the image's (two where a variance is modelled too, which
             :class:`VarianceFloor` keeps above a floor).
         codes: Numbers of the encoder for each of the code's (two for a VAE).
-        residual: A residual block with group normalisation behind each convolution.
-        dropout: Share of what enters an activation that is dropped; without layers for it where 0.
-        activation: Between layers; residual blocks have their own.
+        residual: True for a residual block with group normalisation after each convolution.
+        dropout: Share of the inputs of each activation that is dropped; with 0 there is no such layer.
+        activation: Activation between layers; residual blocks have their own.
         initialisation: Initialisation of the other layers, as in :func:`mlp_coders`.
         floor: Smallest standard deviation of a pixel, with two outputs.
         channels: Channels of the decoder in all; by default ``outputs`` for each of the image's.
@@ -110,10 +111,10 @@ def conv_coders(
     >>> decoder(encoder(torch.zeros(2, 3, 32, 32))).shape
     torch.Size([2, 3, 32, 32])
     """
-    _require_positive(outputs=outputs, codes=codes)
+    _require_sizes(outputs=outputs, codes=codes)
     shown = image_channels("conv_autoencoder", input_shape, "mlp_autoencoder")
     channels = outputs * shown if channels is None else channels
-    _require_positive(channels=channels, latent=latent, width=width, depth=depth)
+    _require_sizes(channels=channels, latent=latent, width=width, depth=depth)
     sizes = [tuple(input_shape[1:])]
     for _ in range(depth):
         sizes.append(tuple(-(-side // 2) for side in sizes[-1]))
@@ -136,8 +137,8 @@ def conv_coders(
 class ConvAutoencoder(nn.Sequential):
     """An encoder to K numbers and a decoder back to the image, as submodules of these names.
 
-    Strided convolutions halve the resolution ``depth`` times, whatever it is; the decoder repeats pixels up to each of
-    the same sizes and convolves.
+    Strided convolutions halve any resolution ``depth`` times; the decoder repeats pixels up to each of the same sizes
+    and convolves.
 
     Args:
         input_shape: (channels, height, width) of the images.
@@ -162,11 +163,11 @@ class ConvAutoencoder(nn.Sequential):
 
 
 class VarianceFloor(nn.Module):
-    r"""Means as they are, log variances s (the second half of the channels) smoothly above 2 log σ_0.
+    r"""A smooth lower bound 2 log σ_0 on the log variances s, the second half of the channels; means are unchanged.
 
     .. math:: s \leftarrow 2 \log \sigma_0 + \operatorname{softplus}(s - 2 \log \sigma_0)
 
-    Without it the density of pixels that never vary, such as the border of a digit, has no bound.
+    Without it the density of constant pixels, such as the border of a digit, is unbounded.
 
     Args:
         least: σ_0, in units of the data.
@@ -188,7 +189,7 @@ class VarianceFloor(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + F(x), F of two convolutions behind a group normalisation.
+    """x + F(x), F a group normalisation and two convolutions.
 
     Args:
         channels: Number of channels of x.
@@ -199,7 +200,7 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        groups = math.gcd(channels, 8)  # of more than one channel: a single number has nothing to be normalised by
+        groups = math.gcd(channels, 8)  # groups need more than one channel
         self.norm = nn.GroupNorm(groups // 2 if groups == channels > 1 else groups, channels)
         self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
         self.act = nn.SiLU()
@@ -209,7 +210,6 @@ class Residual(nn.Module):
         return x + self.second(self.act(self.first(self.act(self.norm(x)))))
 
 
-def _require_positive(**sizes: int) -> None:
+def _require_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"an encoder and its decoder need a positive {name}, got {size}.")
+        require_whole(name, size)

@@ -17,7 +17,7 @@ class MLP(nn.Sequential):
         hidden: Widths of the hidden layers; empty for a linear model.
         outputs: Number of outputs C.
         activation: A key of :data:`osculate.networks.activations.ACTIVATIONS`.
-        dropout: Share of the hidden units that is dropped, behind each activation; with 0 there is no such layer.
+        dropout: Share of the hidden units that is dropped after each activation; with 0 there is no such layer.
 
     Raises:
         ValueError: a width is not positive, the activation is unknown, or the dropout is not in [0, 1).
@@ -31,7 +31,7 @@ class MLP(nn.Sequential):
     ) -> None:
         widths = [inputs, *hidden, outputs]
         if min(widths) < 1:
-            raise ValueError(f"every layer needs at least one unit, but the widths are {widths}")
+            raise ValueError(f"every layer needs at least one unit, got widths {widths}.")
         layers: list[nn.Module] = []
         for width_in, width_out in zip(widths[:-2], widths[1:-1], strict=True):
             layers += [nn.Linear(width_in, width_out), activation_layer(activation), *dropping(dropout)]

@@ -22,17 +22,17 @@ def residual_stages(
     """The blocks of all stages, and the channels of the last one's output.
 
     Args:
-        block: Makes a block from its input channels, its width and its stride.
+        block: A function from input channels, width and stride to a block.
         width: Channels of the first stage; each later stage doubles them and halves the resolution.
         blocks: Number of blocks of each stage.
         expansion: Output channels of a block over its width.
-        inputs: Channels that the first block gets; its width where not given.
+        inputs: Input channels of the first block; by default its width.
 
     Raises:
         ValueError: there is no stage, or the width is not positive.
     """
     if width < 1 or not blocks or min(blocks) < 1:
-        raise ValueError(f"a ResNet needs a positive width and blocks in every stage, not {width} and {tuple(blocks)}")
+        raise ValueError(f"a ResNet needs a positive width and blocks in every stage, got {width} and {tuple(blocks)}.")
     stages, inputs = [], width if inputs is None else inputs
     for number, count in enumerate(blocks):
         size = width * 2**number
@@ -43,7 +43,7 @@ def residual_stages(
 
 
 class Bottleneck(nn.Module):
-    """1 × 1, 3 × 3 and 1 × 1 convolutions around a skip connection, each with a batch normalisation behind it.
+    """1 × 1, 3 × 3 and 1 × 1 convolutions around a skip connection, each followed by batch normalisation.
 
     Args:
         inputs: Channels of the input.
@@ -178,7 +178,7 @@ class PreActResNet(nn.Sequential):
 
 
 class Bias(nn.Module):
-    """x + b with one number b, at first 0."""
+    """x + b with one number b, initially 0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class Bias(nn.Module):
 
 
 class Scale(nn.Module):
-    """s x with one number s, at first 1."""
+    """s x with one number s, initially 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Scale(nn.Module):
 
 
 class FixupBlock(nn.Module):
-    """ReLU and a 3 × 3 convolution, twice, with a bias before each and a scale behind; the skip carries the sum.
+    """ReLU and a 3 × 3 convolution, twice, with a bias before each and a scale at the end; the skip carries the sum.
 
     Args:
         inputs: Channels of the input.
@@ -229,9 +229,9 @@ class FixupBlock(nn.Module):
 class FixupResNet(nn.Sequential):
     r"""A wide residual network without normalisation [zhang2019; zagoruyko2016]; by default 2.7 M parameters, WRN-16-4.
 
-    Initial weights take the part of the normalisation: those of the last layer and of the second convolution of each
+    The initialisation replaces the normalisation: weights of the last layer and of the second convolution of each
     of the L blocks are zero, those of the first are :math:`N(0, 2/(k L))`, all others :math:`N(0, 2/k)`, with
-    k = outputs · kernel size. One bias stands before each convolution and each activation, one scale behind each block.
+    k = outputs · kernel size. A bias precedes each convolution and each activation, a scale follows each block.
     Without normalisation no layer can be rescaled at no cost, so that each has a well-determined prior precision.
 
     Args:
@@ -258,7 +258,7 @@ class FixupResNet(nn.Sequential):
         stem: int = 16,
     ) -> None:
         if stem < 1:
-            raise ValueError(f"a Fixup ResNet needs channels in its first convolution, not {stem}")
+            raise ValueError(f"stem, the channels of the first convolution, must be at least 1, got {stem}.")
         stages, inputs = residual_stages(FixupBlock, width, blocks, inputs=stem)
         super().__init__(
             nn.Conv2d(channels, stem, 3, padding=1, bias=False),

@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: Logits beyond which the sigmoid is flat in single precision: weights shall not be drawn there.
+#: Logits beyond which the sigmoid is flat in single precision: initial outputs must not be there.
 SATURATED = 15.0
 
 
 class UNet(nn.Module):
     """An encoder, a decoder, and skip connections between layers of the same resolution [ronneberger2015].
 
-    Images (N, channels, H, W) become (N, outputs, H, W), for segmentation or regression of every pixel. Halving is by
-    max-pooling, doubling by repeating pixels, so that any height and width goes.
+    Images (N, channels, H, W) become (N, outputs, H, W), for segmentation or regression of every pixel. Max-pooling
+    halves the resolution and repeated pixels double it, for any height and width.
 
     Args:
         outputs: Number of output channels C.
@@ -32,7 +32,7 @@ class UNet(nn.Module):
 
     def __init__(self, outputs: int = 2, channels: int = 3, width: int = 16, depth: int = 3) -> None:
         if width < 1 or depth < 1:
-            raise ValueError(f"a U-Net needs a positive width and depth, not {width} and {depth}")
+            raise ValueError(f"a U-Net needs a positive width and depth, got {width} and {depth}.")
         super().__init__()
         widths = [width * 2**level for level in range(depth + 1)]
         self.down = nn.ModuleList(
@@ -72,15 +72,15 @@ class SkipUNet(nn.Module):
 
     Images (N, channels, H, W) become (N, channels, H, W). Halving is by strided convolutions, doubling by bilinear
     interpolation, so that any height and width goes. Its 3 × 3 convolutions stand in blocks (``inlet``, ``down.0``, …,
-    ``up.0``, …), the 1 × 1 convolutions of the skips and the outlet by themselves.
+    ``up.0``, …), the 1 × 1 convolutions of the skips and the outlet separately.
 
     Args:
         channels: Number of channels of the images.
         width: Channels of every block.
         depth: Number of times the resolution is halved.
         skipped: Channels that a skip connection carries.
-        normalised: Group normalisation behind every 3 × 3 convolution; large images train faster with it.
-        dropout: Probability of dropping a channel behind every 3 × 3 convolution; of the baseline with MC dropout.
+        normalised: Group normalisation after every 3 × 3 convolution; large images train faster with it.
+        dropout: Probability of dropping a channel after every 3 × 3 convolution, for the baseline with MC dropout.
 
     Raises:
         ValueError: a size is not positive.
@@ -99,7 +99,7 @@ class SkipUNet(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         if min(channels, width, depth, skipped) < 1:
-            raise ValueError(f"a U-Net needs positive sizes, not {channels}, {width}, {depth}, {skipped}.")
+            raise ValueError(f"a U-Net needs positive sizes, got {channels}, {width}, {depth}, {skipped}.")
         super().__init__()
 
         def block(inputs: int, strides: Sequence[int]) -> nn.Sequential:
@@ -118,10 +118,10 @@ class SkipUNet(nn.Module):
 
     @torch.no_grad()
     def show(self, x: Tensor, brightness: float) -> None:
-        """Shift the bias of the last layer, so that the image of x is on average about as bright.
+        """Shift the bias of the last layer, so that the image of x has about this mean brightness.
 
-        Weights that are drawn show everything in grey. On its way to a dark image an optimiser then carries all pixels
-        into the flat end of the sigmoid at once, from where some never return.
+        A network with random weights outputs grey images. An optimiser that has to darken it moves all pixels into the
+        flat end of the sigmoid at once, from which some never return.
 
         Args:
             x: (N, C, H, W).
@@ -153,7 +153,7 @@ def image_channels(network: str, input_shape: Sequence[int], instead: str = "mlp
     """
     if len(input_shape) != 3:
         raise ValueError(
-            f"network {network!r} takes images of shape (channels, height, width), not inputs of shape "
-            f"{tuple(input_shape)}; for vectors use {instead!r}"
+            f"network {network!r} takes images of shape (channels, height, width), got inputs of shape "
+            f"{tuple(input_shape)}: for vectors use {instead!r}."
         )
     return input_shape[0]

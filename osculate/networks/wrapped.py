@@ -1,4 +1,4 @@
-"""Networks around a network: with a fixed random function beside it, or with a temperature under its logits."""
+"""Networks around a network: plus a fixed random function, or with logits divided by a temperature."""
 
 from math import isfinite
 from typing import Any
@@ -6,20 +6,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from osculate.checks import require_positive
 from osculate.parameters import frozen_copy
 
 
 class WithPrior(nn.Module):
-    r"""f(x) = g(x) + β p(x): a network that is trained, and a fixed one that is not. [osband2018]
+    r"""f(x) = g(x) + β p(x): a trained network plus a fixed random one. [osband2018]
 
     Args:
         network: g, the network itself; not copied.
-        prior_network: p, with outputs of the same shape; a frozen copy is taken, always in evaluation mode, that gets
-            no gradient and belongs to no prior p(θ).
+        prior_network: p, with outputs of the same shape; it is copied, and the copy is frozen, always in evaluation
+            mode, and not under the prior p(θ).
         scale: β, at least 0; a buffer, so that files hold it.
 
     Raises:
-        TypeError: one of them is no module.
+        TypeError: one of them is not a module.
         ValueError: β is negative or not finite.
 
     Cost: two forward passes, and one backward.
@@ -37,7 +38,7 @@ class WithPrior(nn.Module):
         super().__init__()
         _require_modules(network=network, prior_network=prior_network)
         if not (isfinite(scale) and scale >= 0):
-            raise ValueError(f"scale is the factor on the prior network, at least 0 and finite, got {scale!r}.")
+            raise ValueError(f"scale, the factor of the prior network, must be at least 0 and finite, got {scale!r}.")
         self.network = network
         self.prior_network = frozen_copy(prior_network).eval()
         self.register_buffer("scale", _number(scale, network))
@@ -66,14 +67,14 @@ class WithPrior(nn.Module):
 class Tempered(nn.Module):
     r"""f(x)/T: a network with its logits divided by a temperature. [guo2017]
 
-    Above 1 it is less sure, below 1 surer; the most probable class stays.
+    A temperature above 1 makes predictions less confident, one below 1 more; the most probable class stays.
 
     Args:
         network: f, the network itself; not copied.
         temperature: T, positive; a buffer, so that files hold it and no posterior is over it.
 
     Raises:
-        TypeError: ``network`` is no module.
+        TypeError: ``network`` is not a module.
         ValueError: T is not positive and finite.
 
     >>> float(Tempered(nn.Identity(), 2.0)(torch.tensor([[3.0]])))
@@ -85,8 +86,7 @@ class Tempered(nn.Module):
     def __init__(self, network: nn.Module, temperature: float = 1.0) -> None:
         super().__init__()
         _require_modules(network=network)
-        if not (isfinite(temperature) and temperature > 0):
-            raise ValueError(f"the temperature must be positive and finite, got {temperature!r}.")
+        require_positive("the temperature", temperature)
         self.network = network
         self.register_buffer("temperature", _number(temperature, network))
 
@@ -108,4 +108,4 @@ def _number(value: float, network: nn.Module) -> Tensor:
 
 
 def _outputs(f: Any) -> Tensor:
-    return getattr(f, "logits", f)  # of a Hugging Face model
+    return getattr(f, "logits", f)  # the output of a Hugging Face model

@@ -1,4 +1,4 @@
-"""q(θ): frozen values that predictives and tasks work on. One file a posterior."""
+"""q(θ): frozen values for predictives and tasks. One file per posterior."""
 
 from osculate.posteriors._base import Posterior as Posterior, Sampled as Sampled, as_posterior as as_posterior
 from osculate.posteriors.chains import Chains as Chains

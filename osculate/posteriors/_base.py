@@ -24,7 +24,7 @@ class Posterior(ABC):
     network: Network
     likelihood: Likelihood
     ways: ClassVar[tuple[str, ...]]
-    #: What to do where a Gaussian is needed, for errors.
+    #: Way to a Gaussian posterior, for error messages.
     gaussian_instead: ClassVar[str] = "Make one with osc.laplace(model, likelihood, data)."
 
     @property
@@ -45,16 +45,16 @@ class Sampled(Posterior):
         """Networks, one after the other, as functions of their inputs.
 
         Args:
-            samples: S, how many.
+            samples: S.
             generator: Source of random numbers.
         """
 
 
 def as_posterior(q: object) -> Posterior:
-    """A posterior, or that of a training result.
+    """A posterior, given as itself or as the result of ``osc.train``.
 
     Raises:
-        TypeError: neither.
+        TypeError: any other object.
     """
     posterior = q if isinstance(q, Posterior) else getattr(q, "posterior", None)
     if not isinstance(posterior, Posterior):

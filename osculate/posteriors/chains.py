@@ -1,7 +1,7 @@
 """Posteriors made of Markov chains: samples of the weights, and diagnostics of the function.
 
 The diagnostics of mixing are rank-normalised split R-hat and the bulk effective sample size. [vehtari2021] Their draws
-are (K, S, ...): chains, draws of each, and any shape; every number of that shape is judged by itself.
+are (K, S, ...): chains, draws of each, and any shape; each entry of that shape is diagnosed separately.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from osculate.likelihoods import Likelihood, drawn_on
 from osculate.parameters import Network
 from osculate.posteriors._base import Sampled
 
-#: Draws of each chain below which a half of it has no variance.
+#: Fewest draws of a chain for which a half of it has a variance.
 FEWEST = 4
 
 
@@ -34,12 +34,12 @@ class Chains(Sampled):
     no more; random numbers are not needed.
 
     Args:
-        network: The network; ``model`` is it at these weights.
+        network: The network; ``model`` is the network at its own weights.
         likelihood: p(y|f).
         thetas: The draws, (K, S, P).
 
     Raises:
-        ValueError: draws of another number of parameters, none at all, or one that is not finite.
+        ValueError: no draws, draws of another number of parameters, or a draw that is not finite.
 
     >>> import osculate as osc
     >>> network = osc.parameters.Network(torch.nn.Linear(2, 1), ["weight"])
@@ -55,8 +55,8 @@ class Chains(Sampled):
     def __init__(self, network: Network, likelihood: Likelihood, thetas: Float[Tensor, "K S P"]) -> None:
         if thetas.ndim != 3 or thetas.shape[-1] != network.space.size or thetas.numel() == 0:
             raise ValueError(
-                f"draws of shape {tuple(thetas.shape)} are not those of chains of this network: give (chains, draws, "
-                f"{network.space.size:,}), one number for each of its parameters."
+                f"draws of shape {tuple(thetas.shape)} are not those of chains of this network: pass (chains, draws, "
+                f"{network.space.size:,}), with one entry for each of its parameters."
             )
         require_finite(thetas, "the draws")
         self.network, self.likelihood, self.thetas = network, likelihood, thetas
@@ -158,8 +158,8 @@ def effective_sample_size(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "*C"]
 
     .. math:: K S / \hat\tau, \qquad \hat\tau = -1 + 2 \sum_t \hat P_t
 
-    with P̂_t the sums of autocorrelations at neighbouring lags, of normal scores of the ranks of half chains, as far as
-    they are positive, and made monotone (Geyer). At most K S log₁₀ K S; K S where all draws are equal.
+    with P̂_t the sums of autocorrelations at neighbouring lags, of normal scores of the ranks of half chains, up to
+    the first negative one, and made monotone (Geyer). At most K S log₁₀ K S; K S where all draws are equal.
 
     Args:
         draws: K chains of S draws.
@@ -188,16 +188,16 @@ def effective_sample_size(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "*C"]
 
 
 def _halves(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "..."]:
-    """Each chain as two, (2 K, S // 2, ...), in double precision; of an odd one the middle draw is left out."""
+    """Each chain as two, (2 K, S // 2, ...), in double precision; the middle draw of an odd number is left out."""
     size = draws.shape[1]
     if size < FEWEST:
-        raise ValueError(f"{size} draws of each chain say nothing of how it mixes: keep at least {FEWEST}.")
+        raise ValueError(f"diagnostics need at least {FEWEST} draws of each chain, got {size}: keep more draws.")
     half = size // 2
     return torch.cat([draws[:, :half], draws[:, size - half :]]).double()
 
 
 def _normal_scores(draws: Float[Tensor, "K S *C"]) -> Float[Tensor, "K S *C"]:
-    """Φ⁻¹ of the ranks among all draws, equal ones with their mean rank."""
+    """Φ⁻¹ of the ranks among all draws; equal draws have their mean rank."""
     from scipy.stats import rankdata
 
     together = draws.flatten(0, 1)

@@ -1,4 +1,4 @@
-"""One pass over the data at a mode, and what it leaves."""
+"""The result of one pass over the data at a mode."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,9 +18,9 @@ from osculate.settings import differences, first_difference
 from osculate.structures import Curvature, Structure
 from osculate.structures.blocks.hessian import for_hessian, without_negative_curvature
 
-#: Data at a time below which the layers of a network are slow.
+#: Smallest number of data at a time for which the layers of a network are fast.
 AT_ONCE = 16
-#: Rows of the first batch that a posterior keeps, on which a sampled predictive is compared with the mode.
+#: Rows of the first batch that a posterior keeps, to compare a sampled predictive with the mode.
 ROWS = 64
 
 
@@ -30,7 +30,7 @@ class Fit:
 
     Attributes:
         curvature: G, taken with ``likelihood``.
-        likelihood: The likelihood at the time of the pass.
+        likelihood: Likelihood at the time of the pass.
         statistics: Sums from which the log likelihood follows.
         num_data: N.
         plan: The blocks of the network.
@@ -49,15 +49,15 @@ class Fit:
     def __add__(self, other: "Fit") -> "Fit":
         r"""The pass over both data sets: G_1 + G_2, and the sums of the statistics.
 
-        Both are sums over data of the same terms: taken at one mode, with one likelihood, one kind of curvature, one
-        structure with the same settings and the same blocks. It is then what one pass over all data would have left.
+        Both must be sums of the same terms: at one mode, with one likelihood, one kind of curvature, and one structure
+        with the same settings and blocks. The sum is then the result of one pass over all data.
 
         Args:
-            other: The pass over other data; none of them may be in both.
+            other: The pass over other data, disjoint from these.
 
         Raises:
             ValueError: one of these differs (the message names it), or the full Hessian in a structure that sets its
-                negative directions to zero: that is done for each sum over data by itself.
+                negative directions to zero: that is done separately for each sum over data.
             TypeError: a structure that reads the data more than once.
 
         Cost: one comparison of the parameters, and the sum of the states.
@@ -89,13 +89,13 @@ class Fit:
         ):
             if difference:
                 raise ValueError(
-                    f"two fits add where both are sums of the same terms, and these differ in their {what}: "
+                    f"two fits add only with the same network and settings, and these differ in their {what}: "
                     f"{difference}. Fit both data sets with one network and the same settings, or all data at once."
                 )
         if self.kind == Hessian.name and self.curvature.structure.entrywise:
             raise ValueError(
-                f"fits of the Hessian with structure={self.curvature.structure.name!r} do not add: the negative "
-                "directions of each were set to zero, and those of the sum are others. Fit all data at once, or use "
+                f"fits of the Hessian with structure={self.curvature.structure.name!r} do not add: negative directions "
+                "were set to zero in each fit, and the sum has different ones. Fit all data at once, or use "
                 "curvature='ggn' or structure='matrix_free'."
             )
 
@@ -106,7 +106,7 @@ def observe(
     """The first batch, with the plan of the network that follows from it."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
     f = network(x)
-    likelihood.check(f, y)  # before anything else, so that errors name the shapes of the user's batch
+    likelihood.check(f, y)  # first, so that errors name the shapes of the user's batch
     check_density(likelihood, f, y)
     plan = make_plan(network, x)
     wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
@@ -114,21 +114,21 @@ def observe(
 
 
 def check_density(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
-    """Refuse a likelihood whose density is not one number for each datum.
+    """Raise ValueError unless the likelihood returns one log density for each datum.
 
     Raises:
-        ValueError: it has another shape.
+        ValueError: ``log_prob`` returns another shape.
     """
     shape = tuple(likelihood.log_prob(f, y).shape)
     if shape != (len(f),):
         raise ValueError(
-            f"{type(likelihood).__name__}.log_prob must return one number for each datum, shape ({len(f)},), and "
-            f"returned {shape}: sum over outputs and positions, and not over data."
+            f"{type(likelihood).__name__}.log_prob must return one number for each datum, of shape ({len(f)},), got "
+            f"{shape}: sum over outputs and positions, and not over data."
         )
 
 
 def require_room(start: Observation, structure: Structure, memory: str | int | None) -> None:
-    """Refuse a budget, or a machine, in which not even one datum with one column fits."""
+    """Raise ValueError if the memory does not hold one datum with one column."""
     plan, network = start.plan.for_structure(structure.by_factors), start.network
     plan.require_room(free(network.device) if memory is None else start.memory, network.state_dtype.itemsize)
 

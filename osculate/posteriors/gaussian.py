@@ -33,12 +33,12 @@ class Gaussian(Sampled):
         likelihood: p(y|f), possibly with another noise scale than at the time of the fit.
         prior: p(θ|δ).
         temperature: T.
-        first_data: Some of the data, on which a sampled predictive is compared with the mode; files leave them out.
-        data: The data of the fit, as they were given and not copied, for the mode of the linear model; None where they
-            could be read once only, and in a posterior from a file.
-        offset: m − θ*, how far the mean is from the parameters around which functions are linearised; None for zero.
-        tuning: The losses on held-out data by which ``osc.tune`` chose this posterior; left out by files, and by
-            :meth:`replace` where it changes predictions.
+        first_data: A few of the data, to compare a sampled predictive with the mode; not in files.
+        data: The data of the fit, not copied, for the mode of the linear model; None if they could be read only once,
+            and in a posterior from a file.
+        offset: m − θ*, the mean minus the parameters around which functions are linearised; None for zero.
+        tuning: The losses on held-out data by which ``osc.tune`` chose this posterior; not in files, and dropped by
+            :meth:`replace` if it changes predictions.
         compared: True once a sampled predictive was compared with the mode, which happens once for each posterior.
     """
 
@@ -63,7 +63,7 @@ class Gaussian(Sampled):
         object.__setattr__(self, "prior", prior)
         if self.likelihood is not self.fit.likelihood:
             with torch.no_grad():
-                self.likelihood.curvature_scale(self.fit.likelihood)  # which refuses what needs a new fit
+                self.likelihood.curvature_scale(self.fit.likelihood)  # an error if it needs a new fit
 
     @property
     def network(self) -> Network:  # type: ignore[override]
@@ -95,7 +95,7 @@ class Gaussian(Sampled):
         """Another posterior with a different prior, likelihood (noise scale) or temperature.
 
         Raises:
-            TypeError: a field that a posterior does not have.
+            TypeError: an unknown field.
             ValueError: a likelihood that needs a new fit; only the noise scale of ``Gaussian`` does not.
 
         >>> import osculate as osc
@@ -146,8 +146,8 @@ class Gaussian(Sampled):
     def to(self, device: Any = None, dtype: Any = None) -> "Gaussian":
         """The same posterior on another device or in another floating type.
 
-        In half precision the network alone is: curvature and prior are then kept in single precision, as those of a
-        network that was in half precision when it was fitted.
+        Only the network is converted to half precision: curvature and prior are then kept in single precision, as for a
+        network that was fitted in half precision.
         """
         network, curvature = self.network.to(device, dtype), self.structure
         state = None if dtype is None else network.state_dtype
@@ -171,14 +171,14 @@ class Gaussian(Sampled):
 
 
 def as_gaussian(q: object, what: str) -> Gaussian:
-    """A Gaussian posterior, or that of a training result.
+    """A Gaussian posterior, given as itself or as the result of ``osc.train``.
 
     Args:
         q: A posterior or training result.
         what: Name of the caller, for the error.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: any other object.
     """
     posterior = as_posterior(q)
     if not isinstance(posterior, Gaussian):

@@ -17,21 +17,21 @@ from osculate.likelihoods import Likelihood
 from osculate.memory import budget, free, readable
 from osculate.posteriors import Gaussian, Mixture, Posterior, as_gaussian
 
-#: Takes outputs (N, *C) to one column for each of them, in groups that belong together.
+#: A function from outputs (N, *C) to one column for each of them, in groups that belong together.
 UnitColumns: TypeAlias = Callable[[Tensor], Columns]
 
 
 @dataclass(frozen=True)
 class Projected:
-    """Some outputs of some data, projected so that their variance follows for any prior.
+    """Projections of some outputs of some data, from which their variance follows for any prior.
 
     Attributes:
         f: Outputs (n, *C) of the network for these data.
         mean: The mean of the posterior's function there.
-        first: True for the first of their outputs.
-        last: True for the last ones.
-        group: Outputs that belong together.
-        parts: Block by block; made when they are asked for.
+        first: True for the first outputs of these data.
+        last: True for the last outputs of these data.
+        group: Number of outputs that belong together.
+        parts: Projections for each block, computed on demand.
     """
 
     f: Tensor
@@ -45,7 +45,7 @@ class Projected:
 def projections(
     q: Gaussian, x: Inputs, units: UnitColumns, memory: str | int | None, outputs: int | None = None
 ) -> Iterator[Projected]:
-    """The costly part of a variance, independent of the prior: some data and outputs at a time."""
+    """The costly part of a variance, independent of the prior, in chunks of data and outputs."""
     network, curvature = q.network, q.fit.curvature
     x, memory = moved(x, network.device), budget(memory, network.device)
     plan = q.fit.plan.for_structure(row_size=curvature.row_size)
@@ -68,7 +68,7 @@ def moments(
         x: Inputs.
         units: The columns.
         memory: Largest size of temporaries.
-        outputs: Number of outputs of a datum, if the network returns another number for these inputs than in training.
+        outputs: Number of outputs of a datum, if it differs from that in training.
     """
     means, rows, parts = [], [], []
     for each in projections(q, x, units, memory, outputs):
@@ -90,21 +90,21 @@ def mean_function(q: Gaussian, x: Inputs, f: Tensor) -> Tensor:
 
 
 def fits(q: Gaussian, size: int) -> bool:
-    """True if an answer of so many numbers fits into the free memory twice, as putting its parts together needs."""
+    """True if a result of this size fits into the free memory twice, as concatenating its parts needs."""
     return 2 * size * q.mean.itemsize <= free(q.network.device)
 
 
 def require_room(q: Gaussian, size: int, what: str, way_out: str) -> None:
-    """Raise ValueError, with sizes, where an answer of so many numbers does not fit."""
+    """Raise ValueError, with sizes, if a result of this size does not fit."""
     if not fits(q, size):
         needed, available = (readable(float(n)) for n in (size * q.mean.itemsize, free(q.network.device)))
         raise ValueError(
-            f"{what} take {needed}, twice that while they are put together, and {available} are free. {way_out}"
+            f"{what} take {needed}, twice that while their parts are joined, and {available} are free. {way_out}"
         )
 
 
 def single_outputs(f: Tensor) -> Columns:
-    """Each output by itself."""
+    """Each output separately."""
     return Columns.units(f, 1)
 
 
@@ -131,7 +131,7 @@ def joint_covariance(q: Gaussian, x: Inputs) -> tuple[Float[Tensor, " K"], Float
 def deviations(
     q: Gaussian, x: Inputs, samples: int, generator: torch.Generator | None, memory: str | int | None = None
 ) -> Iterator[tuple[Float[Tensor, "N *C"], Float[Tensor, "s N *C"]]]:
-    """f(x; θ*) with J(x)(θ_s − θ*) for S draws of the weights, all data and as many draws at a time as the memory has.
+    """f(x; θ*) with J(x)(θ_s − θ*) for S draws of the weights, on all data, in chunks of draws that fit into memory.
 
     Cost: about three forward passes a draw.
     """
@@ -150,7 +150,7 @@ def deviations(
 def linear_functions(
     q: Gaussian, x: Inputs, samples: int, generator: torch.Generator | None, memory: str | int | None = None
 ) -> Iterator[Float[Tensor, "s N *C"]]:
-    """f(x; θ*) + J(x)(θ_s − θ*), some draws at a time."""
+    """f(x; θ*) + J(x)(θ_s − θ*), in chunks of draws."""
     mean: Tensor | None = None
     for f, tangents in deviations(q, x, samples, generator, memory):
         mean = mean_function(q, x, f) if mean is None else mean

@@ -18,10 +18,10 @@ class Mixture(Sampled):
 
     .. math:: p(y \mid x) = \tfrac1M \sum_m \int p(y \mid f(x; \theta))\, q_m(\theta)\, d\theta
 
-    A deep ensemble knows several modes and no width, a Laplace approximation the width of one. A predictive is the
-    mixture of those of the members, in any way that all of them have: class probabilities are averaged, real-valued
-    targets and counts have a mixture of the members' distributions. ``samples`` counts draws of all members together,
-    spread as evenly as they go. Each member keeps its own prior and noise scale.
+    A deep ensemble covers several modes without their widths, a Laplace approximation the width of one mode. The
+    predictive is the mixture of those of the members, in any way that all of them share: class probabilities are
+    averaged, real-valued targets and counts have a mixture of the members' distributions. ``samples`` counts the draws
+    of all members together, spread as evenly as possible. Each member keeps its own prior and noise scale.
 
     Attributes:
         members: The posteriors; ``network`` and ``likelihood`` are those of the first.
@@ -32,7 +32,7 @@ class Mixture(Sampled):
     Raises:
         ValueError: fewer than two members, one of them twice, other architectures, likelihoods that differ in more than
             their noise scale, members on other devices or in other floating types, or no way to predict that all have.
-        TypeError: a member that is no posterior, or from which nothing can be drawn.
+        TypeError: a member that is not a posterior, or that cannot be sampled.
 
     Cost: that of the members, one after the other.
 
@@ -58,7 +58,7 @@ class Mixture(Sampled):
         for q in posteriors:
             if not isinstance(q, Sampled):
                 raise TypeError(
-                    f"a member of a mixture is a posterior with a width, got a {type(q).__name__}: fit "
+                    f"a member of a mixture must be a posterior with a width, got a {type(q).__name__}: fit "
                     "osc.laplace(model, likelihood, data) around each network, or mix the networks alone with "
                     "osc.posteriors.Ensemble."
                 )
@@ -92,9 +92,9 @@ class Mixture(Sampled):
 
 
 def _require_alike(members: tuple[Sampled, ...]) -> None:
-    """Refuse members that are no mixture."""
+    """Raise ValueError unless the members differ and can be mixed."""
     if len(members) < 2:
-        raise ValueError(f"a mixture needs at least two members, got {len(members)}. One posterior predicts by itself.")
+        raise ValueError(f"a mixture needs at least two members, got {len(members)}: pass one posterior as it is.")
     for number, member in enumerate(members):
         before = next(n for n, each in enumerate(members) if each is member)
         if before < number:

@@ -20,10 +20,10 @@ from osculate.settings import first_difference
 class Ensemble(Sampled):
     r"""q(θ) = (1/M) Σ_m δ(θ − θ_m): every member predicts, with equal weight. [lakshminarayanan2017]
 
-    A predictive is the mixture of those of the M members, whatever number of samples is asked for.
+    A predictive is the mixture of those of the M members, independent of ``samples``.
 
     Attributes:
-        members: The networks, each with buffers of its own; ``network`` is the first.
+        members: The networks, each with its own buffers; ``network`` is the first.
 
     Args:
         models: The trained members, of one architecture, in evaluation mode; they are copied.
@@ -66,18 +66,18 @@ def listed(models: Any, what: str) -> list[nn.Module]:
     """The networks of an ensemble.
 
     Raises:
-        TypeError: one network, whose layers would be taken for members.
+        TypeError: a single network, as its layers would count as members.
     """
     if isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList):
         raise TypeError(
-            f"{what} takes a list of networks, and got one, of type {type(models).__name__}: "
-            f"{what}([make() for _ in range(5)], likelihood), each with weights of its own."
+            f"{what} takes a list of networks, got one of type {type(models).__name__}: pass "
+            f"{what}([make() for _ in range(5)], likelihood), each with its own weights."
         )
     return list(models)
 
 
 def require_members(models: list[nn.Module]) -> None:
-    """Refuse networks that are no ensemble.
+    """Raise ValueError unless the networks are two or more of one architecture with different weights.
 
     Raises:
         ValueError: fewer than two, different architectures, or two that are equal.
@@ -98,7 +98,7 @@ def require_members(models: list[nn.Module]) -> None:
 
 
 def require_one_architecture(models: Sequence[nn.Module], what: str) -> None:
-    """Refuse networks whose parameters have other names or shapes than those of the first.
+    """Raise ValueError if the parameters of a network have other names or shapes than those of the first.
 
     Args:
         models: The networks.
@@ -144,7 +144,7 @@ class Dropout(Sampled):
         require_dropout(model)
         self.network = Network(model, [name for name, _ in model.named_parameters()])
         self.network.module.eval()
-        # what holds a dropout layer too: the fused paths of containers in evaluation mode would pass it by
+        # parents of a dropout layer too: fused paths of containers in evaluation mode would skip it
         layers = self.network.module.named_modules()
         self._dropping = [name for name, layer in layers if any(map(_drops, layer.modules()))]
         self.likelihood = likelihood
@@ -172,7 +172,7 @@ class Dropout(Sampled):
 
 
 def require_dropout(model: nn.Module) -> None:
-    """Refuse a network without dropout.
+    """Raise ValueError if a network has no dropout.
 
     Raises:
         ValueError: no dropout layer, or all with p = 0.

@@ -1,4 +1,4 @@
-"""p(y*|x*): linearised or sampled predictives, and the links that turn logits into probabilities."""
+"""p(y*|x*): linearised or sampled predictives, and links from logits to probabilities."""
 
 from osculate.predictive import link as link
 from osculate.predictive.predict import predict as predict, sample_functions as sample_functions

@@ -13,7 +13,7 @@ from osculate.likelihoods import Likelihood, Link
 from osculate.likelihoods.quadrature import normal_points
 from osculate.linalg import root
 
-#: Numbers that the function values of one chunk of positions may take.
+#: Largest number of floats in the function values of one chunk of positions.
 NUMBERS = 2**24
 
 
@@ -21,7 +21,7 @@ NUMBERS = 2**24
 class MonteCarlo:
     r"""E[response(f)] ≈ (1/S) Σ_s response(μ + L ε_s), L Lᵀ the covariance, ε_s a scrambled Sobol set.
 
-    The set is always the same, so that the answer is deterministic; its error falls faster than S^{-1/2}.
+    The set is fixed, so that the result is deterministic; its error falls faster than S^{-1/2}.
 
     Args:
         points: S.
@@ -37,7 +37,7 @@ class MonteCarlo:
     ) -> Float[Tensor, "M E"]:
         """The integrated response at each position; costs M·S·E² operations, in chunks of bounded memory.
 
-        A likelihood whose outputs are integrated one by one gives their variances, and one dimension is enough.
+        A likelihood whose outputs are integrated separately passes their variances, and one dimension is enough.
         """
         rows = max(1, NUMBERS // (self.points * mean.shape[-1]))
         dimensions = mean.shape[-1] if covariance.ndim > mean.ndim else 1
@@ -55,7 +55,7 @@ class MonteCarlo:
 class Probit:
     r"""E[response(f)] ≈ response(μ_c / √(1 + π v_c / 8)). [mackay1992b]
 
-    Close for one logit (Bernoulli); for several it ignores their correlations, and is too unsure.
+    Close for one logit (Bernoulli); for several it ignores their correlations, and is underconfident.
     """
 
     needs_covariance: ClassVar[bool] = False
@@ -73,7 +73,7 @@ class Bridge:
 
     .. math:: \alpha_c = \frac{1}{v_c}\Big(1 - \frac{2}{C} + \frac{e^{\mu_c}}{C^2} \sum_d e^{-\mu_d}\Big),
 
-    for logits projected onto sum zero and scaled as the publication's norm correction prescribes. [hobbhahn2022]
+    for logits projected onto sum zero and scaled by the norm correction of the publication. [hobbhahn2022]
     """
 
     def __call__(
@@ -84,7 +84,7 @@ class Bridge:
         rows, total = covariance.sum(-1), covariance.sum((-2, -1)).unsqueeze(-1)
         mean = mean - mean.mean(-1, keepdim=True)
         variance = covariance.diagonal(dim1=-2, dim2=-1)
-        largest = variance.detach().amax(-1, keepdim=True)  # at each position: the others in the batch must not matter
+        largest = variance.detach().amax(-1, keepdim=True)  # for each position, independent of the rest of the batch
         total = total.clamp(min=1e-12 + torch.finfo(total.dtype).eps * largest)
         # conditioning on Σ f = 0, the sum being independent of the classes
         variance = (variance - rows.square() / total).clamp(min=1e-12 + 1e-6 * largest)

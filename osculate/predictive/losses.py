@@ -1,4 +1,4 @@
-"""Losses of a predictive, datum by datum; lower is better."""
+"""Losses of a predictive for each datum; lower is better."""
 
 import torch
 from jaxtyping import Float
@@ -19,15 +19,15 @@ def brier(predictive: Distribution, y: Tensor, counted: Tensor | None = None) ->
         return _summed((predictive.probs - target).square().sum(-1), counted)
     if isinstance(predictive, Bernoulli):
         return _summed((predictive.probs - y.to(predictive.probs.dtype)).square(), counted)
-    raise ValueError(f"metric='brier' is for classes, the predictive is a {type(predictive).__name__}: use 'nll'.")
+    raise ValueError(f"metric='brier' needs classes, got a predictive {type(predictive).__name__}: use 'nll'.")
 
 
 def _scorable(y: Tensor, counted: Tensor | None) -> Tensor:
-    """The targets, with 0 in place of those that stand for none."""
+    """The targets, with 0 in place of ignored ones."""
     return y if counted is None else torch.where(counted, y, 0)
 
 
 def _summed(terms: Float[Tensor, "N ..."], counted: Tensor | None) -> Float[Tensor, " N"]:
-    """The sum of each datum's terms that are counted."""
+    """The sum of the counted terms of each datum."""
     terms = terms if counted is None else torch.where(counted, terms, 0)
     return terms.reshape(len(terms), -1).sum(-1)

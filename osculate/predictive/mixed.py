@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, MixtureSameFamily, MultivariateNormal
 
-#: Puts tensors together along an axis: ``torch.stack`` or ``torch.cat``.
+#: A function that joins tensors along an axis: ``torch.stack`` or ``torch.cat``.
 Join = Callable[[list[Tensor], int], Tensor]
 
 
 def mixed(predictives: Sequence[Distribution]) -> Distribution:
     r"""(1/M) Σ_m p_m(y) for distributions of one family: probabilities averaged, or a mixture of that family.
 
-    What are mixtures already stay the same components with 1/M of their weights, whatever their number.
+    Mixtures contribute their components, with 1/M of their weights.
 
     Args:
         predictives: p_m, of the same batch shape.
 
     Raises:
-        ValueError: distributions of different families, or of one that its parameters do not make again.
+        ValueError: distributions of different families, or of a family that cannot be built from its parameters.
 
     Cost: one copy of the parameters.
 
@@ -50,7 +50,7 @@ def _as_mixture(predictive: Distribution) -> MixtureSameFamily:
 def _together(parts: Sequence[Distribution], join: Join) -> Distribution:
     """Distributions of one family as one, along its last batch axis."""
     families = {type(part) for part in parts}
-    if families == {MultivariateNormal}:  # it lists three parameters, of which any one will do
+    if families == {MultivariateNormal}:  # it lists three equivalent parameters
         loc = join([part.loc for part in parts], -2)  # type: ignore[attr-defined]
         return MultivariateNormal(loc, scale_tril=join([part.scale_tril for part in parts], -3))  # type: ignore[attr-defined]
     try:
@@ -60,7 +60,7 @@ def _together(parts: Sequence[Distribution], join: Join) -> Distribution:
     except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError) as error:
         names = ", ".join(sorted(family.__name__ for family in families))
         raise ValueError(
-            f"the predictives of the members ({names}) cannot be put together as one mixture: a family is needed that "
-            "is made from the parameters in its arg_constraints. Predict with each member, or give the likelihood a "
+            f"the predictives of the members ({names}) cannot be joined in one mixture: this needs one family that can "
+            "be built from the parameters in its arg_constraints. Predict with each member, or give the likelihood a "
             "marginal of torch.distributions."
         ) from error

@@ -55,13 +55,13 @@ def predict(
         link: Method of integrating probabilities over Gaussian logits: "mc" (a fixed quasi-random set with the full
             covariance of the logits, deterministic; the default for classes), "probit" (the default for Bernoulli),
             "bridge", "mean_field", or an object of ``osc.predictive.link``. Real-valued targets need none.
-            "functions" integrates over ``samples`` draws of the linearised function instead, for outputs of which
-            very many interact (thousands of classes at many positions): no covariance is built.
+            "functions" integrates over ``samples`` draws of the linearised function instead, for very many interacting
+            outputs (thousands of classes at many positions): no covariance is built.
         noise: Include observation noise, for real-valued targets.
         joint: "outputs" (the joint over the outputs of each input) or "batch" (the joint over all inputs and outputs),
             for real-valued targets.
-        samples: Draws for ``via="sampled"`` and ``link="functions"``, each of which serves all inputs, and passes with
-            dropout; an ensemble predicts with its members, however many, and those of a mixture share them.
+        samples: Number of draws for ``via="sampled"`` and ``link="functions"``, shared by all inputs, or of passes with
+            dropout; an ensemble predicts with all its members instead, and a mixture divides them among its members.
         memory: Largest size of temporaries, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
         generator: Source of random numbers.
 
@@ -118,7 +118,7 @@ def predict(
 
 
 def _way(posterior: Posterior, x: Any, via: str | None, noise: bool, joint: str | None) -> str:
-    """The way to predict, with inputs and options that do not fit refused."""
+    """The way to predict, after checks of inputs and options."""
     require_inputs(x)
     via = choose(
         f"way to predict with a {type(posterior).__name__} posterior", via or posterior.ways[0], posterior.ways
@@ -127,7 +127,7 @@ def _way(posterior: Posterior, x: Any, via: str | None, noise: bool, joint: str 
         choose("joint", joint, ("outputs", "batch"))
     if not noise and not posterior.likelihood.real_valued:
         raise ValueError(
-            f"noise=False is for real-valued targets; {type(posterior.likelihood).__name__} has no noise to leave out. "
+            f"noise=False is for real-valued targets, and {type(posterior.likelihood).__name__} has none to exclude. "
             "For the uncertainty of the logits use osc.functional_variance or osc.sample_functions."
         )
     if joint is not None and via != "linearised":
@@ -174,8 +174,8 @@ def sample_functions(
     posterior = as_posterior(q)
     if not isinstance(posterior, Sampled):
         raise TypeError(
-            f"a {type(posterior).__name__} posterior has one function alone, so that nothing can be drawn: fit "
-            "osc.laplace(model, likelihood, data), or take osc.predict."
+            f"a {type(posterior).__name__} posterior has a single function, and no distribution to sample: fit "
+            "osc.laplace(model, likelihood, data), or use osc.predict."
         )
     ways = [way for way in posterior.ways if way != "mode"]
     via = choose("way to sample functions", via or ways[0], ways)
@@ -229,7 +229,7 @@ def _linearised(
         return likelihood.joint(f.reshape(len(f), -1), covariance.squeeze(1), noise=noise)
     if likelihood.needs_covariance(link):
         size = count(x)
-        if not fits(q, size * q.fit.plan.outputs**2):  # not if all outputs interacted: count those that do
+        if not fits(q, size * q.fit.plan.outputs**2):  # too large if all outputs interacted: count those that do
             with torch.no_grad():
                 first = q.network(take(x, slice(1)))
             events = likelihood.events(first)

@@ -1,4 +1,4 @@
-"""The network itself, at sampled weights or at the mode, and a warning where samples no longer explain the data."""
+"""The network itself, at sampled weights or at the mode, and a warning if samples do not explain the data."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -14,9 +14,9 @@ from osculate.parameters import Network
 from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled
 from osculate.predictive.losses import negative_log_likelihood
 
-#: The most inputs that pass through a network at once.
+#: Largest number of inputs that pass through a network at once.
 ROWS = 1024
-#: Networks that are drawn for the comparison.
+#: Number of networks that are drawn for the comparison.
 DRAWS = 8
 #: Nats per target by which their mixture may be worse than the mode. Measured on digits (KFAC, 64-40-40-10, trained at
 #: prior precision 1): worse by 5.1, 2.7, 0.94, 0.27 and 0.06 at precisions 0.1, 1, 10, 30 and 100, by 2.4 at those of
@@ -40,7 +40,7 @@ def network_at_mode(network: Network, x: Inputs, memory: str | int | None = None
 def _outputs(
     functions: Iterable[Callable[[Inputs], Tensor]], network: Network, x: Inputs, memory: str | int | None
 ) -> Iterator[Float[Tensor, "N *C"]]:
-    """The outputs of functions like a network, as many inputs at a time as have room for their activations."""
+    """The outputs of functions like a network, in chunks of inputs whose activations fit into memory."""
     x = moved(x, network.device)
     each = network.state_dtype.itemsize * activations(network, x)
     parts = even_parts(count(x), min(ROWS, budget(memory, network.device) // each))
@@ -56,10 +56,10 @@ def _outputs(
 
 
 def warn_if_far_worse(q: Posterior) -> None:
-    """Warn where networks drawn from a Gaussian posterior are far worse than its mode on data that it was fitted to.
+    """Warn if networks drawn from a Gaussian posterior are far worse than its mode on data that it was fitted to.
 
     The mean log likelihood of the mixture of a few drawn networks is compared with that of the mode, on the first data
-    of the fit, once for each posterior. The draws have a generator of their own. A posterior from a file has no data.
+    of the fit, once for each posterior. The draws have a separate generator. A posterior from a file has no data.
 
     Cost: :data:`DRAWS` draws of the weights, and as many forward passes of at most 64 data.
     """
@@ -74,9 +74,9 @@ def warn_if_far_worse(q: Posterior) -> None:
         warnings.warn(
             "networks sampled from this posterior explain the data it was fitted to far worse than its mode does: "
             f"{mixture:.2f} against {mode:.2f} nats per target (the mixture of {DRAWS} of them, on "
-            f"{len(q.first_data[1])} data). The Gaussian describes the linearised network, and the network itself "
-            "bends within its width. Use via='linearised' (the default), a larger prior precision, or a temperature by "
-            "held-out data (osc.tune; for autoencoders LaplacianAutoencoder.tuned).",
+            f"{len(q.first_data[1])} data). The Gaussian describes the linearised network, and the network itself is "
+            "not linear within its width. Use via='linearised' (the default), a larger prior precision, or a "
+            "temperature tuned on held-out data (osc.tune; for autoencoders LaplacianAutoencoder.tuned).",
             stacklevel=3,
         )
 

@@ -1,4 +1,4 @@
-"""Prior precision and temperature on held-out data, with every pass over the network done once."""
+"""Prior precision and temperature tuned on held-out data, with a single pass over the network."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -39,14 +39,14 @@ from osculate.registry import lookup
 
 #: A loss of each datum, lower is better.
 Loss = Callable[[Distribution, Tensor], Float[Tensor, " N"]]
-#: Projected validation data are kept up to this many times the memory of a pass, else computed anew each time.
+#: Projected validation data are kept up to this multiple of the memory of a pass, and recomputed beyond it.
 KEPT = 8
 #: The coarse grid: decades on the prior precision, and on the temperature.
 DECADES = (-2.0, -1.0, 0.0, 1.0, 2.0, 4.0)
 TEMPERATURES = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5)
-#: Refinement stops at steps of this many decades, and that far out.
+#: Smallest step of the refinement and largest distance from the start, in decades.
 FINEST, WIDEST = 0.05, 6.0
-#: Standard errors beyond which a difference of losses counts, and the share of the loss below which none does.
+#: Smallest difference of losses that counts, in standard errors and as a share of the loss.
 ERRORS, ROUNDING = 2.0, 1e-4
 
 
@@ -77,9 +77,9 @@ class HeldOutLoss:
 
     @property
     def verdict(self) -> int:
-        """1 where the loss is lower than that of the network by more than two standard errors, −1 where higher, else 0.
+        """1 if the loss is lower than that of the network by more than two standard errors, −1 if higher, else 0.
 
-        Differences below a ten thousandth of the loss count as none.
+        Differences below a ten-thousandth of the loss count as zero.
         """
         if not abs(self.difference) > ERRORS * self.standard_error + ROUNDING * abs(self.mean):
             return 0
@@ -88,26 +88,26 @@ class HeldOutLoss:
     @property
     def words(self) -> str:
         """Size of the difference, with its standard error."""
-        return f"{abs(self.difference):.3f} ± {self.standard_error:.3f} a datum"
+        return f"{abs(self.difference):.3f} ± {self.standard_error:.3f} per datum"
 
 
 @dataclass(frozen=True)
 class Tuning:
     """The losses on held-out data by which ``osc.tune`` chose; prints as a table with a sentence.
 
-    Ignorance predicts the same for every input, as well as the held-out targets allow: classes with their frequencies,
+    Ignorance is the best prediction that is the same for every input: classes with their frequencies in these data,
     over all positions together and with one added to each count; a Bernoulli output with its own frequency, with one
     added to both counts; a count with the mean of its output; real values with the mean of each output, and a normal
     noise of the root mean square deviation: one for all outputs where the likelihood has one noise scale, else one for
-    each. Other likelihoods have none, nor have outputs of several shapes or without any spread.
+    each. It is not defined for other likelihoods, for outputs of several shapes, or for targets without spread.
 
     Args:
-        metric: Name of the loss, "loss" where it was given as a function.
+        metric: Name of the loss, "loss" for a function.
         num_data: Number of held-out data.
         network: Mean loss of the network alone, p(y|f(x; θ*)).
         ignorance: Loss of ignorance.
-        start: Loss of the posterior before.
-        choice: Loss of the posterior that was chosen.
+        start: Loss of the posterior before tuning.
+        choice: Loss of the tuned posterior.
     """
 
     metric: str
@@ -119,7 +119,7 @@ class Tuning:
 
     @property
     def sentence(self) -> str:
-        """Words for the losses."""
+        """A sentence about the losses."""
         how = {1: "better than", 0: "as well as", -1: "worse than"}[self.choice.verdict]
         found = f"The tuned posterior predicts {how} its network alone: the difference is {self.choice.words}."
         if self.ignorance is not None and self.ignorance.verdict > 0:
@@ -128,8 +128,7 @@ class Tuning:
 
     def __str__(self) -> str:
         rows = [("", self.metric, "to the network", ""), ("network", f"{self.network:.3f}", "", "")]
-        for name in ("ignorance", "start", "choice"):
-            loss = getattr(self, name)
+        for name, loss in (("ignorance", self.ignorance), ("start", self.start), ("tuned", self.choice)):
             if loss is not None:
                 rows.append((name, f"{loss.mean:.3f}", f"{loss.difference:+.3f}", f"± {loss.standard_error:.3f}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -155,9 +154,9 @@ def tune(
     All precisions of the prior are multiplied by one factor s, and the likelihood is tempered by T, so that
     Λ = G/T + s diag(δ). A grid is followed by a compass search down to 0.05 decades. Of all candidates whose loss is
     within ``caution`` standard errors of the best (of the paired difference over the data), the one with the largest
-    functional variance is taken: held-out data from the training distribution hardly tell how unsure to be elsewhere,
-    and between settings that they cannot tell apart the more unsure one is the safer. The network is passed over the
-    validation data once: only the contraction with the posterior is repeated for each candidate.
+    functional variance is taken: held-out data from the training distribution say little about the uncertainty
+    elsewhere, and among settings that they do not distinguish the most uncertain one is the safest. The network passes
+    over the validation data once: only the contraction with the posterior is repeated for each candidate.
 
     Args:
         q: A Gaussian posterior, or what ``osc.train`` returned.
@@ -166,19 +165,19 @@ def tune(
             function of (predictive, y) that gives one loss for each datum, lower is better.
         link: Method of integrating probabilities; by default that of ``osc.predict``.
         temperature: Tune T too.
-        caution: Standard errors that may be given away for more uncertainty; 0 takes the best loss.
+        caution: Standard errors of the loss that may be lost for more uncertainty; 0 takes the best loss.
         progress: Show a progress bar.
 
     Returns:
         A new posterior, whose ``tuning`` is the :class:`Tuning` of these data: the losses of the network alone, of
-        ignorance, of ``q`` and of the choice. A value at the edge of the grid is kept, as the data's answer.
+        ignorance, of ``q`` and of the choice. A value at the boundary of the grid is kept.
 
     Raises:
         TypeError: ``q`` is not a Gaussian posterior.
         ValueError: an unknown metric, data that do not fit or hold no target, or no candidate with a finite loss.
 
-    A warning says where the search ended at an edge, and where the choice predicts worse than the network alone by more
-    than two standard errors.
+    Warns if the search ends at the boundary of the grid, and if the tuned posterior predicts worse than the network
+    alone by more than two standard errors.
 
     Cost: one predictive pass over the validation data, and about seventy contractions.
 
@@ -207,7 +206,7 @@ def tune(
             f"no candidate gave a finite loss on the validation data{why}: check its targets and the metric."
         )
     best = search.refine(best, (0, 1) if temperature else (0,))
-    # a prior that the data cannot see may be made ever wider: caution moves the temperature where it is tuned
+    # a prior that the data do not determine could widen without bound: caution moves the temperature if it is tuned
     choice = search.cautious(best, caution, (1,) if temperature else (0,))
     name = metric if isinstance(metric, str) else "loss"
     tuning = held_out.tuning(name, loss, held_out.score(q, loss), search.scored(choice))
@@ -216,40 +215,40 @@ def tune(
 
 
 def _warn(best: Point, tuning: Tuning) -> None:
-    """Warn of a search that ended at an edge, and of a posterior that is worse than its network."""
+    """Warn of a search that ended at the boundary of the grid, and of a posterior that is worse than its network."""
     ignorance, choice = tuning.ignorance, tuning.choice
     if min(best[0], -best[1]) <= -3.0:
         if ignorance is not None and ignorance.verdict > 0:
-            why = f"the network explains them worse than ignorance does, by {ignorance.words}. Train it longer, or look"
-            why += " at the data."
+            why = f"the network alone predicts worse than ignorance, by {ignorance.words}. Train it longer, or check "
+            why += "the data."
         else:
-            of_ignorance = "" if ignorance is None else f", that of ignorance {ignorance.mean:.3f}"
+            of_ignorance = "" if ignorance is None else f", {ignorance.mean:.3f} for ignorance"
             why = (
-                f"the loss of the network alone is {tuning.network:.3f}{of_ignorance}, and the choice has "
-                f"{choice.mean:.3f}. Its amount of uncertainty is that of the edge: the prior of the evidence, or "
-                "other held-out data, give another."
+                f"it is {choice.mean:.3f}, {tuning.network:.3f} for the network alone{of_ignorance}. The boundary set "
+                "the amount of uncertainty, not the data: tune the prior by the evidence (osc.laplace with "
+                "prior='evidence'), or pass more held-out data."
             )
         warnings.warn(
-            f"on these held-out data the loss falls with more uncertainty up to the edge of the search: {why}",
+            f"the loss on these held-out data falls with more uncertainty up to the boundary of the grid: {why}",
             stacklevel=3,
         )
     if choice.verdict < 0:
         warnings.warn(
             f"the tuned posterior predicts these held-out data worse than its network alone, by {choice.words}: refine "
-            "it first with osc.refine(q), take another structure, or predict with via='mode'.",
+            "it first with osc.refine(q), use another structure, or predict with via='mode'.",
             stacklevel=3,
         )
     elif max(best[0], -best[1]) >= 4.0 and choice.verdict == 0:
         warnings.warn(
-            "on these held-out data no uncertainty is best: the tuned posterior predicts nearly as the network alone "
-            f"(the difference is {choice.words}). Held-out data of another kind, or the prior of the evidence, keep "
-            "it.",
+            "the loss on these held-out data is lowest with almost no uncertainty: the tuned posterior predicts like "
+            f"the network alone (the difference is {choice.words}). For more uncertainty tune the prior by the "
+            "evidence (osc.laplace with prior='evidence').",
             stacklevel=3,
         )
 
 
 def _ignorance(likelihood: Likelihood, targets: list[Tensor], classes: int) -> Callable[[Tensor], Distribution] | None:
-    """The best predictive that is the same for all inputs, for targets of some shape; None where there is none."""
+    """The best predictive that is the same for all inputs, for targets of some shape; None if there is none."""
     if isinstance(likelihood, Categorical):
         counted = ((y, likelihood.counted(y)) for y in targets)
         labels = torch.cat([y.reshape(-1) if kept is None else y[kept] for y, kept in counted])
@@ -298,7 +297,7 @@ class _Score:
 
 
 class _Search:
-    """A scored function of a point that remembers its values, and ways to choose among the points."""
+    """The loss as a cached function of a point, and ways to choose among the points."""
 
     def __init__(self, score: Callable[[Point], _Score]) -> None:
         self._score = score
@@ -345,7 +344,7 @@ class _Search:
 
 @dataclass
 class _Validation:
-    """Held-out data with what the predictive needs of them, independent of the prior."""
+    """Held-out data with the part of their predictive that does not depend on the prior."""
 
     q: Gaussian
     data: Data
@@ -354,7 +353,7 @@ class _Validation:
 
     def __post_init__(self) -> None:
         likelihood = self.q.likelihood
-        self.trouble = ""  # why the last candidate had no loss
+        self.trouble = ""  # the reason why the last candidate had no loss
         self._coupled = likelihood.needs_covariance(self.link)
         self._units = partial(interacting_outputs, likelihood) if self._coupled else single_outputs
         self._memory = budget(None, self.q.network.device)
@@ -374,7 +373,7 @@ class _Validation:
             elif self._kept is not None:
                 self._kept.append(part)
         if not labelled:
-            raise ValueError("every validation target is one that the likelihood ignores: there is nothing to score.")
+            raise ValueError("every validation target is one that the likelihood ignores: pass others.")
 
     def _project(self, batches: Iterable[tuple[Inputs, Tensor]]) -> Iterator[tuple[Projected, Tensor]]:
         for x, y in batches:

@@ -1,4 +1,4 @@
-"""The variance of function values: exact, or as a map from random vectors where there are very many outputs."""
+"""The variance of function values: exact, or estimated from random vectors for very many outputs."""
 
 from collections.abc import Callable
 from functools import partial
@@ -42,9 +42,9 @@ def functional_variance(
 
     .. math:: \operatorname{Cov}[f(x_n)] = J(x_n) \Lambda^{-1} J(x_n)^\top
 
-    An array of N × C × P numbers is never built: each layer's factors are contracted with the posterior, some data
-    and outputs at a time. Where a column for each output costs too much, a map of variances can be estimated from S
-    random vectors, without bias:
+    An array of N × C × P numbers is never built: the factors of each layer are contracted with the posterior, in chunks
+    of data and outputs. If a column for each output costs too much, a map of variances can be estimated from S random
+    vectors, without bias:
 
     * "samples": the mean of the squares of J(θ_s − θ*), θ_s drawn from the posterior. Every entry has a relative
       standard error of √(2/S): 14 % with 100.
@@ -75,7 +75,7 @@ def functional_variance(
             estimate of whole covariances; too few samples.
 
     Cost: one forward pass and C backward passes without weight gradients. "samples": S Jacobian-vector products (about
-    three forward passes each), shared by all data. "sketch": S/2 of these, and for each datum by itself S/2 products
+    three forward passes each), shared by all data. "sketch": S/2 of these, and for each datum separately S/2 products
     with J and Jᵀ and a solve with S/2 right-hand sides: for few data with large outputs. On a convolutional
     autoencoder and a U-Net (256 and 2,304 outputs, one or four images) a column took a quarter of the time of a sample:
     up to about four times S outputs the exact map is the cheapest. At the time of 100 to 200 samples the error of the
@@ -155,7 +155,7 @@ def sampled_variance(
 def sketched_variance(
     q: Gaussian, x: Inputs, samples: int, generator: torch.Generator | None, memory: str | int | None = None
 ) -> Float[Tensor, "N *C"]:
-    r"""The diagonal of the Nyström approximation, and the mean square of what it leaves of draws of the function.
+    r"""The diagonal of the Nyström approximation, plus the mean square of the remainder of draws of the function.
 
     A draw g = J(θ_s − θ*) has covariance K, and g − KΩ (ΩᵀKΩ)⁻¹ Ωᵀg, the draw given that Ωᵀf is known, has K − K̂.
     """
@@ -170,7 +170,7 @@ def sketched_variance(
 def _sketched(
     q: Gaussian, x: Inputs, tests: Float[Tensor, "r c"], samples: int, generator: torch.Generator | None, memory: int
 ) -> Float[Tensor, "N *C"]:
-    """Data of which the sketches fit into the memory together, so that they share the draws."""
+    """The variance of data whose sketches fit into memory together, so that they share the draws."""
     found = []
     for n in range(count(x)):
         datum = take(x, slice(n, n + 1))
@@ -191,7 +191,7 @@ def _nystrom(
 ) -> tuple[Float[Tensor, "k c"], Float[Tensor, "k r"]]:
     """W with WᵀW = K̂, and T with W = T KΩ, from test vectors Ω and products KΩ as rows.
 
-    Directions of ΩᵀKΩ that rounding decides are left out of K̂: their variance is then estimated with the rest.
+    Directions of ΩᵀKΩ within rounding of zero are left out of K̂: their variance is estimated with the rest.
     """
     core = tests.double() @ products.double().T
     values, vectors = eigh(0.5 * (core + core.T))

@@ -1,4 +1,4 @@
-"""p(θ|δ): zero-mean Gaussian priors, by how many precisions they have. One file a prior."""
+"""p(θ|δ): zero-mean Gaussian priors with one or several precisions. One file per prior."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from osculate.priors.isotropic import Isotropic as Isotropic
 from osculate.priors.layerwise import Layerwise as Layerwise
 from osculate.priors.scale_mixture import ScaleMixture as ScaleMixture
 
-#: The priors by name, as they are saved: each is made from its settings and a precision.
+#: The priors by the names in files: each is built from its settings and a precision.
 REGISTRY: dict[str, Callable[..., Prior]] = {
     "isotropic": Isotropic,
     "layerwise": Layerwise,

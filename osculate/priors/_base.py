@@ -11,7 +11,7 @@ from torch import Tensor
 
 from osculate.parameters import ParameterSpace
 
-#: Precisions that the text of a prior shows.
+#: Number of precisions that the text of a prior shows.
 SHOWN = 5
 
 
@@ -20,11 +20,11 @@ class Prior(ABC):
 
     .. math:: \log p(\theta \mid \delta) = \tfrac12 \sum_p \left[\log \delta_p - \delta_p \theta_p^2 - \log 2\pi\right]
 
-    A prior has one tensor ``precision`` (positive, in 1/units of θ²) and says how it spreads over the parameters.
+    A prior has one tensor ``precision`` (positive, in 1/units of θ²) and assigns its entries to the parameters.
     """
 
     precision: Tensor
-    #: Whether one precision is shared by all parameters.
+    #: True if all parameters share one precision.
     isotropic: ClassVar[bool] = False
 
     @abstractmethod
@@ -46,7 +46,7 @@ class Prior(ABC):
     def vector(self, space: ParameterSpace) -> Float[Tensor, " P"]:
         """The precision δ_p of every parameter, in the order of the space."""
         if (per_tensor := self.per_tensor(space)) is None:
-            raise NotImplementedError(f"{type(self).__name__}, whose precision varies within tensors, needs a vector.")
+            raise NotImplementedError(f"{type(self).__name__} has no precision per tensor: define its method vector.")
         return space.spread(per_tensor)
 
     def totals(self, values: Float[Tensor, " P"], space: ParameterSpace) -> Tensor:
@@ -55,7 +55,7 @@ class Prior(ABC):
 
     def pooled(self, totals: Float[Tensor, " T"], space: ParameterSpace) -> Tensor:
         """:meth:`totals` from one sum for each parameter tensor, for a prior whose groups are made of whole tensors."""
-        raise ValueError(f"the precisions of {type(self).__name__} vary within parameter tensors.")
+        raise ValueError(f"the precisions of {type(self).__name__} vary within parameter tensors: use totals.")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Prior(ABC):
 
 
 def positive(precision: float | Tensor) -> Tensor:
-    """A precision as a tensor, refused unless positive and finite.
+    """A precision as a tensor; an error unless positive and finite.
 
     Raises:
         ValueError: it is zero, negative, NaN or infinite.

@@ -1,4 +1,4 @@
-"""Parameters whose scale a network undoes, by following what each tensor of a forward pass is proportional to."""
+"""Parameters whose scale is normalised away, found by tracing the scales of the tensors of a forward pass."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -11,10 +11,10 @@ from osculate.inputs import Inputs
 from osculate.operations import name_of, tensors_in
 from osculate.parameters import Network, trainable
 
-#: The parameters, by number, that a tensor is proportional to the product of; a tuple in order, with repetitions.
+#: The parameters, by index, to whose product a tensor is proportional; a sorted tuple with repetitions.
 Factors: TypeAlias = tuple[int, ...]
 
-#: Operations by what they do to factors; of methods and in-place variants the bare name.
+#: Operations by their effect on factors; for methods and in-place variants the bare name.
 PRODUCTS = frozenset({"mul", "multiply", "matmul", "rmatmul", "mm", "bmm", "rmul", "imul", "einsum"})
 LAYERS = frozenset({"linear", "bilinear", *(f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3))})
 SUMS = frozenset({"add", "sub", "iadd", "isub", "radd", "rsub", "cat", "concat", "stack"})
@@ -31,14 +31,14 @@ KEEPING = frozenset(
         *("broadcast_to", "type_as", "pixel_shuffle", "pixel_unshuffle", "unfold", "fold", "upsample"),
     }
 )
-#: Questions about a tensor that do not look at its values.
+#: Attributes of a tensor that do not depend on its values.
 SHAPES = frozenset(
     {"size", "dim", "shape", "ndim", "dtype", "device", "numel", "len", "stride", "requires_grad", "grad"}
 )
 
 
 class Watch(TorchFunctionMode):
-    """Follows the factors of every tensor, and which of them a normalisation takes away or another operation sees.
+    """Traces the factors of every tensor, and which of them are normalised away or affect another operation.
 
     Args:
         theta: The parameters by name.
@@ -47,27 +47,27 @@ class Watch(TorchFunctionMode):
     def __init__(self, theta: Mapping[str, Tensor]) -> None:
         super().__init__()
         self._factors: dict[int, Factors] = {id(t): (number,) for number, t in enumerate(theta.values())}
-        self._kept: list[Tensor] = list(theta.values())  # an id stays taken for as long as its tensor lives
+        self._kept: list[Tensor] = list(theta.values())  # keeps the tensors alive, so that no id is reused
         self._parent = list(range(len(theta)))
         self._seen: set[int] = set()
         self._normalised: set[int] = set()
 
-    def root(self, number: int) -> int:
-        """The number that stands for all parameters of which the scales belong together."""
-        while self._parent[number] != number:
-            number = self._parent[number]
-        return number
+    def root(self, index: int) -> int:
+        """The index that represents all parameters whose scales belong together."""
+        while self._parent[index] != index:
+            index = self._parent[index]
+        return index
 
     def factors(self, tensor: object) -> Factors:
         """The scales of a tensor."""
         return tuple(sorted(self.root(number) for number in self._factors.get(id(tensor), ())))
 
     def see(self, *factors: Factors) -> None:
-        """Some operation depends on these scales."""
+        """Record that an operation depends on these scales."""
         self._seen.update(number for each in factors for number in each)
 
     def groups(self) -> dict[int, list[int]]:
-        """The numbers of the parameters of each group whose scale nothing sees but normalisations."""
+        """The indices of the parameters of each group whose scale only normalisations depend on."""
         seen, normalised = {self.root(n) for n in self._seen}, {self.root(n) for n in self._normalised}
         found: dict[int, list[int]] = {}
         for number in range(len(self._parent)):
@@ -76,7 +76,7 @@ class Watch(TorchFunctionMode):
         return found
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
-        """Run the operation, then note the factors of what it returned."""
+        """Run the operation, then record the factors of its result."""
         kwargs = kwargs or {}
         name = name_of(func).strip("_")
         before = [self.factors(leaf) for leaf in tensors_in((*args, *kwargs.values()))]
@@ -109,7 +109,7 @@ class Watch(TorchFunctionMode):
 
     def _layer(self, name: str, args: tuple, kwargs: dict, before: list[Factors]) -> Factors:
         """x W + b."""
-        if name == "multi_head_attention_forward":  # the scales of all but the last projection are seen
+        if name == "multi_head_attention_forward":  # all projections but the last affect it
             weight, bias = (kwargs.get(key, args[n] if n < len(args) else None) for key, n in ATTENTION)
             last = [self.factors(weight), self.factors(bias)]
             self.see(*(factors for factors in before if factors not in last))
@@ -121,7 +121,7 @@ class Watch(TorchFunctionMode):
         return factors if bias is None else self._sum([factors, self.factors(bias)])
 
     def _sum(self, terms: list[Factors]) -> Factors:
-        """The scales of a sum of terms; those of different terms become one."""
+        """The scales of a sum of terms; scales of different terms are joined in one group."""
         first = terms[0]
         for term in terms[1:]:
             if term == first:
@@ -139,7 +139,7 @@ ATTENTION = (("out_proj_weight", 11), ("out_proj_bias", 12))
 
 
 def normalised_groups(model: nn.Module, x: Inputs) -> dict[str, list[str]]:
-    """The parameters of each group whose scale a normalisation undoes, and those of all others as "unnormalised"."""
+    """The parameters of each group whose scale is normalised away, and all others as "unnormalised"."""
     network = Network(model, trainable(model))
     network.module.eval()
     names = network.space.names

@@ -20,16 +20,16 @@ def fan_in(
 
     Args:
         model: The network.
-        names: Names of the parameters; by default all that are trained.
+        names: Names of the parameters; by default all that require gradients.
         scale: Factor on the prior's standard deviations.
-        biases: Their precision, where it is not to follow the weights: outputs that are not around zero, such as the
-            grey values of a photograph or log variances, need wide ones.
+        biases: Precision of the biases; by default that of their weights. Outputs that are not around zero, such as
+            the grey values of a photograph or log variances, need a small one.
 
     Returns:
         One precision for each of these parameter tensors.
 
     Raises:
-        ValueError: no parameter is trained, or the scale is zero.
+        ValueError: no parameter requires gradients, or the scale is zero.
 
     >>> fan_in(nn.Sequential(nn.Conv2d(3, 8, 5), nn.Flatten(), nn.Linear(8, 2)))
     Layerwise(75, 75, 8, 8)

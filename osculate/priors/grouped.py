@@ -18,7 +18,7 @@ class Grouped(Prior):
     r"""θ_g ~ N(0, δ_g⁻¹ I) for named groups g of parameter tensors.
 
     Args:
-        groups: The parameter or module names of each group; a module stands for all parameters below it. Every
+        groups: The parameter or module names of each group; a module includes all parameters below it. Every
             parameter of the posterior is in exactly one group.
         precision: A number for all groups, a tensor (G,) in the order of the groups, or a mapping from their names.
 
@@ -59,22 +59,22 @@ class Grouped(Prior):
     def normalised(
         cls, model: nn.Module, x: Inputs, precision: float | Tensor | Mapping[str, float] = 1.0
     ) -> "Grouped":
-        r"""One precision for each group of parameters whose scale a normalisation undoes, and one for all others.
+        r"""One precision for each group of parameters whose scale is normalised away, and one for all others.
 
         .. math:: f(\theta' + k \theta''_g, x) = f(\theta' + \theta''_g, x) \quad \text{for all } k > 0
 
         A layer whose output goes into a normalisation (over the batch, a layer, or a group of channels) makes such a
         group θ''_g, its weight and its bias together. Layers whose outputs are added up before they are normalised
-        make one group together: those that write into the residual stream of a pre-activation network or of a
-        transformer. Scales and shifts of the normalisations, and whatever the output of the network or another
-        operation sees the scale of, share the group "unnormalised". With one precision for each, tuned at the mode of
-        the linear model, the posterior does not depend on the scales of the normalised weights. [antoran2022]
+        form one group: those that write into the residual stream of a pre-activation network or of a transformer.
+        Scales and shifts of the normalisations, and all parameters whose scale affects the output of the network or
+        another operation, share the group "unnormalised". With one precision for each, tuned at the mode of the linear
+        model, the posterior does not depend on the scales of the normalised weights. [antoran2022]
 
-        One forward pass is watched: with every tensor goes the product of parameters that it is proportional to.
-        Layers multiply, sums need equal factors on both sides (and make different ones one group), ReLU, pooling and
-        reshaping keep them, a normalisation takes them away, and any other operation is taken to see them. So a group
-        may be missed behind an operation that is not known, and none is found that is not normalised. Running
-        statistics of a batch normalisation count as if they were those of the batch.
+        Groups are found in one forward pass, which traces for every tensor the product of parameters to which it is
+        proportional. Layers multiply; sums need equal factors on both sides (and join different ones in one group);
+        ReLU, pooling and reshaping keep factors; a normalisation removes them, and any other operation is assumed to
+        depend on them. A group may therefore be missed after an unknown operation, but no group is reported that is not
+        normalised. Running statistics of a batch normalisation are treated as those of the batch.
 
         Args:
             model: The network; it is left as it is.
@@ -116,17 +116,17 @@ class Grouped(Prior):
             raise ValueError(f"several groups of the prior hold {'; '.join(doubled)}: leave each parameter in one.")
         return Grouped(found, self.precision.expand(shape))
 
-    def _numbers(self, space: ParameterSpace) -> Tensor:
-        """The number of the group of each tensor."""
+    def _owners(self, space: ParameterSpace) -> Tensor:
+        """The index of the group of each tensor."""
         groups = self.bind(space).groups
-        number = {name: n for n, members in enumerate(groups.values()) for name in members}
-        return torch.tensor([number[name] for name in space.names], device=self.precision.device)
+        index = {name: n for n, members in enumerate(groups.values()) for name in members}
+        return torch.tensor([index[name] for name in space.names], device=self.precision.device)
 
     def per_tensor(self, space: ParameterSpace) -> Float[Tensor, " T"]:
-        return self.bind(space).precision[self._numbers(space)]
+        return self.bind(space).precision[self._owners(space)]
 
     def members(self, space: ParameterSpace) -> dict[str, tuple[str, ...]]:
         return self.bind(space).groups
 
     def pooled(self, totals: Float[Tensor, " T"], space: ParameterSpace) -> Float[Tensor, " G"]:
-        return totals.new_zeros(len(self.groups)).index_add(0, self._numbers(space).to(totals.device), totals)
+        return totals.new_zeros(len(self.groups)).index_add(0, self._owners(space).to(totals.device), totals)

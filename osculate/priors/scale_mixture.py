@@ -1,4 +1,4 @@
-"""Two zero-mean Gaussians of different width, as a prior that most weights are small under."""
+"""A mixture of two zero-mean Gaussians of different width: a prior under which most weights are small."""
 
 import math
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from osculate.priors.isotropic import Isotropic
 class ScaleMixture:
     r"""θ_p ~ π N(0, s₁²) + (1 − π) N(0, s₂²), independently. [blundell2015, eq. 7]
 
-    It is not Gaussian, so that only methods that draw weights can take it: ``osc.methods.MeanFieldVI``.
+    It is not Gaussian, so that only methods that draw weights support it: ``osc.methods.MeanFieldVI``.
 
     Args:
-        share: π, of the wide component, between 0 and 1.
-        wide: s₁.
-        narrow: s₂.
+        share: π, the weight of the wide component, between 0 and 1.
+        wide: Standard deviation s₁.
+        narrow: Standard deviation s₂.
 
     Raises:
         ValueError: a value out of its range.
@@ -35,7 +35,7 @@ class ScaleMixture:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise ValueError(f"share is that of the wide component, between 0 and 1, got {self.share}.")
+            raise ValueError(f"share, the weight of the wide component, must be between 0 and 1, got {self.share}.")
         if not 0 < self.narrow <= self.wide < math.inf:
             raise ValueError(
                 f"the scales must be positive and finite, narrow at most wide, got narrow={self.narrow}, "

@@ -1,4 +1,4 @@
-"""G as a matrix: which entries of the curvature are kept. One file a family."""
+"""Structures: the entries of the curvature matrix G that are kept. One file per family."""
 
 from collections.abc import Callable
 

@@ -26,7 +26,7 @@ from osculate.structures.blocks.hessian import add_hessian
 
 
 def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:
-    """The number of the tensor, among those of the block, that each entry of a block belongs to."""
+    """The index, among the tensors of a block, of the tensor that each of its entries belongs to."""
     starts = torch.tensor(space.offsets())
     tensors = torch.bucketize(spec.positions.reshape(-1).cpu(), starts, right=True) - 1
     place = {name: number for number, name in enumerate(spec.names)}
@@ -34,7 +34,7 @@ def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:
 
 
 def _expanded(spec: BlockSpec, value: Mapping[str, Tensor], space: ParameterSpace) -> list[Tensor]:
-    """One value a tensor, spread over the entries of a block in its order."""
+    """One value per tensor, expanded to the entries of a block in the order of the block."""
     if spec.kind != "outer":
         return [torch.stack([value[name] for name in spec.names])[_owners(spec, space)]]
     weight = value[spec.names[0]].expand(spec.positions.shape)
@@ -78,10 +78,10 @@ class Curvature:
         return (self.specs,) if self.structure.joint else tuple((spec,) for spec in self.specs)
 
     def accumulate(self, forms: Mapping[int, AnyForm]) -> None:
-        """Add one more batch, in place: for a state that is still being made and that nobody else holds."""
+        """Add one more batch, in place; only for a state that is still being accumulated and not shared."""
         for block, form in zip(self.blocks, self.by_block(forms), strict=True):
             if form is not None:
-                assert not isinstance(form, Unit)  # it stands for the identity columns of a predictive
+                assert not isinstance(form, Unit)  # only for the identity columns of a predictive
                 block.accumulate(form)
 
     def finish(self) -> None:
@@ -90,7 +90,7 @@ class Curvature:
             block.finish()
 
     def by_block(self, forms: Mapping[int, AnyForm]) -> Iterator[Any]:
-        """The forms of some data as each block takes them: nothing, where these did not use its parameters."""
+        """The argument of each block for the forms of some data; None where they did not use its parameters."""
         if not self.structure.joint:
             yield from (forms.get(number) for number in range(len(self.blocks)))
         else:
@@ -115,19 +115,19 @@ class Curvature:
 
     @cached_property
     def row_size(self) -> int:
-        """Numbers of the largest rows that are formed whole; 0 where the factors of each layer are enough."""
+        """Length of the longest rows that are formed whole; 0 if the factors of each layer suffice."""
         return max((len(block.positions) for block in self.blocks if block.whole_rows), default=0)
 
     @cached_property
     def covered(self) -> Bool[Tensor, " P"]:
-        """The parameters that the posterior is over; all but those outside of a subnetwork."""
+        """A mask of the parameters that the posterior is over; False outside a subnetwork."""
         mask = torch.zeros(self.space.size, dtype=torch.bool)
         for block in self.blocks:
             mask[block.positions.cpu()] = True
         return mask
 
     def require_storable(self) -> None:
-        """Raise TypeError, saying why, where the state is more than its tensors."""
+        """Raise TypeError if a file cannot hold the state, with the reason."""
         if self.structure.unstorable:
             raise TypeError(self.structure.unstorable)
 
@@ -170,7 +170,7 @@ class Curvature:
         Args:
             scale: Factor of the curvature.
             delta: The prior precisions, in the order of the space.
-            isotropic: True if they are one number by construction.
+            isotropic: True if all are equal by construction.
         """
         value = dict(zip(self.space.names, delta, strict=True))
 
@@ -214,7 +214,7 @@ class PosteriorPrecision:
         return torch.stack([part.log_det_ratio() for part in self.parts]).sum()
 
     def effective_parameters(self) -> Float[Tensor, " P"]:
-        """The effective number of parameters γ of each: 1 where the data decide, 0 where the prior does."""
+        """The effective number γ of each parameter: 1 if the data determine it, 0 if the prior does."""
         return self._assembled([part.effective_parameters() for part in self.parts])
 
     def effective_parameters_by_tensor(self) -> Float[Tensor, " T"]:
@@ -228,7 +228,7 @@ class PosteriorPrecision:
         return torch.stack([found.get(name, zero) for name in space.names])
 
     def _assembled(self, values: list[Tensor]) -> Float[Tensor, " P"]:
-        result = values[0].new_zeros(self.space.size)  # what no block holds is known exactly
+        result = values[0].new_zeros(self.space.size)  # parameters in no block are known exactly
         for value, block in zip(values, self.curvature.blocks, strict=True):
             result[block.positions] = value.to(result)
         return result
@@ -249,7 +249,7 @@ class PosteriorPrecision:
         return self._blockwise("solve", v)
 
     def precondition(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
-        """Λ⁻¹ v as far as it is known without a pass over the data."""
+        """Λ⁻¹ v, or its approximation that needs no pass over the data."""
         return self._blockwise("precondition", v)
 
     def colour(self, z: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
@@ -257,9 +257,9 @@ class PosteriorPrecision:
         return self._blockwise("colour", z)
 
     def sample(self, n: int, generator: torch.Generator | None, like: Tensor) -> Float[Tensor, "n P"]:
-        """Draws from N(0, Λ⁻¹), of the type and on the device of ``like``; random numbers are drawn on the generator's.
+        """Draws from N(0, Λ⁻¹), with the type and device of ``like``; random numbers come from the generator's device.
 
-        Each draw takes its random numbers after those of the one before, however many are asked for at once.
+        Random numbers are consumed draw by draw, so that the first draws do not depend on n.
         """
         size, device = self.space.size, drawn_on(like, generator)
         noise = [torch.randn(size, generator=generator, dtype=like.dtype, device=device) for _ in range(n)]
@@ -270,7 +270,7 @@ class PosteriorPrecision:
         return self._assembled([part.variance() for part in self.parts])
 
     def contract(self, projected: Iterable[Any], events: int) -> Float[Tensor, "N T E E"]:
-        """The blocks of J_n Λ⁻¹ J_nᵀ for groups of E rows that belong together, V = T·E rows for each datum."""
+        """The blocks of J_n Λ⁻¹ J_nᵀ for groups of E rows, V = T·E rows for each datum."""
         terms = (part.contract(p, events) for part, p in zip(self.parts, projected, strict=True) if p is not None)
         return reduce(torch.add, terms)
 
@@ -281,7 +281,7 @@ class PosteriorPrecision:
 
 
 def outputs_of(pieces: Iterable[Piece], take: Callable[[Piece], object]) -> Tensor:
-    """Take the pieces of a batch one by one, and give its outputs f (N, *C)."""
+    """Pass the pieces of a batch to ``take`` one by one, and return the outputs f (N, *C)."""
     outputs = []
     for piece in pieces:
         take(piece)
@@ -294,34 +294,34 @@ class Structure(ABC):
     """The choice of a kind of matrix for each block of parameters."""
 
     name: ClassVar[str]
-    #: How often the data are read.
+    #: Number of passes over the data.
     passes: ClassVar[int] = 1
-    #: Whether its blocks are plain entries: they can be any of a subnetwork, and those of the full Hessian.
+    #: True if blocks hold plain entries, which may be those of a subnetwork or of the full Hessian.
     entrywise: ClassVar[bool] = False
-    #: Whether the factors of a layer are enough, so that the rows of all its entries are never held.
+    #: True if the factors of a layer suffice, so that its rows are never formed.
     by_factors: ClassVar[bool] = False
-    #: Whether one backward pass of the squared chain rule, from the outputs on, gives all of it.
+    #: True if one backward pass of the squared chain rule gives the whole state.
     by_squares: ClassVar[bool] = False
-    #: Whether the average of its states over batches is a state: then it can be kept while a network trains.
+    #: True if averages of its states are states, so that a running average can be kept during training.
     averages: ClassVar[bool] = False
-    #: Whether one matrix holds all parameters, so that it couples layers.
+    #: True if one matrix holds all parameters, so that it couples layers.
     joint: ClassVar[bool] = False
     #: The class of its posterior precisions.
     precision_class: ClassVar[type[PosteriorPrecision]] = PosteriorPrecision
-    #: Why a file cannot hold a posterior with it; empty where it can.
+    #: The reason why a file cannot hold a posterior with this structure; empty if it can.
     unstorable: ClassVar[str] = ""
 
     @abstractmethod
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """An empty block for these parameters."""
 
-    def add(self, curvature: "Curvature", observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: "Curvature", observation: Observation, pass_index: int = 0) -> Tensor:
         """Add one batch to a curvature, in place.
 
         Args:
             curvature: A curvature from :meth:`zero`, which is being accumulated.
             observation: The batch.
-            number: Index of the pass over the data.
+            pass_index: Index of the pass over the data.
 
         Returns:
             The outputs f (N, *C) of the batch.
@@ -332,12 +332,12 @@ class Structure(ABC):
         return outputs_of(pieces, lambda piece: curvature.accumulate(piece.forms))
 
     def require_room(self, specs: tuple[BlockSpec, ...], dtype: torch.dtype, device: torch.device) -> None:
-        """Raise ValueError, naming the ways out, where these parameters are too many for the structure."""
+        """Raise ValueError, with alternatives, if these are too many parameters for the structure."""
 
     def zero(
         self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device
     ) -> "Curvature":
-        """The matrix before any data."""
+        """A zero matrix, before any data."""
         self.require_room(specs, dtype, device)
         own = specs
         if self.joint:

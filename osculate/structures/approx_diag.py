@@ -26,11 +26,11 @@ class ApproxDiag(Diag):
     .. math:: m_f = \operatorname{diag}(\Lambda_n), \qquad m_x = (J \circ J)^\top m_y
               \quad \text{for every operation } y = \phi(x)
 
-    Cross terms between the entries of an activation, and between paths, are dropped: exact for the last layer, else
-    off by a part that depends on the network: of the norm of the diagonal 3 to 35 % on plain chains of layers, more
-    than all of it where many paths meet (attention, shared towers). An operation
-    without a rule keeps its exact local Jacobian, at one vector-Jacobian product for each of its outputs, with a
-    warning; one that is random, in place or complex is refused by name.
+    Cross terms between the entries of an activation, and between paths, are dropped. The result is exact for the last
+    layer; elsewhere the relative error in norm depends on the network: 3 to 35 % on plain chains of layers, and more
+    than 100 % where many paths meet (attention, shared towers). An operation without a rule keeps its exact local
+    Jacobian, at one vector-Jacobian product for each of its outputs, with a warning; a random, in-place or complex
+    operation without a rule is an error.
 
     Cost: about one training step a batch, in time and memory, for outputs of any size and any curvature that has
     columns; "ggn" needs no columns at all.
@@ -49,7 +49,7 @@ class ApproxDiag(Diag):
         """One forward and one backward pass for each part of the batch that fits into the memory."""
         return sum_of_squares(observation)[1]
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """One forward and one backward pass for each part of the batch that fits into the memory."""
         f, diagonal = sum_of_squares(observation)
         for block in curvature.blocks:
@@ -69,7 +69,7 @@ def sum_of_squares(observation: Observation) -> tuple[Float[Tensor, "N *C"], Flo
 
 
 def parts(observation: Observation) -> Iterator[Observation]:
-    """The batch in parts whose activations fit into the memory."""
+    """Chunks of the batch whose activations fit into the memory."""
     plan = replace(
         observation.plan, floats=observation.plan.factored, inputs=observation.plan.factored
     )  # neither rows nor windows
@@ -79,7 +79,7 @@ def parts(observation: Observation) -> Iterator[Observation]:
 
 
 def output_diagonal(observation: Observation, f: Float[Tensor, "N *C"]) -> Float[Tensor, "N *C"]:
-    """diag(Λ_n) for each datum; Σ_v s_v² where the kind of curvature is made of other columns."""
+    """diag(Λ_n) for each datum; Σ_v s_v² for a kind of curvature with other columns."""
     y, likelihood, memory = observation.y, observation.likelihood, observation.memory
     observation.check(f, y)
     if not isinstance(observation.kind, GGN):
@@ -88,7 +88,7 @@ def output_diagonal(observation: Observation, f: Float[Tensor, "N *C"]) -> Float
         for start in range(0, columns.count, step):
             total += columns.part(start, min(columns.count, start + step)).square().sum(0)
         return total
-    # a likelihood without a closed form builds its blocks: as many data at a time as the memory holds them of
+    # a likelihood without a closed form builds its blocks: as many data at a time as fit into the memory
     rows = max(1, memory // (f.itemsize * f[0].numel() * likelihood.events(f)))
     parts = [likelihood.local_diagonal(*part) for part in zip(f.split(rows), y.split(rows), strict=True)]
     return likelihood.merge(torch.cat(parts), f.shape)

@@ -15,7 +15,7 @@ from osculate.registry import choose
 from osculate.structures._base import Curvature, Structure, outputs_of
 from osculate.structures.blocks import Draw, DualBlock, Joint, Rows
 
-#: K × K matrices in double precision that a posterior needs at once.
+#: Number of K × K matrices in double precision that a posterior holds at once.
 MATRICES = 4
 
 
@@ -31,12 +31,12 @@ class Dual(Structure):
     as ``full``, for data that are fewer than parameters. The rows of linear layers are kept as two factors where these
     are smaller, so that no array of K × P numbers is made for them. [jacot2018; khan2019]
 
-    For more data, M of them may stand for all, drawn at random from the stream with equal probabilities:
+    For more data, M of them may represent all, drawn at random from the stream with equal probabilities:
 
     * "nystrom": all data are projected onto the span of the rows of the M data, in a second pass: G̃ = P G P with the
-      projection P, so that the kernel of the data shrinks, X P Xᵀ ⪯ X Xᵀ. What ELLA [deng2022] does, but here the
-      prior keeps its variance in all directions outside of the span, where ELLA has none. Within it the posterior may
-      be more certain than the exact one: what other directions would explain is left out.
+      projection P, so that the kernel of the data shrinks, X P Xᵀ ⪯ X Xᵀ. Unlike in ELLA
+      [deng2022], directions outside the span keep the variance of the prior; ELLA gives them none. Within the span the
+      posterior may be more certain than the exact one, as it ignores all other directions.
     * "subset": the M data count N/M times each: an unbiased estimate of G, in one pass.
 
     Both equal the exact posterior for M = N.
@@ -78,11 +78,11 @@ class Dual(Structure):
 
     @property
     def passes(self) -> int:  # type: ignore[override]
-        """Two where all data are projected onto the rows of some."""
+        """Two if all data are projected onto the rows of a subset, else one."""
         return 1 if self.points is None or self.approximation == "subset" else 2
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> DualBlock:
-        """No rows yet, for one form."""
+        """An empty block for one form."""
         groups, outputs, inputs = spec.positions.shape if spec.positions.ndim == 3 else (1, spec.size, 1)
         flat = spec.positions.reshape(-1).to(device)
         rows = Rows((groups, outputs, inputs), spec.kind == "lookup", [])
@@ -100,8 +100,8 @@ class Dual(Structure):
         block = DualBlock(positions, owners, tuple(rows for part in parts for rows in part.rows), [], {}, draw)
         return Curvature(self, (block,), specs, space)
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
-        """Keep the rows of a batch, those of some of its data, or project them on those that were kept."""
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
+        """Keep the rows of a batch, or of a random subset of it, or project them onto the kept rows."""
         (block,) = curvature.blocks
         assert isinstance(block, DualBlock)
         columns: list[Joint] = []
@@ -116,8 +116,8 @@ class Dual(Structure):
         def project(piece: Piece) -> None:
             block.add_projected(*curvature.by_block(piece.forms))
 
-        if number or block.draw is None:
-            return outputs_of(observation.pieces(), project if number else keep)
+        if pass_index or block.draw is None:
+            return outputs_of(observation.pieces(), project if pass_index else keep)
         o = observation
         f = o.outputs()
         mask, chosen = block.draw.next(len(o.y))
@@ -128,7 +128,7 @@ class Dual(Structure):
         return f
 
     def _require_memory(self, block: DualBlock) -> None:
-        """Raise ValueError where rows or their products outgrow the memory, or what is reasonable."""
+        """Raise ValueError if rows or their products exceed the free memory or the limit."""
         data, rows = sum(n for _, n in block.sizes), sum(v * n for v, n in block.sizes)
         latest = [value for each in block.rows for value in each.packs[-1].values()]
         held = sum(float(value.numel() * value.itemsize) for value in latest) * data / block.sizes[-1][1]
@@ -139,7 +139,7 @@ class Dual(Structure):
             raise ValueError(
                 f"structure='dual' keeps {rows:,} rows for the first {data:,} data, which take {readable(held)}, and "
                 f"{readable(products)} for their products; {readable(available)} are free, and the limit is "
-                f"{self.limit:,} rows. Let fewer data stand for all, with "
+                f"{self.limit:,} rows. Use a subset of the data, with "
                 f"osc.structures.Dual(points={max(1, most * data // rows // 2)}), or use structure='low_rank', 'kron', "
                 "or curvature='fisher' (one row a datum)."
             )

@@ -1,4 +1,4 @@
-"""Every entry: of the whole matrix, for small networks, or of one dense block a layer."""
+"""Every entry of the whole matrix, for small networks, or of one dense block per layer."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,7 @@ class Full(Structure):
     """Every entry of G: exact, P² memory, one Cholesky factorisation P³ for each prior.
 
     Args:
-        limit: The largest P that is accepted; above it the memory would be surprising.
+        limit: Largest P that is accepted, as memory grows with P².
     """
 
     name: ClassVar[str] = "full"
@@ -32,12 +32,12 @@ class Full(Structure):
     def require_room(self, specs: tuple[BlockSpec, ...], dtype: torch.dtype, device: torch.device) -> None:
         size = sum(spec.size for spec in specs)
         if size > self.limit:
-            gigabytes = 24 * size**2 / 1e9  # the matrix, what is factorised and the factor
+            gigabytes = 24 * size**2 / 1e9  # the matrix, its rescaled copy and the factor
             raise ValueError(
                 f"structure='full' on {size:,} parameters needs about {gigabytes:,.0f} GB of memory and "
                 f"{size**3 / 3e12:,.0f} teraflops for each factorisation (limit: {self.limit:,} parameters). "
-                "Use structure='kron' (the default) or 'diag', or subset='last_layer'; "
-                f"osc.structures.Full(limit={size}) insists."
+                "Use structure='kron' (the default) or 'diag', or subset='last_layer'; to fit it all the same, pass "
+                f"structure=osc.structures.Full(limit={size})."
             )
 
 
@@ -46,7 +46,7 @@ class BlockDiagonal(Structure):
     """Every entry within a layer (weight and bias together), none between layers: Σ p² memory over the blocks.
 
     Args:
-        limit: The largest block that is accepted.
+        limit: Size of the largest block that is accepted.
     """
 
     name: ClassVar[str] = "block"
@@ -67,6 +67,6 @@ class BlockDiagonal(Structure):
             raise ValueError(
                 f"structure='block' needs about {readable(bytes_needed)}; its largest block, {', '.join(worst.names)}, "
                 f"has {worst.size:,} parameters (limit: {self.limit:,}), and {readable(free(device))} are free. Use "
-                f"structure='kron' or 'diag', or name a subset; osc.structures.BlockDiagonal(limit={worst.size}) "
-                "insists on the limit."
+                f"structure='kron' or 'diag', or a subset; to raise the limit, pass "
+                f"structure=osc.structures.BlockDiagonal(limit={worst.size})."
             )

@@ -26,7 +26,7 @@ class Kron(Structure):
         sharing: Treatment of weights that are used at several positions of a datum (convolutions, layers of a
             transformer): with "expand" every position counts as a datum, which suits outputs at every position; with
             "reduce" the positions are taken together, their mean input with their summed output gradients, which suits
-            outputs that pool them; "auto" takes for each layer what is closer to the exact block of the first data.
+            outputs that pool them; "auto" takes for each layer the one closer to the exact block of the first data.
             [eschenhagen2023]
 
     Raises:
@@ -43,7 +43,7 @@ class Kron(Structure):
         choose("sharing", self.sharing, KroneckerBlock.sharing)
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
-        """Kronecker where the form has factors."""
+        """A Kronecker-factored block if the form has factors."""
         if spec.kind == "outer":
             block = KroneckerBlock.zero(spec.positions, spec.has_bias, dtype, device)
             reduces = {"expand": 0, "reduce": 1, "auto": -1}[self.sharing]
@@ -58,8 +58,8 @@ class Kron(Structure):
 class EKFAC(Kron):
     """KFAC's eigenbasis with the exact second moments along it, see ``blocks/kronecker.py``. [george2018]
 
-    The data are read twice: for the factors, then for the eigenvalues. The eigenvalues belong to the basis of all
-    data, so that two fits do not add.
+    The data are read twice: for the factors, then for the eigenvalues. Two fits do not add, as each has a basis of its
+    own.
     """
 
     name: ClassVar[str] = "ekfac"
@@ -67,15 +67,15 @@ class EKFAC(Kron):
     passes: ClassVar[int] = 2
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
-        """Corrected eigenvalues where the form has factors."""
+        """A block with corrected eigenvalues if the form has factors."""
         block = super().block(spec, dtype, device)
         if not isinstance(block, KroneckerBlock):
             return block
         return replace(block, corrected=torch.zeros(spec.positions.shape, dtype=dtype, device=device))
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """The factors in the first pass, the eigenvalues in the second."""
-        if number == 0:
+        if pass_index == 0:
             return super().add(curvature, observation)
 
         def correct(piece: Piece) -> None:

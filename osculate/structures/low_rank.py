@@ -20,15 +20,14 @@ class LowRank(Structure):
     .. math:: \Lambda = \hat G + \operatorname{diag}(\delta), \qquad
               \hat G = U \operatorname{diag}(\lambda) U^\top \preceq G
 
-    Each batch is multiplied with fixed test vectors, and the products add: one pass over the data, no matter how many
-    there are. Where the data have fewer directions than the rank (N·C ≤ rank), or the network fewer parameters, it
-    equals ``full``, as far as the floating type goes: eigenvalues below about 1e-6 of the largest are lost in single
-    precision. Directions outside the leading ones are left to the prior: they come out too uncertain, never too
-    certain. [tropp2017]
+    Each batch is multiplied with fixed test vectors, and the products add: one pass over any number of data. If the
+    data span at most ``rank`` directions (N·C ≤ rank), or the network has at most so many parameters, it equals
+    ``full`` up to rounding: eigenvalues below about 1e-6 of the largest are lost in single precision. Other
+    directions keep the prior: they come out too uncertain, never too certain. [tropp2017]
 
     Args:
-        rank: Eigenvalues that are kept.
-        oversampling: Test vectors beyond them: more make the leading eigenvalues more exact.
+        rank: Number of eigenvalues that are kept.
+        oversampling: Number of test vectors beyond the rank: more make the leading eigenvalues more exact.
         seed: Seed of the test vectors.
 
     Raises:
@@ -61,7 +60,7 @@ class LowRank(Structure):
         """One sketch of the whole matrix."""
         return LowRankBlock.zero(spec.positions, self.rank, self.rank + self.oversampling, self.seed, dtype, device)
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """Multiply one batch with the test vectors."""
         batch = Batch.of(observation)
         if isinstance(observation.kind, Hessian):  # it has no columns, and raises

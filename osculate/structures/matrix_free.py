@@ -14,7 +14,7 @@ from osculate.registry import choose
 from osculate.structures import blocks
 from osculate.structures._base import Curvature, PosteriorPrecision, Structure
 
-#: One more test vector for so many eigenvalues of the preconditioner.
+#: Eigenvalues of the preconditioner for each additional test vector.
 OVERSAMPLING = 5
 
 
@@ -53,26 +53,27 @@ class MatrixFree(Structure):
     Solves are preconditioned conjugate gradients, samples are Λ^{-1/2} z by Lanczos, log determinants stochastic
     Lanczos quadrature and variances Hutchinson averages, with probes that are fixed by the seed: the same posterior
     gives the same answers. The preconditioner is that of ``low_rank``; where the sketch is exact (N·C or P up to the
-    rank), so is everything. ``q.precision.log_det_error()`` and ``.variance_error()`` give standard errors.
+    rank), so are the others. ``q.precision.log_det_error()`` and ``.variance_error()`` give standard errors.
 
-    The batches are kept as they came, with their augmentations; a pair (X, Y) is not copied. Such a posterior cannot be
-    saved without its data.
+    The batches are kept as they were read, with their augmentations; a pair (X, Y) is not copied. Such a posterior
+    cannot be saved.
 
     Args:
-        tolerance: On relative residuals of solves and samples; None for the fourth root of the rounding unit (2e-2 in
-            single precision, 1e-4 in double; 3e-2 with "sdd"). The error of a functional variance is about its square.
-        max_products: Passes over the data for one solve at most.
-        probes: Random vectors for the log determinant and the variances.
-        rank: Eigenvalues of the preconditioner.
+        tolerance: Bound on relative residuals of solves and samples; None for the fourth root of the rounding unit
+            (2e-2 in single precision, 1e-4 in double; 3e-2 with "sdd"). The error of a functional variance is about its
+            square.
+        max_products: Largest number of passes over the data for one solve.
+        probes: Number of random vectors for the log determinant and the variances.
+        rank: Number of eigenvalues of the preconditioner.
         seed: Seed of the probes and the test vectors.
         samples_by: "lanczos" (a function of white noise in parameter space; memory for one vector a product and
             sample), or "optimise": sample-then-optimise, which solves for each sample the least-squares problem of
             the linearised network with random targets, by the same conjugate gradients; memory for a few vectors a
             sample, for curvatures that have a root (not "hessian"). [antoran2023]
         solver: "cg" (conjugate gradients with the preconditioner; each step is a pass over the data), or "sdd":
-            stochastic dual descent, a step for some of the data alone, by whose number it is not limited; it takes no
-            preconditioner, and its passes grow with the condition number where those of conjugate gradients grow with
-            its root. For data so many that a few passes must do, and answers to two digits. [lin2024]
+            stochastic dual descent, whose steps use a minibatch, for any number of data; it takes no preconditioner,
+            and its passes grow with the condition number where those of conjugate gradients grow with its root. For
+            data so many that only a few passes are possible, and for answers to two digits. [lin2024]
 
     Raises:
         ValueError: a number that is not positive, an unknown way to sample, or the full Hessian with "optimise".
@@ -111,13 +112,13 @@ class MatrixFree(Structure):
                 raise ValueError(f"MatrixFree needs a positive {field}, got {value}.")
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> blocks.Block:
-        """The data to pass over, none yet, and the sketch of a preconditioner."""
+        """An empty list of batches, and the sketch of a preconditioner."""
         accuracy = blocks.Accuracy(self.tolerance, self.max_products, self.probes, self.seed)
         vectors = self.rank + self.rank // OVERSAMPLING
         sketch = blocks.LowRankBlock.zero(spec.positions, self.rank, vectors, self.seed, dtype, device)
         return (blocks.StochasticBlock if self.solver == "sdd" else blocks.MatrixFreeBlock).empty(sketch, accuracy)
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """Keep one batch, and multiply it with the test vectors."""
         if isinstance(observation.kind, Hessian) and (self.samples_by == "optimise" or self.solver == "sdd"):
             raise ValueError(
@@ -128,6 +129,6 @@ class MatrixFree(Structure):
         (block,) = curvature.blocks
         assert isinstance(block, blocks.MatrixFreeBlock)
         block.batches.append(batch)
-        if not isinstance(observation.kind, Hessian):  # an indefinite matrix makes no preconditioner
+        if not isinstance(observation.kind, Hessian):  # an indefinite matrix gives no preconditioner
             block.add_product(batch.product)
         return batch.f

@@ -1,4 +1,4 @@
-"""The diagonal of a network with a bottleneck: exact before it, by a choice of ways behind it."""
+"""The diagonal of a network with a bottleneck: exact in the encoder, with a choice of methods for the decoder."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -28,9 +28,9 @@ from osculate.structures.approx_diag import output_diagonal, parts
 from osculate.structures.blocks import DiagonalBlock
 from osculate.structures.diag import Diag
 
-#: Outputs up to which they count as a bottleneck themselves, where no module is narrower.
-FEW = 64
-#: Where each network was cut, by the name asked for, for as long as the network lives.
+#: Largest number of outputs that count as the bottleneck if no module is narrower.
+BOTTLENECK_OUTPUTS = 64
+#: The split of each network by the requested name, which the batches of a fit share; freed with the network.
 SPLITS: "WeakKeyDictionary[Network, dict[str | None, Split | None]]" = WeakKeyDictionary()
 ALTERNATIVES = "Use structure='diag' (exact, one column an output), 'approx_diag' (one backward pass) or 'kron'"
 
@@ -42,7 +42,7 @@ class MixedDiag(Diag):
     .. math:: M_z = J_{\text{dec}}^\top \Lambda J_{\text{dec}} = S S^\top, \qquad
               \operatorname{diag}(G)_{\text{enc}} = \sum_n \sum_k (J_{\text{enc}}^\top s_{nk})^2
 
-    with J_dec the Jacobian of the outputs by z. Parameters that act on the outputs through z alone are the encoder;
+    with J_dec the Jacobian of the outputs by z. Parameters that act on the outputs through z alone form the encoder;
     all others, also those used on both sides, are the decoder.
 
     Args:
@@ -79,16 +79,16 @@ class MixedDiag(Diag):
         if self.samples < 1:
             raise ValueError(f"the Rademacher estimate needs at least one sample, got samples={self.samples}.")
 
-    def add(self, curvature: Curvature, observation: Observation, number: int = 0) -> Tensor:
-        """The encoder's blocks from columns of M_z, then the decoder's."""
+    def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
+        """Add the encoder's blocks from columns of M_z, then the decoder's."""
         if not isinstance(observation.kind, GGN):
             raise ValueError(
                 f"structure='mixed_diag' is for curvature='ggn', got {observation.kind.name!r}. Use structure='diag', "
                 "which is as cheap: exact for the few columns of a Fisher, an estimate for 'hessian'."
             )
         split = self._split(observation)
-        if split is None:  # the outputs are the narrowest place: every layer stands before it
-            return super().add(curvature, observation, number)
+        if split is None:  # the outputs are the bottleneck: every layer is in the encoder
+            return super().add(curvature, observation, pass_index)
         encoder = Until(observation.network, split.module)
         plan = split.plan(observation.plan, split.encoder)
         columns = split.columns(observation)
@@ -97,7 +97,7 @@ class MixedDiag(Diag):
         return self._add_decoder(curvature, observation, split)
 
     def _split(self, observation: Observation) -> "Split | None":
-        """Found on the first batch of a network, and kept for the others."""
+        """The split of the network, found on its first batch."""
         known = SPLITS.setdefault(observation.network, {})
         if self.bottleneck not in known:
             found = find_split(observation.network, observation.plan, observation.x, self.bottleneck)
@@ -161,8 +161,8 @@ class Split:
     Attributes:
         module: Name of the module with output z.
         width: K, the number of units for each datum.
-        encoder: Numbers of the blocks that act on the outputs through z alone.
-        decoder: Numbers of the others.
+        encoder: Indices of the blocks that act on the outputs through z alone.
+        decoder: Indices of the other blocks.
     """
 
     module: str
@@ -171,7 +171,7 @@ class Split:
     decoder: tuple[int, ...]
 
     def plan(self, plan: Plan, numbers: tuple[int, ...]) -> Plan:
-        """The plan of a part of the blocks."""
+        """The plan of a subset of the blocks."""
         return replace(plan, blocks=tuple(plan.blocks[number] for number in numbers))
 
     def columns(self, observation: Observation) -> Callable[[Tensor, slice], Columns]:
@@ -189,7 +189,7 @@ class Split:
 def bottleneck_hessian(
     observation: Observation, module: str, z: Float[Tensor, "N *K"], x: Inputs, y: Tensor
 ) -> Float[Tensor, "N k k"]:
-    r"""M_z = J_decᵀ Λ J_dec, from the K columns J_dec e_k. They are derivatives by u of J_decᵀ u, linear in u.
+    r"""M_z = J_decᵀ Λ J_dec, from the K columns J_dec e_k. They are derivatives of J_decᵀ u, linear in u.
 
     Cost: one pass through the network, and about one through the decoder for each unit.
     """
@@ -210,11 +210,11 @@ def bottleneck_hessian(
 
 
 class _Reached(Exception):
-    """The bottleneck was reached."""
+    """Signal that the bottleneck was reached."""
 
 
 class Until(Network):
-    """A network up to the output of one of its modules; it shares the module with the whole.
+    """A network up to the output of one of its modules, which it shares.
 
     Args:
         network: The whole network.
@@ -262,7 +262,7 @@ def tracking(network: Network, names: set[str]) -> Network:
 
 
 def find_split(network: Network, plan: Plan, x: Inputs, bottleneck: str | None) -> Split | None:
-    """Cut a network at a named module, or at its narrowest one; None where its few outputs are the narrowest place.
+    """Split a network at a named module, or at its narrowest one; None if its outputs are the bottleneck.
 
     Raises:
         ValueError: no module is narrower than the output with everything before it acting through it, the named
@@ -277,8 +277,8 @@ def find_split(network: Network, plan: Plan, x: Inputs, bottleneck: str | None) 
         encoder = _blocks_within(plan, before - behind)
         if not encoder:
             raise ValueError(
-                f"no tracked layer acts on the outputs through {bottleneck!r} alone: what stands before it is frozen, "
-                f"or reaches them on another path too (a skip connection, or shared weights). {ALTERNATIVES}."
+                f"no tracked layer acts on the outputs through {bottleneck!r} alone: the layers before it are frozen, "
+                f"or act on them along another path too (a skip connection, or shared weights). {ALTERNATIVES}."
             )
         return _split(plan, bottleneck, widths[bottleneck], encoder)
     narrow = sorted((n for n in widths if widths[n] < plan.outputs), key=lambda n: widths[n])
@@ -287,7 +287,7 @@ def find_split(network: Network, plan: Plan, x: Inputs, bottleneck: str | None) 
         encoder = _blocks_within(plan, before)
         if encoder and not before & behind:
             return _split(plan, name, widths[name], encoder)
-    if bottleneck is None and plan.outputs <= FEW:
+    if bottleneck is None and plan.outputs <= BOTTLENECK_OUTPUTS:
         return None
     raise ValueError(
         f"structure='mixed_diag' found no bottleneck: no module has fewer than the {plan.outputs} outputs of the "
@@ -305,7 +305,7 @@ def _blocks_within(plan: Plan, names: set[str]) -> tuple[int, ...]:
 
 
 def _widths(network: Network, x: Inputs) -> dict[str, int]:
-    """The numbers for each datum that modules give out: those called once, the last one called first."""
+    """The output sizes for a datum of the modules that are called once, in reverse order of the calls."""
     size, outputs = count(x), dict[str, list[Any]]()
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -330,7 +330,7 @@ def _widths(network: Network, x: Inputs) -> dict[str, int]:
 
 
 def _sides(network: Network, x: Inputs, name: str) -> tuple[set[str], set[str]]:
-    """The parameters that act on the output of a module, and those that act on the network's without it."""
+    """The parameters that act on the output of a module, and those that act on the network's output without it."""
     found: list[Tensor] = []
 
     def cut(output: Tensor) -> Tensor:

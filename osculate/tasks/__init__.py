@@ -1,4 +1,4 @@
-"""Uses of a posterior: each task takes anything that ``osculate.predict`` takes, and returns a frozen record."""
+"""Tasks: functions of any posterior that ``osculate.predict`` takes, which return a frozen record."""
 
 from osculate.tasks.calibration import (
     CalibrationRecord as CalibrationRecord,

@@ -15,7 +15,7 @@ from osculate.randomness import fresh_seed
 
 
 def in_closed_form(compute: Callable[..., Tensor], *arguments: Tensor) -> Tensor | None:
-    """A property of a distribution, or None where torch has no formula for it."""
+    """A property of a distribution, or None if torch has no formula for it."""
     try:
         return compute(*arguments)
     except NotImplementedError:
@@ -25,9 +25,9 @@ def in_closed_form(compute: Callable[..., Tensor], *arguments: Tensor) -> Tensor
 def predictions(
     q: Any, data: Data, batch_size: int, progress: bool, title: str, options: dict[str, Any]
 ) -> Iterator[tuple[Distribution, Tensor, Tensor]]:
-    """Yield (predictive, x, y), with a progress bar where it is wanted."""
+    """Yield (predictive, x, y), optionally with a progress bar."""
     if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row")
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
     batches: Any = as_batches(data, batch_size)
     state: Tensor | None = None
     if (options.get("via") or as_posterior(q).ways[0]) == "sampled":

@@ -26,7 +26,7 @@ Score = Callable[[Any], Float[Tensor, " N"]]
 
 
 class Views(ABC):
-    """The view that one kind of model has of data, batch by batch, and the scores of that view.
+    """The representation of data by one kind of model, batch by batch, and the scores of these.
 
     Attributes:
         known: Scores by name.
@@ -43,7 +43,7 @@ class Views(ABC):
         """True for each score that varies between inputs with this model; these are the default scores."""
 
     def scores(self, wanted: Sequence[str] | None, inside: Tensor) -> dict[str, Score]:
-        """The scores that are wanted, or all that fit.
+        """The selected scores, or all that fit.
 
         Raises:
             ValueError: an unknown score.
@@ -82,7 +82,7 @@ class Predicted:
 
 
 def entropy(view: Predicted) -> Float[Tensor, " N"]:
-    """Entropy of the predictive in nats, summed over outputs: 0 for a sure class, log C for no idea.
+    """Entropy of the predictive in nats, summed over outputs: 0 for a certain class, log C for a uniform predictive.
 
     Raises:
         ValueError: the predictive has no entropy in closed form.
@@ -90,7 +90,7 @@ def entropy(view: Predicted) -> Float[Tensor, " N"]:
     found = in_closed_form(view.predictive.entropy)
     if found is None:
         raise ValueError(
-            f"the predictive, a {type(view.predictive).__name__}, has no entropy in closed form: take the score"
+            f"the predictive, a {type(view.predictive).__name__}, has no entropy in closed form: use the score"
             " 'functional_variance' of a Laplace posterior instead, or via='linearised' where the likelihood is"
             " Gaussian"
         )
@@ -98,8 +98,7 @@ def entropy(view: Predicted) -> Float[Tensor, " N"]:
 
 
 def max_probability(view: Predicted) -> Float[Tensor, " N"]:
-    """One minus the probability of the most probable class (of all outputs together, where there are
-    several).
+    """One minus the probability of the most probable class (of all outputs together, if there are several).
 
     Raises:
         ValueError: the predictive is not one of classes.
@@ -111,8 +110,8 @@ def max_probability(view: Predicted) -> Float[Tensor, " N"]:
         top = torch.maximum(predictive.probs, 1 - predictive.probs)
     else:
         raise ValueError(
-            f"the score 'max_probability' needs classes, but the predictive is a {type(predictive).__name__}; use"
-            " 'entropy' or 'functional_variance'"
+            f"the score 'max_probability' needs classes, got a predictive {type(predictive).__name__}: use"
+            " 'entropy' or 'functional_variance'."
         )
     return 1 - top.reshape(len(view.x), -1).prod(1)
 
@@ -171,13 +170,13 @@ class Predictives(Views):
 
 @dataclass(frozen=True, eq=False)
 class Represented:
-    """A batch, and what the drawn networks make of it.
+    """A batch, with its codes and reconstructions by the drawn networks.
 
     Args:
         x: Inputs (N, …), on the device of the network.
         codes: Their codes.
         images: Their reconstructions, by the same networks.
-        usual_nll: Mean of -log p over training data, where these are known.
+        usual_nll: Mean of -log p over training data, if given.
     """
 
     x: Tensor
@@ -197,7 +196,7 @@ def nll(view: Represented) -> Float[Tensor, " N"]:
 
 
 def typicality(view: Represented) -> Float[Tensor, " N"]:
-    """|-log p(x) - E_train[-log p]|: inputs may also be too probable. [nalisnick2019typicality]"""
+    """|-log p(x) - E_train[-log p]|, as inputs may also be too probable. [nalisnick2019typicality]"""
     assert view.usual_nll is not None
     return (nll(view) - view.usual_nll).abs()
 
@@ -233,7 +232,7 @@ class Representations(Views):
         train: Training inputs, for the scores that compare with them.
         samples: S, networks drawn.
         generator: Source of random numbers.
-        batch_size: Rows at a time; fewer where the images of all draws would not fit.
+        batch_size: Rows at a time; fewer if the images of all draws do not fit into memory.
         progress: Show progress bars.
     """
 
@@ -286,15 +285,15 @@ class Representations(Views):
         }
 
     def scores(self, wanted: Sequence[str] | None, inside: Tensor) -> dict[str, Score]:
-        """The scores that are wanted, or all that fit; what compares with the training data knows them.
+        """The selected scores, or all that fit, with the training data where a score needs them.
 
         Raises:
-            ValueError: an unknown score, one of training data without any, or one of a spread where there is none.
+            ValueError: an unknown score, one that needs training data without any, or one of a spread that is zero.
         """
         found = super().scores(wanted, inside)
         if "typicality" in found and self.train is None:
             raise ValueError(
-                "the score 'typicality' compares with the training data, and there are none: pass train=x, some"
+                "the score 'typicality' needs training data: pass train=x, some"
                 " thousand of the inputs that the network was trained on, or leave the score out"
             )
         needing = [name for name in wanted or () if name not in ("nll", "typicality", "mean_pixel")]
@@ -302,8 +301,8 @@ class Representations(Views):
         for name in needing:
             if not fits[name]:
                 raise ValueError(
-                    f"the score {name!r} measures a spread, and this {type(self.q.posterior).__name__} has none there:"
-                    " all inputs would score alike. Take 'nll', or a posterior over the weights, such as"
+                    f"the score {name!r} measures a spread, and this {type(self.q.posterior).__name__} has none:"
+                    " all inputs would have equal scores. Use 'nll', or a posterior over the weights, such as"
                     " osc.autoencoders.LaplacianAutoencoder"
                 )
         if "typicality" in found:

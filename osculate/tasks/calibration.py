@@ -1,4 +1,4 @@
-"""Calibration: are predictions as good as they claim to be?"""
+"""Calibration of predictions: scores, reliability diagrams, and coverage of intervals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from osculate.batches import Data
 from osculate.posteriors import as_posterior
 from osculate.tasks._predictions import in_closed_form, predictions
 
-#: Central intervals whose coverage is counted.
+#: Levels of the central intervals whose coverage is measured.
 LEVELS = (0.5, 0.9, 0.95)
 
 
@@ -38,8 +38,8 @@ class CalibrationRecord(Record):
     """The calibration of class probabilities: scores, and the bins of a reliability diagram.
 
     Args:
-        probs: Predicted probabilities, one row for each target: each token or pixel of its own, without those that
-            the likelihood ignores; of a likelihood with one probability for each output, those of no and yes.
+        probs: Predicted probabilities, one row for each target (each token or pixel, without those that the likelihood
+            ignores); for a likelihood with one probability for each output, those of 0 and 1.
         targets: The right classes.
         confidence: Mean probability of the predicted class in each bin, NaN in an empty one.
         accuracy: Share of right predictions in each bin, NaN in an empty one.
@@ -85,7 +85,7 @@ def calibration(
     """Compare the predictions for a data set with its targets.
 
     Args:
-        q: Anything that ``osculate.predict`` takes; ``posteriors.Point`` for the network as it is.
+        q: Anything that ``osculate.predict`` takes; ``posteriors.Point`` for the network alone.
         data: Inputs and targets: ``(X, Y)``, a loader, or an iterable of batches.
         bins: Bins of equal width for the calibration errors and the reliability diagram.
         batch_size: Rows at a time where ``data`` is a pair of tensors.
@@ -115,7 +115,7 @@ def calibration(
 def record_of(
     discrete: bool, found: list[Tensor], bins: int = metrics.BINS, target_scale: Tensor | None = None
 ) -> CalibrationRecord | RegressionRecord:
-    """The record of what :func:`columns` returns; the other arguments are those of :func:`calibration`."""
+    """The record for the result of :func:`columns`; the other arguments are those of :func:`calibration`."""
     return scored_classes(found[0], found[1], bins) if discrete else _regression(found, target_scale)
 
 
@@ -125,8 +125,8 @@ def columns(
     """Predictions and targets of a data set, one row each, in double precision on the CPU.
 
     Returns:
-        True with the log probabilities (N, C) and the targets (N,) of classes; False with the means, standard
-        deviations, targets, log densities and, in closed form, distribution functions (N, C) of numbers.
+        For classes True, with the log probabilities (N, C) and the targets (N,); for numbers False, with the means,
+        standard deviations, targets, log densities and, if in closed form, distribution functions (N, C).
     """
     pieces: list[tuple[Tensor, ...]] = []
     discrete, likelihood = True, as_posterior(q).likelihood
@@ -159,7 +159,7 @@ def reliability_bins(
 def _classes(predictive: Categorical | Bernoulli, y: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
     """Log-probabilities (M, C) and targets (M,) of one batch that are counted, in double precision on the CPU."""
     if isinstance(predictive, Bernoulli):
-        # log_prob works on the logits where there are any: 1 - p loses all digits once p rounds to 1
+        # log_prob uses the logits if there are any: 1 - p loses all digits once p rounds to 1
         half = torch.ones_like(predictive.probs)
         log_probs = torch.stack([predictive.log_prob(0 * half), predictive.log_prob(half)], -1)
     else:
@@ -183,7 +183,7 @@ def _classes(predictive: Categorical | Bernoulli, y: Tensor, counted: Tensor | N
 def scored_classes(
     log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"], bins: int = metrics.BINS
 ) -> CalibrationRecord:
-    """The record of probabilities that are known already.
+    """The record of given probabilities.
 
     Args:
         log_probs: Their logarithms, in double precision.
@@ -191,14 +191,14 @@ def scored_classes(
         bins: Number of bins of the calibration errors and the reliability diagram.
 
     Raises:
-        ValueError: no target, or one that is no class.
+        ValueError: no targets, or a target that is not a class.
     """
     if not len(targets):
-        raise ValueError("every target is one that the likelihood ignores: there is no prediction to score")
+        raise ValueError("every target is one that the likelihood ignores: pass data with other targets.")
     probs = log_probs.exp()
     scores = {
         "accuracy": metrics.accuracy(probs, targets),
-        # in float32, so that a probability of zero costs 87 nats as it does everywhere else
+        # in float32, so that a probability of zero costs 87 nats as elsewhere
         "nll": metrics.nll(log_probs.float(), targets),
         "brier": metrics.brier(probs, targets),
         "ece": metrics.ece(probs, targets, bins),
@@ -211,7 +211,7 @@ def scored_classes(
 def _numbers(predictive: Distribution, y: Tensor) -> tuple[Tensor, ...]:
     """Mean, standard deviation, targets, log p and F at the targets of one batch: all (N, C), double, on the CPU.
 
-    F is left out where it has no closed form.
+    F is left out if it has no closed form.
     """
     if predictive.mean.shape != y.shape:
         raise ValueError(

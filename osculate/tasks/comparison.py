@@ -1,4 +1,4 @@
-"""Comparison: is a posterior better than its network alone?"""
+"""Comparison of a posterior with its network alone."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,13 +13,13 @@ from osculate.batches import Data
 from osculate.posteriors import Point, as_posterior
 from osculate.tasks.calibration import Record, columns
 
-#: Resamplings of the data behind a standard error, and standard errors and nats beyond which a difference counts.
+#: Number of resamplings for a standard error, and smallest difference that counts, in standard errors and nats.
 RESAMPLINGS, ERRORS, NEGLIGIBLE = 200, 2.0, 1e-3
-#: Central intervals whose coverage is counted.
+#: Level of the central intervals whose coverage is measured.
 LEVEL = 0.95
-#: Columns of numbers where the distribution function has no closed form: means, deviations, targets, log densities.
+#: Number of columns without a distribution function: means, deviations, targets, log densities.
 WITHOUT_CDF = 4
-#: Scores of classes and of numbers, as functions of the columns of :func:`columns`; the first decides.
+#: Scores of classes and of numbers, as functions of the columns of :func:`columns`; the first one gives the verdict.
 CLASSES: Mapping[str, Callable[..., float]] = {
     "nll": lambda log_probs, y: metrics.nll(log_probs.float(), y),
     "ece": lambda log_probs, y: metrics.ece(log_probs.exp(), y),
@@ -30,7 +30,7 @@ NUMBERS: Mapping[str, Callable[..., float]] = {
     "nll": lambda mean, spread, y, log_prob, *_: -metrics.log_likelihood(log_prob),
     "rmse": lambda mean, spread, y, *_: metrics.rmse(mean, y),
 }
-#: Scores that need the distribution functions too, the last column of both, where they have a closed form.
+#: Scores that also need the distribution functions, the last column, if they have a closed form.
 INTERVALS: Mapping[str, Callable[..., float]] = {
     f"coverage_{100 * LEVEL:.0f}": lambda mean, spread, y, log_prob, cdf: metrics.coverage(cdf, LEVEL),
 }
@@ -73,7 +73,7 @@ class Comparison(Record):
 
     @property
     def verdict(self) -> int:
-        """1 where the posterior predicts better by over two standard errors and 0.001 nats, −1 where worse, else 0."""
+        """1 if the posterior predicts better by over two standard errors and 0.001 nats, −1 if worse, else 0."""
         first = self.differences[0]
         if abs(first.value) <= max(ERRORS * first.standard_error, NEGLIGIBLE):
             return 0
@@ -81,16 +81,16 @@ class Comparison(Record):
 
     @property
     def sentence(self) -> str:
-        """Words for the difference, with a way out."""
+        """A sentence about the difference, with a way out."""
         if self.verdict < 0:
             return f"{self.finding} Refine it with osc.refine(q), or tune it on held-out data with osc.tune(q, data)."
         return self.finding
 
     @property
     def finding(self) -> str:
-        """Words for the difference."""
+        """A sentence about the difference."""
         first = self.differences[0]
-        found = f"{abs(first.value):.3f} ± {first.standard_error:.3f} nats a prediction"
+        found = f"{abs(first.value):.3f} ± {first.standard_error:.3f} nats per prediction"
         if self.verdict > 0:
             return f"The posterior predicts better than its network alone, by {found}."
         if self.verdict < 0:
@@ -112,8 +112,8 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     """Compare a posterior with its network alone, on the same data.
 
     Args:
-        q: A posterior, or what ``osc.train`` returned; of an ensemble the first member is the network.
-        data: Inputs and targets that neither was fitted to: ``(X, Y)``, a loader, or an iterable of batches that can be
+        q: A posterior, or what ``osc.train`` returned; for an ensemble the first member is the network.
+        data: Held-out inputs and targets: ``(X, Y)``, a loader, or an iterable of batches that can be
             read twice.
         batch_size: Rows at a time where ``data`` is a pair of tensors.
         progress: Show progress bars.
@@ -127,7 +127,7 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     Raises:
         ValueError: targets do not fit the predictions, or there are no data.
 
-    A warning says where the posterior is worse than its network by more than two standard errors, and what to do.
+    Warns if the posterior is worse than its network by more than two standard errors.
 
     >>> import osculate as osc
     >>> X, Y = torch.randn(80, 2), torch.randint(3, (80,))
@@ -146,7 +146,7 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
 
 
 def compared(discrete: bool, mine: list[Tensor], networks: list[Tensor]) -> Comparison:
-    """The comparison of predictions that are known already.
+    """The comparison of given predictions.
 
     Args:
         discrete: True for classes.

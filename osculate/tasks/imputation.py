@@ -1,4 +1,4 @@
-"""Imputation: what might the pixels be that were not observed?"""
+"""Imputation of hidden pixels by drawn autoencoders."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from osculate.registry import choose
 from osculate.tasks._predictions import predictions
 from osculate.tasks.calibration import CalibrationRecord, Record, scored_classes
 
-#: What hidden pixels may start from.
+#: Initial values of hidden pixels.
 STARTS = ("noise", "mean")
 
 
@@ -30,7 +30,7 @@ class ImputationRecord(Record):
     Args:
         images: Completed images, one of each datum by each network, (S, N, \*D), of the type of the data.
         observed: Pixels that were held fixed, (N, \*D).
-        predicted: The class that the classifier sees in each of the images; None without one.
+        predicted: Class of each image by the classifier; None without one.
         calibration: The predictions averaged over draws, and their reliability; None without classifier and targets.
         scores: Over hidden pixels whose truth is known ``mse``, the squared error of the mean image, and ``mse_draw``,
             that of a single draw on average (the variance over draws lies between the two), each for one pixel; with
@@ -66,7 +66,7 @@ def lower_half(shape: Sequence[int]) -> Bool[Tensor, "*D"]:
              [ True,  True,  True]]])
     """
     if len(shape) < 2:
-        raise ValueError(f"an image has rows and columns, and {tuple(shape)} has not: pass x.shape[1:].")
+        raise ValueError(f"an image must have rows and columns, got shape {tuple(shape)}: pass x.shape[1:].")
     observed = torch.ones(tuple(shape), dtype=torch.bool)
     observed[..., : shape[-2] // 2, :] = False
     return observed
@@ -87,18 +87,19 @@ def imputation(
     generator: torch.Generator | None = None,
     progress: bool = False,
 ) -> ImputationRecord:
-    r"""Fill in hidden pixels: each drawn network reconstructs, what was observed is put back, and so again.
+    r"""Impute hidden pixels: each drawn network reconstructs the image, with observed pixels restored.
 
     .. math:: x^{(t+1)}_s = m \odot x + (1 - m) \odot f_{\theta_s}(x^{(t)}_s), \qquad \theta_s \sim q
 
-    with the mask m of observed pixels. One network makes all rounds of all data of a draw, so that an image is of one
-    piece (dropout alone draws anew at each pass, and so do the codes of a VAE). Values are not clipped. [miani2022]
+    with the mask m of observed pixels. One network computes all rounds for all data of a draw, so that images are
+    coherent (except with dropout and the codes of a VAE, which are redrawn in each pass). Values are not clipped.
+    [miani2022]
 
     Args:
         r: A representation: posterior, ensemble, dropout, VAE or a single autoencoder.
         x: The true images; NaN at hidden pixels whose truth is not known.
-        observed: Mask of the given pixels, (\*D) for all images alike or (N, \*D). A mask that is False everywhere
-            leaves nothing of x: images are then made of noise alone.
+        observed: Mask of the given pixels, (\*D) for all images or (N, \*D). With a mask that is False everywhere,
+            images are generated from noise alone.
         draws: S.
         rounds: Passes through each network.
         start: Initial values of hidden pixels: "noise", independent draws from the Gaussian with mean and standard
@@ -110,7 +111,7 @@ def imputation(
         progress: Show a progress bar.
 
     Raises:
-        TypeError: no representation, images that are not floating, or a mask that is not boolean.
+        TypeError: not a representation, images that are not floating point, or a mask that is not boolean.
         ValueError: shapes that do not fit, a mask that hides nothing, values that are not finite, targets without a
             classifier, a classifier without classes.
 
@@ -128,10 +129,10 @@ def imputation(
     choose("start of hidden pixels", start, STARTS)
     for name, value in {"draws": draws, "rounds": rounds, "batch_size": batch_size}.items():
         if value < 1:
-            raise ValueError(f"{name} is {value}, but imputation needs at least one.")
+            raise ValueError(f"{name} must be at least 1, got {value}.")
     if targets is not None and (classifier is None or len(targets) != len(x)):
         why = "no classifier to compare them with" if classifier is None else f"{len(x)} images"
-        raise ValueError(f"there are {len(targets)} targets and {why}: give one target an image, and a classifier.")
+        raise ValueError(f"there are {len(targets)} targets and {why}: pass one target per image, and a classifier.")
     noise = torch.Generator().manual_seed(fresh_seed(generator))
     seen = x[observed].double()
     mean, spread = (float(seen.mean()), float(seen.std(correction=0))) if len(seen) else (0.0, 1.0)
@@ -157,13 +158,13 @@ def imputation(
 
 
 def _checked(r: Any, x: Tensor, observed: Tensor) -> Tensor:
-    """The mask for each image, with everything that does not fit refused."""
+    """The mask for each image, after checks of all arguments."""
     require_representation(r, "r")
     require_floats(x)
     if not isinstance(observed, Tensor) or observed.dtype != torch.bool:
         what = f"of {observed.dtype}" if isinstance(observed, Tensor) else f"a {type(observed).__name__}"
         raise TypeError(
-            f"the mask of observed pixels is {what}, not a tensor of torch.bool: pass torch.as_tensor(observed, "
+            f"the mask of observed pixels must be a tensor of torch.bool, got {what}: pass torch.as_tensor(observed, "
             "dtype=torch.bool)."
         )
     if observed.shape not in (x.shape, x.shape[1:]) or not len(x):
@@ -173,12 +174,12 @@ def _checked(r: Any, x: Tensor, observed: Tensor) -> Tensor:
         )
     observed = observed.to(x.device).expand(x.shape)
     if bool(observed.all()):
-        raise ValueError("the mask hides no pixel, so that there is nothing to impute: it is True where x is observed.")
+        raise ValueError("the mask hides no pixel: set it to False where x is to be imputed.")
     wrong = x.isinf() | (x.isnan() & observed)
     if bool(wrong.any()):
         where = tuple(int(i) for i in wrong.nonzero()[0])
         raise ValueError(
-            f"x holds {x[where].item()} at index {where}; only NaN, and only at a hidden pixel, stands for an unknown "
+            f"x holds {x[where].item()} at index {where}: only NaN is allowed, and only at hidden pixels of unknown "
             "truth. Hide the pixel, or clean the data."
         )
     return observed
@@ -191,12 +192,12 @@ def _filled(network: Any, x: Tensor, observed: Tensor, rounds: int) -> Tensor:
         found = network(filled).to(x)
         if found.shape != x.shape:
             raise ValueError(
-                f"the network gives images of shape {tuple(found.shape[1:])} for {tuple(x.shape[1:])}: build a decoder "
-                "that gives the shape of the images."
+                f"the network returns shape {tuple(found.shape[1:])} for images {tuple(x.shape[1:])}: build a decoder "
+                "that returns the shape of the images."
             )
         if not bool(found.isfinite().all()):
             raise ValueError(
-                f"a drawn network gives values that are not finite in round {number + 1}: its weights are too far from "
+                f"a drawn network returned NaN or infinity in round {number + 1}: its weights are too far from "
                 "the mode. Lower the temperature, as LaplacianAutoencoder.tuned does, or take fewer rounds."
             )
         filled = torch.where(observed, x, found)
@@ -206,14 +207,14 @@ def _filled(network: Any, x: Tensor, observed: Tensor, rounds: int) -> Tensor:
 def _classified(
     images: Tensor, observed: Tensor, classifier: Any, targets: Tensor | None, rows: int, scores: dict[str, float]
 ) -> ImputationRecord:
-    """The record with what a classifier sees."""
+    """The record with the predictions of a classifier."""
     every = images.flatten(0, 1).to(as_posterior(classifier).network.dtype)
     pieces = []
     for predictive, _, _ in predictions(classifier, (every, torch.zeros(len(every))), rows, False, "", {}):
         if not isinstance(predictive, Categorical) or predictive.probs.ndim != 2:
             raise ValueError(
                 f"the classifier predicts a {type(predictive).__name__} of shape {tuple(predictive.batch_shape)} for "
-                f"{len(every)} images: it needs a Categorical likelihood with one class for an image."
+                f"{len(every)} images: it must have a Categorical likelihood with one class per image."
             )
         pieces.append(predictive.probs.double().cpu())
     probs = torch.cat(pieces).unflatten(0, images.shape[:2])

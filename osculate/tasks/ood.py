@@ -1,4 +1,4 @@
-"""Out-of-distribution detection: does the posterior notice inputs that it knows nothing about?"""
+"""Out-of-distribution detection by scores of a posterior."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from osculate import metrics
 from osculate.autoencoders import Representation
 from osculate.tasks._scores import Predictives, Representations, Views
 
-#: Numbers by name of the set and of the score.
+#: Values by name of the set and of the score.
 Table = Mapping[str, Mapping[str, float]]
 
 
@@ -21,7 +21,7 @@ class OODRecord:
 
     Args:
         inside: Scores of the in-distribution inputs, by name of the score.
-        outside: Scores of the others, by name of the set and of the score.
+        outside: Scores of the out-of-distribution inputs, by name of the set and of the score.
         auroc: Area under the ROC curve of each score, by name of the set and of the score: 0.5 is chance, 1
             perfect.
         auprc: The same by average precision, outside the positive class; chance is their share of all inputs.
@@ -59,8 +59,7 @@ def ood(
     progress: bool = False,
     **predict_options: Any,
 ) -> OODRecord:
-    r"""Score inputs from inside and outside the training distribution, and measure how well each score
-    separates them.
+    r"""Score inputs from inside and outside the training distribution, and measure how well each score separates them.
 
     By a predictive: ``entropy``, ``max_probability`` (one minus it), ``functional_variance`` (the trace of the
     covariance of the outputs).
@@ -109,18 +108,18 @@ def ood(
     others = {"outside": outside} if isinstance(outside, Tensor) else dict(outside)
     _require_inputs(inside, others, train, one_shape=isinstance(q, Representation))
     if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row")
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
     views: Views
     if isinstance(q, Representation):
         if predict_options:
             raise TypeError(
                 f"{', '.join(map(repr, predict_options))}: options of osc.predict, which an autoencoder's"
-                " Representation is not scored by; leave them out"
+                " Representation does not take: leave them out."
             )
         views = Representations(q, train, samples, generator, batch_size, progress)
     elif train is not None:
         raise TypeError(
-            f"train= is for the scores of an osc.autoencoders.Representation, not of a {type(q).__name__}: leave it out"
+            f"train= is for the scores of an osc.autoencoders.Representation, got a {type(q).__name__}: leave it out."
         )
     else:
         views = Predictives(q, batch_size, progress, {"samples": samples, "generator": generator, **predict_options})
@@ -143,20 +142,20 @@ def ood(
 
 def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None, one_shape: bool) -> None:
     if not outside:
-        raise ValueError("there is no set of outside inputs to tell apart; pass a tensor, or tensors by name")
+        raise ValueError("there are no outside inputs: pass a tensor, or tensors by name.")
     named = {"inside": inside} | {f"outside set {name!r}": x for name, x in outside.items()}
     for words, x in (named if train is None else {**named, "train": train}).items():
         if not len(x):
-            raise ValueError(f"the {words} is empty: pass at least one input, or leave the set out")
+            raise ValueError(f"the {words} is empty: pass at least one input, or leave the set out.")
         wrong = ~x.isfinite()
         if bool(wrong.any()):
             row = int(wrong.flatten(1).any(1).nonzero()[0]) if x.ndim > 1 else int(wrong.nonzero()[0])
             raise ValueError(
-                f"row {row} of the {words} holds {x[wrong][0].item()}: scores need finite inputs; drop such rows, or"
-                " fill in what is missing"
+                f"row {row} of the {words} holds {x[wrong][0].item()}: scores need finite inputs. Drop such rows, or"
+                " impute missing values."
             )
         if one_shape and x.shape[1:] != inside.shape[1:]:
             raise ValueError(
                 f"the inputs of the {words} have shape {tuple(x.shape[1:])}, those of inside"
-                f" {tuple(inside.shape[1:])}: resize them to one shape"
+                f" {tuple(inside.shape[1:])}: resize them to one shape."
             )

@@ -1,4 +1,4 @@
-"""Semi-supervised classification: how far do codes get with a few labelled images of each class?"""
+"""Semi-supervised classification by nearest neighbours among the codes of a few labelled images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from osculate.autoencoders import Representation
 from osculate.autoencoders.autoencoder import require_inputs
 from osculate.autoencoders.representation import require_representation
 from osculate.progress import track
+from osculate.registry import lookup
 
-#: Parts of a cross-validation, at most; as many as there are images of a class where these are fewer.
+#: Largest number of folds of a cross-validation, which is at most the number of images of a class.
 FOLDS = 5
-#: Codes of an image that are looked up where the codes of all networks are in one space.
+#: Number of codes of an image that are looked up if the codes of all networks are pooled.
 QUERIES = 10
 #: Images at a time, through encoders and in the search for neighbours.
 ROWS = 2000
@@ -42,19 +43,16 @@ class SemiSupervisedRecord:
 
     @property
     def standard_error(self) -> dict[str, Float[Tensor, " L"]]:
-        """The standard error of :attr:`mean`, by the choice of labelled images alone; NaN after a single repeat."""
+        """The standard error of :attr:`mean` over the choice of labelled images; NaN for a single repeat."""
         return {name: _error(values) for name, values in self.accuracy.items()}
 
     def difference(self, a: str, b: str) -> tuple[Float[Tensor, " L"], Float[Tensor, " L"]]:
-        """Accuracy of a less that of b, which saw the same images: mean over repeats, and its standard error.
+        """Accuracy of a minus that of b on the same images: mean over repeats, and its standard error.
 
         Raises:
-            KeyError: an unknown method.
+            ValueError: an unknown method.
         """
-        for name in (a, b):
-            if name not in self.accuracy:
-                raise KeyError(f"no method is named {name!r}; there are {', '.join(map(repr, self.accuracy))}.")
-        gap = self.accuracy[a] - self.accuracy[b]
+        gap = lookup("method", a, self.accuracy) - lookup("method", b, self.accuracy)
         return gap.mean(1), _error(gap)
 
     def metrics(self) -> dict[str, float]:
@@ -90,15 +88,15 @@ def semi_supervised(
     drawn network has a latent space of its own. One draw of S networks serves all images, repeats and numbers of
     labels; a method without randomness has one code, a VAE draws S.
 
-    Labelled images are drawn anew in each repeat, the same for all methods, and more labels of a repeat contain the
-    fewer. k is the best of a cross-validation over them, stratified by class, whose parts never share an image (the
-    smallest of equals; the smallest of all where there is one image of each class).
+    Labelled images are drawn anew in each repeat, the same for all methods; larger sets of a repeat contain the smaller
+    ones. k is chosen by cross-validation over them, stratified by class, whose folds never share an image (the smallest
+    k among equals; the smallest candidate if there is one image of each class).
 
     Args:
         methods: Representations by name, or one, then named "representation".
-        x: The pool, of which some are labelled.
+        x: The pool of images, some of which are labelled.
         y: Classes of these images, (N,).
-        test: Other images (M, \*D) and their classes (M,), all that there are.
+        test: Other images (M, \*D) and their classes (M,).
         labels: Numbers of labelled images of each class.
         repeats: Number of times that labelled images are drawn.
         samples: S.
@@ -109,7 +107,7 @@ def semi_supervised(
         progress: Show a progress bar.
 
     Raises:
-        TypeError: a method that is no representation.
+        TypeError: a method that is not a representation.
         ValueError: lengths that differ, fewer than two classes, a class with too few images or without test images,
             numbers below one, more neighbours than labelled images.
 
@@ -128,7 +126,7 @@ def semi_supervised(
     named = dict(methods) if isinstance(methods, Mapping) else {"representation": methods}
     labels, neighbours = tuple(labels), tuple(sorted(set(neighbours)))
     if not named:
-        raise ValueError("there is no method: pass representations by name.")
+        raise ValueError("there are no methods: pass representations by name.")
     for name, r in named.items():
         require_representation(r, f"the method {name!r}")
     _require_numbers(labels, neighbours, repeats, samples)
@@ -171,14 +169,14 @@ def neighbour_probabilities(
         x: Labelled images.
         y: Their classes, from 0.
         new: Other images.
-        neighbours: k, images.
+        neighbours: k, counted in images.
         samples: S.
         seed: Seed of the draws of networks.
 
     Raises:
-        TypeError: no representation, or inputs that are no floating tensors.
-        ValueError: inputs that are not finite or of two shapes, y that are no classes (N,), a number below one, or more
-            neighbours than labelled images.
+        TypeError: not a representation, or inputs that are not floating-point tensors.
+        ValueError: inputs that are not finite or of two shapes, targets that are not classes (N,), a number below one,
+            or more neighbours than labelled images.
 
     Cost: S passes of the encoder over all images, and as many searches.
 
@@ -306,7 +304,7 @@ def _require_numbers(labels: Sequence[int], neighbours: Sequence[int], repeats: 
     }.items():
         if not values or min(values) < 1:
             raise ValueError(
-                f"{name} must be one or more, at least one of it, got {', '.join(map(str, values)) or 'none'}."
+                f"{name} must be one or more numbers of at least 1, got {', '.join(map(str, values)) or 'none'}."
             )
 
 

@@ -397,7 +397,7 @@ def test_evaluate_compares_the_posterior_with_its_network(
     assert run("evaluate", "--posterior", regressor, "--output", output) == 0
     out = capsys.readouterr().out
     assert "difference" in out
-    assert "nats a prediction" in out
+    assert "nats per prediction" in out
     found = json.loads(output.read_text())
     for name in ("rmse", "log_likelihood", "coverage_95"):
         change = found["Laplace"][name] - found["MAP"][name]

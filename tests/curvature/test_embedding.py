@@ -30,10 +30,10 @@ def plain(form: Outer) -> Outer:
 @pytest.mark.parametrize("which", [slice(None), slice(0, 1), slice(1, 2), slice(3, 4)])
 def test_rows_equal_those_of_one_hot_vectors(which: slice) -> None:
     form = lookup()
-    form = Lookup.of(form.numbers[which], ROWS, form.g[:, which])
+    form = Lookup.of(form.indices[which], ROWS, form.g[:, which])
     assert_close(form.matrices(), matrices(form.a, form.g))
     numbers, g = form.merged()
-    assert numbers.shape[1] == max(len(set(row)) for row in form.numbers.tolist())
+    assert numbers.shape[1] == max(len(set(row)) for row in form.indices.tolist())
     assert_close(torch.einsum("vnko,nki->vnoi", g, one_hot(numbers, ROWS, g.dtype)[:, :, 0]), form.matrices()[:, :, 0])
 
 

@@ -115,9 +115,9 @@ def test_inputs_alone_are_for_autoencoders(tmp_path: Path) -> None:
 
 def test_wrong_sizes_and_missing_files(tmp_path: Path) -> None:
     path = save(tmp_path, X=X, y=LABELS)
-    with pytest.raises(ValueError, match="test_fraction is 1"):
+    with pytest.raises(ValueError, match="test_fraction must be between 0 and 1, got 1"):
         from_arrays(path, test_fraction=1.0)
-    with pytest.raises(ValueError, match=says("41", "40 training rows")):
+    with pytest.raises(ValueError, match=says("got 41", "from 1 to 40")):
         from_arrays(path, train_size=41)
     with pytest.raises(FileNotFoundError, match=r"none\.npz"):
         from_arrays(tmp_path / "none.npz")

@@ -115,7 +115,7 @@ class TestIdx:
     def test_other_length_than_the_header_says(self, tmp_path: Path) -> None:
         path = write_idx(tmp_path / "l.gz", np.arange(10))
         path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
-        with pytest.raises(ValueError, match=says("(10,)", "9 values")):
+        with pytest.raises(ValueError, match=says("(10,)", "holds 9")):
             read_idx(path, axes=1)
 
     @pytest.mark.parametrize("keep", [5, 25])

@@ -258,7 +258,7 @@ class TestSplitsWithValidation:
             ({"split": 2}, ["2 standard splits", "no split 2"]),
             ({"splits": "gap"}, ["'uci_digits'", "'gap'", "known: 'standard'"]),
             ({"validation_size": 3}, ["validation_size is 3", "validation part of 8 rows"]),
-            ({"train_size": 21}, ["21", "20 training rows"]),
+            ({"train_size": 21}, ["got 21", "from 1 to 20"]),
         ],
     )
     def test_what_it_does_not_have(self, folder: Path, options: dict, words: list[str]) -> None:

@@ -108,7 +108,7 @@ def test_a_basis_of_few_directions_gives_a_lower_bound_of_the_evidence(dtype: to
         observed = Observed.of(linearised, operator, operator(linearised.image), prior, noise, rank=rank)
         assert len(observed.grams[0]) == min(rank, operator.measurements)
         level = torch.tensor(noise, dtype=torch.double)
-        found[rank] = float(log_evidence(observed, prior, level, linearised.weights, observed.seen))
+        found[rank] = float(log_evidence(observed, prior, level, linearised.weights, observed.prediction))
     lost = {rank: found[400] - value for rank, value in found.items()}
     assert lost[25] > 2 * lost[50] > 2
     assert lost[200] == pytest.approx(0, abs=0.1)

@@ -161,7 +161,7 @@ BAD = {
     "a function that is not linear": (lambda: FromFunctions(torch.exp, lambda y: y, (3, 3), (3, 3)), "not linear"),
     "a function of another shape": (
         lambda: FromFunctions(lambda x: x[:2], lambda y: y, (3, 3), (3, 3)),
-        "torch tensor of floats of shape (3, 3)",
+        "floating-point tensor of shape (3, 3)",
     ),
     "another adjoint shape": (lambda: FromFunctions(lambda x: x, lambda y: y[:1], (3, 3), (3, 3)), "(1, 3)"),
     "a function of NaN": (lambda: FromFunctions(lambda x: x * float("nan"), lambda y: y, (3, 3), (3, 3)), "NaN"),
@@ -182,7 +182,7 @@ BAD = {
     "an even kernel": (lambda: Blur((8, 8), torch.ones(2, 3)), "odd"),
     "no width": (lambda: Blur((8, 8), 0.0), "standard deviation of a blur"),
     "a mask of numbers": (lambda: Subsampling(torch.ones(3, 3)), "True"),
-    "a mask that hides all": (lambda: Subsampling(torch.zeros(3, 3, dtype=torch.bool)), "no pixel"),
+    "a mask that hides all": (lambda: Subsampling(torch.zeros(3, 3, dtype=torch.bool)), "at least one pixel"),
     "a share above one": (lambda: Subsampling.random((3, 3), 1.5), "share"),
     "another image": (lambda: RayTransform((8, 8), 4)(torch.zeros(9, 8)), "(8, 8)"),
     "another sinogram": (lambda: RayTransform((8, 8), 4).adjoint(torch.zeros(5, 13)), "(4, 13)"),

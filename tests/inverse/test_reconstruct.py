@@ -373,7 +373,7 @@ def test_a_forgotten_scale_is_told(scan: tuple[RayTransform, Tensor, Tensor]) ->
 
 
 def test_a_noise_that_is_too_large_is_told(scan: tuple[RayTransform, Tensor, Tensor], fitted: FittedImage) -> None:
-    with pytest.warns(UserWarning, match=says("small beside the noise")):
+    with pytest.warns(UserWarning, match=says("small beside the given noise")):
         with_error_bars(scan[0], scan[1], fitted, 100 * SIGMA)
 
 
@@ -533,7 +533,7 @@ BAD = {
     "an unknown rule": (lambda: DeepImagePrior(stopping="patience"), ("'discrepancy'", "'variance'")),
     "a rule without its noise": (
         lambda: DeepImagePrior(stopping="discrepancy", steps=1).fit(RayTransform((16, 16), 8), DATA),
-        ("give the noise",),
+        ("pass noise",),
     ),
     "NaN on the right": (lambda: conjugate_gradients(lambda x: x, HOLES), ("right-hand side",)),
     "an unknown objective": (lambda: ErrorBars(objective="mle"), ("'mle'", "'linear'")),
@@ -549,7 +549,7 @@ BAD = {
     "no patch": (lambda: alone().patch_log_prob(torch.zeros(2, 2), 0), ("side of a patch",)),
     "a row": (lambda: alone().log_prob(torch.zeros(1, 2)), ("(2, 2)",)),
     "one member": (lambda: ensemble(RayTransform((16, 16), 8), DATA, members=1), ("members",)),
-    "another covariance": (lambda: GaussianImage(torch.zeros(2, 2), torch.eye(3)), ("4 pixels",)),
+    "another covariance": (lambda: GaussianImage(torch.zeros(2, 2), torch.eye(3)), ("per pixel, 4", "(3, 3)")),
     "another image": (
         lambda: alone().patch_log_prob(torch.zeros(3, 2)),
         ("(2, 2)",),

@@ -6,11 +6,24 @@ import torch
 from torch import Tensor
 
 from osculate.likelihoods import ContinuousBernoulli
-from osculate.likelihoods.continuous_bernoulli import SMALL
+from osculate.likelihoods.continuous_bernoulli import SERIES_BELOW
 from tests.laws import assert_close
 
 LIKELIHOOD = ContinuousBernoulli()
-POSITIVE = (1e-30, 1e-8, 1e-3, 0.3, SMALL - 1e-6, SMALL, SMALL + 1e-6, 3.0, 16.5, 40.0, 95.0, 300.0)
+POSITIVE = (
+    1e-30,
+    1e-8,
+    1e-3,
+    0.3,
+    SERIES_BELOW - 1e-6,
+    SERIES_BELOW,
+    SERIES_BELOW + 1e-6,
+    3.0,
+    16.5,
+    40.0,
+    95.0,
+    300.0,
+)
 LOGITS = (0.0, *POSITIVE, *(-f for f in POSITIVE))
 precise = pytest.mark.parametrize(("dtype", "error"), [(torch.float, 3e-6), (torch.double, 1e-11)])
 

@@ -141,7 +141,7 @@ def test_squared_errors_are_kept_apart_only_for_scales_of_their_own() -> None:
 
 def test_one_scale_cannot_become_many_without_a_new_fit() -> None:
     f, y = torch.randn(5, 3), torch.randn(5, 3)
-    with pytest.raises(ValueError, match="1 noise scale.*now 3.*fit again"):
+    with pytest.raises(ValueError, match="1 noise scale.*has 3.*fit again"):
         Gaussian(torch.ones(3)).log_likelihood(Gaussian(1.0).statistics(f, y))
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from osculate.linalg import white
-from osculate.linalg.white import MANY, WIDTH, points
+from osculate.linalg.white import TABLE_FROM, WIDTH, points
 
 
 def test_many_numbers_are_normal_and_independent() -> None:
@@ -34,10 +34,10 @@ def test_the_seed_decides_and_other_shapes_and_types_are_those_of_torch() -> Non
     draws = []
     for _ in range(2):
         torch.manual_seed(3)
-        draws.append(white((MANY + 1,), torch.float32, "cpu"))
+        draws.append(white((TABLE_FROM + 1,), torch.float32, "cpu"))
     assert torch.equal(*draws)
-    assert draws[0].shape == (MANY + 1,)
-    for shape, dtype in (((3, 5), torch.float32), ((MANY,), torch.float64)):
+    assert draws[0].shape == (TABLE_FROM + 1,)
+    for shape, dtype in (((3, 5), torch.float32), ((TABLE_FROM,), torch.float64)):
         torch.manual_seed(3)
         expected = torch.randn(*shape, dtype=dtype)
         torch.manual_seed(3)

@@ -171,7 +171,10 @@ def test_the_small_cnn_is_small() -> None:
         (lambda: networks.build("unet", (13,), 2), ["(13,)", "mlp"]),
         (lambda: networks.build("unet", (1, 8, 8), 2, depth=0), ["0"]),
         (lambda: networks.build("autoencoder", (13,), 2), ["(13,)", "mlp"]),
-        (lambda: networks.build("autoencoder", (1, 8, 8), 1, latent=0), ["positive latent, got 0"]),
+        (
+            lambda: networks.build("autoencoder", (1, 8, 8), 1, latent=0),
+            ["latent must be a whole number of at least 1, got 0"],
+        ),
         (lambda: networks.build("resnet", (3, 8, 9), 10), ["(3, 8, 9)", "mlp"]),
         (lambda: networks.build("resnet", (3, 8, 8), 10, blocks=()), ["()"]),
         (lambda: networks.build("preact_resnet", (3, 8, 8), 10, width=0), ["0"]),
@@ -199,7 +202,7 @@ def test_dropout_is_an_option_and_leaves_the_names_of_weights_where_there_is_non
     assert list(plain.state_dict()) == list(none.state_dict())
     found = [layer.p for layer in build(name, shape, 3, dropout=0.2).modules() if isinstance(layer, nn.Dropout)]
     assert found == [0.2] * layers
-    with pytest.raises(ValueError, match=r"dropout is a share.*1\.5"):
+    with pytest.raises(ValueError, match=r"dropout, a share.*got 1\.5"):
         build(name, shape, 3, dropout=1.5)
 
 

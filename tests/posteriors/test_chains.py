@@ -86,7 +86,7 @@ def test_what_are_no_draws_is_refused() -> None:
             Chains(q.network, CLASSES, wrong)
     with pytest.raises(ValueError, match="the draws holds -?inf"):
         Chains(q.network, CLASSES, q.thetas * float("inf"))
-    with pytest.raises(ValueError, match="3 draws of each chain say nothing"):
+    with pytest.raises(ValueError, match="at least 4 draws of each chain, got 3"):
         chains(draws=3).r_hat(X)
     with pytest.raises(ValueError, match="linearised"):
         osc.predict(q, X, via="linearised")

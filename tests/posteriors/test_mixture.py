@@ -169,7 +169,7 @@ def test_predictives_that_cannot_be_put_together_are_refused() -> None:
         def mean(self) -> Tensor:
             return torch.zeros(self.batch_shape)
 
-    with pytest.raises(ValueError, match=says("members (Own) cannot be put together", "arg_constraints")):
+    with pytest.raises(ValueError, match=says("members (Own) cannot be joined", "arg_constraints")):
         osc.predictive.mixed.mixed([Own(torch.zeros(3)), Own(torch.zeros(3))])
     with pytest.raises(ValueError, match=r"members \(Normal, Poisson\)"):
         osc.predictive.mixed.mixed([Normal(torch.zeros(3), 1.0), torch.distributions.Poisson(torch.ones(3))])

@@ -106,7 +106,7 @@ def test_what_belongs_to_a_gaussian_is_refused(make: Callable[[], Posterior]) ->
 
 
 def test_nothing_can_be_drawn_from_a_point() -> None:
-    with pytest.raises(TypeError, match="Point posterior has one function alone"):
+    with pytest.raises(TypeError, match="Point posterior has a single function"):
         osc.sample_functions(Point(network(), CLASSES), inputs())
 
 

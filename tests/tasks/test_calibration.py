@@ -248,7 +248,7 @@ class TestRegression:
         (LABELS[:, None], {}, ["(60, 1)", "(60,)"]),
         (LABELS + 1, {}, ["4", "4 classes"]),
         (LABELS, {"bins": 0}, ["0"]),
-        (LABELS, {"batch_size": 0}, ["batch_size is 0"]),
+        (LABELS, {"batch_size": 0}, ["batch_size must be", "got 0"]),
         (LABELS[:5], {}, ["60", "5"]),
     ],
 )

@@ -247,13 +247,13 @@ def nan_at(x: Tensor, row: int) -> Tensor:
         ({"x": nan_at(images(), 3)}, ValueError, ("nan", "(2, 0, 3, 1)")),
         ({"x": nan_at(images(), 0) * torch.inf}, ValueError, ("inf",)),
         ({"start": "zeros"}, ValueError, ("'zeros'", "'noise'", "'mean'")),
-        ({"draws": 0}, ValueError, ("draws is 0",)),
-        ({"rounds": 0}, ValueError, ("rounds is 0",)),
-        ({"batch_size": 0}, ValueError, ("batch_size is 0",)),
+        ({"draws": 0}, ValueError, ("draws must be", "got 0")),
+        ({"rounds": 0}, ValueError, ("rounds must be", "got 0")),
+        ({"batch_size": 0}, ValueError, ("batch_size must be", "got 0")),
         ({"targets": torch.zeros(7).long()}, ValueError, ("no classifier",)),
         ({"classifier": classifier(), "targets": torch.zeros(3).long()}, ValueError, ("3 targets", "7 images")),
         ({"classifier": osc.posteriors.Point(scaling(1.0), NOISE)}, ValueError, ("Normal", "Categorical")),
-        ({"r": ensemble(1e200, 2e200)}, ValueError, ("not finite in round 2", "temperature")),
+        ({"r": ensemble(1e200, 2e200)}, ValueError, ("NaN or infinity in round 2", "temperature")),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict, error: type[Exception], words: tuple[str, ...]) -> None:

@@ -134,12 +134,12 @@ def test_certain_predictions_have_no_entropy_and_no_nan() -> None:
     ("call", "words"),
     [
         (lambda q: ood(q, INSIDE, OUTSIDE, scores=("entropie",)), ["'entropie'", "'entropy'"]),
-        (lambda q: ood(q, INSIDE, {}), ["no set"]),
+        (lambda q: ood(q, INSIDE, {}), ["no outside inputs"]),
         (lambda q: ood(q, INSIDE, OUTSIDE[:0], scores=("entropy",)), ["empty"]),
         (lambda q: ood(q, INSIDE, OUTSIDE / 0), ["row 0", "'outside'", "inf"]),
         (lambda q: ood(q, INSIDE[:0], OUTSIDE), ["inside is empty"]),
         (lambda q: ood(q, INSIDE, {"a": OUTSIDE, "b": OUTSIDE[:0]}), ["'b' is empty"]),
-        (lambda q: ood(q, INSIDE, OUTSIDE, batch_size=0), ["batch_size is 0"]),
+        (lambda q: ood(q, INSIDE, OUTSIDE, batch_size=0), ["batch_size must be", "got 0"]),
     ],
 )
 def test_what_cannot_be_scored_is_explained(q: Any, call: Any, words: list[str]) -> None:

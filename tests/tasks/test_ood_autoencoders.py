@@ -177,7 +177,7 @@ NAN[2, 0, 1, 1] = torch.nan
         (lambda r: ood(r, INSIDE, OUTSIDE, train=INSIDE[:0]), ["train is empty"]),
         (lambda r: ood(r, INSIDE, {"a": OUTSIDE[:, :, :2]}), ["'a'", "(1, 2, 3)", "(1, 3, 3)"]),
         (lambda r: ood(r, INSIDE, OUTSIDE, samples=0), ["samples=0"]),
-        (lambda r: ood(r, INSIDE, OUTSIDE, batch_size=0), ["batch_size is 0"]),
+        (lambda r: ood(r, INSIDE, OUTSIDE, batch_size=0), ["batch_size must be", "got 0"]),
     ],
 )
 def test_what_cannot_be_scored_is_explained(call: Callable[[Any], Any], words: list[str]) -> None:

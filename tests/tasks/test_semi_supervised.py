@@ -204,7 +204,7 @@ def test_means_and_errors_are_over_repeats_and_differences_are_paired() -> None:
         "standard_error/a/5": pytest.approx(0.2 / 3**0.5),
         "standard_error/b/5": pytest.approx(0.2 / 3**0.5),
     }
-    with pytest.raises(KeyError, match="'c'"):
+    with pytest.raises(ValueError, match="unknown method 'c'"):
         record.difference("a", "c")
 
 

@@ -1,4 +1,4 @@
-"""The rules, one file for a family of operations: the rows of its parameters, and its squared chain rule.
+"""The rules, one file for a family of operations: the rows of its parameters and its squared chain rule.
 
 Importing a file registers its rules in :data:`RULES`. To add one, see ``docs/extend.md``.
 

@@ -1,14 +1,14 @@
-"""The registry of rules, and what rules are made of.
+"""The registry of rules, and the parts of which rules are made.
 
 A rule is written for a torch *operation* (``F.linear``, ``torch.conv2d``), not for a module, so that it serves modules
-and functional calls alike. It has two sides, which stand in one file:
+and functional calls alike. It has two sides, in one file:
 
-* **rows**: the operation's own arguments to a :class:`Use`, which says how parameters acted in it; None where the rule
+* **rows**: the operation's own arguments to a :class:`Use`, which says how parameters act in it; None where the rule
   does not apply. The parameters then fall back to vector-Jacobian products of the whole network.
 * **squares**: runs the operation such that the backward pass multiplies with its squared local Jacobian; NotImplemented
   where the rule does not apply. The operation then falls back to vector-Jacobian products of its own.
 
-An operation that hides several others is written out in those instead, for both sides at once.
+An operation that combines several others is written out in those instead, for both sides together.
 """
 
 import functools
@@ -56,12 +56,12 @@ RULES: dict[Callable, Rule] = {}
 
 
 def rows_of(*operations: Callable) -> Callable[[Callable], Callable]:
-    """Register a function as the rows of these operations; it gives None for arguments that it does not know."""
+    """Register a function as the rows of these operations; it returns None for arguments that it does not cover."""
     return lambda function: _register("rows", operations, function, None)
 
 
 def squares_of(*operations: Callable) -> Callable[[Callable], Callable]:
-    """Register a function as the squares of these operations; NotImplemented for arguments that it does not know."""
+    """Register a function as the squares of these operations; NotImplemented for arguments that it does not cover."""
     return lambda function: _register("squares", operations, function, NotImplemented)
 
 
@@ -91,7 +91,7 @@ def _register(side: str, operations: Sequence[Callable], function: Callable, unk
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an operation, as its rule sees it.
+    """One call of an operation, the first argument of its rule.
 
     Attributes:
         operation: The torch function that was called.
@@ -106,11 +106,11 @@ class Call:
     hooks: list[RemovableHandle] = field(default_factory=list)
 
     def source(self, tensor: object) -> Source | None:
-        """The parameters that a tensor is made of; None for anything else."""
+        """The parameters of which a tensor is made; None for any other tensor."""
         return self.sources.get(id(tensor))
 
     def weigh(self, y: Tensor, weights: Tensor | float) -> Tensor:
-        """Multiply m by weights before it goes through the node of y.
+        """Multiply m by weights before it passes through the node of y.
 
         For a weighted sum y = D S x, D diagonal and S of zeros and ones, (D S ∘ D S)ᵀ m is (D S)ᵀ (D m).
         """
@@ -118,7 +118,7 @@ class Call:
         return y
 
     def after(self, node: Node, pull: Callable[[Sequence[Tensor | None], Sequence[Tensor]], Pulled]) -> None:
-        """Replace what a node passes on: ``pull`` gets its gradients for the inputs and for the output."""
+        """Replace the gradients that a node passes on by ``pull`` of its gradients for inputs and output."""
         self.hooks.append(node.register_hook(pull))
 
 
@@ -128,8 +128,8 @@ class Use:
 
     Attributes:
         names: The tracked parameters of the block.
-        form: Takes the pulled-back columns (V, N, *output) to the form.
-        arrange: Takes each parameter's positions in θ to the positions of the form's entries.
+        form: A function from the pulled-back columns (V, N, *output) to the form.
+        arrange: A function from each parameter's positions in θ to the positions of the form's entries.
     """
 
     names: tuple[str, ...]
@@ -224,7 +224,7 @@ def sum_to(product: Tensor, shape: tuple[int, ...]) -> Float[Tensor, "V N k"]:
 
 
 class Local(ABC):
-    """An operation with its own squared backward, and the ordinary one behind it."""
+    """An operation with both a squared and the ordinary backward."""
 
     @abstractmethod
     def forward(self, *tensors: Any) -> tuple[Any, tuple[Tensor | None, ...]]:
@@ -247,7 +247,7 @@ class Bilinear(Local):
     """An operation that is linear in each of two tensors: its ordinary backward, with the other one squared."""
 
     def pull(self, needed: Sequence[bool], m: Tensor, a: Tensor, b: Tensor | None, *rest: Any) -> Pulled:
-        """The squares of a tensor are those of its coefficients, which are entries of the other."""
+        """(J ∘ J)ᵀ m for each tensor, whose coefficients are entries of the other."""
         return self.gradient(
             needed, m, a.square() if needed[1] else a, b.square() if needed[0] and b is not None else b, *rest
         )
@@ -268,13 +268,13 @@ class _Squared(torch.autograd.Function):
 
 
 def make_ordinary(node: Node) -> None:
-    """Let a node of a :class:`Local` go back to the ordinary chain rule."""
+    """Return a node of a :class:`Local` to the ordinary chain rule."""
     if hasattr(node, "ordinary"):
         node.ordinary = True
 
 
 def refusal(operation: str, reason: str) -> NotImplementedError:
-    """The error for an operation whose squared local Jacobian cannot be had."""
+    """The error for an operation whose squared local Jacobian is not available."""
     return NotImplementedError(
         f"the squared chain rule cannot take {operation}: it has no rule for these arguments, and {reason}, so that "
         "vector-Jacobian products cannot replace one. Use structure='diag' (exact) or 'kron', or write the operation "

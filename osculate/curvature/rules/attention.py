@@ -1,4 +1,4 @@
-"""Attention and the softmax. Multi-head attention, which torch hides in one call, is written out in linear layers."""
+"""Attention and the softmax. Multi-head attention, one call in torch, is written out in linear layers."""
 
 import math
 from collections.abc import Sequence
@@ -41,10 +41,10 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Attention with the batch first inside: the arguments put the batch second, (L, N, E).
+    """Attention, computed with the batch axis first; the arguments have it second, (L, N, E).
 
-    ``is_causal`` is a hint that comes with the mask itself. As in torch it takes the mask's place where weights are not
-    asked for and nothing is padded, which also closes keys behind the given ones.
+    ``is_causal`` is a hint about the mask. As in torch it replaces the mask if no weights are requested and nothing is
+    padded, which also masks keys beyond the given ones.
     """
     if query.ndim != 3 or (training and dropout_p > 0) or static_k is not None or static_v is not None:
         return NotImplemented
@@ -76,7 +76,7 @@ def _projections(
 ) -> list[Tensor]:
     """Queries, keys and values, each (N, L, E).
 
-    A packed weight is applied as a whole and two thirds of its output left out, which keeps it one affine block.
+    A packed weight is applied as a whole and two thirds of its output are dropped, which keeps it one affine block.
     """
     if isinstance(weights, Tensor):
         if inputs[0] is inputs[1] and inputs[1] is inputs[2]:
@@ -87,7 +87,7 @@ def _projections(
 
 
 def _mask(attention: Tensor | None, padding: Tensor | None, n: int, sources: int, like: Tensor) -> Tensor | None:
-    """Both masks as one to add to the attention logits (N, H, L, S); keys put behind the masked ones are open."""
+    """Both masks as one to add to the attention logits (N, H, L, S); appended keys are not masked."""
     parts = []
     if attention is not None:
         mask = _additive(attention, like)
@@ -101,7 +101,7 @@ def _mask(attention: Tensor | None, padding: Tensor | None, n: int, sources: int
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """Minus infinity where a mask of truth values is set."""
+    """Minus infinity where a boolean mask is set."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))
@@ -179,6 +179,6 @@ def attention(
         return Product()(Softmax(-1)(logits), value)
     if attn_mask.dtype != torch.bool:
         logits, attn_mask = logits + attn_mask, attn_mask > float("-inf")
-    closed = ~attn_mask.any(-1, keepdim=True)  # a query that may look nowhere gets zeros
+    closed = ~attn_mask.any(-1, keepdim=True)  # a query for which all keys are masked gets zeros
     weights = Softmax(-1)(logits.masked_fill(~attn_mask, float("-inf")).masked_fill(closed, 0.0))
     return Product()(weights.masked_fill(closed, 0.0), value)

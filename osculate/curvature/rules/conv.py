@@ -37,7 +37,7 @@ def conv(
     else:
         pads = [(p, p) for p in each_axis(padding, dims)]
     if call.output is None:
-        if isinstance(padding, str):  # it may be uneven, and is put on beforehand
+        if isinstance(padding, str):  # it may be asymmetric, and is added beforehand
             input, pads = _pad(input, pads), [(0, 0)] * dims
         map = Convolution(steps, [p for p, _ in pads], holes, False, [0] * dims, groups)
         return map.of(input, weight, bias)
@@ -66,7 +66,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: Size = 1,
 ) -> Any:
-    """A convolution with the flipped kernel over the input with zeros put between its entries."""
+    """A convolution of the flipped kernel with the input, zeros inserted between its entries."""
     dims, kernel = weight.ndim - 2, weight.shape[2:]
     steps, pads, extras, holes = (each_axis(size, dims) for size in (stride, padding, output_padding, dilation))
     if call.output is None:
@@ -103,7 +103,7 @@ def _pad(x: Tensor, pads: list[tuple[int, int]]) -> Tensor:
 
 
 def _spread_out(x: Tensor, steps: list[int]) -> Tensor:
-    """Zeros between the entries, so that a stride-1 convolution does what the transposed one does."""
+    """Insert zeros between the entries, so that a stride-1 convolution equals the transposed one."""
     if all(step == 1 for step in steps):
         return x
     sizes = [(size - 1) * step + 1 for size, step in zip(x.shape[2:], steps, strict=True)]
@@ -116,7 +116,7 @@ def _spread_out(x: Tensor, steps: list[int]) -> Tensor:
 def _patches(x: Tensor, kernel: Sequence[int], steps: list[int], holes: list[int], groups: int, ones: bool) -> Tensor:
     """The windows of a padded input: (N, R, G, I) with I running over channels of a group and kernel positions.
 
-    A constant one follows them where ``ones``; windows are copied only once.
+    With ``ones`` a constant one follows them; windows are copied only once.
     """
     n, channels = x.shape[:2]
     for axis, (k, step, hole) in enumerate(zip(kernel, steps, holes, strict=True), start=2):

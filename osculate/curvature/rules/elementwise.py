@@ -1,4 +1,4 @@
-"""Elementwise operations, and parameters that join activations one by one.
+"""Elementwise operations, and parameters that act on activations elementwise.
 
 Rows: slopes, layer scales, free biases, position tables, class tokens. Squares: m times the squared derivative, by
 applying the operation's own backward twice; for any elementwise operation of torch, by its name.
@@ -64,7 +64,7 @@ def squared_elementwise(call: Call, operation: Callable, *args: Any, **kwargs: A
     args, kwargs = tree_unflatten(leaves, spec)
     y = operation(*args, **kwargs)
     if not isinstance(y, Tensor) or y.shape != shape:
-        return NotImplemented  # the name has another meaning for these arguments, as that of max
+        return NotImplemented  # the name has another meaning for these arguments, like max
     found = [get_gradient_edge(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
     edges = {edge[:2]: edge for edge in found}
     if y.grad_fn is None or get_gradient_edge(y)[:2] in edges:
@@ -74,14 +74,14 @@ def squared_elementwise(call: Call, operation: Callable, *args: Any, **kwargs: A
         return y
     if len(edges) > 1:
         return NotImplemented
-    (argument,), edge = edges.values(), get_gradient_edge(y)  # several nodes: once through all before the ordinary way
-    y = y.clone()  # the hook must stand before the nodes that it walks itself
+    (argument,), edge = edges.values(), get_gradient_edge(y)  # several nodes: a first pass through all of them
+    y = y.clone()  # the hook must come before the nodes that it passes through itself
     call.hooks.append(y.register_hook(lambda m: torch.autograd.grad(edge, argument, m, retain_graph=True)[0]))
     return y
 
 
 def _square_node(call: Call, node: Any) -> None:
-    """One node from arguments to output: once more through it, for each argument by itself."""
+    """Square the derivative of one node: pull back through it a second time, separately for each argument."""
     places: dict[Any, list[int]] = {}
     for i, edge in enumerate(node.next_functions):
         places.setdefault(edge, []).append(i)
@@ -97,7 +97,7 @@ def _square_node(call: Call, node: Any) -> None:
 
 
 def _total(gradients: Any, places: list[int]) -> Tensor | None:
-    """The sum over the places in which one argument stands (two in x · x)."""
+    """The sum over the positions of one argument (two in x · x)."""
     found = gradients if isinstance(gradients, tuple | list) else (gradients,)
     terms = [found[i] for i in places if found[i] is not None]
     return sum(terms[1:], terms[0]) if terms else None
@@ -159,7 +159,7 @@ def add(call: Call, input: Tensor, other: Tensor, *, alpha: int | float = 1) -> 
 
 @rows_of(torch.cat, torch.concat, torch.concatenate)
 def cat(call: Call, tensors: Sequence[Tensor], dim: int = 0) -> Use | None:
-    """Parameters put beside activations, shared by all data: class tokens, learned keys and values."""
+    """Parameters concatenated with activations, shared by all data: class tokens, learned keys and values."""
     axis = dim % call.output.ndim
     sources, places, start = [], [], 0
     for tensor in tensors:

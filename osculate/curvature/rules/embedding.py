@@ -22,17 +22,17 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Use | None:
-    """The rows of the weight picked by their numbers; the padding row has no gradient, as in torch."""
+    """The rows of the weight at the given indices; the padding row has no gradient, as in torch."""
     source = call.source(weight)
-    if source is None or max_norm is not None:  # with a norm the lookup itself rescales the weight
+    if source is None or max_norm is not None:  # with max_norm the lookup rescales the weight in place
         return None
     count, size = weight.shape
-    numbers = input.reshape(len(input), -1).long()
+    indices = input.reshape(len(input), -1).long()
     if padding_idx is not None:
-        numbers = torch.where(numbers == padding_idx % count, -1, numbers)
+        indices = torch.where(indices == padding_idx % count, -1, indices)
 
     def form(columns: Tensor) -> Lookup:
-        return Lookup.of(numbers, count, columns.reshape(*columns.shape[:2], -1, 1, size))
+        return Lookup.of(indices, count, columns.reshape(*columns.shape[:2], -1, 1, size))
 
     def arrange(positions: Mapping[str, Tensor]) -> Tensor:
         return source.arrange(positions).reshape(1, count, size).mT
@@ -44,5 +44,5 @@ def embedding(
 
 @squares_of(torch.embedding)
 def embedding_squares(call: Call, weight: Tensor, indices: Tensor, padding_idx: int = -1, *_: Any, **__: Any) -> Tensor:
-    """A selection of rows; torch's options that change only gradients are left out."""
+    """A selection of rows; options that change only gradients are ignored."""
     return torch.embedding(weight, indices, padding_idx)

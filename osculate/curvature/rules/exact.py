@@ -1,4 +1,4 @@
-"""The squares of an operation that has no rule for them: its exact local Jacobian, by vector-Jacobian products."""
+"""Squares of an operation without a squared rule: its exact local Jacobian, by vector-Jacobian products."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,14 +9,14 @@ from torch import Tensor
 from osculate.curvature.columns import pull
 from osculate.curvature.rules._base import Local, Pulled
 
-#: Numbers that the rows of a local Jacobian may take at once.
+#: Floats that the rows of a local Jacobian may take at once.
 NUMBERS = 2**24
 
 
 class LocalJacobian(Local):
-    """An operation without a squared rule: (J ∘ J)ᵀ m from the rows of its Jacobian, some at a time.
+    """An operation without a squared rule: (J ∘ J)ᵀ m from the rows of its Jacobian, in chunks.
 
-    Where every datum's output depends on its own inputs alone, one vector-Jacobian product gives a row for each datum.
+    If every datum's output depends on its own inputs alone, one vector-Jacobian product gives a row for each datum.
 
     Args:
         inputs: The differentiable arguments, cut from the graph of the network.
@@ -60,15 +60,15 @@ class LocalJacobian(Local):
 def _acts_by_datum(inputs: list[Tensor], outputs: list[Tensor]) -> bool:
     """True if no datum's output depends on another's inputs.
 
-    Any two numbers of data differ in some bit: the data whose bit is set must not reach those whose bit is not.
+    The indices of any two data differ in some bit: data whose bit is set must not affect those whose bit is not.
     """
     count = len(outputs[0]) if outputs[0].ndim else 0
     if count < 2 or any(t.ndim == 0 or len(t) != count for t in (*inputs, *outputs)):
         return False
-    generator, numbers = torch.Generator().manual_seed(0), torch.arange(count)
+    generator, indices = torch.Generator().manual_seed(0), torch.arange(count)
     for bit in range((count - 1).bit_length()):
         for set_or_not in (0, 1):
-            chosen = (numbers >> bit) & 1 == set_or_not
+            chosen = (indices >> bit) & 1 == set_or_not
             columns = [torch.randn(y.shape, generator=generator).to(y) for y in outputs]
             for column in columns:
                 column[~chosen] = 0

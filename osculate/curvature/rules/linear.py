@@ -65,7 +65,7 @@ def _product(
 
 
 def _rows(input: Tensor, ones: bool) -> Tensor:
-    """The features (N, R, 1, I), a constant one behind them where the layer has a bias."""
+    """The features (N, R, 1, I), followed by a constant one if the layer has a bias."""
     a = input.reshape(len(input), -1, 1, input.shape[-1])
     return torch.cat([a, a.new_ones(*a.shape[:-1], 1)], -1) if ones else a
 
@@ -114,7 +114,7 @@ def linear_squares(call: Call, input: Tensor, weight: Tensor, bias: Tensor | Non
     torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm, torch.bmm, Tensor.bmm, torch.mv, Tensor.mv
 )
 def matmul_squares(call: Call, input: Tensor, other: Tensor) -> Tensor:
-    """A product of matrices, or of their batches; a matrix that all data share counts as a linear layer."""
+    """A product of matrices, or of their batches; a matrix shared by all data counts as a linear layer."""
     a = input.unsqueeze(0) if input.ndim == 1 else input
     b = other.unsqueeze(-1) if other.ndim == 1 else other
     if b.ndim == 2:
@@ -154,7 +154,7 @@ def outer_squares(call: Call, input: Tensor, other: Tensor) -> Tensor:
 
 @squares_of(torch.einsum, torch._VF.einsum)  # type: ignore[attr-defined]
 def einsum(call: Call, equation: Any, *operands: Any, **_: Any) -> Any:
-    """Products of two operands at a time, from left to right, as products of batches of matrices."""
+    """Products of two operands at a time, from left to right, as batched matrix products."""
     tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], tuple | list) else list(operands)
     if not isinstance(equation, str) or "..." in equation or len(tensors) < 2:
         return NotImplemented
@@ -168,7 +168,7 @@ def einsum(call: Call, equation: Any, *operands: Any, **_: Any) -> Any:
         for letter, size in zip(word, t.shape, strict=True)
     }
     if any(len(set(word)) < len(word) for word in labels) or len(sizes) > len({letter for letter, _ in sizes}):
-        return NotImplemented  # diagonals, and axes of length one that are stretched
+        return NotImplemented  # diagonals, and broadcast axes of length one
     word, total = labels[0], tensors[0]
     for number in range(1, len(tensors)):
         later = set(out).union(*labels[number + 1 :])
@@ -180,7 +180,7 @@ def einsum(call: Call, equation: Any, *operands: Any, **_: Any) -> Any:
 
 
 def _contract(word_a: str, a: Tensor, word_b: str, b: Tensor, later: set[str]) -> tuple[str, Tensor]:
-    """One product over the letters that both have and nobody needs later; what only one has is summed out first."""
+    """One product over the shared letters that no later term needs; letters of one alone are summed out first."""
     word_a, a = _without(word_a, a, set(word_a) - set(word_b) - later)
     word_b, b = _without(word_b, b, set(word_b) - set(word_a) - later)
     batch = [letter for letter in word_a if letter in word_b and letter in later]

@@ -19,7 +19,7 @@ def _channels(input: Tensor) -> tuple[int, ...]:
 class Normalised(Local):
     """y = (x − mean) / s over the last axis of length D, s its standard deviation, root mean square, or length.
 
-    J_ij = (δ_ij − c − k y_i y_j) / s with c = 1/D where the mean is taken off, else 0, and k = 1/D, or 1 for the
+    J_ij = (δ_ij − c − k y_i y_j) / s with c = 1/D where the mean is subtracted, else 0, and k = 1/D, or 1 for the
     length (0 where ``eps`` bounds it).
     """
 

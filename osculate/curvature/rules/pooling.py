@@ -33,8 +33,8 @@ def avg_pool(
 ) -> Tensor:
     """Each entry of a window with one over its divisor, which differs at the border.
 
-    The divisor is how often the sum over the window, of ones, exceeds its average. One axis is two with a height of
-    one, since a sum cannot be asked for there.
+    The divisor is the ratio of the sum and the average of ones over the window. One axis is treated as two with a
+    height of one, as torch has no sum for it.
     """
     dims = {F.avg_pool1d: 1, F.avg_pool2d: 2, F.avg_pool3d: 3}[call.operation]
     if dims == 1:
@@ -56,7 +56,7 @@ def avg_pool(
 def adaptive_avg_pool(call: Call, input: Tensor, output_size: Any) -> Tensor:
     """Each entry of a window with one over its size, the product of its sides.
 
-    A side is read off the averages of unit vectors along its axis: the squares of n coefficients 1/n add to 1/n.
+    A side follows from the averages of unit vectors along its axis: the squares of n coefficients 1/n add to 1/n.
     """
     dims = {F.adaptive_avg_pool1d: 1, F.adaptive_avg_pool2d: 2, F.adaptive_avg_pool3d: 3}[call.operation]
     y = call.operation(input, output_size)
@@ -103,9 +103,9 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Any:
-    """Linear and cubic interpolation act on each axis by itself, by a matrix that is read off its unit vectors."""
+    """Linear and cubic interpolation act on each axis separately, by a matrix found from unit vectors."""
     if mode not in ("linear", "bilinear", "bicubic", "trilinear"):
-        return NotImplemented  # selections, and averages with a rule of their own
+        return NotImplemented  # selections, and averages with a separate rule
     dims = input.ndim - 2
 
     def resample(x: Tensor, only: int | None = None) -> Tensor:
@@ -133,7 +133,7 @@ def interpolate(
     torch.linalg.vector_norm, torch.amax, Tensor.amax, torch.amin, Tensor.amin,
 )  # fmt: skip
 def reduction(call: Call, input: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Every input enters one output: its derivative, from a backward of ones, times its share of m.
+    """One output for every input: its derivative, from a backward pass of ones, times its share of m.
 
     Of k inputs that tie for an extreme, each has the derivative 1/k.
     """

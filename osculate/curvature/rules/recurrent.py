@@ -1,4 +1,4 @@
-"""Recurrent networks, which torch hides in one call, as linear layers: one for all inputs, one at every step."""
+"""Recurrent networks, one call in torch, as linear layers: one for all inputs, and one at every step."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from osculate.curvature.rules._base import parts_of
 
-#: The hidden state, and the memory cell of an LSTM behind it: each (N, H).
+#: The hidden state, followed by the memory cell of an LSTM: each (N, H).
 State: TypeAlias = tuple[Tensor, ...]
-#: From what the input and the hidden state contribute to the gates, and the state, to the next state.
+#: A function from the terms of the input and of the hidden state in the gates, and the state, to the next state.
 Step: TypeAlias = Callable[[Tensor, Tensor, State], State]
 
 
@@ -38,7 +38,7 @@ def _plain_step(activation: Callable[[Tensor], Tensor], a: Tensor, b: Tensor, st
 def one_step(
     step: Step, x: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ) -> Any:
-    """One step; a state of one tensor is given and returned as that tensor."""
+    """One step; a state of a single tensor is passed and returned as that tensor."""
     state = (hx,) if isinstance(hx, Tensor) else tuple(hx)
     state = step(F.linear(x, w_ih, b_ih), F.linear(state[0], w_hh, b_hh), state)
     return state if len(state) > 1 else state[0]
@@ -47,7 +47,7 @@ def one_step(
 def layers(step: Step, states: int, input: Tensor, hx: Any, params: Any, *settings: Any) -> Any:
     """Several layers, two directions, projections: the output, and the last states (layers · directions, N, H).
 
-    A packed batch of sequences is not covered: its sizes stand in the place of the states, and these in that of params.
+    A packed batch of sequences is not covered: its sizes take the position of the states, and these that of params.
     """
     first = (hx,) if isinstance(hx, Tensor) else tuple(hx)
     if len(first) != states or isinstance(params, Tensor):

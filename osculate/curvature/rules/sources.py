@@ -1,9 +1,9 @@
 """Tensors that are made of parameters alone: slices, transposes, position tables, normalised weights.
 
-A parameter seldom reaches an operation only as itself. A packed projection is cut in three, a weight is transposed, a
-class token is expanded over the batch, a kernel is divided by its norm. What such a tensor is made of is followed
-through the forward pass: a :class:`View` has entries that are entries of one parameter, and the same view of their
-positions in θ says which; a :class:`Function` is anything else, and rows are pulled through it by autograd.
+A parameter often reaches an operation in another form. A packed projection is cut in three, a weight is transposed, a
+class token is expanded over the batch, a kernel is divided by its norm. The origin of such a tensor is followed through
+the forward pass: the entries of a :class:`View` are entries of one parameter, given by the same view of their positions
+in θ; a :class:`Function` is any other tensor, and rows are pulled through it by autograd.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from osculate.curvature.columns import pull
 
-#: Operations that pick or reorder the entries of a tensor.
+#: Operations that select or reorder the entries of a tensor.
 VIEWS: frozenset[Callable] = frozenset(
     {
         *(torch.chunk, torch.split, torch.unbind, torch.narrow, torch.select, torch.index_select, F.embedding),
@@ -59,7 +59,7 @@ class View:
         return rows
 
     def for_each_datum(self, tensor: Tensor) -> "View | None":
-        """The same without the batch axis of the tensor; None where data do not share their entries."""
+        """The same without the batch axis of the tensor; None if data do not share their entries."""
         entries = self.take(torch.arange(self.shape.numel()).reshape(self.shape)) if len(tensor) > 1 else None
         if entries is not None and not bool((entries == entries[0]).all()):
             return None

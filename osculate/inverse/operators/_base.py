@@ -1,4 +1,4 @@
-"""A linear measurement of an image, and its exact adjoint: all that the rest of this folder knows of an instrument."""
+"""The interface of linear operators: a measurement of an image, and its exact adjoint."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 from osculate.checks import require_positive, require_whole
 from osculate.linalg import conjugate_gradients
 
-#: Share of the largest eigenvalue of AᵀA that a rough inverse adds to all of them.
+#: Share of the largest eigenvalue of AᵀA by which a rough inverse is damped.
 DAMPING = 1e-2
 
 
@@ -22,8 +22,8 @@ class LinearOperator(ABC):
 
     .. math:: \langle A x, y \rangle = \langle x, A^\top y \rangle
 
-    Both are differentiable, take any number of leading axes, and work in the floating type and on the device of what
-    they are given. A new instrument is a class with :meth:`apply` and :meth:`transpose`.
+    Both are differentiable, take any number of leading axes, and work in the floating type and on the device of their
+    argument. A new instrument is a class with :meth:`apply` and :meth:`transpose`.
 
     Args:
         image_shape: (H, W).
@@ -33,15 +33,15 @@ class LinearOperator(ABC):
         ValueError: a shape is not of positive whole numbers, or the image's is not (H, W).
     """
 
-    #: What its own arithmetic is as exact as.
+    #: Floating type of its own arithmetic.
     dtype: torch.dtype = torch.double
-    #: Whether the rough inverse tells how bright an image is: a damped one takes what it does not see to be dark.
-    tells_brightness: bool = False
+    #: True if the rough inverse determines the brightness of an image; a damped one underestimates it.
+    determines_brightness: bool = False
 
     def __init__(self, image_shape: Sequence[int], data_shape: Sequence[int]) -> None:
         self.image_shape = require_image_shape(image_shape)
         if not isinstance(data_shape, Iterable):
-            raise ValueError(f"data_shape is a shape such as (20, 41), not {data_shape!r}.")
+            raise ValueError(f"data_shape must be a shape such as (20, 41), got {data_shape!r}.")
         for size in data_shape:
             require_whole("every axis of the data", size)
         self.data_shape = tuple(int(size) for size in data_shape)
@@ -61,7 +61,7 @@ class LinearOperator(ABC):
 
     @property
     def measurements(self) -> int:
-        """M, how many numbers one measurement has."""
+        """M, the size of one measurement."""
         return prod(self.data_shape)
 
     def __call__(self, image: Tensor) -> Float[Tensor, "..."]:
@@ -88,7 +88,7 @@ class LinearOperator(ABC):
         return self.transpose(unit) if self.measurements < self.pixels else self.apply(unit).T
 
     def rough_inverse(self, data: Float[Tensor, "..."]) -> Float[Tensor, "H W"]:
-        """A first guess of the image of one measurement: a damped inverse, unless an instrument knows better."""
+        """A first guess of the image of one measurement; a damped inverse by default."""
         return self.damped_inverse(data, DAMPING * self.norm() ** 2)
 
     def damped_inverse(self, data: Float[Tensor, "..."], weight: float) -> Float[Tensor, "H W"]:
@@ -112,7 +112,7 @@ class LinearOperator(ABC):
         return SciPyOperator((self.measurements, self.pixels), matvec=forward, rmatvec=adjoint, dtype=float)
 
     def norm(self, iterations: int = 50) -> float:
-        """The largest singular value, from below, by that many products with AᵀA."""
+        """A lower bound on the largest singular value, by power iteration."""
         x = torch.randn(1, self.pixels, dtype=torch.double, generator=torch.Generator().manual_seed(0))
         for _ in range(iterations):
             x = self.transpose(self.apply(x / x.norm()))
@@ -121,9 +121,9 @@ class LinearOperator(ABC):
     def _lead(self, tensor: Tensor, shape: tuple[int, ...], what: str) -> tuple[int, ...]:
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise ValueError(f"{self!r} takes {what} as a tensor of floating type, not {kind}: take .float().")
+            raise ValueError(f"{what} of {self!r} must be a tensor of floating type, got {kind}: pass .float().")
         if tensor.shape[-len(shape) :] != shape:
-            raise ValueError(f"{self!r} takes {what} of shape {shape}, not {tuple(tensor.shape)}.")
+            raise ValueError(f"{what} of {self!r} must have shape {shape}, got {tuple(tensor.shape)}.")
         return tuple(tensor.shape[: -len(shape)])
 
     def __repr__(self) -> str:
@@ -131,13 +131,13 @@ class LinearOperator(ABC):
 
 
 def require_image_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """Refuse what is no height and width.
+    """The height and width of images, checked.
 
     Raises:
-        ValueError: it is not two positive whole numbers.
+        ValueError: ``shape`` is not two positive whole numbers.
     """
     if not isinstance(shape, Sequence) or len(shape) != 2:
-        raise ValueError(f"an operator works on images of shape (H, W), not {shape!r}.")
+        raise ValueError(f"image_shape must be a height and a width, (H, W), got {shape!r}.")
     for size in shape:
         require_whole("every side of the image", size)
     return int(shape[0]), int(shape[1])
@@ -150,7 +150,7 @@ def require_adjoint(operator: LinearOperator) -> None:
         operator: Operator whose methods compute in its ``dtype``.
 
     Raises:
-        ValueError: either is not so, by more than rounding.
+        ValueError: either test fails by more than rounding.
     """
     generator, tolerance = torch.Generator().manual_seed(0), 1e3 * torch.finfo(operator.dtype).eps
     x = torch.randn(2, operator.pixels, generator=generator, dtype=torch.double)
@@ -162,13 +162,13 @@ def require_adjoint(operator: LinearOperator) -> None:
     ):
         if found.shape != wanted:
             raise ValueError(
-                f"{what} of {operator!r} returns rows of shape {tuple(found.shape)}, and should return {tuple(wanted)}."
+                f"{what} of {operator!r} must return rows of shape {tuple(wanted)}, got {tuple(found.shape)}."
             )
     if not bool(ax.isfinite().all()):
-        raise ValueError(f"{operator!r} makes NaN or infinity of finite images.")
+        raise ValueError(f"{operator!r} returns NaN or infinity for finite images: check its methods.")
     if not bool((ax[2] - ax[0] + 2 * ax[1]).norm() <= tolerance * ax.norm()):
-        raise ValueError(f"{operator!r} is not linear: A(x − 2z) is not A x − 2 A z.")
-    # inner products of vectors that belong together do not cancel, so that an error of a few percent shows
+        raise ValueError(f"{operator!r} is not linear, as A(x − 2z) is not A x − 2 A z: check its methods.")
+    # inner products of related vectors do not cancel, so that an error of a few percent shows
     back, seen = operator.transpose(torch.cat([y, ax[:1]])), operator.apply(operator.transpose(y))
     for a, b, c, d in ((ax[0], ax[0], x[0], back[1]), (seen[0], y[0], back[0], back[0]), (ax[0], y[0], x[0], back[0])):
         left, right = float(a @ b), float(c @ d)
@@ -180,7 +180,7 @@ def require_adjoint(operator: LinearOperator) -> None:
 
 
 class _Product(torch.autograd.Function):
-    """A x, whose gradient is Aᵀ of the gradient, and the other way round."""
+    """A x or Aᵀ y; the gradient of each is the other operator applied to the gradient."""
 
     @staticmethod
     def forward(flat: Tensor, operator: LinearOperator, transposed: bool) -> Tensor:
@@ -196,36 +196,36 @@ class _Product(torch.autograd.Function):
 
 
 def require_data(operator: LinearOperator, data: Tensor, noise: float | None = None) -> None:
-    """Refuse measurements that are not those of the operator, and a noise that is none.
+    """Raise ValueError if measurements do not fit the operator, or the noise is not positive.
 
     Raises:
-        ValueError: this is no operator; the data have another shape or type, hold NaN, or are all zero; the noise is
-            not positive.
+        ValueError: ``operator`` is not an operator; the data have another shape or type, hold NaN, or are all zero; the
+            noise is not positive.
     """
     if not isinstance(operator, LinearOperator):
         raise ValueError(
-            f"the first argument is an operator such as RayTransform((H, W), angles) or Matrix(matrix, (H, W)), not "
+            f"operator must be an object such as RayTransform((H, W), angles) or Matrix(matrix, (H, W)), got "
             f"{operator if isinstance(operator, type) else type(operator)}."
         )
     if not isinstance(data, Tensor) or not data.is_floating_point():
         found = (
-            f"a tensor of {data.dtype}: take data.float()"
+            f"a tensor of {data.dtype}: pass data.float()"
             if isinstance(data, Tensor)
-            else f"{type(data).__name__}: take torch.as_tensor"
+            else f"{type(data).__name__}: pass torch.as_tensor(data)"
         )
-        raise ValueError(f"measurements are a tensor of floating type, not {found}.")
+        raise ValueError(f"measurements must be a tensor of floating type, got {found}.")
     if data.dtype in (torch.float16, torch.bfloat16):
-        raise ValueError(f"measurements are in single or double precision, not {data.dtype}: take data.float().")
+        raise ValueError(f"measurements must be in single or double precision, got {data.dtype}: pass data.float().")
     if operator.pixels < 4:
-        raise ValueError(f"an image of {operator.image_shape} has too few pixels for a network of convolutions.")
+        raise ValueError(f"images of shape {operator.image_shape} are too small for a network of convolutions.")
     if tuple(data.shape) != operator.data_shape:
         raise ValueError(
-            f"measurements of {operator!r} have shape {operator.data_shape}, not {tuple(data.shape)}: check the "
+            f"measurements of {operator!r} must have shape {operator.data_shape}, got {tuple(data.shape)}: check the "
             "number of angles and detectors, or transpose them."
         )
     if bad := int((~data.isfinite()).sum()):
         raise ValueError(f"{bad} of {data.numel()} measurements are NaN or infinite: leave them out, or repair them.")
     if not bool(data.any()):
-        raise ValueError("all measurements are zero: there is nothing to reconstruct from.")
+        raise ValueError("all measurements are zero: pass measured data.")
     if noise is not None:
         require_positive("the noise (a standard deviation, in the units of the measurements)", noise)

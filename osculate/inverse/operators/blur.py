@@ -36,12 +36,12 @@ class Blur(LinearOperator):
             reach, most = max(1, round(3 * float(kernel))), max(require_image_shape(image_shape)) - 1
             profile = torch.exp(-0.5 * (torch.arange(-reach, reach + 1, dtype=torch.double) / float(kernel)) ** 2)
             profile = profile / profile.sum()
-            kept = slice(max(0, reach - most), min(len(profile), reach + most + 1))  # no pixel is further from another
+            kept = slice(max(0, reach - most), min(len(profile), reach + most + 1))  # pixels are at most this far apart
             kernel = torch.outer(profile[kept], profile[kept])
         if kernel.ndim != 2 or kernel.shape[0] % 2 == 0 or kernel.shape[1] % 2 == 0:
-            raise ValueError(f"a blur's kernel has two odd sides, not shape {tuple(kernel.shape)}.")
+            raise ValueError(f"the kernel of a blur must have two odd sides, got shape {tuple(kernel.shape)}.")
         if not bool(kernel.isfinite().all()):
-            raise ValueError("a blur's kernel holds NaN or infinity.")
+            raise ValueError("the kernel of a blur holds NaN or infinity: pass finite values.")
         super().__init__(image_shape, image_shape)
         self.kernel = kernel.detach().double()
 

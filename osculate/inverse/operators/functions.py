@@ -1,4 +1,4 @@
-"""An instrument that is a pair of functions of the user's."""
+"""Operators made of a user's pair of functions."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,12 +12,12 @@ from osculate.inverse.operators._base import LinearOperator, require_adjoint
 class FromFunctions(LinearOperator):
     """A and Aᵀ as two functions, of any library.
 
-    On construction it is tested on random vectors that the first is linear and the second its adjoint, as exactly as
-    ``dtype`` allows.
+    The constructor tests on random vectors that the first is linear and the second its adjoint, up to the rounding of
+    ``dtype``.
 
     Args:
-        forward: An image (H, W) to its data.
-        adjoint: Data to an image (H, W).
+        forward: Function from an image (H, W) to its data.
+        adjoint: Function from data to an image (H, W).
         image_shape: (H, W).
         data_shape: Shape of one measurement.
         dtype: Floating type of the tensors that the functions take and return.
@@ -60,8 +60,8 @@ class FromFunctions(LinearOperator):
                     f"{tuple(result.shape)}, {result.dtype}" if isinstance(result, Tensor) else type(result).__name__
                 )
                 raise ValueError(
-                    f"{function!r} takes shape {given} to {found}, and should return a torch tensor of floats of shape "
-                    f"{wanted}: wrap arrays in torch.as_tensor."
+                    f"{function!r} must map shape {given} to a floating-point tensor of shape {wanted}, got {found}: "
+                    "wrap arrays in torch.as_tensor."
                 )
             if torch.finfo(result.dtype).eps > torch.finfo(self.dtype).eps:
                 raise ValueError(

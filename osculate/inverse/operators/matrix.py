@@ -1,4 +1,4 @@
-"""Any instrument that is there as a matrix."""
+"""Operators given as a matrix."""
 
 import re
 import warnings
@@ -19,7 +19,7 @@ class Matrix(LinearOperator):
     Args:
         matrix: (M, H·W): a tensor, an array, or a sparse matrix.
         image_shape: (H, W).
-        data_shape: Shape in which one measurement is shown; (M,) by default.
+        data_shape: Shape of one measurement; (M,) by default.
 
     Raises:
         ValueError: the shapes do not fit, or an entry is NaN or infinite.
@@ -36,20 +36,20 @@ class Matrix(LinearOperator):
         raw: Any = matrix if issparse(matrix) else np.asarray(matrix)
         if raw.dtype.kind not in "fiub":
             raise ValueError(
-                f"an operator's matrix is a tensor, an array or sparse, of real numbers, not {type(matrix).__name__} "
-                f"of {raw.dtype}: see FromFunctions for other instruments, and stack real and imaginary parts."
+                f"the matrix of an operator must be a tensor, an array or sparse, of real numbers, got "
+                f"{type(matrix).__name__} of {raw.dtype}: stack real and imaginary parts, or use FromFunctions."
             )
         own = csr_array(raw, dtype=float) if issparse(raw) else np.asarray(raw, dtype=float)
         if own.ndim != 2:
-            raise ValueError(f"an operator's matrix has two axes, not shape {own.shape}.")
+            raise ValueError(f"the matrix of an operator must have two axes, got shape {own.shape}.")
         super().__init__(image_shape, own.shape[:1] if data_shape is None else data_shape)
         if own.shape != (self.measurements, self.pixels):
             raise ValueError(
-                f"a matrix of shape {own.shape} does not take images {self.image_shape} to data {self.data_shape}: "
-                f"it should have shape {(self.measurements, self.pixels)}."
+                f"the matrix from images {self.image_shape} to data {self.data_shape} must have shape "
+                f"{(self.measurements, self.pixels)}, got {own.shape}."
             )
         if not np.isfinite(own.data if issparse(own) else own).all():
-            raise ValueError("an operator's matrix holds NaN or infinity.")
+            raise ValueError("the matrix of an operator holds NaN or infinity: pass finite values.")
         self._matrix = _tensor(own)
         self._transposed = _tensor(csr_array(own.T) if issparse(own) else own.T)
         self._ready: dict[tuple, tuple[Tensor, Tensor]] = {}
@@ -63,7 +63,7 @@ class Matrix(LinearOperator):
         return (self._pair(data)[1] @ data.T).T
 
     def _pair(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """A and Aᵀ in the type and on the device of what they are to meet."""
+        """A and Aᵀ with the type and device of a tensor."""
         key = (like.dtype, like.device)
         if key not in self._ready:
             self._ready[key] = (self._matrix.to(like), self._transposed.to(like))
@@ -77,8 +77,7 @@ def _tensor(matrix: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(matrix))
     starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
     entries = torch.from_numpy(matrix.data)
-    # The layout is young, and torch warns once of it, from here; products with the old layout take many times as long.
-    # The filter is for this warning of this module alone, and stays: catch_warnings would restore what other threads
-    # may have changed meanwhile.
+    # torch warns once that this layout is in beta; products with the old layout take many times as long. The filter
+    # matches this warning from this module alone, and stays: catch_warnings would undo changes by other threads.
     warnings.filterwarnings("ignore", "Sparse CSR tensor support", UserWarning, re.escape(__name__))
     return torch.sparse_csr_tensor(starts, columns, entries, matrix.shape, check_invariants=True)

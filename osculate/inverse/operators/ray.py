@@ -21,17 +21,17 @@ class RayTransform(Matrix):
 
     .. math:: (A x)_{ks} = \int x(s\, n_k + t\, n_k^\perp)\, dt, \qquad n_k = (\cos\theta_k, \sin\theta_k)
 
-    Pixels have side 1, x runs to the right and y up from the centre of the image, and beyond it there is nothing. A ray
-    is followed from row to row (from column to column where it is flatter), and the image interpolated linearly along
+    Pixels have side 1, x runs to the right and y up from the centre of the image, and the image is zero outside. A ray
+    is followed from row to row (from column to column if it is flatter), with linear interpolation of the image along
     each. [joseph1982] The numbering of angles and detectors is that of ASTRA's parallel geometry.
 
     Args:
         image_shape: (H, W).
         angles: Number of angles, evenly spread over half a turn from 0; or the angles themselves, in radians.
-        detectors: Number of rays at each angle, one pixel apart and centred; by default as many as cover the diagonal.
+        detectors: Number of rays at each angle, one pixel apart and centred; by default enough to cover the diagonal.
 
     Raises:
-        ValueError: there is no angle, one is not finite, or they are spread over more than two turns.
+        ValueError: there are no angles, one is not finite, or they span more than two turns.
 
     Data have the shape (angles, detectors). Cost: about 2·max(H, W) entries of the matrix for each ray.
 
@@ -41,7 +41,7 @@ class RayTransform(Matrix):
             [3., 2., 1.]])
     """
 
-    tells_brightness = True
+    determines_brightness = True
 
     def __init__(self, image_shape: Sequence[int], angles: Any = 20, detectors: int | None = None) -> None:
         from scipy.sparse import csr_array
@@ -52,13 +52,13 @@ class RayTransform(Matrix):
             angles = [k * pi / count for k in range(count)]
         self.angles: Float[Tensor, " K"] = torch.as_tensor(angles, dtype=torch.double)
         if self.angles.ndim != 1:
-            raise ValueError(f"angles are a whole number, or radians along one axis, not shape {self.angles.shape}.")
+            raise ValueError(f"angles must be a number of them, or radians on one axis, got shape {self.angles.shape}.")
         if not len(self.angles) or not bool(self.angles.isfinite().all()):
-            raise ValueError("a ray transform needs at least one angle, and all of them finite.")
+            raise ValueError(f"angles must be one or more finite numbers, got {self.angles}.")
         if float(self.angles.max() - self.angles.min()) > 4 * pi:
             raise ValueError(
-                f"the angles go from {float(self.angles.min()):.3g} to {float(self.angles.max()):.3g}: they are in "
-                "radians here, and these look like degrees."
+                f"angles must be in radians, got {float(self.angles.min()):.3g} to {float(self.angles.max()):.3g}: "
+                "convert degrees with torch.deg2rad."
             )
         image_shape = require_image_shape(image_shape)
         self.detectors = 2 * ceil((hypot(*image_shape) - 1) / 2) + 1 if detectors is None else detectors
@@ -112,22 +112,22 @@ def from_astra(projection: Mapping[str, Any], volume: Mapping[str, Any], project
     Args:
         projection: Projection geometry from ``astra.create_proj_geom``.
         volume: Volume geometry from ``astra.create_vol_geom``; two axes.
-        projector: "line", "strip" or "linear", with the ending that ASTRA asks for ("line_fanflat").
+        projector: "line", "strip" or "linear", with the suffix that ASTRA requires ("line_fanflat").
 
     Returns:
         An operator with data of shape (angles, detectors).
 
     Raises:
         ImportError: ASTRA is not installed: ``pip install 'osculate[astra]'``.
-        ValueError: ASTRA knows no such projector for this geometry.
+        ValueError: ASTRA has no such projector for this geometry.
     """
     require_library("astra", "geometries of ASTRA")
     import astra
 
     try:
         number = astra.create_projector(projector, dict(projection), dict(volume))
-    except Exception as error:  # ASTRA's own type, which is not public
-        raise ValueError(f"ASTRA made no projector {projector!r} for this geometry: {error}") from error
+    except Exception as error:  # a type of ASTRA that is not public
+        raise ValueError(f"ASTRA has no projector {projector!r} for this geometry: {error}") from error
     try:
         held = astra.projector.matrix(number)
         matrix = astra.matrix.get(held)

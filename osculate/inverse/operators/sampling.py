@@ -1,4 +1,4 @@
-"""Images of which only some pixels are seen."""
+"""Images of which only some pixels are measured."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from osculate.inverse.operators._base import LinearOperator
 
 
 class Subsampling(LinearOperator):
-    """The pixels that a mask shows: inpainting, subsampling, a grid of sensors.
+    """The pixels in a mask: inpainting, subsampling, a grid of sensors.
 
     Args:
-        mask: (H, W), True where a pixel is seen.
+        mask: (H, W), True where a pixel is measured.
 
     Raises:
-        ValueError: the mask is not boolean, or shows nothing.
+        ValueError: the mask is not boolean, or False everywhere.
 
     >>> Subsampling(torch.tensor([[True, False], [False, True]]))(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([1., 4.])
@@ -27,9 +27,9 @@ class Subsampling(LinearOperator):
         if isinstance(mask, np.ndarray):
             mask = torch.as_tensor(mask)
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-            raise ValueError("a mask is a tensor of True (the pixel is seen) and False.")
+            raise ValueError("mask must be boolean: True where a pixel is measured, else False.")
         if not bool(mask.any()):
-            raise ValueError("a mask that shows no pixel leaves nothing to reconstruct from.")
+            raise ValueError("mask must be True for at least one pixel.")
         super().__init__(tuple(mask.shape), (int(mask.sum()),))
         self.mask = mask.detach().clone()
 
@@ -37,18 +37,18 @@ class Subsampling(LinearOperator):
     def random(
         cls, image_shape: Sequence[int], keep: float = 0.5, generator: torch.Generator | None = None
     ) -> "Subsampling":
-        """Each pixel is seen or not, by chance.
+        """A random mask.
 
         Args:
             image_shape: (H, W).
-            keep: The share of pixels that is seen.
+            keep: Share of pixels that are measured.
             generator: Source of random numbers.
 
         Raises:
             ValueError: the share is not above 0 and at most 1.
         """
         if not 0 < keep <= 1:
-            raise ValueError(f"keep is the share of pixels that is seen, above 0 and at most 1, not {keep}.")
+            raise ValueError(f"keep, the share of measured pixels, must be above 0 and at most 1, got {keep}.")
         order = torch.rand(image_shape[0] * image_shape[1], generator=generator).argsort()
         mask = torch.zeros(len(order), dtype=torch.bool)
         mask[order[: max(1, round(keep * len(order)))]] = True

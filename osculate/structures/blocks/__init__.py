@@ -1,4 +1,4 @@
-"""The matrices that one block of parameters can be: diagonal, dense, a Kronecker product, low rank, or rows."""
+"""Matrices of one block of parameters: diagonal, dense, a Kronecker product, low rank, or rows."""
 
 from osculate.structures.blocks._base import Block as Block, Delta as Delta, Joint as Joint, Precision as Precision
 from osculate.structures.blocks.dense import DenseBlock as DenseBlock

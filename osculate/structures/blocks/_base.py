@@ -15,7 +15,7 @@ from osculate.inputs import Inputs
 
 
 class Block(ABC):
-    """The curvature of one set of parameters: plain tensors that add, and verbs that take vectors in its order.
+    """The curvature of one set of parameters: plain tensors that add, and operations on vectors.
 
     Attributes:
         positions: Index of each entry in θ, flat (p,).
@@ -24,7 +24,7 @@ class Block(ABC):
     positions: Tensor
     #: The attributes that add over batches.
     state: ClassVar[tuple[str, ...]] = ()
-    #: True if rows over all of its parameters are formed, not the factors of a layer alone.
+    #: True if rows over all parameters of the block are formed, instead of the factors of a layer.
     whole_rows: ClassVar[bool] = False
 
     def tensors(self) -> dict[str, Tensor]:
@@ -46,7 +46,7 @@ class Block(ABC):
         return []
 
     def together(self, joint: "Joint") -> Any:
-        """The forms of all parameters as the block takes them: as whole rows, unless it keeps them apart."""
+        """The argument of :meth:`accumulate` for the forms of all parameters; by default whole rows."""
         return Dense(joint.rows())
 
     @abstractmethod
@@ -54,15 +54,15 @@ class Block(ABC):
         """Add one batch to the state, in place; :meth:`finish` follows the last one."""
 
     def finish(self) -> None:
-        """Complete what :meth:`accumulate` left half done for speed, in place."""
+        """Complete the work that :meth:`accumulate` postpones for speed, in place."""
 
     def project(self, form: AnyForm, events: int) -> Any:
-        """The input of :meth:`Precision.contract` for a form and any prior: the costly part, done once."""
+        """The argument of :meth:`Precision.contract` for a form: the costly part, which serves any prior."""
         return form.rows()
 
     @abstractmethod
     def precision(self, scale: Float[Tensor, ""] | float, delta: "Delta") -> "Precision":
-        """The block of the posterior precision, scale · G + diag(δ), ready to be used."""
+        """The block of the posterior precision, scale · G + diag(δ), factorised."""
 
     @abstractmethod
     def dense(self) -> Float[Tensor, "p p"]:
@@ -71,7 +71,7 @@ class Block(ABC):
 
 @dataclass(frozen=True)
 class Joint:
-    """The forms of all parameters side by side, None for those that the data did not use."""
+    """The forms of all parameters side by side; None for parameters that the data did not use."""
 
     forms: tuple[AnyForm | None, ...]
     sizes: tuple[int, ...]
@@ -92,7 +92,7 @@ class Joint:
 
     @staticmethod
     def of_columns(parts: list["Joint"]) -> "Joint":
-        """The columns of the same data together."""
+        """The columns of several parts for the same data."""
         if len(parts) == 1:
             return parts[0]
         forms: list[AnyForm | None] = []
@@ -114,12 +114,12 @@ def _columns(form: AnyForm) -> Float[Tensor, "V N *p"]:
 
 @dataclass(frozen=True, eq=False)
 class Delta:
-    """The prior precisions of one block: one for each parameter, and by tensor where they are constant there.
+    """The prior precisions of one block: one for each parameter, and by tensor if they are constant within it.
 
     Attributes:
-        spread: Function that returns δ of each parameter, in the order of the block; called where a block needs it.
+        spread: Function that returns δ of each parameter, in the order of the block; called on demand.
         weight: δ of the weight, None where it varies within it.
-        bias: δ of the bias, None where there is none, or it equals the weight's by construction.
+        bias: δ of the bias, None if there is none, or if it equals that of the weight by construction.
         by_tensor: δ of each parameter tensor of the network, None where it varies within one.
     """
 
@@ -143,10 +143,10 @@ class Precision(ABC):
 
     @abstractmethod
     def effective_parameters(self) -> Float[Tensor, " p"]:
-        """γ of each parameter: 1 − δ_p (Λ⁻¹)_pp, between 0 (the prior decides) and 1 (the data do)."""
+        """γ of each parameter: 1 − δ_p (Λ⁻¹)_pp, between 0 (determined by the prior) and 1 (by the data)."""
 
     def effective_parameters_by_tensor(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
-        """γ of each parameter tensor of the block, which ``split`` cuts values (p,) into; in double precision."""
+        """γ of each parameter tensor, into which ``split`` cuts values (p,); in double precision."""
         return [values.sum(dtype=torch.double) for values in split(self.effective_parameters())]
 
     @abstractmethod
@@ -158,7 +158,7 @@ class Precision(ABC):
         """Λ⁻¹ v."""
 
     def precondition(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        """An approximation of Λ⁻¹ v that needs no pass over the data: Λ⁻¹ v itself where the block has its factors."""
+        """An approximation of Λ⁻¹ v that needs no pass over the data; Λ⁻¹ v itself if the block has its factors."""
         return self.solve(v)
 
     @abstractmethod
@@ -194,7 +194,7 @@ def grams(rows: Float[Tensor, "V N p"], events: int) -> Float[Tensor, "N T E E"]
 def weighted_grams(
     g: Float[Tensor, "V N G O"] | None, weights: Float[Tensor, "N G O"], events: int
 ) -> Float[Tensor, "N T E E"]:
-    """Σ_o w_o g_eo g_fo in groups of E consecutive columns; of E = 1, ``g`` holds the squares, None is the identity."""
+    """Σ_o w_o g_eo g_fo in groups of E consecutive columns; for E = 1 ``g`` holds the squares; None is the identity."""
     if g is None:
         each = weights.flatten(1)
         return each[..., None, None] if events == 1 else each.diag_embed().unsqueeze(1)
@@ -206,25 +206,25 @@ def weighted_grams(
 
 @dataclass(frozen=True)
 class Picked:
-    """The rows of a lookup by the numbers that each datum picks, from :meth:`Lookup.merged`.
+    """The rows of a lookup by the indices that each datum picks, from :meth:`Lookup.merged`.
 
     Attributes:
-        numbers: Indices of the picked rows of the table.
-        g: Gradients that belong to them; squared for single outputs.
+        indices: Indices of the picked rows of the table.
+        g: Gradients of these rows; squared for single outputs.
     """
 
-    numbers: Int[Tensor, "N K"]
+    indices: Int[Tensor, "N K"]
     g: Float[Tensor, "V N K O"]
 
     @classmethod
-    def of(cls, numbers: Int[Tensor, "N K"], g: Float[Tensor, "V N K O"], events: int) -> "Picked":
-        """The input of :meth:`grams` for groups of this many columns."""
-        return cls(numbers, g.square() if events == 1 else g)
+    def of(cls, indices: Int[Tensor, "N K"], g: Float[Tensor, "V N K O"], events: int) -> "Picked":
+        """The picked rows for groups of this many columns."""
+        return cls(indices, g.square() if events == 1 else g)
 
     def add_squares(self, total: Float[Tensor, "O I"]) -> None:
-        """Add Σ_v g² of all data to a table, in place; of single outputs."""
-        total.T.index_add_(0, self.numbers.reshape(-1), self.g.sum(0).flatten(0, 1))
+        """Add Σ_v g² of all data to a table, in place; for single outputs."""
+        total.T.index_add_(0, self.indices.reshape(-1), self.g.sum(0).flatten(0, 1))
 
     def grams(self, weights: Float[Tensor, "O I"], events: int) -> Float[Tensor, "N T E E"]:
         """Σ w g g over the entries of the table, in groups of E consecutive columns."""
-        return weighted_grams(self.g, weights.T[self.numbers], events)
+        return weighted_grams(self.g, weights.T[self.indices], events)

@@ -18,8 +18,8 @@ from osculate.structures.blocks._base import Block, Delta, Precision
 class DenseBlock(Block):
     r"""Σ_n Σ_v (J_nᵀ s_nv)(J_nᵀ s_nv)ᵀ: O(p²) memory, one Cholesky factorisation O(p³) for each prior.
 
-    In double precision whatever the network is in: a sum in single precision is off by 1e-7 of its largest eigenvalue,
-    which is more than a vague prior gives to the directions that the data leave open.
+    Always in double precision: the error of a sum in single precision, 1e-7 of its largest eigenvalue, may exceed the
+    precision of a vague prior.
     """
 
     state: ClassVar[tuple[str, ...]] = ("matrix",)
@@ -29,7 +29,7 @@ class DenseBlock(Block):
 
     @classmethod
     def zero(cls, positions: Tensor, dtype: torch.dtype, device: torch.device) -> "DenseBlock":
-        """No data yet."""
+        """An empty block, before any data."""
         flat = positions.reshape(-1).to(device)
         return cls(flat, torch.zeros(len(flat), len(flat), dtype=torch.double, device=device))
 
@@ -47,13 +47,13 @@ class DenseBlock(Block):
         eye = torch.eye(len(size), dtype=size.dtype, device=size.device)
         matrix = scale * self.matrix / size / size.unsqueeze(1) + eye
         factor, info = torch.linalg.cholesky_ex(matrix)
-        if bool(info) or not bool(factor.diagonal().isfinite().all()):  # rounding below zero, against a vague prior
+        if bool(info) or not bool(factor.diagonal().isfinite().all()):  # rounding exceeds a vague prior
             factor = cholesky(scale * self._clamped / size / size.unsqueeze(1) + eye)
         return DensePrecision(factor, size)
 
     @cached_property
     def _clamped(self) -> Float[Tensor, "p p"]:
-        """The matrix without the negative eigenvalues that single precision gave it."""
+        """The matrix without its negative eigenvalues, which are due to rows in single precision."""
         values, vectors = eigh(self.matrix)
         return vectors * values @ vectors.T
 

@@ -11,19 +11,19 @@ from torch import Tensor
 from osculate.curvature.forms import AnyForm, Form, Lookup, Outer, Unit, rows_in_parts
 from osculate.structures.blocks._base import Block, Delta, Picked, Precision, weighted_grams
 
-#: Entries of the rows that are formed at once.
+#: Largest number of row entries that are formed at once.
 ENTRIES = 2**22
-#: What making an entry costs, in multiplications that a product makes of it: the time of memory.
+#: Cost of writing an entry to memory, in multiplications of a matrix product.
 PASS = 8
-#: Entries of a block from which one row is enough for a product at full speed.
-LARGE = 2**15
+#: Smallest block for which a single row is enough for a product at full speed.
+SINGLE_ROW_ENTRIES = 2**15
 
 
 @dataclass(frozen=True, eq=False)
 class DiagonalBlock(Block):
     r"""g_p = Σ_n Σ_v (J_nᵀ s_nv)_p²: O(p) memory.
 
-    For few positions no row is formed: for one, the square of an outer product is the outer product of the squares.
+    For few positions no row is formed: with one, the square of an outer product is the outer product of the squares.
     """
 
     state: ClassVar[tuple[str, ...]] = ("values",)
@@ -32,7 +32,7 @@ class DiagonalBlock(Block):
 
     @classmethod
     def zero(cls, positions: Tensor, dtype: torch.dtype, device: torch.device) -> "DiagonalBlock":
-        """No data yet."""
+        """An empty block, before any data."""
         flat = positions.reshape(-1).to(device)
         return cls(flat, torch.zeros(len(flat), dtype=dtype, device=device))
 
@@ -41,7 +41,7 @@ class DiagonalBlock(Block):
             Picked.of(*form.merged(), events=1).add_squares(self.values.unflatten(0, (-1, form.size)))
         elif isinstance(form, Outer) and self._pairs_are_cheaper(form):
             self._add_pairs(form)
-        elif isinstance(form, Outer) and len(self.values) >= LARGE:
+        elif isinstance(form, Outer) and len(self.values) >= SINGLE_ROW_ENTRIES:
             self._add_one_by_one(form)
         else:
             for rows in rows_in_parts(form, ENTRIES):
@@ -62,10 +62,10 @@ class DiagonalBlock(Block):
             total = _products(g[:, :, :1], g, a[:, :1], a)
             for s in range(1, r):
                 total += _products(g[:, :, s : s + 1], g[:, :, s:], a[:, s : s + 1], a[:, s:])
-            self.values.add_(total.clamp_(min=0).reshape(-1))  # rounding may leave less than nothing
+            self.values.add_(total.clamp_(min=0).reshape(-1))  # rounding may leave small negative values
 
     def _add_one_by_one(self, form: Outer) -> None:
-        """Each row into the same memory, which stays in the cache: little more than the work of a weight gradient."""
+        """Add each row from the same buffer, which stays in the cache: little more work than a weight gradient."""
         g, inputs = form.g.permute(0, 1, 3, 4, 2), form.a.transpose(1, 2)  # (V, N, G, O, R), (N, G, R, I)
         row = self.values.new_empty(*g.shape[2:4], inputs.shape[-1])
         total = self.values.view_as(row)
@@ -97,7 +97,7 @@ def _products(
     a: Float[Tensor, "N 1 G I"],
     other_a: Float[Tensor, "N R G I"],
 ) -> Float[Tensor, "G O I"]:
-    """Σ_n of the pairs of one position with itself, once, and with the others, twice: as views, nothing is gathered."""
+    """Σ_n over pairs of a position with itself, counted once, and with others, counted twice; by views."""
     outputs = (g * other_g).sum(0)
     outputs[:, 1:] *= 2
     return torch.einsum("nrgo,nrgi->goi", outputs, a * other_a)
@@ -114,9 +114,9 @@ class DiagonalPrecision(Precision):
         least = self.values.detach().min() if self.signal.numel() else 1.0
         if not float(least) > 0:
             raise ValueError(
-                f"with this prior and temperature the precision of a parameter would be {float(least):.3g}: its "
-                "variance was trained to be larger than that of the prior then. Keep the prior and temperature of the "
-                "training, take a prior with higher precisions, or train again."
+                f"the precision of a parameter would be {float(least):.3g} with this prior and temperature, as its "
+                "variance was trained under a wider prior. Keep the prior and temperature of the training, use a prior "
+                "of higher precision, or train again."
             )
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The whole matrix by its rows, of all forms side by side: everything follows from their products, the kernel."""
+"""The whole matrix by its rows over all forms; all results follow from the products of rows, the kernel."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,23 +17,23 @@ from osculate.structures.blocks._base import Block, Delta, Joint, Precision, gra
 from osculate.structures.blocks.dense import DenseBlock
 from osculate.structures.blocks.rows import ENTRIES, Pack, Rows, pick, size
 
-#: The share of the free memory that Gram matrices of single tensors are kept in.
+#: Share of the free memory in which Gram matrices of single tensors are kept.
 SHARE = 0.25
 
 
 @dataclass(eq=False)
 class Draw:
-    """M data of a stream of unknown length: those with the smallest of random numbers, one for each datum.
+    """A random choice of M data from a stream of unknown length: those with the smallest random numbers.
 
-    The numbers are drawn one after the other, so that the choice does not depend on the batches.
+    One number is drawn for each datum in turn, so that the choice does not depend on the batches.
 
     Attributes:
         points: M.
         generator: Source of the random numbers.
-        projects: True if all data are projected onto the span of the M in a second pass, False if the M stand for them.
+        projects: True to project all data onto the span of the M in a second pass, False to let the M represent them.
         seen: N so far.
         numbers: Random numbers of the data that are kept.
-        basis: Orthonormal combinations (K, r) of the rows X, whose transpose times X is B; once all data were seen.
+        basis: Coefficients (K, r) of an orthonormal basis B of the span of the rows X, after the first pass.
         products: B G Bᵀ of the second pass.
     """
 
@@ -57,14 +57,14 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class DualBlock(Block):
-    r"""G = Xᵀ Cᵀ C X with K rows X, those of all data or of some, and a small matrix C, none for the identity.
+    r"""G = Xᵀ Cᵀ C X with K rows X, those of all data or of some, and a small matrix C, omitted if it is the identity.
 
     Attributes:
-        owners: The number of the tensor that each entry belongs to.
+        owners: Index of the tensor that each entry belongs to.
         rows: X by form.
-        sizes: V and N of what came together, while the rows are being made.
-        mix: C under that name, or nothing.
-        draw: The choice of data while the rows are being made, None where all are kept.
+        sizes: V and N of each addition, until the first pass ends.
+        mix: C under the key "mix", or empty.
+        draw: The choice of data, None if all are kept.
     """
 
     whole_rows: ClassVar[bool] = True
@@ -84,7 +84,7 @@ class DualBlock(Block):
             rows.append(each)
 
     def finish(self) -> None:
-        """Join the rows after the first pass; combine them after the second."""
+        """Concatenate the rows after the first pass; combine them after the second."""
         draw = self.draw
         if draw is not None and draw.basis is not None:
             values, vectors = eigh(draw.products)
@@ -107,7 +107,7 @@ class DualBlock(Block):
         draw.products = draw.basis.new_zeros(draw.basis.shape[1], draw.basis.shape[1])
 
     def add_projected(self, form: Joint) -> None:
-        """Add the products of the coordinates of rows in the basis of those that are kept, in place."""
+        """Add the products of the coordinates of rows in the basis of the kept rows, in place."""
         assert self.draw is not None
         assert self.draw.basis is not None
         ones = self.draw.basis.new_ones(len(self.positions))
@@ -115,7 +115,7 @@ class DualBlock(Block):
         self.draw.products += coordinates.T @ coordinates
 
     def select(self, masks: list[Tensor]) -> None:
-        """Keep some data of what came together, in place, one mask (N,) each."""
+        """Keep a subset of the data of each addition, in place, given by masks (N,)."""
         alive = [number for number, mask in enumerate(masks) if bool(mask.any())]
         for rows in self.rows:
             rows.packs[:] = [
@@ -170,7 +170,7 @@ class DualBlock(Block):
         return vectors.split([prod(rows.shape) for rows in self.rows], -1)
 
     def used(self, vectors: Shaped[Tensor, "*S p"]) -> Iterator[tuple[Rows, Tensor]]:
-        """The rows that some datum used, with their entries of vectors."""
+        """The rows of each form that some datum used, with its entries of vectors."""
         yield from ((rows, part) for rows, part in zip(self.rows, self.split(vectors), strict=True) if rows.pack)
 
     def mixed(self, z: Float[Tensor, "*S K"]) -> Float[Tensor, "*S k"]:
@@ -214,7 +214,7 @@ class DualBlock(Block):
         return list(self._tensor_grams())
 
     def tensor_grams(self) -> Iterator[tuple[int, Float[Tensor, "K K"]]]:
-        """X_t X_tᵀ for the parameters of each tensor; kept where they fit into memory, since no prior changes them."""
+        """X_t X_tᵀ for the parameters of each tensor; cached if they fit into memory."""
         yield from self._tensor_grams() if self._kept_grams is None else self._kept_grams
 
     def packed(self, form: Joint) -> list[Pack | None]:
@@ -224,7 +224,7 @@ class DualBlock(Block):
     def kernel(
         self, x: list[Pack | None], y: list[Pack | None], weights: Float[Tensor, " p"], separable: bool
     ) -> Float[Tensor, "K L"]:
-        """x diag(w) yᵀ for the rows of some data."""
+        """x diag(w) yᵀ for the rows x and y of two sets of data."""
         (v, n), (w, m) = (size(next(pack for pack in packs if pack)) for packs in (x, y))
         total = weights.new_zeros(v * n, w * m)
         for rows, left, right, part in zip(self.rows, x, y, self.split(weights), strict=True):
@@ -256,7 +256,7 @@ class DualBlock(Block):
 
     @cached_property
     def _primal(self) -> DenseBlock | None:
-        """The matrix itself, where it is smaller than that of the products of the rows."""
+        """The matrix itself if it is smaller than the Gram matrix of the rows, else None."""
         v, n = self.count
         if v * n <= len(self.positions) or self.mix:
             return None
@@ -290,8 +290,7 @@ class DualPrecision(Precision):
     .. math:: x^\top \Lambda^{-1} y = x^\top D^{-1} y - (\hat X D^{-1/2} x)^\top (I + \hat X \hat X^\top)^{-1}
               (\hat X D^{-1/2} y)
 
-    Differences are taken in double precision, in which they keep half of the digits for data that outweigh the prior
-    by 10⁸.
+    Differences are taken in double precision, which leaves half of the digits for data that outweigh the prior by 10⁸.
     """
 
     block: DualBlock
@@ -383,7 +382,7 @@ class DualPrecision(Precision):
             own = self.block.own_kernel(packs, 1 / self._vector, self._separable, events)
             left = own - grams(self._halves(packs).unflatten(0, (v, -1)), events)
             floor = torch.finfo(torch.double).eps * own.diagonal(dim1=-2, dim2=-1)
-            lift = (floor - left.diagonal(dim1=-2, dim2=-1)).clamp(min=0)  # rounding may leave less than nothing
+            lift = (floor - left.diagonal(dim1=-2, dim2=-1)).clamp(min=0)  # rounding may leave small negative values
             parts.append(left + lift.diag_embed())
         return torch.cat(parts).to(self.block.dtype)
 

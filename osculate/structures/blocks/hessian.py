@@ -1,4 +1,4 @@
-"""The full Hessian in dense and diagonal blocks: as a matrix, or as an estimate of its diagonal."""
+"""The full Hessian in dense blocks, or as an estimate of its diagonal."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ CERTAIN = 3
 
 @dataclass(frozen=True, eq=False)
 class EstimatedBlock(DiagonalBlock):
-    """A diagonal that is estimated, with the variance of the estimate: both add over batches, whose signs differ."""
+    """An estimated diagonal with the variance of the estimate; both add over batches, which use different signs."""
 
     variances: Float[Tensor, " p"]
 
@@ -38,12 +38,12 @@ def for_hessian(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 
 def add_hessian(blocks: Sequence[Block], observation: Observation) -> Tensor:
-    r"""Add the Hessian of one batch to dense or estimated diagonal blocks, and give the outputs f.
+    r"""Add the Hessian of one batch to dense or estimated diagonal blocks, and return the outputs f.
 
     .. math:: \hat h = \frac{1}{S} \sum_s \epsilon_s \circ H \epsilon_s, \qquad
               \operatorname{Var} \hat h_p = \frac{1}{S} \sum_{q \neq p} H_{pq}^2
 
-    for S vectors ε of independent signs; their sample variance stands for the second. [hutchinson1990]
+    for S vectors ε of independent signs; the variance is estimated by the sample variance. [hutchinson1990]
 
     Cost: one Hessian-vector product for each parameter of a dense block, ``Hessian.samples`` for all diagonal ones.
     """
@@ -56,7 +56,7 @@ def add_hessian(blocks: Sequence[Block], observation: Observation) -> Tensor:
         generator = torch.Generator().manual_seed(kind.seed + o.number)
         signs = torch.randint(2, (kind.samples, o.network.space.size), generator=generator).to(f) * 2 - 1
         each = signs * product(signs)
-        # one vector alone tells nothing about its error
+        # a single vector gives no estimate of the error
         spread = each.var(0) / kind.samples if kind.samples > 1 else torch.full_like(each[0], torch.inf)
         mean = each.mean(0)
         for diagonal in estimated:
@@ -65,7 +65,7 @@ def add_hessian(blocks: Sequence[Block], observation: Observation) -> Tensor:
     for block in blocks:
         if isinstance(block, DenseBlock):
             size, every = len(block.positions), o.network.space.size
-            step = max(1, size**2 // every)  # rows at a time, so that these take as much as the matrix itself
+            step = max(1, size**2 // every)  # chunks of rows that take as much memory as the matrix itself
             for start in range(0, size, step):
                 part = block.positions[start : start + step]
                 units = f.new_zeros(len(part), every)
@@ -92,26 +92,26 @@ def without_negative_curvature(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 
 def _warn_of_entries(blocks: Sequence[EstimatedBlock]) -> None:
-    """Say how many estimated entries are below zero, by how much, and how many of these may be noise."""
+    """Warn of estimated entries below zero, and of how many may be due to noise."""
     if not any(bool((block.values < 0).any()) for block in blocks):
         return
     values = torch.cat([block.values for block in blocks])
     errors = torch.cat([block.variances for block in blocks]).sqrt()
-    below, sure = int((values < 0).sum()), int((values < -CERTAIN * errors).sum())
+    below, certain = int((values < 0).sum()), int((values < -CERTAIN * errors).sum())
     lowest = int(values.argmin())
     found = (
         f"{below} of the {len(values)} entries of the Hessian's diagonal are estimated below zero (the lowest "
         f"{float(values[lowest]):.2g}, standard error {float(errors[lowest]):.2g}), and get the prior's precision "
         "alone. "
     )
-    if sure:
+    if certain:
         found += (
-            f"{sure} of them are below it by more than {CERTAIN} standard errors: train longer, or use "
+            f"{certain} of them are below it by more than {CERTAIN} standard errors: train longer, or use "
             "curvature='ggn', which has no negative entries. "
         )
-    if sure < below:
+    if certain < below:
         found += (
-            f"{below - sure} of them are below it by less, which the noise of the estimate explains: take more "
+            f"{below - certain} of them are below it by less, which the noise of the estimate explains: take more "
             "samples, osc.curvature.Hessian(samples=…)."
         )
     warnings.warn(found.strip(), stacklevel=5)

@@ -11,10 +11,10 @@ is the constant one. Groups of a grouped convolution are independent blocks alon
 
 With A = U_A λ_A U_Aᵀ, B = U_B λ_B U_Bᵀ the posterior precision has the eigenvalues λ_B λ_A + δ exactly: no damping is
 split over the factors. A bias with its own δ_b adds, for each eigenvalue of B, the rank-one term (δ_b − δ_w) u uᵀ with
-u the last row of U_A; determinant, inverse and root of such a matrix are closed forms. δ_b may exceed δ_w by many
-orders of magnitude (a bias that stays at zero), so that they are written as sums of positive terms: the share of the
-bias direction that the prior decides is δ_w uᵀ D⁻¹ u, never one minus the rest, and a variance is what lies off that
-direction plus what lies along it.
+u the last row of U_A; determinant, inverse and root of such a matrix have closed forms. As δ_b may exceed δ_w by many
+orders of magnitude (a bias that stays at zero), these are written as sums of positive terms: the share of the bias
+direction that the prior determines is δ_w uᵀ D⁻¹ u, not one minus the rest, and a variance is the sum of its parts
+along that direction and orthogonal to it.
 
 EKFAC keeps the eigenbasis U = U_B ⊗ U_A, and takes the diagonal of Uᵀ G U itself,
 
@@ -23,9 +23,8 @@ EKFAC keeps the eigenbasis U = U_B ⊗ U_A, and takes the diagonal of Uᵀ G U i
 instead of the products of the factors' eigenvalues. Of all matrices with this eigenbasis it is the closest to G in
 the Frobenius norm, so never further from it than KFAC.
 
-The inputs of an embedding are one-hot vectors, so that Σ a aᵀ is the diagonal matrix of how often each row of the table
-was picked: its own eigenbasis, held as a vector. A vocabulary of V costs V numbers instead of V², and no
-eigendecomposition but that of the output factor.
+The inputs of an embedding are one-hot vectors, so that Σ a aᵀ is the diagonal matrix of the counts of the table's rows:
+it is stored as a vector and needs no eigendecomposition. A vocabulary of V costs V numbers instead of V².
 """
 
 from collections.abc import Callable
@@ -42,17 +41,17 @@ from osculate.linalg import add_gram, eigh, mirror
 from osculate.memory import even_parts
 from osculate.structures.blocks._base import Block, Delta, Picked, Precision, grams, weighted_grams
 
-#: Entries of the rotated rows that are formed at once.
+#: Largest number of entries of rotated rows that are formed at once.
 ENTRIES = 2**22
-#: Data by which the sharing of weights is decided.
-FEW = 16
+#: Number of data by which the treatment of shared weights is decided.
+SHARING_DATA = 16
 
 
 def reduced_is_closer(form: Outer) -> bool:
-    """True if the factors of positions taken together are closer to some data's block than those of all positions."""
+    """True if the factors of merged positions are closer to the block of some data than those of single positions."""
     v, _, _, groups, outputs_each = form.g.shape
-    size = v * groups * outputs_each * form.some(1).a.shape[-1]
-    form = form.some(max(1, min(FEW, ENTRIES // size)))
+    size = v * groups * outputs_each * form.head(1).a.shape[-1]
+    form = form.head(max(1, min(SHARING_DATA, ENTRIES // size)))
     rows, distances = form.matrices(), []
     for each in (form.reduced(), form):
         a = each.a if each.used is None else each.a * each.used[..., None, None]
@@ -60,28 +59,27 @@ def reduced_is_closer(form: Outer) -> bool:
         outputs = torch.einsum("vnrgo,vnrgp->gop", each.g, each.g)
         product = torch.einsum("vngoi,gop,vngpj,gij->", rows, outputs, rows, inputs)
         square = (outputs.square().sum((1, 2)) * inputs.square().sum((1, 2))).sum()
-        distances.append(square - 2 * product)  # but for the norm of the block itself
+        distances.append(square - 2 * product)  # up to the norm of the block itself
     return bool(distances[0] < distances[1])
 
 
 @dataclass(frozen=True, eq=False)
 class KroneckerBlock(Block):
-    """The sums of both factors and the number of positions they were taken over.
+    """The sums of both factors, and the number of positions in these sums.
 
     Attributes:
         positions: Index of each entry in θ, flat over (G, O, I).
         inputs: Σ a aᵀ.
         outputs: Σ g gᵀ.
-        count: The number of data times positions.
+        count: Number of data times positions.
         has_bias: True if the last input is the constant one of a bias.
         corrected: The diagonal of G in the eigenbasis, from a second pass over the data; None where the eigenvalues are
             those of the factors.
-        reduces: 1 where the positions of a datum are taken together, 0 where each counts as a datum, −1 where the first
-            data decide.
+        reduces: 1 if the positions of a datum are merged, 0 if each counts as a datum, −1 before the first data decide.
     """
 
     state: ClassVar[tuple[str, ...]] = ("inputs", "outputs", "count", "corrected")
-    #: What weights that are used at several positions count as, see :class:`~osculate.structures.Kron`.
+    #: Treatment of weights that are used at several positions, see :class:`~osculate.structures.Kron`.
     sharing: ClassVar[tuple[str, ...]] = ("expand", "reduce", "auto")
     positions: Tensor
     inputs: Float[Tensor, "G I I"]
@@ -93,7 +91,7 @@ class KroneckerBlock(Block):
 
     @classmethod
     def zero(cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device) -> "KroneckerBlock":
-        """No data yet; ``positions`` is (G, O, I)."""
+        """An empty block; ``positions`` is (G, O, I)."""
         g, o, i = positions.shape
         like = torch.zeros((), dtype=dtype, device=device)
         flat = positions.reshape(-1).to(device)
@@ -109,7 +107,7 @@ class KroneckerBlock(Block):
             a = form.a if form.used is None else form.a * form.used[..., None, None]
             add_gram(self.inputs, a.permute(2, 0, 1, 3).flatten(1, 2))  # (G, N·R, I)
             self.count.add_(form.events)
-        if form.shared > form.g.shape[-1]:  # one small product for each datum, without bringing positions together
+        if form.shared > form.g.shape[-1]:  # one small product for each datum, without moving positions
             g = form.g.permute(3, 0, 1, 4, 2).flatten(1, 2)  # (G, V·N, O, R)
             self.outputs.add_((g @ g.mT).sum(1))
         else:
@@ -120,9 +118,9 @@ class KroneckerBlock(Block):
         decided = [block for block in (self, other) if block.reduces >= 0]
         if len({int(block.reduces) for block in decided}) > 1:
             raise ValueError(
-                "sharing='auto' decided by the first data of each curvature, and differently: one takes the positions "
-                "of a datum together and the other does not: such factors do not add. Fit all data at once, or "
-                "both with Kron(sharing='expand') or Kron(sharing='reduce')."
+                "these factors do not add: sharing='auto' chose by the first data of each fit, 'reduce' in one and "
+                "'expand' in the other. Fit all data at once, or both with Kron(sharing='expand') or "
+                "Kron(sharing='reduce')."
             )
         reduces = decided[0].reduces if decided else self.reduces
         return replace(super().added(other), reduces=reduces.clone())  # type: ignore[type-var]
@@ -132,7 +130,7 @@ class KroneckerBlock(Block):
         mirror(self.outputs)
 
     def correct(self, form: AnyForm) -> None:
-        """Add one batch to the eigenvalues, in the basis of the factors as they stand."""
+        """Add one batch to the eigenvalues, in the basis of the present factors."""
         assert isinstance(form, Outer)
         assert self.corrected is not None
         if form.shared == 1:
@@ -153,7 +151,7 @@ class KroneckerBlock(Block):
 
     @cached_property
     def eigenvalues(self) -> Float[Tensor, "G O I"]:
-        """Those of the block: of the factors, or the corrected ones."""
+        """The eigenvalues of the block: products of those of the factors, or the corrected ones."""
         if self.corrected is not None:
             return self.corrected
         return self._output_basis[0].unsqueeze(-1) * self._input_basis[0].unsqueeze(-2)
@@ -181,14 +179,14 @@ class KroneckerBlock(Block):
     def _rotated_matrices(
         self, a: Float[Tensor, "N R G I"], g: Float[Tensor, "V N R G O"]
     ) -> Float[Tensor, "V N G O I"]:
-        """Rotate a factor before the sum over positions where that is the cheaper order, the matrix after it else."""
+        """The rows in the eigenbasis, rotated before or after the sum over positions, whichever is cheaper."""
         v, _, r, _, o = g.shape
         i = a.shape[-1]
         ua, ub = self._input_basis[1], self._output_basis[1]
         first_a, first_g = r * i < v * o * i, r < i
         if first_a:
-            turned = ua.mT @ a.permute(2, 3, 0, 1).flatten(2)  # (G, I, N·R)
-            a = turned.unflatten(2, a.shape[:2]).permute(2, 3, 0, 1)
+            rotated = ua.mT @ a.permute(2, 3, 0, 1).flatten(2)  # (G, I, N·R)
+            a = rotated.unflatten(2, a.shape[:2]).permute(2, 3, 0, 1)
         if first_g:
             g = (ub.mT @ g.permute(0, 1, 3, 4, 2)).permute(0, 1, 4, 2, 3)
         rows = matrices(a, g)
@@ -264,7 +262,7 @@ class KroneckerPrecision(Precision):
         return self._learned + self.bias * self._length
 
     def log_det_ratio(self) -> Float[Tensor, ""]:
-        total = (self.signal / self.weight).log1p().sum(-1).sum(dtype=torch.double)  # rows in their own type
+        total = (self.signal / self.weight).log1p().sum(-1).sum(dtype=torch.double)  # rows are summed in their own type
         if self.bias is None:
             return total
         return total + (self.weight / self.bias * self._determinant).log().sum(dtype=torch.double)
@@ -294,7 +292,7 @@ class KroneckerPrecision(Precision):
         return [weight.sum(dtype=torch.double), bias.sum(dtype=torch.double)]
 
     def _rank_one(self, y: Float[Tensor, "*S G O I"], power: float) -> tuple[Tensor, Float[Tensor, "*S G O"]]:
-        """(I + c û ûᵀ)^power y and its product with û, which is exact where that of the rounded vector is not."""
+        """(I + c û ûᵀ)^power y and its product with û, computed without cancellation."""
         direction = self.block.bias_direction * self._inverse.sqrt()
         along = (direction * y).sum(-1)
         scale = self._determinant**power
@@ -316,7 +314,7 @@ class KroneckerPrecision(Precision):
             return self.block.rotate_back(y * self._inverse.sqrt()).flatten(-3)
         y, along = self._rank_one(y, power)
         rows = self.block.rotate_back(y * self._inverse.sqrt())
-        rows[..., -1:] = self.block._output_basis[1] @ along.unsqueeze(-1)  # of a large δ_b, a small difference
+        rows[..., -1:] = self.block._output_basis[1] @ along.unsqueeze(-1)  # for a large δ_b a small difference
         return rows.flatten(-3)
 
     def whiten(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
@@ -335,8 +333,8 @@ class KroneckerPrecision(Precision):
         if self.bias is None:
             return torch.einsum("ngi,goi->ngo", a.square(), self._inverse)
         u = self.block.bias_direction.squeeze(1)
-        # What is off û is the same for a − α u with any α: here the one that leaves least to subtract where the data
-        # say most, at the largest eigenvalue of the outputs.
+        # The part orthogonal to û is the same for a − α u with any α: this one has the least cancellation at the
+        # largest eigenvalue of the outputs.
         alpha = ((a * (u * self._inverse[:, -1])).sum(-1) / self._length[:, -1]).unsqueeze(-1)
         a = a - alpha * u
         along = torch.einsum("ngi,goi->ngo", a * u, self._inverse)
@@ -351,7 +349,7 @@ class KroneckerPrecision(Precision):
         weights = self._quadratic(a)
         if g is not None:
             return weighted_grams(g, weights, events)
-        basis = self.block._output_basis[1][0]  # of a last layer: Σ_o w_o u_o u_oᵀ
+        basis = self.block._output_basis[1][0]  # last layer: Σ_o w_o u_o u_oᵀ
         if events == 1:
             return (weights[:, 0] @ basis.square().T)[..., None, None]
         return ((basis * weights) @ basis.T).unsqueeze(1)
@@ -369,7 +367,7 @@ class LookupBlock(KroneckerBlock):
 
     @classmethod
     def zero(cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device) -> "LookupBlock":
-        """No data yet; ``positions`` is (1, O, I)."""
+        """An empty block; ``positions`` is (1, O, I)."""
         _, o, i = positions.shape
         like = torch.zeros((), dtype=dtype, device=device)
         flat = positions.reshape(-1).to(device)
@@ -403,8 +401,8 @@ class LookupBlock(KroneckerBlock):
     def project(self, form: AnyForm, events: int) -> Any:
         if not isinstance(form, Lookup):
             return super().project(Dense(form.rows()), events)
-        numbers, g = form.merged()
-        return Picked.of(numbers, g @ self._output_basis[1][0], events)
+        indices, g = form.merged()
+        return Picked.of(indices, g @ self._output_basis[1][0], events)
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "LookupPrecision":
         return LookupPrecision(**vars(super().precision(scale, delta)))

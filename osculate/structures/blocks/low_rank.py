@@ -13,7 +13,7 @@ from osculate.curvature.forms import Form
 from osculate.linalg import DiagonalPlusLowRank, nystrom, signs
 from osculate.structures.blocks._base import Block, Delta, Precision, grams
 
-#: Blocks of up to this many parameters are multiplied with unit vectors.
+#: Largest block that is multiplied with unit vectors instead of random ones.
 SMALL = 64
 
 
@@ -41,14 +41,14 @@ class LowRankBlock(Block):
     def zero(
         cls, positions: Tensor, rank: int, vectors: int, seed: int, dtype: torch.dtype, device: torch.device
     ) -> "LowRankBlock":
-        """No data yet; ``vectors`` is how many test vectors are asked for."""
+        """An empty block with this number of test vectors."""
         flat = positions.reshape(-1).to(device)
         count = len(flat) if len(flat) <= max(2 * vectors, SMALL) else vectors
         return cls(flat, torch.zeros(count, len(flat), dtype=dtype, device=device), rank, seed)
 
     @cached_property
     def tests(self) -> Float[Tensor, "k p"]:
-        """Ω, one vector a row."""
+        """Ω, one vector per row."""
         count, size = self.sketch.shape
         if count == size:
             return torch.eye(size, dtype=self.sketch.dtype, device=self.sketch.device)
@@ -59,7 +59,7 @@ class LowRankBlock(Block):
         self.sketch.add_((self.tests @ rows.T) @ rows)
 
     def add_product(self, product: Callable[[Tensor], Tensor]) -> None:
-        """Add one more part of the matrix, given by its products with vectors in the order of θ; in place."""
+        """Add a matrix, given by its products with vectors in the order of θ, in place."""
         self.sketch.add_(self.in_block_order(product, self.tests))
 
     def in_block_order(self, product: Callable[[Tensor], Tensor], v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
@@ -84,7 +84,7 @@ class LowRankBlock(Block):
 
 
 class LowRankPrecision(DiagonalPlusLowRank, Precision):
-    """Λ = scale · Ĝ + diag(δ), with a δ of any kind: the prior stays of full rank."""
+    """Λ = scale · Ĝ + diag(δ), with any δ: the prior keeps its full rank."""
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         return grams(self.halves(projected), events)

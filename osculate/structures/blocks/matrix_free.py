@@ -21,18 +21,18 @@ from osculate.parameters import Network
 from osculate.structures.blocks._base import Block, Delta, Precision
 from osculate.structures.blocks.low_rank import LowRankBlock, LowRankPrecision
 
-#: Numbers that the Krylov bases made at once may hold, if they end after so many steps.
+#: Floats in the Krylov bases that are built at once, for this number of steps.
 NUMBERS, STEPS = 2**26, 50
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A batch with the outputs and columns that all of its products share.
+    """A batch with the outputs and columns that its products share.
 
     Attributes:
         observation: The batch, with the network and the kind of curvature.
         f: Outputs, detached.
-        columns: The columns of a curvature that has few of them; random ones are drawn once.
+        columns: Columns of a curvature that has few; random columns are drawn once.
     """
 
     observation: Observation
@@ -57,7 +57,7 @@ class Batch:
         return products.gauss_newton_product(o.network, o.x, v, self._output_map, o.memory)
 
     def at(self, part: Tensor) -> tuple[Linearisation, products.OutputMap]:
-        """The network around its mode for some of the data, by number, and u -> Λ u for their outputs."""
+        """The network around its mode for the data at these indices, and u -> Λ u for their outputs."""
         at = Linearisation(self.network, take(self.observation.x, part))
         return at, self._output_map(at.f, part)
 
@@ -112,9 +112,9 @@ class Accuracy:
     """The accuracy of the answers of a matrix-free precision.
 
     Attributes:
-        tolerance: On relative residuals, None for the fourth root of the rounding unit.
+        tolerance: Bound on relative residuals, None for the fourth root of the rounding unit.
         max_products: Largest number of products with all data for one solve.
-        probes: Random vectors for log determinants and diagonals.
+        probes: Number of random vectors for log determinants and diagonals.
         seed: Seed of the probes.
     """
 
@@ -138,7 +138,7 @@ class MatrixFreeBlock(LowRankBlock):
 
     @classmethod
     def empty(cls, sketch: LowRankBlock, accuracy: Accuracy) -> "MatrixFreeBlock":
-        """No data yet."""
+        """A block without data."""
         return cls(sketch.positions, sketch.sketch, sketch.rank, sketch.seed, [], accuracy)
 
     def added(self, other: Block) -> Block:
@@ -160,7 +160,7 @@ class MatrixFreeBlock(LowRankBlock):
 
     @property
     def indefinite(self) -> bool:
-        """True if the curvature may have negative directions, which then count as directions without data."""
+        """True if the curvature may have negative directions, which then keep the prior."""
         return any(isinstance(batch.observation.kind, Hessian) for batch in self.batches)
 
     def _present(self) -> list[Batch]:
@@ -197,8 +197,8 @@ class MatrixFreeBlock(LowRankBlock):
 class MatrixFreePrecision(Precision):
     r"""Λ = scale · G + D through products, relative to Λ̂ = scale · Ĝ + D from the sketch.
 
-    With Λ̂⁻¹ = M̂ M̂ᵀ, everything is a function of C = M̂ᵀ Λ M̂, whose eigenvalues cluster at one as far as the sketch
-    is good (and are one where it is exact):
+    With Λ̂⁻¹ = M̂ M̂ᵀ, everything is a function of C = M̂ᵀ Λ M̂, whose eigenvalues cluster
+    at one for a good sketch (and equal one for an exact one):
 
     .. math:: \Lambda^{-1} = \hat M C^{-1} \hat M^\top, \qquad M = \hat M C^{-1/2}, \qquad
               \log|\Lambda| = \log|\hat\Lambda| + \operatorname{tr}\log C
@@ -260,7 +260,7 @@ class MatrixFreePrecision(Precision):
         return min(self.curvature.accuracy.max_products, v.shape[-1] + 1)
 
     def _parts(self, v: Float[Tensor, "S p"]) -> Iterator[Float[Tensor, "s p"]]:
-        """Some vectors at a time, so that their Krylov bases fit into memory."""
+        """The vectors in chunks whose Krylov bases fit into memory."""
         yield from v.split(max(1, NUMBERS // (v.shape[-1] * min(STEPS, self._steps(v)))))
 
     def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
@@ -283,11 +283,11 @@ class MatrixFreePrecision(Precision):
 
     @property
     def frame(self) -> linalg.DiagonalPlusLowRank:
-        """M̂ M̂ᵀ = Λ̂⁻¹, by which :meth:`_solution` takes its coordinates."""
+        """M̂ M̂ᵀ = Λ̂⁻¹, which defines the coordinates of :meth:`_solution`."""
         return self.base
 
     def _solution(self, right: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """C⁻¹ b, and what of b is left."""
+        """C⁻¹ b, and the remaining residual."""
         if self.curvature.indefinite:
             return self._power(right, -1.0), torch.zeros_like(right)
         found = linalg.conjugate_gradients(
@@ -327,7 +327,7 @@ class MatrixFreePrecision(Precision):
 
     @cached_property
     def _spectrum(self) -> list[linalg.Quadrature]:
-        """Gauss quadratures for the log of C, some probes each."""
+        """Gauss quadratures for the log of C, each for a chunk of the probes."""
 
         def log(values: Tensor) -> Tensor:
             return self._floored(values).log()
@@ -357,7 +357,7 @@ class MatrixFreePrecision(Precision):
 
     @cached_property
     def variances(self) -> linalg.Estimate:
-        """The diagonal of Λ⁻¹ and its standard errors, neither bounded by what is possible."""
+        """The diagonal of Λ⁻¹ and its standard errors, without the bounds of :meth:`variance`."""
         with torch.no_grad():
             value, error = linalg.diagonal(lambda v: self.solve(v) - self.base.solve(v), self._probes)
             return linalg.Estimate(self.base.variance() + value, error)
@@ -366,7 +366,7 @@ class MatrixFreePrecision(Precision):
         return 1 - self.base.diagonal * self.variances.value
 
     def variance(self) -> Float[Tensor, " p"]:
-        """The diagonal of Λ⁻¹, estimates kept between the bounds that the eigenvalues of C give."""
+        """The diagonal of Λ⁻¹, estimates clamped to the bounds given by the eigenvalues of C."""
         smallest = min(float(part.nodes.min()) for part in self._spectrum)
         largest = max(float(part.nodes.max()) for part in self._spectrum)
         base = self.base.variance()
@@ -387,7 +387,7 @@ def _report_negative(found: list[linalg.Quadrature]) -> None:
         count = torch.cat([part.integrate(lambda values: (values < 1 - 1e-6).double()) for part in found]).mean()
         warnings.warn(
             f"the Hessian has about {float(count):.0f} directions of negative curvature, down to {smallest - 1:.1e} of "
-            "the prior precision; they are left to the prior. The network may not be at a mode; curvature='ggn' has "
-            "none.",
+            "the prior precision; they keep the prior. The network may not be at a mode: train longer, or use "
+            "curvature='ggn'.",
             stacklevel=2,
         )

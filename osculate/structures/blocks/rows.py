@@ -1,8 +1,8 @@
 """The rows of a root of G for the parameters of one form, kept as they are, and products with them.
 
-Rows of an affine operation stay two factors where these are smaller, so that a matrix of K rows and P parameters is not
-made: products between two sets of rows are products of the factors where that is cheaper, all others take some outputs
-of the layer at a time. Products are in double precision; the rows have the type of the network.
+Rows of an affine operation stay two factors if these are smaller, so that a matrix of K rows and P parameters is not
+formed: products between two sets of rows are products of the factors if that is cheaper, all others are computed in
+chunks of the layer's outputs. Products are in double precision; the rows have the type of the network.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit
 from osculate.memory import even_parts
 from osculate.structures.blocks._base import Picked, grams, weighted_grams
 
-#: Numbers of a temporary.
+#: Largest number of floats in a temporary.
 ENTRIES = 2**22
-#: G groups, O outputs and I inputs of the matrices that the parameters are; (1, p, 1) where they are none.
+#: G groups, O outputs and I inputs of the parameters' matrices; (1, p, 1) for other parameters.
 Shape: TypeAlias = tuple[int, int, int]
-#: The tensors of a form: "g" and "a" (or "numbers") of one with factors, "j" of rows. V columns and N data each.
+#: The tensors of a form: "g" and "a" (or "numbers", the indices of a lookup) of factors, "j" of rows.
 Pack: TypeAlias = dict[str, Tensor]
 
 
@@ -38,7 +38,7 @@ def pick(pack: Pack, data: slice | Tensor) -> Pack:
 
 
 def joined(packs: list[Pack]) -> Pack:
-    """The data of several, one after the other, with zeros for the columns and positions that some lack."""
+    """The data of several packs, concatenated, with zeros for missing columns and positions."""
     found = {}
     for name in packs[0]:
         data, fill = int(name in ("g", "j")), -1 if name == "numbers" else 0
@@ -79,7 +79,7 @@ class Rows:
         return self.packs[0] if self.packs else {}
 
     def append(self, form: AnyForm | None) -> None:
-        """Keep the rows of some data: as factors where they take less memory, as they do with few positions."""
+        """Keep the rows of some data: as factors if these take less memory, as they do for few positions."""
         if form is None:
             self.packs.append({})
             return
@@ -90,7 +90,7 @@ class Rows:
             self.packs.append({"j": form.rows()})
 
     def finish(self, sizes: list[tuple[int, int]]) -> None:
-        """Join what came, given V and N of each."""
+        """Concatenate the packs, given V and N of each."""
         if any("j" in pack for pack in self.packs):
             self.packs[:] = [{"j": self.unpacked(pack).rows()} if pack else pack for pack in self.packs]
         if like := next((pack for pack in self.packs if pack), None):
@@ -104,7 +104,7 @@ class Rows:
         if isinstance(form, Dense):
             return {"j": form.j}
         if isinstance(form, Lookup) and self.lookup:
-            return {"g": form.g, "numbers": form.numbers}
+            return {"g": form.g, "numbers": form.indices}
         a = form.a.detach()
         if isinstance(form, Unit):
             eye = torch.eye(form.outputs, dtype=a.dtype, device=a.device)
@@ -201,7 +201,7 @@ class Rows:
         return result.flatten()
 
     def _diagonal_of_factors(self, w: Float[Tensor, "K K"], part: slice) -> Float[Tensor, "G o I"]:
-        """Some outputs: Σ over pairs of positions of a a' Σ_vv' w g g'."""
+        """The diagonal for some outputs: Σ over pairs of positions of a a' Σ_vv' w g g'."""
         a, g = self.pack["a"].double(), self.pack["g"][..., part].double()
         pairs = w.unflatten(0, size(self.pack)).unflatten(-1, size(self.pack))
         pairs = torch.einsum("vnrgo,vnmsgo->gomsnr", g, torch.einsum("vnwm,wmsgo->vnmsgo", pairs, g))
@@ -209,7 +209,7 @@ class Rows:
         return (pairs.flatten(-2).flatten(2, 3) @ inputs * inputs).sum(2)
 
     def _strips(self, rows: int) -> list[slice]:
-        """Some outputs at a time."""
+        """Slices of the outputs, such that temporaries fit into memory."""
         groups, outputs, inputs = self.shape
         return even_parts(outputs, ENTRIES // (max(1, rows) * groups * inputs))
 

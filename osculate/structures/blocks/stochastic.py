@@ -1,4 +1,4 @@
-"""A matrix-free block whose solves are stochastic dual descent: a step makes the rows of some data alone."""
+"""A matrix-free block whose solves are stochastic dual descent: a step forms the rows of a minibatch alone."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,13 +15,13 @@ from osculate.memory import budget, even_parts
 from osculate.structures.blocks._base import Delta
 from osculate.structures.blocks.matrix_free import NUMBERS, Batch, MatrixFreeBlock, MatrixFreePrecision
 
-#: Data in a block of dual coordinates at most, and how many blocks there are at least: momentum averages over ten.
+#: Largest block of dual coordinates, and least number of blocks: momentum averages over ten.
 DATA, BLOCKS = 128, 16
 #: Vectors, in dual and primal coordinates, that a solve holds for each right-hand side.
 MEMORY = 8
 #: Copies of its activations that the graphs of a linearised network hold.
 COPIES = 6
-#: On relative residuals, where none is given.
+#: Default bound on relative residuals.
 TOLERANCE = 3e-2
 
 
@@ -56,14 +56,14 @@ class StochasticBlock(MatrixFreeBlock):
     def _kept(self) -> dict[int, tuple[Linearisation, OutputMap]]:
         return {}
 
-    def at(self, number: int) -> tuple[Linearisation, OutputMap]:
-        """The network around its mode for one block, and u -> Λ u for its outputs; the last one is kept, or all."""
-        found = self._kept.get(number)
-        if found is None:  # another thread may clear the kept ones at any moment
+    def at(self, block: int) -> tuple[Linearisation, OutputMap]:
+        """The network around its mode for one block, and u -> Λ u for its outputs; the last one is cached, or all."""
+        found = self._kept.get(block)
+        if found is None:  # another thread may clear the cache at any moment
             if not self._keeps:
                 self._kept.clear()
-            batch, part = self.parts[number]
-            found = self._kept[number] = batch.at(part)
+            batch, part = self.parts[block]
+            found = self._kept[block] = batch.at(part)
         return found
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "StochasticPrecision":
@@ -88,24 +88,24 @@ class StochasticPrecision(MatrixFreePrecision):
         """D alone."""
         return DiagonalPlusLowRank(self.base.diagonal, self.base.factor[:0])
 
-    def _chunks(self, number: int, vectors: int) -> list[slice]:
-        """Slices of the vectors that are taken at once."""
-        batch, part = self.curvature.parts[number]
+    def _chunks(self, block: int, vectors: int) -> list[slice]:
+        """Slices of the vectors that are processed at once."""
+        batch, part = self.curvature.parts[block]
         numbers = 2 * batch.network.space.size + len(part) * self.curvature.activations
         return even_parts(vectors, batch.observation.memory // (2 * batch.f.itemsize * numbers))
 
-    def _rows(self, number: int, w: Float[Tensor, "S p"]) -> Float[Tensor, "S n"]:
+    def _rows(self, block: int, w: Float[Tensor, "S p"]) -> Float[Tensor, "S n"]:
         """Rows of X, times each vector."""
-        at, output_map = self.curvature.at(number)
+        at, output_map = self.curvature.at(block)
         theta = torch.empty_like(w)
         theta[:, self.curvature.positions] = self.frame.colour(w)
-        found = [float(self.scale) * output_map(at.jvp(theta[chunk])) for chunk in self._chunks(number, len(w))]
+        found = [float(self.scale) * output_map(at.jvp(theta[chunk])) for chunk in self._chunks(block, len(w))]
         return torch.cat(found).flatten(1).detach()
 
-    def _columns(self, number: int, c: Float[Tensor, "S n"]) -> Float[Tensor, "S p"]:
+    def _columns(self, block: int, c: Float[Tensor, "S n"]) -> Float[Tensor, "S p"]:
         """Columns of Yᵀ, times each vector."""
-        at, _ = self.curvature.at(number)
-        found = [at.vjp(c[chunk].reshape(-1, *at.f.shape)) for chunk in self._chunks(number, len(c))]
+        at, _ = self.curvature.at(block)
+        found = [at.vjp(c[chunk].reshape(-1, *at.f.shape)) for chunk in self._chunks(block, len(c))]
         return self.frame.whiten(torch.cat(found)[:, self.curvature.positions])
 
     @torch.no_grad()
@@ -115,13 +115,13 @@ class StochasticPrecision(MatrixFreePrecision):
         found = [
             dual_descent(
                 Rows(sizes, self._rows, self._columns),
-                some,
+                chunk,
                 start=first,
                 generator=torch.Generator().manual_seed(self.curvature.accuracy.seed),
                 tolerance=TOLERANCE if self.curvature.accuracy.tolerance is None else self.curvature.accuracy.tolerance,
                 max_passes=self.curvature.accuracy.max_products,
             ).x
-            for some, first in zip(
+            for chunk, first in zip(
                 right.split(step), repeat(None) if start is None else start.split(step), strict=False
             )
         ]
