@@ -63,8 +63,7 @@ def dots(
         ax.set_xlim(low, top + 0.08 * (top - low))
         style.label(ax, name)
     style.label_outer(axes, quantity, "", len(values))
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def method_scores(numbers: Sequence[Any], scores: Sequence[str], heading: str) -> Figure:
@@ -98,8 +97,7 @@ def method_scores(numbers: Sequence[Any], scores: Sequence[str], heading: str) -
         style.label(ax, None, score if beside else None)
     for row, name in zip(axes, sets, strict=False):
         style.label(row[0], y="" if beside else name)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def _near(means: Mapping[str, float]) -> list[float]:
@@ -144,7 +142,7 @@ def against_temperature(
                     f"{name}, {method}: {len(temperatures)} temperatures and values of shape {rows.shape}; give one "
                     "row a seed."
                 )
-            ax.fill_between(temperatures, rows.min(0), rows.max(0), color=tints[method], alpha=0.18, linewidth=0)
+            plots.spread(ax, temperatures, rows.min(0), rows.max(0), tints[method])
         means = {method: (temperatures, rows.mean(0)) for method, rows in values.items()}
         plots.lines(ax, means, tints, markers=style.MARKERS, markersize=3.5)
         for words, value in (marks or {}).items():
@@ -159,5 +157,4 @@ def against_temperature(
     first.yaxis.set_major_formatter("{x:g}")
     first.yaxis.set_minor_formatter(NullFormatter())
     style.legend_below(figure, first)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)

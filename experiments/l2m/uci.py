@@ -345,5 +345,4 @@ def draw(record: Record) -> Any:
     heading = (
         "What Adam has left against a pass of its own: the curvature of each weight, and what predictions are worth"
     )
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)

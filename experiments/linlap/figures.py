@@ -25,7 +25,7 @@ def adapted(data: Mapping[str, Any]) -> Figure:
             prior, one list (K,) a seed; "nll" by architecture and way, "map" by architecture.
     """
     columns = -(-len(data["bands"]) // 2)
-    figure = Figure(figsize=(3.6 * columns, 9.2), layout="constrained", facecolor="white")
+    figure = style.empty(3.6 * columns, 9.2)
     grid = figure.add_gridspec(3, 2 * columns, height_ratios=(1, 1, 1.25))
     axes: list[Axes] = []
     for number, (name, shown) in enumerate(data["bands"].items()):
@@ -41,8 +41,9 @@ def adapted(data: Mapping[str, Any]) -> Figure:
     style.legend(axes[0], loc="upper left", ncols=2)
     _scales(figure.add_subplot(grid[2, :columns]), data["scales"], data["deviation"])
     _architectures(figure.add_subplot(grid[2, columns:]), data["nll"], data["map"])
-    style.title(figure, "Prior precisions chosen by the evidence: at the trained weights θ̃ the error bars are too wide")
-    return figure
+    return style.title(
+        figure, "Prior precisions chosen by the evidence: at the trained weights θ̃ the error bars are too wide"
+    )
 
 
 def _scales(ax: Axes, scales: Sequence[float], deviation: Mapping[str, Sequence[Sequence[float]]]) -> None:
@@ -61,16 +62,11 @@ def _scales(ax: Axes, scales: Sequence[float], deviation: Mapping[str, Sequence[
 def _architectures(ax: Axes, nll: Mapping[str, Mapping[str, float]], alone: Mapping[str, float]) -> None:
     style.plain(ax)
     places = np.arange(len(nll))
-    tints = {
-        "θ̃, single λ": style.ORANGE,
-        "θ̃, multiple λ": style.YELLOW,
-        "θ*, single λ": style.BLUE,
-        "θ*, multiple λ": style.GREEN,
-    }
+    ways = ("θ̃, single λ", "θ̃, multiple λ", "θ*, single λ", "θ*, multiple λ")
     shown = {
-        way: (places + 0.12 * (number - 1.5), [each[way] for each in nll.values()]) for number, way in enumerate(tints)
+        way: (places + 0.12 * (number - 1.5), [each[way] for each in nll.values()]) for number, way in enumerate(ways)
     }
-    plots.lines(ax, shown, tints, "", "sDo^", markersize=6)
+    plots.lines(ax, shown, dashes="", markers="sDo^", markersize=6)
     ax.plot(places, list(alone.values()), "_", color=style.INK, markersize=26, label="network alone")
     ax.set_xticks(places, list(nll))
     ax.set_xlim(-0.5, len(nll) - 0.5)
@@ -89,7 +85,6 @@ def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
     """
     sets = list(dict.fromkeys(name for ways in groups.values() for by_set in ways.values() for name in by_set))
     every = list(dict.fromkeys(way for ways in groups.values() for way in ways))
-    tints = (style.ORANGE, style.YELLOW, style.PURPLE, style.BLUE, style.GREEN, style.INK, style.GREY)
     figure, axes = style.panels(1, len(groups), 5.2, 1.4 + 0.42 * len(sets), sharey=True)
     for ax, (name, ways) in zip(axes.flat, groups.items(), strict=True):
         ax.axvline(0, color=style.GREY, linewidth=1)
@@ -99,7 +94,7 @@ def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
             number = every.index(way)
             heights = [sets.index(name) - 0.35 + 0.7 / max(1, len(every) - 1) * number for name in by_set]
             values, errors = zip(*by_set.values(), strict=True)
-            how: dict[str, Any] = {"color": tints[number % len(tints)], "fmt": "^v<os*D"[number % 7]}
+            how: dict[str, Any] = {"color": style.WAYS[number % 7], "fmt": "^v<os*D"[number % 7]}
             ax.errorbar(values, heights, xerr=errors, label=way, markersize=5, elinewidth=0.8, **how)
         ax.set_xscale("symlog", linthresh=0.1)
         ax.xaxis.set_major_locator(FixedLocator([-1, -0.3, -0.1, 0, 0.1, 0.3, 1, 3]))
@@ -108,8 +103,7 @@ def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
         ax.set_ylim(len(sets) - 0.5, -0.5)
         style.label(ax, name, "test NLL less that of MAP, nats\n(left of the line is better; bars: one standard error)")
     style.legend_below(figure, axes[0, 0], 4)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def evidence_of_widths(
@@ -146,8 +140,7 @@ def evidence_of_widths(
     axes[1, 0].set_ylim(0, 3 * top)
     style.legend(axes[1, 0], loc="upper right")
     style.label(axes[1, 1], y="nats")
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def learned_precisions(
@@ -197,8 +190,7 @@ def learned_precisions(
     axes[2].set(xscale="log", yscale="log")
     style.label(axes[2], "Test NLL of the trained weights, nats", "fixed prior precision")
     style.legend(axes[2])
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def logistic_planes(
@@ -223,8 +215,8 @@ def logistic_planes(
     for number, (name, density) in enumerate(densities.items()):
         levels = density.max() * np.array([0.01, 0.1, 0.5, 0.9])
         if number == 0:
-            ax.contourf(*plane, density, levels=[*levels, density.max()], cmap="Greys", alpha=0.7)
-            ax.fill_between([], [], color="0.5", label=name)
+            ax.contourf(*plane, density, levels=[*levels, density.max()], cmap=style.GREY_DENSITY, alpha=0.7)
+            ax.fill_between([], [], color=style.GREY, label=name)
         else:
             ax.contour(*plane, density, levels=levels, colors=style.BLUE, linewidths=1.2)
             ax.plot([], [], color=style.BLUE, label=name)
@@ -236,8 +228,7 @@ def logistic_planes(
         style.label(ax, name, "input 1")
     style.label(grid[0, 1], y="input 2")
     style.colour_bar(figure, image, grid[0, 1:], "probability of the class of the triangles", shrink=0.85)
-    style.title(figure, "Logistic regression: the posterior beside its Gaussian, and what each way predicts")
-    return figure
+    return style.title(figure, "Logistic regression: the posterior beside its Gaussian, and what each way predicts")
 
 
 def predictives(
@@ -252,11 +243,10 @@ def predictives(
         heading: Heading of the figure.
     """
     figure, axes = style.panels(len(scores), 2, 5.2, 3.5)
-    tints = (style.ORANGE, style.PURPLE, style.YELLOW, style.BLUE, style.GREEN)
     precisions = data["precisions"]
     for (name, points), (left, right) in zip(scores.items(), axes, strict=True):
         how: dict[str, dict[str, Any]] = {
-            way: {"color": tints[n % 5], "marker": "so^Dv"[n % 5]} for n, way in enumerate(points)
+            way: {"color": style.WAYS[n % 5], "marker": "so^Dv"[n % 5]} for n, way in enumerate(points)
         }
         chosen = data["chosen"][name]
         for way, values in data["curves"][name].items():
@@ -281,8 +271,7 @@ def predictives(
         style.label(right, f"{name}: test images; {' and '.join(data['outside'][name])} out of distribution")
         style.label(right, None, "test NLL, nats (towards the left is better)", "OOD AUROC")
     style.legend_below(figure, axes[0, 1], 2)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def error_curves(
@@ -308,8 +297,7 @@ def error_curves(
         style.label(ax, name, "posterior samples")
     style.label(axes[0, 0], y="relative error, mean over seeds")
     style.legend(axes[0, 0])
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 #: Names of the ways to choose a subnetwork.
@@ -368,5 +356,4 @@ def subnetworks(
         ax.set_visible(False)
     handles = [Line2D([], [], label=row, color=tints[row], linestyle=dashes[row], marker=".") for row in methods]
     figure.legend(handles=handles, loc="outside lower right", ncols=len(handles) or 1, fontsize=9, frameon=False)
-    style.title(figure, "How much of the uncertainty does a full covariance over a few of the weights keep?")
-    return figure
+    return style.title(figure, "How much of the uncertainty does a full covariance over a few of the weights keep?")
