@@ -28,7 +28,7 @@ def curves(
     names: tuple[str, str] = ("images seen in training", "bound on log p(x), nats per image"),
     places: Sequence[int] | None = None,
 ) -> Figure:
-    """Held-out data are solid, training data dashed in the same colour.
+    """Draw curves of training: held-out data solid, training data dashed in the same colour.
 
     The axis of values begins at the lowest value in the later half of any line, so that a poor start does not flatten
     the rest.
@@ -78,7 +78,7 @@ def _ends(places: np.ndarray, values: np.ndarray) -> tuple[float, float]:
 
 
 def posteriors(shown: Mapping[str, Mapping[str, np.ndarray]], reach: float, heading: str) -> Figure:
-    """Densities of two codes, each in its own scale, from zero (white) to its largest value.
+    """Draw densities of two codes, each in its own scale, from zero (white) to its largest value.
 
     Args:
         shown: Mass (G, G) of cells of a square around zero by row and column, the first coordinate first.
@@ -105,7 +105,7 @@ def posteriors(shown: Mapping[str, Mapping[str, np.ndarray]], reach: float, head
 
 @style.arrays
 def rate_distortion(shown: Lines, heading: str, continuous: Mapping[str, float]) -> Figure:
-    """One line a method, beside the error of its code before it is quantised. Lower and further left is better.
+    """Draw a line per method, and the error of its codes before quantisation. Lower and further left is better.
 
     Args:
         shown: Bits (P,) and distortions (P,) by method.

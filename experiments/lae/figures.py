@@ -76,7 +76,7 @@ def costs(panels: Mapping[str, tuple[str, Mapping[str, Any]]], heading: str) -> 
     handles = [Line2D([], [], markersize=4.5, **how[method]) for method in methods]
     if stopped:
         cross: dict[str, Any] = {"color": style.GREY, "marker": "x", "linestyle": "", "markersize": 9}
-        handles.append(Line2D([], [], label="stopped: the next is beyond a limit", **cross))
+        handles.append(Line2D([], [], label="stopped: the next size exceeds a limit", **cross))
     handles += [
         Line2D([], [], color=style.GREY, linestyle=":", label="linear growth"),
         Line2D([], [], color=style.GREY, linestyle="--", label="quadratic growth"),

@@ -18,11 +18,11 @@ Differences = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def adapted(data: Mapping[str, Any]) -> Figure:
-    """Bands of a toy for several precisions, its error bars against the scale of weights, and NLL by architecture.
+    """Draw bands of a toy for several precisions, its error bars against the scale of weights, and NLL by architecture.
 
     Args:
         data: "grid" and "truth" (G,), "points" x and y, "bands" mean and sd by title; "scales" (K,) and "deviation" by
-            prior, one list (K,) a seed; "nll" by architecture and way, "map" by architecture.
+            prior, one list (K,) per seed; "nll" by architecture and way, "map" by architecture.
     """
     columns = -(-len(data["bands"]) // 2)
     figure = style.empty(3.6 * columns, 9.2)
@@ -54,7 +54,7 @@ def _scales(ax: Axes, scales: Sequence[float], deviation: Mapping[str, Sequence[
             plots.lines(ax, {"_" if number else name: (scales, values)}, markers="o", color=tints[name])
     style.ticks(ax, scales)
     ax.set_ylim(0, 1.3 * max(max(values) for runs in deviation.values() for values in runs))
-    style.label(ax, "The factor does not change the network\n(toy, evidence at θ*, a line a seed)")
+    style.label(ax, "The factor does not change the network\n(toy, evidence at θ*, one line per seed)")
     style.label(ax, None, "factor k on the weights of the normalised layers", "mean sd of the function on the grid")
     style.legend(ax, loc="upper left", ncols=3)
 
@@ -72,12 +72,12 @@ def _architectures(ax: Axes, nll: Mapping[str, Mapping[str, float]], alone: Mapp
     ax.set_xlim(-0.5, len(nll) - 0.5)
     ax.set_ylim(0, 1.4 * max(max(each.values()) for each in nll.values()))
     style.label(ax, "Image classifiers of about 45,000 weights,\nprior precision by the evidence")
-    style.label(ax, y="test NLL, nats an image")
+    style.label(ax, y="test NLL, nats per image")
     style.legend(ax, loc="upper left", ncols=3)
 
 
 def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
-    """The NLL of each way to predict less that of MAP, set by set: one panel a group.
+    """Draw the NLL of each way to predict minus that of MAP, set by set: one panel per group.
 
     Args:
         groups: Differences by name of the group, such as a network's depth.
@@ -101,7 +101,9 @@ def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
         ax.xaxis.set_major_formatter("{x:g}")
         ax.set_yticks(range(len(sets)), [name.replace("_", " ") for name in sets])
         ax.set_ylim(len(sets) - 0.5, -0.5)
-        style.label(ax, name, "test NLL less that of MAP, nats\n(left of the line is better; bars: one standard error)")
+        style.label(
+            ax, name, "test NLL minus that of MAP, nats\n(left of the line is better; bars: one standard error)"
+        )
     style.legend_below(figure, axes[0, 0], 4)
     return style.title(figure, heading)
 
@@ -112,12 +114,12 @@ def evidence_of_widths(
     sizes: Mapping[int, float],
     heading: str,
 ) -> Figure:
-    """Two fits to the same points above; below, quantities against the number of hidden units.
+    """Draw two fits to the same points above; below, quantities against the number of hidden units.
 
     Args:
         curves: Inputs "x" (G,), the true function "sine" (G,), points "data" (2, N), and "bands": "mean" and "sd" (G,)
             by name.
-        sweeps: Values, one a seed, by quantity and width.
+        sweeps: Values, one per seed, by quantity and width.
         sizes: Number of parameters by width.
         heading: Heading of the figure.
     """
@@ -146,7 +148,7 @@ def evidence_of_widths(
 def learned_precisions(
     courses: Mapping[str, Mapping[str, Any]], grid: Sequence[Mapping[str, float]], heading: str
 ) -> Figure:
-    """Three panels: log evidence by epoch, precisions of the weights by epoch, test NLL against fixed precisions.
+    """Draw three panels: log evidence by epoch, precisions of the weights by epoch, test NLL against fixed precisions.
 
     Args:
         courses: ``initial`` precision, ``epochs``, ``log_evidence`` and ``precisions`` by parameter (each a list over
@@ -200,7 +202,7 @@ def logistic_planes(
     x: np.ndarray,
     y: np.ndarray,
 ) -> Figure:
-    """Densities over the weights in the first panel, then one map of probabilities for each way to predict.
+    """Draw densities over the weights in the first panel, then one map of probabilities for each way to predict.
 
     Args:
         posterior: Values of both weights (G1,) and (G2,), densities (G2, G1) by name, the first of them filled, and
@@ -228,13 +230,15 @@ def logistic_planes(
         style.label(ax, name, "input 1")
     style.label(grid[0, 1], y="input 2")
     style.colour_bar(figure, image, grid[0, 1:], "probability of the class of the triangles", shrink=0.85)
-    return style.title(figure, "Logistic regression: the posterior beside its Gaussian, and what each way predicts")
+    return style.title(
+        figure, "Logistic regression: the posterior and its Gaussian approximation, and the predictions of each"
+    )
 
 
 def predictives(
     data: Mapping[str, Any], scores: Mapping[str, Mapping[str, tuple[float, float]]], heading: str
 ) -> Figure:
-    """One row a data set: validation NLL against the prior precision, and test NLL against OOD AUROC.
+    """Draw a row per data set: validation NLL against the prior precision, and test NLL against OOD AUROC.
 
     Args:
         data: Candidate "precisions" (G,), and by data set the "curves" of validation NLL (one number for a way without
@@ -258,18 +262,16 @@ def predictives(
             near = min(range(len(values)), key=lambda n: abs(precisions[n] - chosen[way]))
             left.plot(precisions[near], values[near], "o", markersize=12, fillstyle="none", color=tint)
         left.set(xscale="log", yscale="log")
-        style.label(left, f"{name}: choice of the precision")
-        style.label(
-            left, None, "prior precision (a ring marks the one that validation chooses)", "validation NLL, nats"
-        )
+        words = "prior precision (a ring marks the one that validation chooses)"
+        style.label(left, f"{name}: choice of the precision", words, "validation NLL, nats")
         for way, (nll, auroc) in points.items():
             plots.lines(right, {way: ([nll], [auroc])}, dashes="", markersize=8, **how[way])
         right.set_xscale("log")
-        words: dict[str, Any] = {"va": "top", "fontsize": 9, "color": style.GREY, "style": "italic"}
-        right.annotate("better", (0.04, 0.96), xycoords="axes fraction", **words)
+        how_better: dict[str, Any] = {"va": "top", "fontsize": 9, "color": style.GREY, "style": "italic"}
+        right.annotate("better", (0.04, 0.96), xycoords="axes fraction", **how_better)
         right.margins(0.15)
-        style.label(right, f"{name}: test images; {' and '.join(data['outside'][name])} out of distribution")
-        style.label(right, None, "test NLL, nats (towards the left is better)", "OOD AUROC")
+        sets = f"{name}: test images; {' and '.join(data['outside'][name])} out of distribution"
+        style.label(right, sets, "test NLL, nats (towards the left is better)", "OOD AUROC")
     style.legend_below(figure, axes[0, 1], 2)
     return style.title(figure, heading)
 
@@ -279,7 +281,7 @@ def error_curves(
     wanted: Mapping[str, float],
     heading: str,
 ) -> Figure:
-    """The error of an estimate against the number of samples: one panel an estimate, one curve a way to make it.
+    """Draw the error of estimates against the number of samples: one panel per estimate, one curve per way to make it.
 
     Args:
         curves: Numbers of samples (S,) and relative errors (S,) by panel and way.
@@ -300,14 +302,8 @@ def error_curves(
     return style.title(figure, heading)
 
 
-#: Names of the ways to choose a subnetwork.
-_CHOICES = {
-    "swag": "SWAG variance",
-    "function_space": "function space",
-    "magnitude": "magnitude",
-    "random": "random",
-    "diag_variance": "diagonal Laplace",
-}
+#: Names of the ways to choose a subnetwork, where they differ from those in the code.
+_CHOICES = {"swag": "SWAG variance", "function_space": "function space", "diag_variance": "diagonal Laplace"}
 
 
 def subnetworks(
@@ -316,7 +312,7 @@ def subnetworks(
     kept: tuple[Sequence[float], Mapping[str, Sequence[float | None]]],
     shifts: Mapping[str, Mapping[str, Any]],
 ) -> Figure:
-    """Error bars in the upper row; the share of them that is kept, and NLL and accuracy against the shift below.
+    """Draw error bars in the upper row; the share of them that is kept, and NLL and accuracy against the shift below.
 
     Args:
         bands: Inputs "x", "mean" and standard deviation "sd" of the function, without noise, by title.

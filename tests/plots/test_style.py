@@ -27,9 +27,8 @@ def colours(text: str) -> Iterator[str]:
             options = [(keyword.arg, keyword.value) for keyword in node.keywords]
         elif isinstance(node, ast.Dict):
             options = [(getattr(key, "value", None), value) for key, value in zip(node.keys, node.values, strict=True)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node.value in NAMED or re.search("#[0-9A-Fa-f]{3}", node.value):
-                yield node.value
+        elif isinstance(node, ast.Constant) and (node.value in NAMED or re.search("#[0-9A-F]{3}", str(node.value))):
+            yield str(node.value)
         for name, value in options:
             if re.search("colors?$|^cmap$", str(name)) and isinstance(value, ast.Constant) and value.value != "none":
                 yield f"{name}={value.value!r}"
