@@ -16,6 +16,8 @@ def markdown(record: dict[str, Any]) -> str:
 def _line(row: dict[str, Any]) -> str:
     peer = next((found for found in row["peers"] if found["name"] == peers.DEFAULT), None)
     bounds = [] if row["bound"] is None else [f"≤ {row['bound']:g}"]
+    if row["name"].startswith("exponent"):  # within a distance of one, also below it
+        bounds = [f"1 ± {row['bound'] - 1:.2g}"]
     bounds += [f"≥ {factor:g} × faster" for factor in row["faster"].values()]
     verdict = {None: "", True: "met", False: "missed"}[row["met"]]
     cells = [

@@ -19,6 +19,7 @@ Then add the module to the import line of the folder's ``__init__.py``, and its 
 
 from experiments.experiment import REGISTRY, Experiment, experiment
 from experiments.record import (
+    TITLES,
     Claim,
     Findings,
     Number,
@@ -30,6 +31,7 @@ from experiments.record import (
     listed,
     printed,
     read_record,
+    rounded,
     together,
     word,
 )

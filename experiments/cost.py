@@ -5,7 +5,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,8 +24,8 @@ from osculate.progress import track
 from osculate.structures import Structure
 
 Work = Callable[[], object]
-#: A function of size and seed that returns the computation to measure.
-Maker = Callable[[int, int], Work]
+#: A function of name, size and seed that returns the computation to measure.
+Maker = Callable[[str, int, int], Work]
 
 #: Exponent that is assumed for a cost when only one size is known.
 STEEP = 2.0
@@ -95,7 +95,7 @@ def exponent(sizes: Sequence[float | int], costs: Sequence[float | int]) -> floa
 
 
 def sweep(
-    makers: Mapping[str, Maker], sizes: Mapping[str, int], seeds: Sequence[int], limits: Limits, progress: bool
+    make: Maker, names: Iterable[str], sizes: Mapping[str, int], seeds: Sequence[int], limits: Limits, progress: bool
 ) -> dict[str, Curve]:
     """Measure each computation at growing sizes, until the next one would go beyond a limit.
 
@@ -104,22 +104,23 @@ def sweep(
     that is too large never starts.
 
     Args:
-        makers: Functions of size and seed that return the computation, by name.
+        make: Function of name, size and seed that returns the computation.
+        names: Names of the computations.
         sizes: Ascending sizes by label, such as "64²".
         seeds: Seeds; time is measured for each, memory for the first.
         limits: Limits of the sweep.
         progress: Show a progress bar.
     """
-    curves = {name: Curve() for name in makers}
+    curves = {name: Curve() for name in names}
     keep_freed_memory()
-    steps = [(name, *size) for name in makers for size in sizes.items()]
+    steps = [(name, *size) for name in curves for size in sizes.items()]
     with one_thread():
         for name, label, size in track(steps, "cost against size", len(steps), progress):
             curve = curves[name]
             if not curve.stopped and (reason := _beyond(curve, size, limits)):
                 curve.stopped = f"{label} would take {reason}"
             if not curve.stopped:
-                works = [makers[name](size, seed) for seed in seeds]
+                works = [make(name, size, seed) for seed in seeds]
                 curve.seconds.append([cpu_seconds(work, limits.repeats) for work in works])
                 curve.peak_bytes.append(peak_bytes(works[0]))
                 curve.sizes.append(size)
@@ -204,7 +205,7 @@ def curvature_pass(
 ) -> Work:
     """Return a function without arguments that computes the GGN of one batch in a structure.
 
-    The network is looked at beforehand, as it would be once before the first of many batches.
+    The plan is made beforehand, as it is once before the first of many batches.
 
     Args:
         model: The network.

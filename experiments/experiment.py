@@ -63,11 +63,9 @@ class Experiment:
         # the time of cached cells is that of the runs that measured them
         findings = replace(findings, seconds=runner.seconds or None)
         recorded = [field.name for field in fields(settings) if field.metadata.get("recorded", True)]
-        label = ", ".join(
-            [scale, *(f"{name} = {getattr(settings, name)}" for name in changes or {} if name in recorded)]
-        )
+        differing = [f"{name} = {getattr(settings, name)}" for name in changes or {} if name in recorded]
         setup = Setup(
-            label,
+            ", ".join([scale, *differing]),
             {name: value for name, value in asdict(settings).items() if name in recorded},
             tuple(range(seeds)),
             round(time.perf_counter() - started if findings.seconds is None else findings.seconds, 1),
@@ -80,19 +78,22 @@ class Experiment:
 REGISTRY: dict[str, Experiment] = {}
 
 
-def experiment(id: str, title: str, document: str, **presets: Any) -> Callable[[Measure], Experiment]:
+def experiment(
+    id: str, title: str, document: str, peers: Sequence[str] = (), **presets: Any
+) -> Callable[[Measure], Experiment]:
     """Register a function that measures as an experiment.
 
     Args:
         id: Name on the command line.
         title: Contents of the table or figure.
         document: Citation of the document, with the number of the table or figure.
+        peers: Optional distributions that are compared with where they are installed.
         presets: Settings by scale, "paper" last; "small" has the defaults of their class where it is not given.
     """
 
     def register(measure: Measure) -> Experiment:
         small = {} if "small" in presets else {"small": type(presets["paper"])()}
-        REGISTRY[id] = Experiment(id, title, document, small | presets, measure)
+        REGISTRY[id] = Experiment(id, title, document, small | presets, measure, tuple(peers))
         return REGISTRY[id]
 
     return register

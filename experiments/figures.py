@@ -33,7 +33,7 @@ def dots(
     published: Mapping[str, Mapping[str, float]] | None = None,
     least: float = 0.3,
 ) -> Figure:
-    """Means with standard errors, one panel a data set. Higher is better; what lies far below the best is an arrow.
+    """Draw means with standard errors, one panel per data set. Higher is better; values far below the best are arrows.
 
     Args:
         values: Mean and standard error by panel and way to predict.
@@ -63,15 +63,14 @@ def dots(
         ax.set_xlim(low, top + 0.08 * (top - low))
         style.label(ax, name)
     style.label_outer(axes, quantity, "", len(values))
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def method_scores(numbers: Sequence[Any], scores: Sequence[str], heading: str) -> Figure:
-    """A dot for each seed: one row of panels a data set, one column a score; sets side by side for a single score.
+    """Draw a dot per seed: one row of panels per data set, one column per score; sets side by side for a single score.
 
     Args:
-        numbers: Numbers with ``row`` ("data set: method"), ``column`` (the score) and ``values``, one a seed.
+        numbers: Numbers with ``row`` ("data set: method"), ``column`` (the score) and ``values``, one per seed.
         scores: Columns to show.
         heading: Heading of the figure.
 
@@ -98,12 +97,11 @@ def method_scores(numbers: Sequence[Any], scores: Sequence[str], heading: str) -
         style.label(ax, None, score if beside else None)
     for row, name in zip(axes, sets, strict=False):
         style.label(row[0], y="" if beside else name)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def _near(means: Mapping[str, float]) -> list[float]:
-    """The means without those that are so far away that the others would share less than SHARE of the panel."""
+    """Return the means without outliers that would leave the others less than SHARE of the panel."""
     near = sorted(means.values())
     while len(near) > 3:
         middle = median(near)
@@ -121,11 +119,11 @@ def against_temperature(
     heading: str,
     marks: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Means over seeds with a band from the lowest to the highest: one panel a quantity, one curve a method.
+    """Draw means over seeds with a band from lowest to highest: one panel per quantity, one curve per method.
 
     Args:
         temperatures: Temperatures T (P,).
-        curves: Values (S, P) by panel and method, one row a seed.
+        curves: Values (S, P) by panel and method, one row per seed.
         heading: Heading of the figure.
         marks: Temperatures by name, dotted lines.
 
@@ -142,9 +140,9 @@ def against_temperature(
             if rows.ndim != 2 or rows.shape[1] != len(temperatures):
                 raise ValueError(
                     f"{name}, {method}: {len(temperatures)} temperatures and values of shape {rows.shape}; give one "
-                    "row a seed."
+                    "row per seed."
                 )
-            ax.fill_between(temperatures, rows.min(0), rows.max(0), color=tints[method], alpha=0.18, linewidth=0)
+            plots.spread(ax, temperatures, rows.min(0), rows.max(0), tints[method])
         means = {method: (temperatures, rows.mean(0)) for method, rows in values.items()}
         plots.lines(ax, means, tints, markers=style.MARKERS, markersize=3.5)
         for words, value in (marks or {}).items():
@@ -159,5 +157,4 @@ def against_temperature(
     first.yaxis.set_major_formatter("{x:g}")
     first.yaxis.set_minor_formatter(NullFormatter())
     style.legend_below(figure, first)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from torch import Tensor
+
 from osculate.files import write_text
 from osculate.registry import choose
 
@@ -18,6 +20,10 @@ SCHEMA = "osculate.reproduction/1"
 
 #: Differences below this are rounding errors.
 ROUNDING = 1e-9
+
+#: Names of data sets in tables and figures.
+TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "digits": "digits", "frey_face": "Frey Face"}
+TITLES |= {"cifar10": "CIFAR-10", "cifar10_jpeg": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN"}
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested at this scale"
 
@@ -58,6 +64,11 @@ class Number:
     def standard_error(self) -> float | None:
         """Standard error of the mean; None for fewer than two seeds."""
         return stdev(self.values) / sqrt(len(self.values)) if len(self.values) > 1 else None
+
+    @property
+    def pair(self) -> tuple[float, float]:
+        """Mean and standard error, zero where there is none."""
+        return self.mean or 0.0, self.standard_error or 0.0
 
     def __str__(self) -> str:
         if self.mean is None:
@@ -150,6 +161,11 @@ def all_pass(values: Iterable[float | None], test: Callable[[float], bool]) -> b
 def differences(first: Iterable[float], second: Iterable[float]) -> list[float]:
     """Return the differences of two sequences of the same length, value by value."""
     return [a - b for a, b in zip(first, second, strict=True)]
+
+
+def rounded(values: Tensor, digits: int = 4) -> list:
+    """Return numbers as a record keeps them, with a few digits after the point."""
+    return values.detach().double().numpy().round(digits).tolist()
 
 
 def estimate(values: Iterable[float]) -> Number:

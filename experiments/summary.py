@@ -16,17 +16,15 @@ Where a cell has two numbers, the one in brackets is the document's. ± is one s
 """
 
 
-def markdown(folder: Path, beside: Path | None = None) -> str:
+def markdown(folder: Path) -> str:
     """Return the page that sums up all records of a folder.
 
     Args:
-        folder: Folder of the records, and of their figures under the same names.
-        beside: Folder of the page, to which links are relative; the parent of ``folder`` by default.
+        folder: Folder of the records, and of their figures under the same names; the page stands beside it.
     """
-    start = folder.parent if beside is None else beside
     found = records_in(folder)
-    parts = [HEAD.format(folder=os.path.relpath(folder, start)), _overview(found)]
-    parts += [_section(record, path, start) for path, record in found.items()]
+    parts = [HEAD.format(folder=folder.name), _overview(found)]
+    parts += [_section(record, path, folder.parent) for path, record in found.items()]
     return "\n".join(part for part in parts if part)
 
 

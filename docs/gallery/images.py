@@ -85,7 +85,7 @@ plots.entropy_histograms(
 # ## The least certain images
 
 # %%
-plots.least_sure(
+plots.most_uncertain(
     data.test[0].numpy(),
     data.test[1].numpy(),
     {name: records[name].probs.numpy() for name in ("MAP", "Laplace, tuned")},

@@ -8,15 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Record, Resumable, Runner, Table, clearly, differences, seeded, train
+from experiments import TITLES, Record, Resumable, Runner, Table, clearly, differences, seeded, train
 from osculate.autoencoders import ELBO, VAE, BoundSettings
 from osculate.data import Dataset
 from osculate.likelihoods import Bernoulli, HeteroscedasticGaussian, Likelihood
 from osculate.networks import mlp_coders
 
 DOCUMENT = "MLSALT 4: Auto-Encoding Variational Bayes [nicholson2016]"
-#: Names of the data sets in figures and tables.
-TITLES = {"mnist": "MNIST", "frey_face": "Frey Face", "digits": "digits"}
 TRAINED, HELD_OUT = "training bound, nats", "validation bound, nats"
 HIGHEST = "highest validation bound on the way, nats"
 

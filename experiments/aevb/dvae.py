@@ -1,6 +1,6 @@
 """Section 7.3 of the report on AEVB: denoising variational autoencoders, with constant and with fading noise."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from experiments import Claim, Findings, Runner, Table, clearly, experiment, listed, seeded, together
+from experiments import Claim, Findings, Runner, Table, clearly, differences, experiment, listed, seeded, together
 from experiments.aevb import cells
 from experiments.aevb.cells import DIGITS, DOCUMENT, HELD_OUT, Fit, Line
 from osculate.autoencoders import VAE, BoundSettings, Corruption, bound
@@ -84,43 +84,34 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
     noise, level = settings.noises[0]
     names = {NONE: NONE} | {how: f"{noise} {level:g}, {how}" for how in (CONSTANT, *FADING)}
     rows = {how: found[name] for how, name in names.items() if name in found}
-    fading = [runs for how, runs in rows.items() if how in FADING]
+    fading = [how for how in FADING if how in rows]
+    bounds = {how: [run["validation"][-1] for run in runs] for how, runs in rows.items()}
+    errors = {how: [run[ERROR] for run in runs] for how, runs in rows.items()}
+
+    def all_pass(gains: Iterable[Sequence[float]]) -> bool | None:
+        return together(map(clearly, gains)) if tested else None
+
     tested = fading and CONSTANT in rows and settings.task.data == "mnist"
-
-    def held_out(run: Mapping[str, Any]) -> float:
-        return run["validation"][-1]
-
-    def error(run: Mapping[str, Any]) -> float:
-        return run[ERROR]
-
-    def all_above(other: str, read: Callable[[Mapping[str, Any]], float], sign: int = 1) -> bool | None:
-        if not tested:
-            return None
-        return together(
-            clearly([sign * (read(a) - read(b)) for a, b in zip(runs, rows[other], strict=True)]) for runs in fading
-        )
-
     seen = f"of clean images, after {settings.fit.images:.3g} images"
-    bounds, errors = (
-        listed({how: mean(read(run) for run in runs) for how, runs in rows.items()}, ".1f")
-        for read in (held_out, error)
+    bounds_in_words, errors_in_words = (
+        listed({how: mean(values) for how, values in each.items()}, ".1f") for each in (bounds, errors)
     )
     yield Claim.judged(
         "Noise that fades leads to a better bound than noise that stays, by every schedule",
-        all_above(CONSTANT, held_out),
-        f"validation bound {seen}: {bounds} nats.",
+        all_pass(differences(bounds[how], bounds[CONSTANT]) for how in fading),
+        f"validation bound {seen}: {bounds_in_words} nats.",
     )
     yield Claim.judged(
         "It leads to a better bound than no noise, by every schedule",
-        all_above(NONE, held_out),
-        f"validation bound {seen}: {bounds} nats.",
+        all_pass(differences(bounds[how], bounds[NONE]) for how in fading),
+        f"validation bound {seen}: {bounds_in_words} nats.",
     )
     yield Claim.judged(
         "It improves reconstruction, by every schedule",
-        all_above(NONE, error, -1),
-        f"squared error {seen}: {errors}.",
+        all_pass(differences(errors[NONE], errors[how]) for how in fading),
+        f"squared error {seen}: {errors_in_words}.",
     )
 
 
-#: The bound of clean images as training goes on.
-measure.figure(partial(cells.draw_curves, heading="Denoising VAEs: the bound of clean images held out"))
+#: The bound on clean images during training.
+measure.figure(partial(cells.draw_curves, heading="Denoising VAEs: the bound on clean held-out images"))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments import Claim, Findings, Record, Resumable, Runner, experiment, listed
+from experiments import TITLES, Claim, Findings, Record, Resumable, Runner, experiment, listed
 from experiments.aevb import cells
-from experiments.aevb.cells import DIGITS, DOCUMENT, FREY, FREY_CODERS, PUBLISHED, TITLES, Coders, Fit, Line, Task
+from experiments.aevb.cells import DIGITS, DOCUMENT, FREY, FREY_CODERS, PUBLISHED, Coders, Fit, Line, Task
 from osculate.autoencoders import VAE, manifold
 from osculate.autoencoders.codes import quantiles
 from osculate.posteriors import Point

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -48,21 +49,18 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
 
 def lines(settings: Settings) -> dict[tuple[int, int], Line]:
     """Return the trainings by L and M."""
-    pairs = [(samples, batch) for samples in settings.samples for batch in settings.batches]
-    fits = {pair: replace(settings.fit, samples=pair[0], batch=pair[1]) for pair in pairs}
+    task, coders, fit = settings.task, settings.coders, settings.fit
     return {
-        (samples, batch): Line(settings.task, settings.coders, fit, f"L = {samples}", f"M = {batch}")
-        for (samples, batch), fit in fits.items()
+        (few, batch): Line(task, coders, replace(fit, samples=few, batch=batch), f"L = {few}", f"M = {batch}")
+        for few, batch in product(settings.samples, settings.batches)
     }
 
 
 def claims(found: Trained, settings: Settings) -> Iterator[Claim]:
     """Yield the verdicts on claims of the document, and of the paper that it examines, about L and M."""
     train, validation = ({pair: found.last(pair, part) for pair in found.runs} for part in ("train", "validation"))
-    spreads = {}
-    for batch in settings.batches:
-        over = [value for (_, other), value in validation.items() if other == batch]
-        spreads[batch] = max(over) - min(over)
+    by_batch = {batch: [validation[samples, batch] for samples in settings.samples] for batch in settings.batches}
+    spreads = {batch: max(bounds) - min(bounds) for batch, bounds in by_batch.items()}
     repeated = min((len(runs) for runs in found.runs.values()), default=0) > 1  # the best of one seed is chance
     several = repeated and len(settings.samples) > 1 and len(settings.batches) > 1
     trained, best = max(train, key=lambda pair: train[pair]), max(validation, key=lambda pair: validation[pair])

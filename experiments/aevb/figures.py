@@ -28,7 +28,7 @@ def curves(
     names: tuple[str, str] = ("images seen in training", "bound on log p(x), nats per image"),
     places: Sequence[int] | None = None,
 ) -> Figure:
-    """Held-out data are solid, training data dashed in the same colour.
+    """Draw curves of training: held-out data solid, training data dashed in the same colour.
 
     The axis of values begins at the lowest value in the later half of any line, so that a poor start does not flatten
     the rest.
@@ -67,8 +67,7 @@ def curves(
     handles = [Line2D([], [], color=tint, label=line) for line, tint in colours.items()]
     handles += [Line2D([], [], color=style.INK, linestyle=d, label=n) for n, d in _KINDS.items() if training]
     style.legend_below(figure, handles, fontsize=9)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def _ends(places: np.ndarray, values: np.ndarray) -> tuple[float, float]:
@@ -79,7 +78,7 @@ def _ends(places: np.ndarray, values: np.ndarray) -> tuple[float, float]:
 
 
 def posteriors(shown: Mapping[str, Mapping[str, np.ndarray]], reach: float, heading: str) -> Figure:
-    """Densities of two codes, each in its own scale, from zero (white) to its largest value.
+    """Draw densities of two codes, each in its own scale, from zero (white) to its largest value.
 
     Args:
         shown: Mass (G, G) of cells of a square around zero by row and column, the first coordinate first.
@@ -95,19 +94,18 @@ def posteriors(shown: Mapping[str, Mapping[str, np.ndarray]], reach: float, head
             if name in by:
                 ends = (-reach, reach, -reach, reach)
                 mass = np.asarray(by[name]).T
-                ax.imshow(mass, cmap="Blues", origin="lower", extent=ends, interpolation="nearest")
+                plots.cells(ax, mass, cmap=style.DENSITY, origin="lower", extent=ends)
             if row == 0:
                 ax.set_title(name, fontsize=10, color=style.INK)
             style.label(ax, x="first code" if row == len(shown) - 1 else None)
         style.label(line[0], y=f"{model}\nsecond code")
     axes[0, 0].set(xlim=(-SHOWN, SHOWN), ylim=(-SHOWN, SHOWN), xticks=[-2, 0, 2], yticks=[-2, 0, 2])
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 @style.arrays
 def rate_distortion(shown: Lines, heading: str, continuous: Mapping[str, float]) -> Figure:
-    """One line a method, beside the error of its code before it is quantised. Lower and further left is better.
+    """Draw a line per method, and the error of its codes before quantisation. Lower and further left is better.
 
     Args:
         shown: Bits (P,) and distortions (P,) by method.
@@ -125,5 +123,4 @@ def rate_distortion(shown: Lines, heading: str, continuous: Mapping[str, float])
     style.legend(ax, handles=handles, fontsize=9)
     ax.set_ylim(bottom=0)
     style.label(ax, None, "bits per image", "squared error per image")
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)

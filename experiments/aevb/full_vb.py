@@ -4,15 +4,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from statistics import mean
 from typing import Any
 
 import torch
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded, train
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, experiment, listed, seeded, train
 from experiments.aevb.cells import DOCUMENT, FREY, FREY_CODERS, Coders
-from experiments.record import clearly, differences, listed
+from experiments.record import differences
 from osculate.autoencoders import ELBO, VAE, bound
 from osculate.methods import IVON, L2M, MeanFieldVI, Method, VariationalLaplace, WarmUp
 from osculate.posteriors import Point
@@ -91,19 +92,15 @@ class Settings(Resumable):
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Estimate the bounds of every method, at every number of epochs."""
     about = [{name: value for name, value in asdict(settings).items() if name not in ("cells", "methods")}]
-    jobs = [(method, seed) for method in settings.methods for seed in seeds]
-    found = runner.over("trainings", jobs, partial(bounds, settings), "full", about)
-    table = Table()
-    for method, runs in found.items():
-        for run in runs:
-            for epochs in settings.epochs:
-                table.add(f"{epochs} epochs: {method}", run[str(epochs)])
+    found = runner.over("trainings", product(settings.methods, seeds), partial(bounds, settings), "full", about)
+    rows = product(found, settings.epochs)
+    table = Table.of({f"{epochs} epochs: {m}": [run[str(epochs)] for run in found[m]] for m, epochs in rows})
     return Findings(table.numbers(COLUMNS), claims(found, settings))
 
 
 def bounds(settings: Settings, name: str, seed: int) -> dict[str, dict[str, float]]:
     """Train, and return the bounds by number of epochs."""
-    # The film's own last quarter is of another kind.
+    # The film's own last quarter has another distribution.
     data = osc.data.load(FREY.data, splits="random", train_size=settings.images, seed=seed)
     x, test = data.train[0], data.test[0]
     net = settings.coders.vae(FREY, x.shape[1:], seed)
@@ -167,8 +164,7 @@ def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings)
         "It generalises better than a point decoder",
         clearly(differences(means, point)) if means and point else None,
         f"test bound at the mean weights {words(means)}, of drawn weights {words(drawn)}, of the point decoder "
-        f"{words(point)} nats, {when}. {both}. Laplace has the 1/fan-in prior around weights trained under "
-        "N(0, 1).",
+        f"{words(point)} nats, {when}. {both}. Laplace has the 1/fan-in prior around weights trained under N(0, 1).",
     )
 
 

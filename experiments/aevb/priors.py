@@ -121,4 +121,4 @@ def draw(record: Record) -> Any:
     lines = {name: (rates, [means[name, _column(bits)] for bits in settings["bits"]]) for name in names}
     continuous = {name: means[name, CONTINUOUS] for name in names}
     title = Task(**settings["task"]).title
-    return figures.rate_distortion(lines, f"{title}: codes cut to bits, by their prior", continuous)
+    return figures.rate_distortion(lines, f"{title}: codes quantised to bits, by their prior", continuous)

@@ -5,6 +5,7 @@ Both are trained as the report did, and on equal terms.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from statistics import mean
 from typing import Any
 
@@ -12,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded
+from experiments import TITLES, Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded
 from experiments.aevb import cells
-from experiments.aevb.cells import DIGITS, DOCUMENT, FREY, FREY_CODERS, TITLES, Coders, Fit, Task
+from experiments.aevb.cells import DIGITS, DOCUMENT, FREY, FREY_CODERS, Coders, Fit, Task
 from experiments.record import clearly, differences, estimate, together
 from osculate.autoencoders import ELBO, VAE, Autoencoder
 from osculate.likelihoods import Gaussian, Likelihood
@@ -134,13 +135,7 @@ def _errors(net: Autoencoder, likelihood: Likelihood, x: Tensor) -> dict[str, fl
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the squared errors of all networks."""
-    jobs = [
-        (task.data, latent, name, seed)
-        for task in settings.tasks
-        for latent in settings.latents
-        for name in settings.networks
-        for seed in seeds
-    ]
+    jobs = product([task.data for task in settings.tasks], settings.latents, settings.networks, seeds)
     found = runner.over("trainings", jobs, lambda *job: trained(settings, runner, *job)[2])
     table = Table()
     printed: dict[tuple[str, str], str] = {}
@@ -204,9 +199,9 @@ def draw(record: Record) -> Any:
             y.append(error)
     return figures.curves(
         panels,
-        "Test images given back through few numbers",
+        "Test images reconstructed from short codes",
         shared=False,
-        names=("numbers in the code", "squared error of an image"),
+        names=("size of the code", "squared error of an image"),
         places=record.setup.settings["latents"],
     )
 
@@ -271,5 +266,5 @@ def draw_digits(record: Record) -> Any:
         for name, images in rows.items()
         if name != "digits"
     }
-    heading = "Test digits given back through few numbers, and their squared errors"
+    heading = "Test digits reconstructed from short codes, and their squared errors"
     return plots.image_grid(rows, heading, (0.0, 1.0), captions=captions)

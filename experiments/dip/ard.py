@@ -59,14 +59,11 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         runner.cached("ard", (*scan.place, number), about, lambda: tuned(settings, number))  # noqa: B023
         for number in runner.track(seeds, "images")
     ]
-    table = Table()
-    for objective in OBJECTIVES:
-        for each in images:
-            for block, values in each["blocks"][objective].items():
-                table.add(f"{objective}: {block}", values)
+    blocks = [each["blocks"] for each in images]
+    rows = {(name, block): [each[name][block] for each in blocks] for name in OBJECTIVES for block in blocks[0][name]}
+    table = Table.of(rows, ": ".join)
     for objective in OBJECTIVES:
         table[f"{objective}: all blocks", ENDS] = [float(each["at ends"][objective]) for each in images]
-    blocks = [each["blocks"] for each in images]
     shares = {
         objective: {block: mean(each[objective][block][SHARE] for each in blocks) for block in blocks[0][objective]}
         for objective in OBJECTIVES
@@ -133,10 +130,9 @@ def claims(images: Sequence[Blocks]) -> Iterator[Claim]:
     yield Claim.judged(
         "TV-PredCP leads to smaller variances, in every image",
         max(variances) < 0 if enough else None,
-        f"mean change of log variances {mean(variances):+.2f}. For filters of several entries the prior is a "
-        "density of the length-scale given the variance, without its normaliser, as in the document. With it, the "
-        "expected variation would count only above its value for tiny length-scales, and would hardly pull on "
-        "these variances.",
+        f"mean change of log variances {mean(variances):+.2f}. For filters of several entries the prior is a density "
+        "of the length-scale given the variance, without its normaliser, as in the document. With it, the expected "
+        "variation would count only above its value for tiny length-scales, and would hardly pull on these variances.",
     )
     yield Claim.judged(
         "TV-PredCP leads to longer length-scales: neighbouring entries correlate more, in every image",

@@ -70,8 +70,8 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
 def pixels(image: Mapping[str, Any], method: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return truth, reconstruction and error bar of every pixel (1, D)."""
     shown = image["shown"][method]
-    parts = (torch.tensor(part).reshape(1, -1) for part in (image["truth"], shown["mean"], shown["deviation"]))
-    truth, centre, deviation = parts
+    parts = image["truth"], shown["mean"], shown["deviation"]
+    truth, centre, deviation = (torch.tensor(part).reshape(1, -1) for part in parts)
     return truth, centre, deviation.clamp(min=1e-4)
 
 
@@ -135,5 +135,5 @@ def draw(record: Record) -> Any:
 
     data = record.findings.data
     groups = {method: (expected, found) for method, (expected, found) in data["groups"].items()}
-    heading = "Handwriting from ten X-rays: do error bars hold what they promise?"
+    heading = "Handwriting from ten X-rays: are the error bars calibrated?"
     return plots.image_calibration(data["levels"], data["covered"], groups, heading)

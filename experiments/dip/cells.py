@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Record, Runner, timed
+from experiments import Record, Runner, rounded, timed
 from osculate import inverse
 from osculate.inverse import baselines
 from osculate.inverse.scores import covered, error_correlation, psnr
@@ -119,7 +119,7 @@ def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
         name: str, posterior: inverse.ImageDistribution, extra: Mapping[str, float], kernels: bool = False
     ) -> None:
         scores[name] = {**scored(posterior, truth, kernels), **extra}
-        shown[name] = {"mean": rounded(posterior.mean), "deviation": rounded(posterior.stddev)}
+        shown[name] = recorded(posterior)
 
     fitted, training = timed(lambda: how.fit(operator, data, level, number))
     model = inverse.LinearisedModel(operator, data, fitted, level, inverse.ErrorBars())
@@ -184,9 +184,9 @@ def best_weights(scan: Scan) -> tuple[float, float]:
     return best(inverse.tikhonov, RIDGES), best(inverse.tv_reconstruction, WEIGHTS)
 
 
-def rounded(image: Tensor, digits: int = 4) -> list:
-    """Return an image as a record keeps it."""
-    return [[round(float(value), digits) for value in row] for row in image]
+def recorded(posterior: inverse.ImageDistribution, digits: int = 4) -> dict[str, list]:
+    """Return a reconstruction with its error bars as a record keeps them."""
+    return {"mean": rounded(posterior.mean, digits), "deviation": rounded(posterior.stddev, digits)}
 
 
 def draw_maps(record: Record, heading: str) -> Any:

@@ -29,7 +29,7 @@ class Settings(Resumable):
     Args:
         scan: Settings of all scans.
         scans: Angles and noise; dropout is tried for the first.
-        variations: Penalties, in nats for a unit of total variation.
+        variations: Penalties, in nats per unit of total variation.
         dropouts: Rates of dropout.
     """
 
@@ -116,7 +116,7 @@ def draw(record: Record) -> Any:
     return plots.heat_map(
         {"": np.array([[row[penalty] for penalty in candidates] for row in rows.values()])},
         ("scan", list(rows)),
-        ("nats for a unit of total variation", candidates),
-        "Which penalty each scan asks for",
+        ("nats per unit of total variation", candidates),
+        "Validation images by scan and penalty",
         "PSNR of validation images, dB",
     )

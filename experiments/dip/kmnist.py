@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from statistics import mean
 
 from experiments import Claim, Findings, Resumable, Runner, Table, clearly, experiment, listed, together
@@ -44,20 +45,13 @@ class Settings(Resumable):
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Reconstruct every image of every scan by every method."""
     scans = [replace(settings.scan, angles=k, noise=noise) for noise in settings.noises for k in settings.angles]
-    jobs = [
-        (scan, number)
-        for scan in scans
-        for number in (seeds if (scan.angles, scan.noise) == settings.main else seeds[: settings.others])
-    ]
+    main = Scan(angles=settings.main[0], noise=settings.main[1]).title
+    jobs = [(scan, number) for scan in scans for number in (seeds if scan.title == main else seeds[: settings.others])]
     runs = runner.over("images", jobs, lambda scan, number: cells.cell(scan, number, runner))
     found = {scan.title: [each["scores"] for each in images] for scan, images in runs.items()}
-    table = Table()
-    for title, scores in found.items():
-        for method in (*METHODS, *cells.CLASSICAL):
-            for each in scores:
-                table.add(f"{title}: {method}", each[method])
+    rows = product(found, (*METHODS, *cells.CLASSICAL))
+    table = Table.of({f"{title}: {method}": [each[method] for each in found[title]] for title, method in rows})
     columns = (DENSITY, JOINT, cells.PSNR, COVERED, RANKED, cells.NOISE, cells.SECONDS)
-    main = Scan(angles=settings.main[0], noise=settings.main[1]).title
     first = {scan.title: images[0] for scan, images in runs.items()}
     picture = first.get(main) or next(iter(first.values()))
     shown = {method: picture["shown"][method] for method in (EVIDENCE, CHOSEN_DROPOUT, cells.ENSEMBLE)}
@@ -122,5 +116,5 @@ def claims_of_main(scores: Sequence[Scores], main: str, method: str) -> Iterator
     )
 
 
-HEADING = "Handwriting from ten X-rays: where the reconstructions are wrong, and where they say so"
+HEADING = "Handwriting from ten X-rays: reconstructions, their errors, and their error bars"
 measure.figure(partial(cells.draw_maps, heading=HEADING))

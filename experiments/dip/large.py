@@ -1,4 +1,4 @@
-"""Section 7 of the tutorial on linearised Laplace at larger images: by conjugate gradients and draws, within memory."""
+"""Section 7 of the tutorial on linearised Laplace on larger images, by conjugate gradients and samples."""
 
 import resource
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Resumable, Runner, Table, differences, experiment, listed, timed
+from experiments import Claim, Findings, Resumable, Runner, Table, differences, experiment, listed, rounded, timed
 from experiments.dip import cells
 from experiments.dip.cells import COVERED, DENSITY, PSNR, RANKED, UNIT
 from osculate import inverse
@@ -71,11 +71,10 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         about = [*settings.scan, settings.steps, settings.dropout, size <= small, settings.limits, *cells.TRAINING]
         cell = runner.cached("large", (name, size, seed), about, lambda: reconstructed(settings, name, size, seed))  # noqa: B023
         found.setdefault(f"{name}, {size}²", []).append(cell)
-    table = Table()
-    for title, each in found.items():
-        for cell in each:
-            for method, scores in cell["scores"].items():
-                table.add(f"{title}: {method}", scores)
+    rows = {
+        (title, m): [cell["scores"][m] for cell in each] for title, each in found.items() for m in each[0]["scores"]
+    }
+    table = Table.of(rows, ": ".join)
     first = next(iter(found.values()))[0]
     data = {"first": {"truth": first["truth"], "shown": first["shown"]}}
     return Findings(table.numbers(), claims(found), data)
@@ -93,10 +92,7 @@ def reconstructed(settings: Settings, name: str, size: int, seed: int) -> dict[s
 
     def note(method: str, posterior: inverse.ImageDistribution, kernels: bool = False) -> None:
         scores[method] = scored(posterior, truth, kernels)
-        shown[method] = {
-            "mean": cells.rounded(posterior.mean, 3),
-            "deviation": cells.rounded(posterior.stddev, 3),
-        }
+        shown[method] = cells.recorded(posterior, 3)
 
     prior = inverse.DeepImagePrior(steps=settings.steps)
     fitted, seconds[STAGES[0]] = timed(lambda: prior.fit(operator, data, level, seed))
@@ -119,7 +115,7 @@ def reconstructed(settings: Settings, name: str, size: int, seed: int) -> dict[s
     smooth = [inverse.tv_reconstruction(operator, data, weight * level**2) for weight in (1.0, 3.0, 10.0)]
     scores[VARIATION] = {PSNR: max(psnr(image, truth) for image in smooth)}
     scores[BACK_PROJECTION] = {PSNR: psnr(inverse.filtered_back_projection(operator, data), truth)}
-    return {"scores": scores, "shown": shown, "truth": cells.rounded(truth, 3)}
+    return {"scores": scores, "shown": shown, "truth": rounded(truth, 3)}
 
 
 def scored(posterior: inverse.ImageDistribution, truth: Tensor, kernels: bool = False) -> dict[str, float]:
@@ -176,5 +172,5 @@ def claims(found: Found) -> Iterator[Claim]:
         )
 
 
-HEADING = "From few X-rays: where reconstructions are wrong, and where they say so"
+HEADING = "Reconstructions from few X-rays, their errors, and their error bars"
 measure.figure(partial(cells.draw_maps, heading=HEADING))

@@ -92,11 +92,8 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     jobs = [(settings.tasks[first].data, seed) for seed in seeds]
     jobs += [(settings.tasks[other].data, seeds[0]) for other in others]
     cells = runner.over("tasks and seeds", jobs, partial(scored, settings), "l2m-classification", about)
-    table = Table()
-    for data, runs in cells.items():
-        for run in runs:
-            for way, row in run.items():
-                table.add(f"{TITLES.get(data, data)}: {way}", row)
+    rows = {TITLES.get(data, data): runs for data, runs in cells.items()}
+    table = Table.of({f"{title}: {w}": [run[w] for run in runs] for title, runs in rows.items() for w in runs[0]})
     return Findings(table.numbers(), claims(table))
 
 

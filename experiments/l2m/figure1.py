@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment, ignoring, seeded, timed, train
+from experiments import Claim, Findings, Record, Runner, Table, experiment, ignoring, rounded, seeded, timed, train
+from experiments.evaluation import SAMPLED as SAMPLED_POORLY
 from osculate.data.toys import CUBIC_NOISE
 from osculate.likelihoods import Gaussian
 from osculate.priors import Layerwise
@@ -19,12 +20,7 @@ from osculate.priors import Layerwise
 #: Prior precision of everything but the document's training: θ ~ N(0, 1), fixed before anything was measured.
 PRIOR = 1.0
 #: Warnings about what the record holds as numbers.
-EXPECTED = (
-    "networks sampled from this posterior",
-    "the chains do not agree",
-    ".*trajectories diverged",
-    "the second m",
-)
+EXPECTED = (SAMPLED_POORLY, "the chains do not agree", ".*trajectories diverged", "the second m")
 
 PRIORS, DROPOUT, ENSEMBLE, DIAGONAL_SWAG = "randomised priors", "MC dropout", "deep ensemble", "SWAG, diagonal"
 REFERENCE, PRINTED, SAMPLED = "HMC, the reference", "L2M as printed", "L2M corrected, sampled"
@@ -149,12 +145,10 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         fits = runner.over("data sets", jobs, partial(fitted, settings))[()]
     table = Table.of({row: [fit[row][0] for fit in fits] for row in ROWS})
     toy = Toy(settings, seeds[0])
-    assert toy.data.input_scaling is not None
-    assert toy.data.target_scaling is not None
-    x, y = toy.data.train
-    points = {"x": _rounded(toy.data.input_scaling.undo(x)), "y": _rounded(toy.data.target_scaling.undo(y))}
+    pairs = zip((toy.inputs, toy.targets), toy.data.train, strict=True)
+    x, y = (rounded(scaling.undo(values).flatten(), 2) for scaling, values in pairs)
     bands = {row: band for row, (_, band) in fits[0].items()}
-    figure = {**points, "grid": _rounded(GRID), "bands": bands}
+    figure = {"x": x, "y": y, "grid": rounded(GRID, 2), "bands": bands}
     return Findings(table.numbers(COLUMNS), claims(table), figure)
 
 
@@ -177,7 +171,8 @@ class Toy:
 
     Attributes:
         data: 20 points for training, 1,000 for testing.
-        scale: Standard deviation of the targets, in their own units.
+        inputs: Scaling of the inputs.
+        targets: Scaling of the targets.
         likelihood: The known noise, in standardised units.
 
     Args:
@@ -188,9 +183,10 @@ class Toy:
     def __init__(self, settings: Settings, seed: int) -> None:
         self.settings, self.seed = settings, seed
         self.data = osc.data.load("cubic", seed=seed, validation_size=0)
-        assert self.data.target_scale is not None
-        self.scale = float(self.data.target_scale)
-        self.likelihood = Gaussian(CUBIC_NOISE / self.scale)
+        assert self.data.input_scaling is not None
+        assert self.data.target_scaling is not None
+        self.inputs, self.targets = self.data.input_scaling, self.data.target_scaling
+        self.likelihood = Gaussian(CUBIC_NOISE / float(self.targets.scale))
 
     def network(self, number: int = 0, dropout: float = 0.0) -> nn.Sequential:
         """Return a fresh network; a seed has several by number."""
@@ -255,61 +251,60 @@ class Toy:
         return osc.maximise_evidence(self.l2m(model, optimizer, prior_precision=Layerwise(1.0), **how), noise=False)
 
 
-def posteriors(toy: Toy) -> Iterator[tuple[str, Any, str | None, float]]:
-    """Yield every method's posterior, how it predicts (None for its default), and its seconds with training."""
+#: Name, posterior, how it predicts (None for its default), and seconds with training.
+Predicted = tuple[str, Any, str | None, float]
+
+
+def posteriors(toy: Toy) -> Iterator[Predicted]:
+    """Yield the posterior of every method."""
     settings, own, data = toy.settings, toy.settings.own, toy.data.train
+
+    def named(row: str, make: Callable[[], Any], before: float = 0.0, via: str | None = None) -> Predicted:
+        q, took = timed(make)
+        return row, q, via, before + took
+
     fit, trained = timed(toy.as_in_document)
     how: dict[str, Any] = {"scaling": "paper", "prior_precision": settings.document.decay}
-    q, took = timed(partial(toy.l2m, *fit, loss_scale="mse", **how))
-    yield PRINTED, q, "sampled", trained + took
-    q, took = timed(partial(toy.tuned, *fit, loss_scale="mse"))
-    yield DECAYED, q, None, trained + took
+    yield named(PRINTED, partial(toy.l2m, *fit, loss_scale="mse", **how), trained, "sampled")
+    yield named(DECAYED, partial(toy.tuned, *fit, loss_scale="mse"), trained)
 
     fit, trained = timed(toy.at_mode)
-    q, took = timed(partial(toy.l2m, *fit, prior_precision=PRIOR))
-    yield SAMPLED, q, "sampled", trained + took
-    first, took = timed(partial(toy.tuned, *fit))
-    yield LINEARISED, first, None, trained + took
+    yield named(SAMPLED, partial(toy.l2m, *fit, prior_precision=PRIOR), trained, "sampled")
+    linearised = named(LINEARISED, partial(toy.tuned, *fit), trained)
+    yield linearised
     laplace = partial(osc.laplace, fit[0], toy.likelihood, data, structure="diag", prior=Layerwise(1.0))
-    q, took = timed(lambda: osc.maximise_evidence(laplace(), noise=False))
-    yield EXACT, q, None, trained + took
+    yield named(EXACT, lambda: osc.maximise_evidence(laplace(), noise=False), trained)
     others, more = timed(lambda: [toy.at_mode(number) for number in range(1, own.members)])
-    ensemble = osc.posteriors.Ensemble([fit[0], *(m for m, _ in others)], toy.likelihood)
-    yield ENSEMBLE, ensemble, None, trained + more
-    mixture, took = timed(lambda: osc.posteriors.Mixture([first, *(toy.tuned(*other) for other in others)]))
-    yield SEVERAL, mixture, None, trained + more + took
+    yield ENSEMBLE, osc.posteriors.Ensemble([fit[0], *(m for m, _ in others)], toy.likelihood), None, trained + more
+    tuned = (toy.tuned(*other) for other in others)  # not before they are timed
+    yield named(SEVERAL, lambda: osc.posteriors.Mixture([linearised[1], *tuned]), trained + more)
 
     run = partial(train, data=data, seed=toy.seed)
     full = partial(run, epochs=own.full, lr=own.lr, batch_size=len(data[0]))
     networks = [toy.network(number) for number in range(own.members)]
     functions = [toy.from_prior(number) for number in range(own.members)]
     priors = osc.methods.RandomizedPriors(networks, toy.likelihood, PRIOR, prior_networks=functions)
-    done, took = timed(partial(full, priors))
-    yield PRIORS, done.posterior, None, took
-    done, took = timed(partial(full, osc.methods.MCDropout(toy.network(dropout=own.dropout), toy.likelihood, PRIOR)))
-    yield DROPOUT, done.posterior, None, took
+    yield named(PRIORS, lambda: full(priors).posterior)
+    dropout = osc.methods.MCDropout(toy.network(dropout=own.dropout), toy.likelihood, PRIOR)
+    yield named(DROPOUT, lambda: full(dropout).posterior)
     network, path = toy.network(), settings.path
     _, before = timed(partial(full, osc.methods.MAP(network, toy.likelihood, PRIOR)))
     swag = osc.methods.SWAG(network, toy.likelihood, PRIOR, rank=0)
     descend = partial(run, batch_size=settings.batch, optimizer="sgd", schedule="constant")
-    done, took = timed(partial(descend, swag, epochs=path.epochs, lr=path.lr))
-    yield DIAGONAL_SWAG, done.posterior, None, before + took
+    yield named(DIAGONAL_SWAG, lambda: descend(swag, epochs=path.epochs, lr=path.lr).posterior, before)
     drawn = settings.drawn
     sampler = partial(osc.methods.HMC, chains=drawn.chains, warmup=drawn.warmup, max_depth=drawn.max_depth)
     hmc = sampler(toy.network(), toy.likelihood, PRIOR)
-    done, took = timed(partial(run, hmc, epochs=drawn.warmup + drawn.draws))
-    yield REFERENCE, done.posterior, None, took
+    yield named(REFERENCE, lambda: run(hmc, epochs=drawn.warmup + drawn.draws).posterior)
 
 
 def scored(toy: Toy, q: Any, via: str | None = None) -> tuple[dict[str, float], dict[str, list[float]]]:
     """Return the numbers of a posterior, and mean and deviation of f along the line, in the units of the data."""
     generator = torch.Generator().manual_seed(toy.seed)
     predict = partial(osc.predict, q, via=via, samples=toy.settings.samples, generator=generator)
-    assert toy.data.input_scaling is not None
-    assert toy.data.target_mean is not None
-    line = toy.data.input_scaling.apply(GRID[:, None])
+    line = toy.inputs.apply(GRID[:, None])
     f = predict(line, noise=False)
-    mean, sd = (f.mean * toy.scale + toy.data.target_mean).flatten(), (f.stddev * toy.scale).flatten()
+    mean, sd = toy.targets.undo(f.mean).flatten(), (f.stddev * toy.targets.scale).flatten()
     x, y = toy.data.test
     of_y = predict(x)
     numbers = {SD[place]: float(sd[round((place + 6) / 12 * (len(GRID) - 1))]) for place in PLACES}
@@ -322,11 +317,7 @@ def scored(toy: Toy, q: Any, via: str | None = None) -> tuple[dict[str, float], 
     if isinstance(q, osc.posteriors.Chains):
         numbers[R_HAT] = float(q.r_hat(line).max())
         numbers[ESS] = float(q.effective_sample_size(line).min())
-    return numbers, {"mean": _rounded(mean), "sd": _rounded(sd)}
-
-
-def _rounded(values: Tensor) -> list[float]:
-    return [round(float(value), 2) for value in values.flatten()]
+    return numbers, {"mean": rounded(mean, 2), "sd": rounded(sd, 2)}
 
 
 def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[Claim]:
@@ -382,9 +373,8 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[Claim]:
         "The band of the printed formula is its prior, with 1/λ = 10 for a precision in place of λ = 0.1, and not "
         "the curvature",
         min(bounds) > MOST if bounds else None,
-        f"{values(PRINTED, BOUND, 0)} % of the weights have more than {SHARE:.0%} of the standard deviation that "
-        f"N(0, λ) alone would give them; of corrected L2M {values(LINEARISED, BOUND, 0)} % have that of their "
-        "prior.",
+        f"{values(PRINTED, BOUND, 0)} % of the weights have more than {SHARE:.0%} of the standard deviation that N(0, "
+        f"λ) alone would give them; of corrected L2M {values(LINEARISED, BOUND, 0)} % have that of their prior.",
     )
     yield Claim.judged(
         f"The chains of the reference agree about the function: R-hat below {MIXED:g} on [-6, 6]",
@@ -421,9 +411,8 @@ def draw(record: Record) -> Any:
     panels = {
         name: plots.Band(
             data["grid"],
-            data["bands"][name]["mean"],
-            data["bands"][name]["sd"],
-            f"sd(6)/sd(0) {values[name, RATIO][0]:.1f}, covers {values[name, COVERAGE][0]:.0%} of y",
+            **data["bands"][name],
+            note=f"sd(6)/sd(0) {values[name, RATIO][0]:.1f}, covers {values[name, COVERAGE][0]:.0%} of y",
         )
         for name in PANELS
     }

@@ -14,6 +14,7 @@ from torch.optim import Adam
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Resumable, Runner, Table, differences, estimate, experiment, seeded
+from experiments.cost import cpu_seconds
 from experiments.evaluation import Difference
 from osculate.data.dataset import Part
 from osculate.data.uci import NAMES
@@ -230,14 +231,7 @@ def costs(trained: Trained) -> dict[str, float]:
         TUNED: partial(_tuned, trained.method(PRIOR).posterior.replace(prior=Layerwise(1.0))),
         PASS: partial(trained.diagonal, "empirical_fisher"),
     }
-    found = {}
-    for column, work in works.items():
-        seconds = []
-        for _ in range(REPEATS):
-            started = time.process_time()
-            work()
-            seconds.append(time.process_time() - started)
-        found[column] = 100 / trained.seconds * min(seconds)
+    found = {column: 100 / trained.seconds * cpu_seconds(work, REPEATS) for column, work in works.items()}
     return found | {TRAINED: trained.seconds}
 
 
@@ -258,11 +252,8 @@ def claims(table: Table) -> Iterator[Claim]:
         return {row: table.mean(row, column) for row, each in table if each == column}
 
     def gaps(way: str, other: str) -> dict[str, Difference]:
-        found = {}
-        for row in [row for row, each in table if each == way]:
-            gap = estimate(differences(table[row, way], table[row, other]))
-            found[row] = Difference(gap.mean or 0.0, gap.standard_error or 0.0)
-        return found
+        pairs = {row: (table[row, way], table[row, other]) for row, each in table if each == way}
+        return {row: Difference(*estimate(differences(*pair)).pair) for row, pair in pairs.items()}
 
     def named(values: Mapping[str, Any], digits: int = 3) -> str:
         parts = [f"{v if isinstance(v, Difference) else f'{v:.{digits}f}'} ({name})" for name, v in values.items()]
@@ -342,8 +333,5 @@ def draw(record: Record) -> Any:
     style.label(axes[0, 0], y="from the state of Adam")
     for ax in axes[1, 1:]:
         ax.set_yticklabels([])
-    heading = (
-        "What Adam has left against a pass of its own: the curvature of each weight, and what predictions are worth"
-    )
-    style.title(figure, heading)
-    return figure
+    heading = "Curvature of each weight by the state of Adam and by a pass of its own, and the log likelihoods of both"
+    return style.title(figure, heading)

@@ -1,4 +1,4 @@
-"""Figures 9 and 10 of [miani2022]: images of another kind, by scores that notice them and by what is reconstructed."""
+"""Figures 9 and 10 of [miani2022]: out-of-distribution images, by scores that detect them and by reconstructions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed
+from experiments import TITLES, Claim, Findings, Record, Runner, Table, estimate, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.models import DROPOUT, ENSEMBLE, LEARNED, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
 from osculate.autoencoders import Reconstruction, Representation
@@ -30,7 +30,7 @@ class Pairs(lae_models.Training):
     samples: int = 50
 
     def models(self, seeds: Sequence[int], runner: Runner) -> Iterator[tuple[str, str, Models]]:
-        """Yield the words for each pair, the name of the out-of-distribution data, and the methods, for each seed."""
+        """Yield the name of each pair, that of the out-of-distribution data, and the methods, for each seed."""
         for (inside, outside, size), seed in runner.track(product(self.pairs, seeds), "pairs and seeds"):
             yield named(inside, outside), outside, Models(replace(self, data=inside, train_size=size), seed)
 
@@ -60,7 +60,7 @@ class SpreadSettings(Pairs):
 
 
 ALL = (("mnist", "KMNIST", 55_000), ("fashion_mnist", "MNIST", 55_000))
-#: Scores with their words in tables.
+#: Names of the scores in tables.
 SCORES = {
     "nll": "−log p",
     "typicality": "typicality",
@@ -110,12 +110,12 @@ def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
 
 
 def named(inside: str, outside: str) -> str:
-    """The words for a pair."""
-    return f"{ {'mnist': 'MNIST', 'fashion_mnist': 'Fashion-MNIST'}.get(inside, inside) } → {outside}"
+    """Return the name of a pair."""
+    return f"{TITLES.get(inside, inside)} → {outside}"
 
 
 def scored(models: Models, method: str, outside: str, settings: Settings) -> osc.tasks.OODRecord:
-    """All scores that a method has."""
+    """Return all scores of a method."""
     return osc.tasks.ood(
         models.representation(method),
         models.test,
@@ -127,7 +127,7 @@ def scored(models: Models, method: str, outside: str, settings: Settings) -> osc
 
 
 def _best(rows: Mapping[str, Sequence[float]]) -> tuple[str, float]:
-    """The score with the largest area."""
+    """Return the score with the largest area, and its area."""
     name = max(rows, key=lambda score: mean(rows[score]))
     return name, mean(rows[name])
 
@@ -182,10 +182,10 @@ def draw_areas(record: Record) -> Any:
             rates.setdefault(pair, {})[label] = np.asarray(false), np.asarray(true)
             error = estimate(columns[score]).standard_error
             shown.setdefault(pair, {})[label] = value, float("nan") if error is None else error
-    return roc_curves(rates, shown, "Images of another kind, by the best score of each method")
+    return roc_curves(rates, shown, "Out-of-distribution images, by the best score of each method")
 
 
-#: Methods with any spread (that of learned variances is noise), and those that are drawn.
+#: Methods with a spread (that of learned variances is noise), and those in the figure.
 SPREAD = (LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
 SHOWN = (VARIATIONAL, DROPOUT, ONLINE)
 INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: others"
@@ -198,7 +198,7 @@ INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: 
     paper=SpreadSettings(validation_size=5_000, fit=LONG, pairs=ALL, samples=100),
 )
 def figure10(settings: SpreadSettings, seeds: Sequence[int], runner: Runner) -> Findings:
-    """The spread of images, without observation noise but where that is what is learned."""
+    """Measure the spread of images, without observation noise except where the noise is what is learned."""
     table = Table()
     data: dict[str, Any] = {}
     for pair, outside, models in settings.models(seeds, runner):
@@ -225,7 +225,7 @@ def drawn(r: Representation, x: Tensor, samples: int) -> Reconstruction:
 
 
 def deviation(image: Reconstruction, method: str) -> Tensor:
-    """σ of each pixel: without observation noise, but where that is what is learned."""
+    """Return σ of each pixel, without observation noise except where the noise is what is learned."""
     return (image.noise_variance if method == LEARNED else image.mean_variance).sqrt()
 
 

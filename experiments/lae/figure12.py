@@ -40,7 +40,7 @@ FEW = 20
     paper=Settings(train_size=55_000, validation_size=5_000, test_size=5_000, fit=LONG, samples=100),
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
-    """Accuracy by method and number of labels."""
+    """Measure the accuracy by method and number of labels."""
     table = Table()
     for seed in runner.track(seeds, "seeds"):
         models = Models(settings, seed)
@@ -71,8 +71,7 @@ def claims(table: Table, settings: Settings) -> Iterator[Claim]:
     few = [labels for labels in settings.labels if labels <= FEW]
     gains: dict[str, list[tuple[float, float]]] = {}
     for rival in (AE, VARIATIONAL, DROPOUT):
-        gaps = [estimate(table.differences(ONLINE, rival, _column(labels))) for labels in few]
-        gains[rival] = [(gap.mean or 0.0, gap.standard_error or 0.0) for gap in gaps]
+        gains[rival] = [estimate(table.differences(ONLINE, rival, _column(labels))).pair for labels in few]
     words = "; ".join(
         f"{rival}: " + ", ".join(f"{gain:+.3f} ± {error:.3f}" for gain, error in rows) for rival, rows in gains.items()
     )
@@ -86,7 +85,7 @@ def claims(table: Table, settings: Settings) -> Iterator[Claim]:
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Accuracy against the number of labels."""
+    """Draw the accuracy against the number of labels."""
     from osculate.plots import accuracy_against_labels
 
     data = record.findings.data
@@ -95,4 +94,6 @@ def draw(record: Record) -> Any:
         values = np.asarray(rows)
         error = values.std(0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.zeros(values.shape[1])
         curves[method] = values.mean(0), error
-    return accuracy_against_labels(data["labels"], curves, "Digits from few labels, by neighbours among codes", 0.1)
+    return accuracy_against_labels(
+        data["labels"], curves, "Digits from few labels, by nearest neighbours of their codes", 0.1
+    )

@@ -37,13 +37,9 @@ class Settings:
     noise: float = 0.2
 
 
-ROWS: dict[str, str | osc.structures.Structure] = {
-    "block": "block",
-    "kron": "kron",
-    "diag": "diag",
-    "approx_diag": "approx_diag",
-    "mixed_diag": osc.structures.MixedDiag(bottleneck="encoder"),
-}
+#: Structures by row.
+ROWS: dict[str, str | osc.structures.Structure] = {name: name for name in ("block", "kron", "diag", "approx_diag")}
+ROWS["mixed_diag"] = osc.structures.MixedDiag(bottleneck="encoder")
 ERROR, DIAGONAL = "error against the GGN", "error of the diagonal"
 LOGS, MASS, KEPT = "correlation of the diagonal's logarithms", "sum of the diagonal / exact", "numbers kept"
 #: An assumption counts as true where dropping what it denies changes the matrix by at most this share.
@@ -166,8 +162,8 @@ def draw(record: Record) -> Any:
     blocks = torch.block_diag(*(torch.ones(size, size, dtype=torch.float64) for size in sizes))
     found = {(n.row, n.column): n for n in record.findings.numbers}
     titles = {
-        "block": "block diagonal: one block a layer",
-        "kron": "KFAC: a Kronecker product a layer",
+        "block": "block diagonal: one block per layer",
+        "kron": "KFAC: a Kronecker product per layer",
         "diag": "exact diagonal",
         "approx_diag": "approximate diagonal",
         "mixed_diag": "mixed diagonal: encoder exact",

@@ -3,7 +3,6 @@
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -49,9 +48,7 @@ SECONDS, PEAK = "CPU seconds there", "peak MB there"
 
 def network(layers: int) -> nn.Sequential:
     """Convolutions that keep the size of the image."""
-    parts: list[nn.Module] = []
-    for _ in range(layers):
-        parts += [nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.Tanh()]
+    parts = [part for _ in range(layers) for part in (nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.Tanh())]
     return nn.Sequential(*parts[:-1])
 
 
@@ -59,6 +56,7 @@ def network(layers: int) -> nn.Sequential:
     "lae-figure7",
     "Memory and time of Hessian approximations against the image resolution",
     "Laplacian Autoencoders [miani2022], Figure 7",
+    peers=("backpack-for-pytorch",),
     # the figure's batch size is not printed; its GPU had 11 GB
     paper=Settings(
         sides=(8, 12, 16, 20, 24, 28, 32, 36, 48, 64, 96, 128, 192, 256), limits=Limits(seconds=300.0, gigabytes=11.0)
@@ -76,8 +74,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         return work(name, model, x)
 
     labels = {f"{side}²": pixels for pixels, side in sides.items()}
-    makers = {name: partial(make, name) for name in names}
-    return conclude(sweep(makers, labels, seeds, settings.limits, runner.progress), settings)
+    return conclude(sweep(make, names, labels, seeds, settings.limits, runner.progress), settings)
 
 
 def work(name: str, model: nn.Sequential, x: torch.Tensor) -> Work:
@@ -179,12 +176,8 @@ def claims(
         "The approximate diagonal is viable for large images",
         reached if found.get((APPROX, LARGEST)) is not None and top >= 256 else None,
         f"{settings.batch} images of {found.get((APPROX, LARGEST)) or 0:.0f}² pixels took "
-        f"{text(found.get((APPROX, SECONDS)))} CPU seconds and "
-        f"{text(found.get((APPROX, PEAK)), '.0f')} MB.",
+        f"{text(found.get((APPROX, SECONDS)))} CPU seconds and {text(found.get((APPROX, PEAK)), '.0f')} MB.",
     )
-
-
-measure.peers = ("backpack-for-pytorch",)
 
 
 @measure.figure
@@ -193,5 +186,5 @@ def draw(record: Record) -> Any:
     from experiments.lae import figures
 
     curves, settings = record.findings.data["curves"], record.setup.settings
-    heading = f"What one curvature matrix costs: {settings['layers']} convolutions, {settings['batch']} images"
+    heading = f"Cost of one curvature matrix: {settings['layers']} convolutions, {settings['batch']} images"
     return figures.costs({kind: (kind, curves) for kind in ("time", "memory")}, heading)

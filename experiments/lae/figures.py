@@ -1,6 +1,7 @@
 """Figures of Laplacian autoencoders: cost against size."""
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -10,18 +11,17 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from osculate import plots
 from osculate.plots import style
 
-#: Names and colours of the methods.
-_METHODS = {
-    "block": ("block diagonal", style.INK),
-    "kron": ("KFAC", style.GREEN),
-    "diag": ("exact diagonal", style.PURPLE),
-    "approx_diag": ("approximate diagonal", style.BLUE),
-    "mixed_diag": ("mixed diagonal", style.YELLOW),
-    "BackPACK diag": ("exact diagonal by BackPACK", style.ORANGE),
-    "online, convolutions": ("online Laplace, convolutions", style.BLUE),
-    "MAP, convolutions": ("MAP, convolutions", style.GREEN),
-    "online, residual": ("online Laplace, residual blocks", style.PURPLE),
-    "MAP, residual": ("MAP, residual blocks", style.ORANGE),
+#: Names of the methods in the legend.
+_NAMES = {
+    "block": "block diagonal",
+    "kron": "KFAC",
+    "diag": "exact diagonal",
+    "approx_diag": "approximate diagonal",
+    "mixed_diag": "mixed diagonal",
+    "BackPACK diag": "exact diagonal by BackPACK",
+    "online, convolutions": "online Laplace, convolutions",
+    "online, residual": "online Laplace, residual blocks",
+    "MAP, residual": "MAP, residual blocks",
 }
 #: Largest ratio of the ends of an axis that has labels between the powers of ten.
 FEW = 60
@@ -41,10 +41,11 @@ def costs(panels: Mapping[str, tuple[str, Mapping[str, Any]]], heading: str) -> 
         raise ValueError("no curve to draw: pass at least one with a size and a cost.")
     figure, axes = style.wrapped(len(panels), 2, 4.6, 3.4)
     methods = list(dict.fromkeys(method for _, curves in panels.values() for method in curves))
-    how: dict[str, dict[str, Any]] = {}
-    for number, method in enumerate(methods):
-        words, tint = _METHODS.get(method, (method, style.GREY))
-        how[method] = {"label": words, "color": tint, "marker": style.MARKERS[number % len(style.MARKERS)]}
+    tints = style.tints(methods)
+    how: dict[str, dict[str, Any]] = {
+        method: {"label": _NAMES.get(method, method), "color": tints[method], "marker": marker}
+        for method, marker in zip(methods, cycle(style.MARKERS), strict=False)
+    }
     stopped = False
     for ax, (name, (kind, curves)) in zip(axes.flat, panels.items(), strict=False):
         ax.set(xscale="log", yscale="log")
@@ -75,11 +76,10 @@ def costs(panels: Mapping[str, tuple[str, Mapping[str, Any]]], heading: str) -> 
     handles = [Line2D([], [], markersize=4.5, **how[method]) for method in methods]
     if stopped:
         cross: dict[str, Any] = {"color": style.GREY, "marker": "x", "linestyle": "", "markersize": 9}
-        handles.append(Line2D([], [], label="stopped: the next is beyond a limit", **cross))
+        handles.append(Line2D([], [], label="stopped: the next size exceeds a limit", **cross))
     handles += [
         Line2D([], [], color=style.GREY, linestyle=":", label="linear growth"),
         Line2D([], [], color=style.GREY, linestyle="--", label="quadratic growth"),
     ]
     style.legend_below(figure, handles, 3)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)

@@ -1,4 +1,4 @@
-"""Figures 1 and 8 of [miani2022]: the plane of codes of digits, with the decoder's uncertainty at each place."""
+"""Figures 1 and 8 of [miani2022]: the plane of codes of digits, with the decoder's uncertainty at each point."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from experiments.lae import table2
 from experiments.lae.models import DROPOUT, ENSEMBLE, LONG, ONLINE, POST_HOC, Models, Training
 from osculate.autoencoders import LatentMap, Representation
 
-#: Codes that are drawn.
+#: Number of codes in the figure.
 CODES = 600
 AWAY = "σ of the output away from codes over that at codes"
 
@@ -99,7 +99,7 @@ def _measure(
     return Findings(table.numbers(), (Claim.judged(claim, all(means[name] > 1 for name in claimed), evidence),), data)
 
 
-HEADING = "Codes of test digits, and how unsure the decoder is around them"
+HEADING = "Codes of test digits, and the uncertainty of the decoder around them"
 
 
 def draw(record: Record, heading: str = HEADING) -> Any:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -76,7 +75,7 @@ CONTENT = "an .npz archive with X (n, 64, 64, 3); the terms of CelebA allow non-
 
 
 class Step:
-    """One step of Adam on one batch, as a function of nothing.
+    """One step of Adam on one batch, as a function without arguments.
 
     Args:
         method: The method.
@@ -142,17 +141,16 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             step()  # the first of them also sets up averages and moments
         return step
 
-    makers = {name: partial(make, name) for name in ROWS}
     labels = {f"{side}²": pixels for pixels, side in sides.items()}
     with seeded(0):
-        curves = sweep(makers, labels, seeds, settings.limits, runner.progress)
+        curves = sweep(make, ROWS, labels, seeds, settings.limits, runner.progress)
         states = {name: make(name, curve.sizes[-1], 0).state_bytes for name, curve in curves.items() if curve.sizes}
     losses = {f"{seed}": train(settings, seed, runner) for seed in seeds}
     return conclude(curves, states, losses, settings)
 
 
 def train(settings: Settings, seed: int, runner: Runner) -> list[float]:
-    """The mean loss of each epoch, per image and number, of online training on faces; nothing where there are none."""
+    """Return the mean loss of each epoch of online training on faces, per pixel value; nothing without CelebA."""
     faces = settings.faces
     try:
         path = find(ARCHIVE, describe=CONTENT)
@@ -282,4 +280,4 @@ def draw(record: Record) -> Any:
 
     curves, batch = record.findings.data["curves"], record.setup.settings["batch"]
     panels = {kind: (kind, curves) for kind in ("memory", "time")}
-    return figures.costs(panels, f"What one step of training costs: {batch} colour images")
+    return figures.costs(panels, f"Cost of one training step: {batch} colour images")

@@ -78,29 +78,19 @@ MEMORY = "256MB"
 
 def convolutional(side: int, channels: int) -> nn.Module:
     """An autoencoder whose parameters do not depend on the resolution; its bottleneck has 8 units."""
-    encoder = nn.Sequential(
-        nn.Conv2d(3, channels, 3, padding=1),
-        nn.Tanh(),
-        nn.Conv2d(channels, channels, 3, padding=1),
-        nn.Tanh(),
-        nn.AdaptiveAvgPool2d(2),
-        nn.Conv2d(channels, 2, 1),
-    )
-    decoder = nn.Sequential(
-        nn.Upsample(size=side),
-        nn.Conv2d(2, channels, 3, padding=1),
-        nn.Tanh(),
-        nn.Conv2d(channels, 3, 3, padding=1),
-    )
+
+    def convolution(inputs: int, outputs: int) -> nn.Module:
+        return nn.Conv2d(inputs, outputs, 3, padding=1)
+
+    body = [convolution(3, channels), nn.Tanh(), convolution(channels, channels), nn.Tanh()]
+    encoder = nn.Sequential(*body, nn.AdaptiveAvgPool2d(2), nn.Conv2d(channels, 2, 1))
+    decoder = nn.Sequential(nn.Upsample(size=side), convolution(2, channels), nn.Tanh(), convolution(channels, 3))
     return nn.Sequential(OrderedDict(encoder=encoder, decoder=decoder))
 
 
 def fully_connected(width: int) -> nn.Module:
     """An autoencoder of 16 numbers through 2, with two hidden layers on each side."""
-    inner = [nn.Linear(width, width), nn.Tanh()]
-    encoder = nn.Sequential(nn.Linear(16, width), nn.Tanh(), *inner, nn.Linear(width, 2))
-    inner = [nn.Linear(width, width), nn.Tanh()]
-    decoder = nn.Sequential(nn.Linear(2, width), nn.Tanh(), *inner, nn.Linear(width, 16))
+    encoder, decoder = (osc.networks.MLP(*ends) for ends in ((16, (width, width), 2), (2, (width, width), 16)))
     return nn.Sequential(OrderedDict(encoder=encoder, decoder=decoder))
 
 
@@ -122,23 +112,22 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     with torch.device("meta"):  # shapes only
         widths = {sum(p.numel() for p in fully_connected(width).parameters()): width for width in settings.widths}
 
-    def work(axis: str, structure: osc.structures.Structure, size: int, seed: int) -> Work:
+    def work(axis: str, name: str, size: int, seed: int) -> Work:
         with seeded(seed):
             if axis == RESOLUTION:
                 model = convolutional(sides[size], settings.channels)
                 x = torch.randn(settings.batch, 3, sides[size], sides[size])
             else:
                 model, x = fully_connected(widths[size]), torch.randn(settings.batch, 16)
-        return curvature_pass(model, osc.likelihoods.Gaussian(1.0), (x, x), structure, MEMORY)
+        return curvature_pass(model, osc.likelihoods.Gaussian(1.0), (x, x), ROWS[name].structure, MEMORY)
 
     sizes = {
         RESOLUTION: {f"{side}²": n for n, side in sides.items()},
         PARAMETERS: {f"width {width}": n for n, width in widths.items()},
     }
-    curves = {}
-    for axis in sizes:
-        makers = {name: partial(work, axis, row.structure) for name, row in ROWS.items()}
-        curves[axis] = sweep(makers, sizes[axis], seeds, settings.limits, runner.progress)
+    curves = {
+        axis: sweep(partial(work, axis), ROWS, sizes[axis], seeds, settings.limits, runner.progress) for axis in sizes
+    }
     numbers = {}
     for name, row in ROWS.items():
         for ((axis, kind), column), power in zip(COLUMNS.items(), row.powers, strict=True):
@@ -207,4 +196,4 @@ def draw(record: Record) -> Any:
 
     curves = record.findings.data["curves"]
     panels = {f"{kind} against {axis}": (kind, curves[axis]) for axis, kind in COLUMNS}
-    return figures.costs(panels, "What one curvature matrix costs, as images or networks grow")
+    return figures.costs(panels, "Cost of one curvature matrix against the size of images and networks")

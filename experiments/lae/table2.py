@@ -56,7 +56,7 @@ CURVES = ("post-hoc", "online, average curvature", "online, recomputed")
 SCORES = ("−log p", "σ of the output", "σ of the code")
 #: Warm and cold ends of what is compared at equal temperature.
 WARM, COLD = 0.1, PUBLISHED_TEMPERATURE
-#: How far exact and approximate diagonals may be apart.
+#: Largest relative difference between exact and approximate diagonals.
 CLOSE = 0.05
 
 Row = dict[str, float]
@@ -131,7 +131,7 @@ def _errors(q: osc.posteriors.Gaussian, x: Tensor, samples: int) -> Row:
 
 @torch.no_grad()
 def _scores(q: osc.posteriors.Gaussian, inside: Tensor, outside: Tensor, samples: int) -> Row:
-    """Squared errors, and how well three scores tell other images apart."""
+    """Return squared errors, and how well three scores detect out-of-distribution images."""
     found = {}
     for name, x in (("inside", inside), ("outside", outside)):
         codes, images = Representation(q).represent(x, samples, generator=torch.Generator().manual_seed(0))
@@ -163,9 +163,8 @@ def claims_of_the_table(table: Table) -> Iterator[Claim]:
         "Networks drawn after online training reconstruct, and those drawn post-hoc do not",
         all(gaps[name] > 1.5 for name in (KFAC, DIAG, APPROX))
         and all(gaps[name] < 1.1 for name in (ONLINE_EXACT, ONLINE_APPROX)),
-        "squared error of drawn networks over that of their mean: "
-        f"{listed(gaps)}. Post-hoc at temperature 1, online at the temperature that the published code has in "
-        "effect, 1/500.",
+        f"squared error of drawn networks over that of their mean: {listed(gaps)}. Post-hoc at temperature 1, online "
+        "at the temperature that the published code has in effect, 1/500.",
     )
     yield Claim.judged(
         "The approximate diagonal is as good as the exact one",
@@ -175,9 +174,8 @@ def claims_of_the_table(table: Table) -> Iterator[Claim]:
     yield Claim.judged(
         "A curvature from the sampled gradients, without a pass of its own, does as well as one by the GGN",
         all(means[ONLINE_GRADIENT][column] <= (1 + CLOSE) * means[ONLINE_APPROX][column] for column in (NLL, MSE)),
-        f"−log p {means[ONLINE_GRADIENT][NLL]:.3g} against {means[ONLINE_APPROX][NLL]:.3g}, squared error of the "
-        f"mean {means[ONLINE_GRADIENT][MSE]:.3g} against {means[ONLINE_APPROX][MSE]:.3g}; at most {CLOSE:g} more "
-        "asked.",
+        f"−log p {means[ONLINE_GRADIENT][NLL]:.3g} against {means[ONLINE_APPROX][NLL]:.3g}, squared error of the mean "
+        f"{means[ONLINE_GRADIENT][MSE]:.3g} against {means[ONLINE_APPROX][MSE]:.3g}; at most {CLOSE:g} more asked.",
     )
 
 
@@ -233,6 +231,6 @@ def draw(record: Record) -> Any:
     return against_temperature(
         data["temperatures"],
         panels,
-        "At equal temperature, little is left between online and post-hoc Laplacian autoencoders",
+        "At equal temperature, online and post-hoc Laplacian autoencoders hardly differ",
         marks={"published, online": PUBLISHED_TEMPERATURE, "published, post-hoc": 1.0},
     )

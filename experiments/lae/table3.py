@@ -1,4 +1,4 @@
-"""Table 3 and Figure 11 of [miani2022]: the upper half of digits, filled in by drawn networks."""
+"""Table 3 and Figure 11 of [miani2022]: the upper half of digits, imputed by sampled networks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ PRINTED = printed(
     paper=Settings(train_size=55_000, validation_size=5_000, test_size=5_000, fit=LONG, classifier_epochs=5),
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
-    """Errors on the hidden pixels against the truth, and what a classifier says."""
+    """Measure errors on the hidden pixels, and the predictions of a classifier."""
     table = Table()
     data: dict[str, Any] = {}
     for seed in runner.track(seeds, "seeds"):
@@ -130,11 +130,11 @@ def claims(table: Table) -> Iterator[Claim]:
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """Some digits with their imputations by the online Laplacian autoencoder."""
+    """Draw digits with their imputations by the online Laplacian autoencoder."""
     from osculate.plots import imputations
 
     data = record.findings.data
     truth, images = (np.asarray(data[name]) / 1000 for name in ("truth", "images"))
     observed = np.asarray(osc.tasks.lower_half(truth.shape[1:]))
-    heading = "Upper halves filled in by networks that are drawn from an online Laplacian autoencoder"
+    heading = "Upper halves imputed by networks sampled from an online Laplacian autoencoder"
     return imputations(truth, observed, images, heading, predicted=np.asarray(data["predicted"]))

@@ -167,15 +167,11 @@ def draw(record: Record) -> Any:
     """Errors against the number of samples."""
     from experiments.linlap import figures
 
-    data = record.findings.data
-    means = record.means
+    counts, means = record.findings.data["samples"], record.means
     panels = {
         title: {
-            f"sketch of rank {rank}": (
-                data["samples"],
-                [means[rank_and_samples(rank, samples), column] for samples in data["samples"]],
-            )
-            for rank in data["ranks"]
+            f"sketch of rank {rank}": (counts, [means[rank_and_samples(rank, count), column] for count in counts])
+            for rank in record.findings.data["ranks"]
         }
         for title, column in TITLES.items()
     }

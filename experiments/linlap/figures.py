@@ -18,14 +18,14 @@ Differences = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def adapted(data: Mapping[str, Any]) -> Figure:
-    """Bands of a toy for several precisions, its error bars against the scale of weights, and NLL by architecture.
+    """Draw bands of a toy for several precisions, its error bars against the scale of weights, and NLL by architecture.
 
     Args:
         data: "grid" and "truth" (G,), "points" x and y, "bands" mean and sd by title; "scales" (K,) and "deviation" by
-            prior, one list (K,) a seed; "nll" by architecture and way, "map" by architecture.
+            prior, one list (K,) per seed; "nll" by architecture and way, "map" by architecture.
     """
     columns = -(-len(data["bands"]) // 2)
-    figure = Figure(figsize=(3.6 * columns, 9.2), layout="constrained", facecolor="white")
+    figure = style.empty(3.6 * columns, 9.2)
     grid = figure.add_gridspec(3, 2 * columns, height_ratios=(1, 1, 1.25))
     axes: list[Axes] = []
     for number, (name, shown) in enumerate(data["bands"].items()):
@@ -41,8 +41,9 @@ def adapted(data: Mapping[str, Any]) -> Figure:
     style.legend(axes[0], loc="upper left", ncols=2)
     _scales(figure.add_subplot(grid[2, :columns]), data["scales"], data["deviation"])
     _architectures(figure.add_subplot(grid[2, columns:]), data["nll"], data["map"])
-    style.title(figure, "Prior precisions chosen by the evidence: at the trained weights θ̃ the error bars are too wide")
-    return figure
+    return style.title(
+        figure, "Prior precisions chosen by the evidence: at the trained weights θ̃ the error bars are too wide"
+    )
 
 
 def _scales(ax: Axes, scales: Sequence[float], deviation: Mapping[str, Sequence[Sequence[float]]]) -> None:
@@ -53,7 +54,7 @@ def _scales(ax: Axes, scales: Sequence[float], deviation: Mapping[str, Sequence[
             plots.lines(ax, {"_" if number else name: (scales, values)}, markers="o", color=tints[name])
     style.ticks(ax, scales)
     ax.set_ylim(0, 1.3 * max(max(values) for runs in deviation.values() for values in runs))
-    style.label(ax, "The factor does not change the network\n(toy, evidence at θ*, a line a seed)")
+    style.label(ax, "The factor does not change the network\n(toy, evidence at θ*, one line per seed)")
     style.label(ax, None, "factor k on the weights of the normalised layers", "mean sd of the function on the grid")
     style.legend(ax, loc="upper left", ncols=3)
 
@@ -61,27 +62,22 @@ def _scales(ax: Axes, scales: Sequence[float], deviation: Mapping[str, Sequence[
 def _architectures(ax: Axes, nll: Mapping[str, Mapping[str, float]], alone: Mapping[str, float]) -> None:
     style.plain(ax)
     places = np.arange(len(nll))
-    tints = {
-        "θ̃, single λ": style.ORANGE,
-        "θ̃, multiple λ": style.YELLOW,
-        "θ*, single λ": style.BLUE,
-        "θ*, multiple λ": style.GREEN,
-    }
+    ways = ("θ̃, single λ", "θ̃, multiple λ", "θ*, single λ", "θ*, multiple λ")
     shown = {
-        way: (places + 0.12 * (number - 1.5), [each[way] for each in nll.values()]) for number, way in enumerate(tints)
+        way: (places + 0.12 * (number - 1.5), [each[way] for each in nll.values()]) for number, way in enumerate(ways)
     }
-    plots.lines(ax, shown, tints, "", "sDo^", markersize=6)
+    plots.lines(ax, shown, dashes="", markers="sDo^", markersize=6)
     ax.plot(places, list(alone.values()), "_", color=style.INK, markersize=26, label="network alone")
     ax.set_xticks(places, list(nll))
     ax.set_xlim(-0.5, len(nll) - 0.5)
     ax.set_ylim(0, 1.4 * max(max(each.values()) for each in nll.values()))
     style.label(ax, "Image classifiers of about 45,000 weights,\nprior precision by the evidence")
-    style.label(ax, y="test NLL, nats an image")
+    style.label(ax, y="test NLL, nats per image")
     style.legend(ax, loc="upper left", ncols=3)
 
 
 def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
-    """The NLL of each way to predict less that of MAP, set by set: one panel a group.
+    """Draw the NLL of each way to predict minus that of MAP, set by set: one panel per group.
 
     Args:
         groups: Differences by name of the group, such as a network's depth.
@@ -89,7 +85,6 @@ def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
     """
     sets = list(dict.fromkeys(name for ways in groups.values() for by_set in ways.values() for name in by_set))
     every = list(dict.fromkeys(way for ways in groups.values() for way in ways))
-    tints = (style.ORANGE, style.YELLOW, style.PURPLE, style.BLUE, style.GREEN, style.INK, style.GREY)
     figure, axes = style.panels(1, len(groups), 5.2, 1.4 + 0.42 * len(sets), sharey=True)
     for ax, (name, ways) in zip(axes.flat, groups.items(), strict=True):
         ax.axvline(0, color=style.GREY, linewidth=1)
@@ -99,17 +94,18 @@ def against_map(groups: Mapping[str, Differences], heading: str) -> Figure:
             number = every.index(way)
             heights = [sets.index(name) - 0.35 + 0.7 / max(1, len(every) - 1) * number for name in by_set]
             values, errors = zip(*by_set.values(), strict=True)
-            how: dict[str, Any] = {"color": tints[number % len(tints)], "fmt": "^v<os*D"[number % 7]}
+            how: dict[str, Any] = {"color": style.WAYS[number % 7], "fmt": "^v<os*D"[number % 7]}
             ax.errorbar(values, heights, xerr=errors, label=way, markersize=5, elinewidth=0.8, **how)
         ax.set_xscale("symlog", linthresh=0.1)
         ax.xaxis.set_major_locator(FixedLocator([-1, -0.3, -0.1, 0, 0.1, 0.3, 1, 3]))
         ax.xaxis.set_major_formatter("{x:g}")
         ax.set_yticks(range(len(sets)), [name.replace("_", " ") for name in sets])
         ax.set_ylim(len(sets) - 0.5, -0.5)
-        style.label(ax, name, "test NLL less that of MAP, nats\n(left of the line is better; bars: one standard error)")
+        style.label(
+            ax, name, "test NLL minus that of MAP, nats\n(left of the line is better; bars: one standard error)"
+        )
     style.legend_below(figure, axes[0, 0], 4)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def evidence_of_widths(
@@ -118,12 +114,12 @@ def evidence_of_widths(
     sizes: Mapping[int, float],
     heading: str,
 ) -> Figure:
-    """Two fits to the same points above; below, quantities against the number of hidden units.
+    """Draw two fits to the same points above; below, quantities against the number of hidden units.
 
     Args:
         curves: Inputs "x" (G,), the true function "sine" (G,), points "data" (2, N), and "bands": "mean" and "sd" (G,)
             by name.
-        sweeps: Values, one a seed, by quantity and width.
+        sweeps: Values, one per seed, by quantity and width.
         sizes: Number of parameters by width.
         heading: Heading of the figure.
     """
@@ -146,14 +142,13 @@ def evidence_of_widths(
     axes[1, 0].set_ylim(0, 3 * top)
     style.legend(axes[1, 0], loc="upper right")
     style.label(axes[1, 1], y="nats")
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def learned_precisions(
     courses: Mapping[str, Mapping[str, Any]], grid: Sequence[Mapping[str, float]], heading: str
 ) -> Figure:
-    """Three panels: log evidence by epoch, precisions of the weights by epoch, test NLL against fixed precisions.
+    """Draw three panels: log evidence by epoch, precisions of the weights by epoch, test NLL against fixed precisions.
 
     Args:
         courses: ``initial`` precision, ``epochs``, ``log_evidence`` and ``precisions`` by parameter (each a list over
@@ -197,8 +192,7 @@ def learned_precisions(
     axes[2].set(xscale="log", yscale="log")
     style.label(axes[2], "Test NLL of the trained weights, nats", "fixed prior precision")
     style.legend(axes[2])
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def logistic_planes(
@@ -208,7 +202,7 @@ def logistic_planes(
     x: np.ndarray,
     y: np.ndarray,
 ) -> Figure:
-    """Densities over the weights in the first panel, then one map of probabilities for each way to predict.
+    """Draw densities over the weights in the first panel, then one map of probabilities for each way to predict.
 
     Args:
         posterior: Values of both weights (G1,) and (G2,), densities (G2, G1) by name, the first of them filled, and
@@ -223,8 +217,8 @@ def logistic_planes(
     for number, (name, density) in enumerate(densities.items()):
         levels = density.max() * np.array([0.01, 0.1, 0.5, 0.9])
         if number == 0:
-            ax.contourf(*plane, density, levels=[*levels, density.max()], cmap="Greys", alpha=0.7)
-            ax.fill_between([], [], color="0.5", label=name)
+            ax.contourf(*plane, density, levels=[*levels, density.max()], cmap=style.GREY_DENSITY, alpha=0.7)
+            ax.fill_between([], [], color=style.GREY, label=name)
         else:
             ax.contour(*plane, density, levels=levels, colors=style.BLUE, linewidths=1.2)
             ax.plot([], [], color=style.BLUE, label=name)
@@ -236,14 +230,15 @@ def logistic_planes(
         style.label(ax, name, "input 1")
     style.label(grid[0, 1], y="input 2")
     style.colour_bar(figure, image, grid[0, 1:], "probability of the class of the triangles", shrink=0.85)
-    style.title(figure, "Logistic regression: the posterior beside its Gaussian, and what each way predicts")
-    return figure
+    return style.title(
+        figure, "Logistic regression: the posterior and its Gaussian approximation, and the predictions of each"
+    )
 
 
 def predictives(
     data: Mapping[str, Any], scores: Mapping[str, Mapping[str, tuple[float, float]]], heading: str
 ) -> Figure:
-    """One row a data set: validation NLL against the prior precision, and test NLL against OOD AUROC.
+    """Draw a row per data set: validation NLL against the prior precision, and test NLL against OOD AUROC.
 
     Args:
         data: Candidate "precisions" (G,), and by data set the "curves" of validation NLL (one number for a way without
@@ -252,11 +247,10 @@ def predictives(
         heading: Heading of the figure.
     """
     figure, axes = style.panels(len(scores), 2, 5.2, 3.5)
-    tints = (style.ORANGE, style.PURPLE, style.YELLOW, style.BLUE, style.GREEN)
     precisions = data["precisions"]
     for (name, points), (left, right) in zip(scores.items(), axes, strict=True):
         how: dict[str, dict[str, Any]] = {
-            way: {"color": tints[n % 5], "marker": "so^Dv"[n % 5]} for n, way in enumerate(points)
+            way: {"color": style.WAYS[n % 5], "marker": "so^Dv"[n % 5]} for n, way in enumerate(points)
         }
         chosen = data["chosen"][name]
         for way, values in data["curves"][name].items():
@@ -268,21 +262,18 @@ def predictives(
             near = min(range(len(values)), key=lambda n: abs(precisions[n] - chosen[way]))
             left.plot(precisions[near], values[near], "o", markersize=12, fillstyle="none", color=tint)
         left.set(xscale="log", yscale="log")
-        style.label(left, f"{name}: choice of the precision")
-        style.label(
-            left, None, "prior precision (a ring marks the one that validation chooses)", "validation NLL, nats"
-        )
+        words = "prior precision (a ring marks the one that validation chooses)"
+        style.label(left, f"{name}: choice of the precision", words, "validation NLL, nats")
         for way, (nll, auroc) in points.items():
             plots.lines(right, {way: ([nll], [auroc])}, dashes="", markersize=8, **how[way])
         right.set_xscale("log")
-        words: dict[str, Any] = {"va": "top", "fontsize": 9, "color": style.GREY, "style": "italic"}
-        right.annotate("better", (0.04, 0.96), xycoords="axes fraction", **words)
+        how_better: dict[str, Any] = {"va": "top", "fontsize": 9, "color": style.GREY, "style": "italic"}
+        right.annotate("better", (0.04, 0.96), xycoords="axes fraction", **how_better)
         right.margins(0.15)
-        style.label(right, f"{name}: test images; {' and '.join(data['outside'][name])} out of distribution")
-        style.label(right, None, "test NLL, nats (towards the left is better)", "OOD AUROC")
+        sets = f"{name}: test images; {' and '.join(data['outside'][name])} out of distribution"
+        style.label(right, sets, "test NLL, nats (towards the left is better)", "OOD AUROC")
     style.legend_below(figure, axes[0, 1], 2)
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
 def error_curves(
@@ -290,7 +281,7 @@ def error_curves(
     wanted: Mapping[str, float],
     heading: str,
 ) -> Figure:
-    """The error of an estimate against the number of samples: one panel an estimate, one curve a way to make it.
+    """Draw the error of estimates against the number of samples: one panel per estimate, one curve per way to make it.
 
     Args:
         curves: Numbers of samples (S,) and relative errors (S,) by panel and way.
@@ -308,18 +299,11 @@ def error_curves(
         style.label(ax, name, "posterior samples")
     style.label(axes[0, 0], y="relative error, mean over seeds")
     style.legend(axes[0, 0])
-    style.title(figure, heading)
-    return figure
+    return style.title(figure, heading)
 
 
-#: Names of the ways to choose a subnetwork.
-_CHOICES = {
-    "swag": "SWAG variance",
-    "function_space": "function space",
-    "magnitude": "magnitude",
-    "random": "random",
-    "diag_variance": "diagonal Laplace",
-}
+#: Names of the ways to choose a subnetwork, where they differ from those in the code.
+_CHOICES = {"swag": "SWAG variance", "function_space": "function space", "diag_variance": "diagonal Laplace"}
 
 
 def subnetworks(
@@ -328,7 +312,7 @@ def subnetworks(
     kept: tuple[Sequence[float], Mapping[str, Sequence[float | None]]],
     shifts: Mapping[str, Mapping[str, Any]],
 ) -> Figure:
-    """Error bars in the upper row; the share of them that is kept, and NLL and accuracy against the shift below.
+    """Draw error bars in the upper row; the share of them that is kept, and NLL and accuracy against the shift below.
 
     Args:
         bands: Inputs "x", "mean" and standard deviation "sd" of the function, without noise, by title.
@@ -368,5 +352,4 @@ def subnetworks(
         ax.set_visible(False)
     handles = [Line2D([], [], label=row, color=tints[row], linestyle=dashes[row], marker=".") for row in methods]
     figure.legend(handles=handles, loc="outside lower right", ncols=len(handles) or 1, fontsize=9, frameon=False)
-    style.title(figure, "How much of the uncertainty does a full covariance over a few of the weights keep?")
-    return figure
+    return style.title(figure, "How much of the uncertainty does a full covariance over a few of the weights keep?")

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, listed, printed, seeded, train
+from experiments import TITLES, Claim, Findings, Record, Runner, Table, evaluation, experiment, listed, seeded, train
 from experiments.evaluation import Difference
+from experiments.record import printed
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,6 @@ TUNED, EVIDENCE = "linearised, precision by validation", "linearised, layerwise 
 ROWS = (MODE, SAMPLED, SAME, TUNED, EVIDENCE)
 AUROC = "OOD AUROC"
 COLUMNS = ("accuracy, %", "NLL", "ECE", AUROC)
-TITLES = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar10_jpeg": "CIFAR-10", "digits": "digits"}
 #: Out-of-distribution sets; the document's for CIFAR-10, SVHN, is not among those that can be loaded.
 OUTSIDE = {"Fashion-MNIST": ("MNIST",), "CIFAR-10": ("CelebA", "MNIST"), "digits": ("rotated digits",)}
 #: Printed values by row and column.
@@ -287,5 +287,5 @@ def draw(record: Record) -> Any:
     scores = {
         title: {r: (found[f"{title}: {r}", "NLL"], found[f"{title}: {r}", AUROC]) for r in ROWS} for title in titles
     }
-    heading = "The same posterior: networks drawn from it fail, the linearised network does not"
+    heading = "The same posterior: sampled networks fail, the linearised network does not"
     return figures.predictives(record.findings.data, scores, heading)

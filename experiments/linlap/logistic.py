@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, differences, experiment, listed, seeded
+from experiments import Claim, Findings, Record, Runner, Table, differences, experiment, listed, rounded, seeded
 from experiments.linlap.modes import find_mode
 
 
@@ -235,10 +235,6 @@ def _picture(
     settings: Settings, q: osc.posteriors.Gaussian, exact: Exact, x: Tensor, y: Tensor, maps: Mapping[str, Tensor]
 ) -> dict[str, Any]:
     """Return the maps of one seed, and the posterior over w on a lattice."""
-
-    def rounded(values: Tensor) -> Any:
-        return (values.detach() * 1e5).round().div(1e5).tolist()
-
     side, precision = settings.side, settings.precisions[0]
     middle = exact.shares @ exact.weights
     reach = 4.5 * (exact.shares @ (exact.weights - middle).square()).sqrt()
@@ -247,12 +243,12 @@ def _picture(
     densities = {"exact": log_joint(w, x, y, precision) - exact.evidence, "Gaussian": q.log_prob(w)}
     return {
         "precision": precision,
-        "x": rounded(x),
+        "x": rounded(x, 5),
         "y": y.squeeze(-1).tolist(),
-        "maps": {way: rounded(p.reshape(side, -1)) for way, p in maps.items()},
-        "weights": [rounded(axis) for axis in axes],
-        "densities": {name: rounded(d.exp().reshape(side, -1)) for name, d in densities.items()},
-        "mode": rounded(q.mean),
+        "maps": {way: rounded(p.reshape(side, -1), 5) for way, p in maps.items()},
+        "weights": [rounded(axis, 5) for axis in axes],
+        "densities": {name: rounded(d.exp().reshape(side, -1), 5) for name, d in densities.items()},
+        "mode": rounded(q.mean, 5),
     }
 
 

@@ -267,5 +267,5 @@ def draw(record: Record) -> Any:
         data["curves"],
         {name: {width: row[name] for width, row in rows.items()} for name in (GAMMA, EVIDENCE)},
         {width: row[SIZE][0] for width, row in rows.items()},
-        f"What the evidence does to a 1-{settings['width']}-1 network, and what γ says of its width",
+        f"A 1-{settings['width']}-1 network with and without the evidence, and γ and the evidence against the width",
     )

@@ -77,7 +77,8 @@ class Settings:
     """The rows of the table, and the training.
 
     Args:
-        rows: Rows of the table; those with a perceptron run for every seed, the others for the first one.
+        rows: Rows of the table, by default those that the document prints. Those with a perceptron run for every seed,
+            the others for the first one.
         train_size: Number of training images, the same for the validation grid and for the marginal likelihood.
         epochs: Epochs of Adam, with learning rate 2e-3 falling by a cosine and batches of 64.
         every: Epochs between two updates of the precisions.
@@ -86,14 +87,7 @@ class Settings:
         all_seeds: Run every row for every seed.
     """
 
-    rows: tuple[str, ...] = (
-        "MNIST, MLP",
-        "MNIST, CNN",
-        "Fashion-MNIST, MLP",
-        "Fashion-MNIST, CNN",
-        "CIFAR-10, CNN",
-        "CIFAR-10, ResNet",
-    )
+    rows: tuple[str, ...] = tuple(name for name, row in ROWS.items() if any(row.printed))
     train_size: int = 3_000
     epochs: int = 10
     every: int = 2
@@ -198,11 +192,8 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     start, absent, table = settings.starts, [], Table()
     one = Settings(rows=(start.row,), train_size=start.train_size, epochs=start.epochs, every=start.every)
     starts = from_starts(Task.of(start.row, one, seeds[0], share=1.0), settings, runner)
-    todo = [
-        (name, seed)
-        for name in settings.rows
-        for seed in (seeds if settings.all_seeds or ROWS[name].network == "mlp" else seeds[:1])
-    ]
+    repeated = [name for name in settings.rows if settings.all_seeds or ROWS[name].network == "mlp"]
+    todo = [(name, seed) for name in settings.rows for seed in (seeds if name in repeated else seeds[:1])]
     for name, seed in runner.track(todo, "rows of the table"):
         try:
             task = Task.of(name, settings, seed)
@@ -318,8 +309,8 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], starts: Mapping[str
         f"{starts['row']}, {starts['images']:,} images, initial precisions {', '.join(plain)}: {agreeing} of "
         f"{len(ranges)} parameter tensors agree, biases included; the largest difference is {ranges[worst]:.2f} "
         f"({worst}). The first update comes before the first epoch, and at fixed weights the evidence has one "
-        f"maximum: little else is to be expected. With one epoch of burn-in at {late['initial']:g} the network "
-        f"ends with {late['effective_parameters']:.0f} effective parameters, a log evidence of "
+        f"maximum: little else is to be expected. With one epoch of burn-in at {late['initial']:g} the network ends "
+        f"with {late['effective_parameters']:.0f} effective parameters, a log evidence of "
         f"{late['log_evidence'][-1]:.2f} nats per image and a test NLL of {late['test']:.3f}: a constant, for ten "
         "classes 2.303, if it has collapsed.",
     )
@@ -345,5 +336,5 @@ def draw(record: Record) -> Any:
     from experiments.linlap import figures
 
     starts = record.findings.data["starts"]
-    heading = f"Prior precisions learned while training: {starts['row']}, {starts['images']:,} images"
+    heading = f"Prior precisions learned during training: {starts['row']}, {starts['images']:,} images"
     return figures.learned_precisions(starts["courses"], starts["grid"], heading)

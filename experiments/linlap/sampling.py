@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.distributions import Categorical
+from torch import nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, ignoring, seeded, train
+from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, ignoring, rounded, seeded, train
 from experiments.linlap.modes import find_mode
 
 
@@ -100,10 +99,6 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
 
 def regression(settings: Settings, seed: int) -> tuple[dict[tuple[str, str], float], dict[str, Any]]:
     """Sample the linearised function and the network from the same posterior."""
-
-    def rounded(values: Tensor) -> Any:
-        return values.double().numpy().round(4).tolist()
-
     generator = torch.Generator().manual_seed(seed)
     x = 6 * torch.rand(settings.curve.points, 1, generator=generator) - 3
     y = (2 * x + 1).sin() + 0.1 * torch.randn(x.shape, generator=generator)
@@ -140,7 +135,7 @@ def digits(settings: Settings, precision: float, seed: int) -> dict[tuple[str, s
     find_mode(method, *data.train, steps=settings.digits.evaluations)
     q = osc.laplace(model.eval(), likelihood, data.train, structure="kron", prior=precision)
     (x, y), turned = data.test, osc.data.rotated(data.test[0], settings.digits.degrees)
-    found = {}
+    found: dict[tuple[str, str], float] = {}
     ways: dict[str, tuple[Any, dict[str, Any]]] = {
         MODE: (method.result(), {}),
         LINEARISED: (q, {"link": "probit"}),
@@ -149,13 +144,11 @@ def digits(settings: Settings, precision: float, seed: int) -> dict[tuple[str, s
     for name, (posterior, options) in ways.items():
         row = f"precision {precision:g}: {name}"
         with ignoring(evaluation.SAMPLED):
-            inside, outside = (osc.predict(posterior, each, **options) for each in (x, turned))
-        assert isinstance(inside, Categorical)
-        assert isinstance(outside, Categorical)
-        found[row, ACCURACY] = osc.metrics.accuracy(inside.probs, y)
-        found[row, NLL] = osc.metrics.nll(inside.logits, y)
-        found[row, AUROC] = osc.metrics.auroc(inside.entropy(), outside.entropy())
-        found[row, TURNED] = osc.metrics.nll(outside.logits, y)
+            probs = [evaluation.probabilities(osc.predict(posterior, each, **options)) for each in (x, turned)]
+        inside, turned_nll = (osc.metrics.nll(evaluation.logs(each), y) for each in probs)
+        auroc = osc.metrics.auroc(*map(evaluation.entropy, probs))
+        scores = {ACCURACY: osc.metrics.accuracy(probs[0], y), NLL: inside, AUROC: auroc, TURNED: turned_nll}
+        found |= {(row, column): value for column, value in scores.items()}
     return found
 
 
@@ -214,14 +207,12 @@ def draw(record: Record) -> Any:
     from osculate import plots
 
     data = record.findings.data
-    x, y, grid, mode = (np.asarray(part) for part in (*data["data"], data["x"], data["mode"]))
     numbers = {(n.row, n.column): n.values[0] for n in record.findings.numbers}
     titles = {"linearised": "linearised network", "sampled": "the network itself"}
     shown = {}
     for via, functions in data["functions"].items():
-        draws, centre = np.asarray(functions["draws"]), np.asarray(functions["mean"])
-        note = f"{numbers[f'curve: {via}', OFF]:.0f} % off scale"
-        shown[titles[via]] = plots.Draws(grid, draws, centre, mode, note)
+        note, draws = f"{numbers[f'curve: {via}', OFF]:.0f} % off scale", np.asarray(functions["draws"])
+        shown[titles[via]] = plots.Draws(data["x"], draws, functions["mean"], data["mode"], note)
     samples = record.setup.settings["samples"]
-    heading = f"One posterior, the same kind of draws: {samples} functions, {SHOWN} of them shown"
-    return plots.function_draws(shown, x, y, heading)
+    heading = f"Functions sampled from one posterior, in two ways: {samples} draws, {SHOWN} of them shown"
+    return plots.function_draws(shown, *data["data"], heading)

@@ -1,18 +1,28 @@
-"""Full, Kronecker-factored and diagonal Laplace on a curve with a gap: which of them knows that it is one?"""
+"""Full, Kronecker-factored and diagonal Laplace on a curve with a gap: which of them is uncertain there?"""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import mean
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded
+from experiments import (
+    Claim,
+    Findings,
+    Record,
+    Runner,
+    Table,
+    evaluation,
+    experiment,
+    ignoring,
+    listed,
+    rounded,
+    seeded,
+)
 from experiments.linlap.modes import find_mode
 from osculate.data.toys import SINE_GAP
 
@@ -58,11 +68,9 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Find the mode and its prior, and predict with every structure in both ways, for each seed and network."""
     table = Table()
     pictures: dict[str, Any] = {}
-    names = []
     for seed, network in runner.track(product(seeds, settings.networks), "networks"):
         curve, (layers, activation) = Curve.of(seed), network.split()
         name = f"{layers} × {settings.width} {activation}"
-        names.append(name)
         with seeded(seed):
             model = osc.networks.MLP(1, (settings.width,) * int(layers), 1, activation).double()
         fits = posteriors(model, curve.train, settings)
@@ -72,7 +80,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         table.add(row(name, "MAP"), judge_mode(fits["full"], curve))
         if name not in pictures:
             pictures[name] = picture(fits, curve, settings)
-    return Findings(table.numbers(), claims(table, list(dict.fromkeys(names))), pictures)
+    return Findings(table.numbers(), claims(table, list(pictures)), pictures)
 
 
 def row(*parts: str) -> str:
@@ -137,8 +145,7 @@ def judge(q: osc.posteriors.Gaussian, way: str, curve: Curve, samples: int) -> d
 
 def predicted(q: osc.posteriors.Gaussian, x: Tensor, way: str, samples: int, noise: bool = True) -> Any:
     """Return the predictive, sampled with a seed of its own."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that sampled networks are worse than the mode is what is measured
+    with ignoring(evaluation.SAMPLED):
         if way == "linearised":
             return osc.predict(q, x, noise=noise)
         generator = torch.Generator().manual_seed(0)
@@ -194,25 +201,21 @@ def claims(found: Mapping[tuple[str, str], Sequence[float]], networks: Sequence[
     yield Claim.judged(
         "Sampling the network itself fails, whatever the structure",
         min(losses.values()) > FAILS_BY,
-        f"Nats a point that sampled networks lose against the linearised function on held-out points beside the "
-        f"gap ({FAILS_BY:g} would count): {worse}. Where the diagonal does not fail, its posterior "
-        "is narrow in every single weight: it has not what the others spread along directions that the data leave "
-        "open.",
+        "Nats a point that sampled networks lose against the linearised function on held-out points beside the gap "
+        f"({FAILS_BY:g} would count): {worse}. Where the diagonal does not fail, its posterior is narrow in every "
+        "single weight: it has not what the others spread along directions that the data leave open.",
     )
 
 
 def picture(fits: Mapping[str, osc.posteriors.Gaussian], curve: Curve, settings: Settings) -> dict[str, Any]:
     """Return the bands of one network along the line."""
-
-    def rounded(values: Tensor) -> list[float]:
-        return (values.reshape(-1) * 1e4).round().div(1e4).tolist()
-
     x = torch.linspace(-2.2, 2.2, settings.grid, dtype=torch.double).unsqueeze(1)
     bands = {}
     for label, way in product(STRUCTURES, WAYS):
         found = predicted(fits[label], x, way, settings.samples)
-        bands[row(label, way)] = {"mean": rounded(found.mean), "sd": rounded(found.variance.sqrt())}
-    return {"x": rounded(x), "bands": bands, "data": [rounded(part) for part in curve.train], "gap": list(curve.gap)}
+        bands[row(label, way)] = {"mean": rounded(found.mean.flatten()), "sd": rounded(found.variance.sqrt().flatten())}
+    data = [rounded(part.flatten()) for part in curve.train]
+    return {"x": rounded(x.flatten()), "bands": bands, "data": data, "gap": list(curve.gap)}
 
 
 @measure.figure
@@ -223,12 +226,10 @@ def draw(record: Record) -> Any:
     rows: dict[str, dict[str, plots.Band]] = {}
     for name, picture in record.findings.data.items():
         for label, way in product(STRUCTURES, WAYS):
-            band = picture["bands"][row(label, way)]
-            x, centre, sd = (np.array(values) for values in (picture["x"], band["mean"], band["sd"]))
-            rows.setdefault(f"{name}\n{way}", {})[label] = plots.Band(x, centre, sd)
-    x, y = (np.array(part) for part in picture["data"])
+            band = plots.Band(picture["x"], **picture["bands"][row(label, way)])
+            rows.setdefault(f"{name}\n{way}", {})[label] = band
     heading = (
-        "Which structure knows the gap? Linearised functions, and networks sampled from the same posteriors\n"
+        "Which structure knows about the gap? Linearised functions, and networks sampled from the same posteriors\n"
         "(standardised units; where a panel is filled, the error bars are wider than it shows)"
     )
-    return plots.band_grid(rows, x, y, (tuple(picture["gap"]),), heading)
+    return plots.band_grid(rows, *picture["data"], (tuple(picture["gap"]),), heading)

@@ -13,13 +13,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, evaluation, experiment, ignoring, seeded, train, word
+from experiments import TITLES, Claim, Findings, Record, Runner, Table, evaluation, experiment, ignoring, seeded, train
+from experiments.record import word
 
 FULL, DIAGONAL = "full", "diagonal"
 MODE, ENSEMBLE, DROPOUT, PATH = "MAP", "deep ensemble", "MC dropout", "SWAG"
 #: Methods that the document compares with; its VOGN is not among those of this library.
 OTHERS = (DROPOUT, ENSEMBLE, PATH)
-NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 #: Batch size on the toy, and the noise scale in training: the evidence of the full posterior finds another.
 BATCH_SIZE, SCALE = 64, 0.25
 #: Points between two clusters, and the share of a gap on each side that is left out.
@@ -82,7 +82,7 @@ class Source:
     @property
     def title(self) -> str:
         """The set and its shift in words: "rotated MNIST"."""
-        return f"{'corrupted' if self.kinds else 'rotated'} {NAMES.get(self.data, self.data)}"
+        return f"{'corrupted' if self.kinds else 'rotated'} {TITLES.get(self.data, self.data)}"
 
     @property
     def columns(self) -> tuple[str, str]:
@@ -147,6 +147,10 @@ class Settings:
     corrupted: Images = Images(Source("cifar10", KINDS, SEVERITIES, 1, test_size=250), Networks("cnn"))
 
 
+#: Held-out images and training of the document's setting.
+_HELD_OUT, _LONG = {"validation_size": 2_000, "test_size": 10_000}, {"epochs": 90, "members": 5}
+
+
 def share(select: str, fraction: float) -> str:
     """Return the row of a subnetwork of the toy."""
     return f"{select}, {100 * fraction:g} %"
@@ -164,16 +168,8 @@ def subnetwork(fraction: float) -> str:
     # the document's ResNet-18 needs an accelerator: the networks stay small ones also here
     paper=Settings(
         Toy(epochs=1_000),
-        Images(
-            Source("mnist", (), ANGLES, 60, 58_000, validation_size=2_000, test_size=10_000),
-            Networks("lenet", epochs=90, members=5),
-            seeds=3,
-        ),
-        Images(
-            Source("cifar10", KINDS, SEVERITIES, 1, 48_000, validation_size=2_000, test_size=10_000),
-            Networks("cnn", epochs=90, members=5),
-            seeds=3,
-        ),
+        Images(Source("mnist", (), ANGLES, 60, 58_000, **_HELD_OUT), Networks("lenet", **_LONG), seeds=3),
+        Images(Source("cifar10", KINDS, SEVERITIES, 1, 48_000, **_HELD_OUT), Networks("cnn", **_LONG), seeds=3),
     ),
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
@@ -386,10 +382,8 @@ def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -
         ratio(found.get((f"toy: {row}", BETWEEN)), inside(row)) for row in (FULL, DIAGONAL, share("swag", TENTH))
     )
     drawn, by_variance, factor = kept("random"), kept("diag_variance"), ratio(inside(DIAGONAL), inside(FULL))
-    for name, value in (
-        ("diagonal SWAG", kept("swag")),
-        ("the function-space score", kept("function_space")),
-    ):
+    for name, select in (("diagonal SWAG", "swag"), ("the function-space score", "function_space")):
+        value = kept(select)
         yield Claim.judged(
             "A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, chosen by "
             f"{name}, keep {ENOUGH} of the standard deviation between the clusters",
@@ -418,9 +412,8 @@ def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -
         f"The variances of a diagonal Laplace posterior choose well too: 10 % of the weights keep {ENOUGH}",
         None if by_variance is None else by_variance >= ENOUGH,
         f"The 10 % that a diagonal Laplace posterior is least sure of keep {in_words(by_variance)}: dead and "
-        "insensitive weights have no curvature, their variance is the prior's and the largest. A warning said so "
-        f"in {sum(warned)} of {len(warned)} runs. The document takes SWAG's variances, where such weights do not "
-        "move.",
+        "insensitive weights have no curvature, their variance is the prior's and the largest. A warning said so in "
+        f"{sum(warned)} of {len(warned)} runs. The document takes SWAG's variances, where such weights do not move.",
     )
 
 

@@ -16,20 +16,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 import osculate as osc
-from experiments import (
-    Claim,
-    Findings,
-    Number,
-    Record,
-    Resumable,
-    Runner,
-    evaluation,
-    experiment,
-    ignoring,
-    seeded,
-    train,
-)
-from experiments.record import all_pass, listed, word
+from experiments import Claim, Findings, Record, Resumable, Runner, evaluation, experiment, ignoring, seeded, train
+from experiments.record import Number, all_pass, listed, word
 from osculate.data.uci import NAMES
 
 #: Number of splits of each set.
@@ -477,7 +465,7 @@ def draw(record: Record, heading: str, published: Published) -> Any:
     for number in record.findings.numbers:
         name, _, quantity = number.row.partition(", ")
         if quantity == "log likelihood" and number.column in WAYS and number.mean is not None:
-            values.setdefault(name, {})[number.column] = (number.mean, number.standard_error or 0.0)
+            values.setdefault(name, {})[number.column] = number.pair
     others = {name: {way: by[name] for way, by in published.items() if name in by} for name in values}
     return figures.dots(values, "test log likelihood, nats per point", heading, others)
 

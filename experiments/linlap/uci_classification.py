@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import log10
 from statistics import mean
 from typing import Any
@@ -92,11 +93,13 @@ class Run:
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train networks on every split, choose the best by validation data, and score the test rows."""
-    cases = [(layers, name, seed) for layers in settings.layers for name in settings.sets for seed in seeds]
-    runs: Runs = runner.over(
-        "splits", cases, lambda layers, name, seed: run(load_split(name, seed), layers, settings, seed)
-    )
-    return conclude(runs)
+
+    def one(layers: int, name: str, seed: int) -> Run:
+        # a seed is one of the splits, or draws or splits a set that has none, such as "two_moons"
+        data = osc.data.load(name, split=seed) if name in CLASSIFICATION else osc.data.load(name, seed=seed)
+        return run(data, layers, settings, seed)
+
+    return conclude(runner.over("splits", product(settings.layers, settings.sets, seeds), one))
 
 
 def conclude(runs: Runs) -> Findings:
@@ -120,11 +123,6 @@ def conclude(runs: Runs) -> Findings:
     return Findings(table.numbers(), claims(runs), {"against MAP": plain, "chosen in the first split": chosen})
 
 
-def load_split(name: str, seed: int) -> osc.data.Dataset:
-    """Load a split of a set, or a set that the seed draws or splits, such as "two_moons"."""
-    return osc.data.load(name, split=seed) if name in CLASSIFICATION else osc.data.load(name, seed=seed)
-
-
 def run(data: osc.data.Dataset, layers: int, settings: Settings, seed: int) -> Run:
     """Predict one split in every way, each with the network that is best on the validation rows."""
     x, y = data.validation
@@ -138,7 +136,9 @@ def run(data: osc.data.Dataset, layers: int, settings: Settings, seed: int) -> R
             probs = {}
             if structure == "kron":
                 probs[MODE] = evaluation.at_mode(q, both)
-                tuned = by_largest_evidence(q)
+                # a large precision takes weights to zero, where the evidence has no maximum: it is small there
+                with ignoring("the evidence has"):
+                    tuned = osc.maximise_evidence(q.replace(prior=osc.priors.Layerwise(1.0)))
                 by_evidence.append((float(osc.log_evidence(tuned)), precision, tuned))
             probs[LINEARISED[structure]] = evaluation.probabilities(osc.predict(q, both))
             probs[SAMPLED[structure]] = evaluation.sampled(q, both, settings.samples, seed)
@@ -162,13 +162,6 @@ def networks(data: osc.data.Dataset, layers: int, settings: Settings, seed: int)
         epochs = settings.steps.more if number else settings.steps.first
         train(method, data.train, epochs=epochs, lr=settings.steps.lr, batch_size=len(data.train[0]), seed=seed)
         yield precision, model
-
-
-def by_largest_evidence(q: osc.posteriors.Gaussian) -> osc.posteriors.Gaussian:
-    """Return the posterior with the layerwise precisions of largest evidence."""
-    # a large precision takes weights to zero, where the evidence has no maximum: it is small there
-    with ignoring("the evidence has"):
-        return osc.maximise_evidence(q.replace(prior=osc.priors.Layerwise(1.0)))
 
 
 def forms(model: nn.Module, data: osc.data.Dataset, largest: int) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The cell of the experiments of [unlu2021]: one training by variational Laplace or another method, with its scores."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Runner, seeded
+from experiments import TITLES, Runner, seeded
 from experiments.evaluation import logs
 from osculate import metrics
 from osculate.data import Dataset
@@ -30,14 +30,6 @@ DRAWN = "VI, 10 networks"
 LIKELIHOOD = osc.likelihoods.Categorical()
 #: Bins of the calibration error, networks drawn for a prediction and for the bound, and images in a forward pass.
 BINS, DRAWS, BOUND_DRAWS, ROWS = 15, 10, 8, 1_000
-#: Names of the data sets in the document.
-TITLES = {
-    "fashion_mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "cifar10_jpeg": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "svhn": "SVHN",
-}
 SMOOTH = {"activation": "sharp_softplus"}
 #: Prior precision of the parameters of normalisations, which have no prior in the variational methods.
 FREE = 1e-6
@@ -90,7 +82,7 @@ class Task:
 
     @property
     def title(self) -> str:
-        """The name of the data set in the document."""
+        """Name of the data set."""
         return TITLES.get(self.data, self.data)
 
 
@@ -255,8 +247,3 @@ def scores(probs: Float[Tensor, "N C"], y: Tensor) -> dict[str, float]:
 def scored_rows(method: str) -> dict[str, str]:
     """Return the rows of a method in a table, and the part of a cell with the scores of each."""
     return {method: "test"} | ({DRAWN: "test, drawn"} if method == VARIATIONAL else {})
-
-
-def best_of(cells: Sequence[Mapping[str, Any]]) -> int:
-    """Return the index of the cell with the lowest validation NLL."""
-    return min(range(len(cells)), key=lambda n: cells[n]["best"]["validation"]["nll"])

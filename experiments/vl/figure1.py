@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed
+from experiments import TITLES, Claim, Findings, Record, Resumable, Runner, Table, experiment, listed
 from experiments.vl import cells
 from experiments.vl.cells import LAPLACE, MAXIMUM, PUBLISHED, VARIATIONAL, Fit, Run, Task
 
@@ -82,7 +82,7 @@ def draw(record: Record) -> Any:
         }
         for name, heading in SCORES.items()
     }
-    title = cells.TITLES.get(settings["task"]["data"])
+    title = TITLES.get(settings["task"]["data"])
     return against_temperature(
         settings["temperatures"], panels, f"{title}: scores against the weight of the divergence, β = T"
     )

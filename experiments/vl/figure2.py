@@ -191,5 +191,4 @@ def draw(record: Record) -> Any:
     for ax in axes[-1, 1:]:
         style.label(ax, x="multiplier of the learning rate of log σ")
     style.label(axes[-1, 0], x="epoch")
-    style.title(figure, "How far the variances get: learning rates of log σ")
-    return figure
+    return style.title(figure, "How far the variances get: learning rates of log σ")

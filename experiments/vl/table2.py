@@ -184,4 +184,4 @@ def draw(record: Record) -> Any:
     """Draw one panel per network, with the cost of each method."""
     from experiments.figures import method_scores
 
-    return method_scores(record.findings.numbers, (COST,), "What a step of training costs, in steps of MAP")
+    return method_scores(record.findings.numbers, (COST,), "Cost of a training step, in steps of MAP")

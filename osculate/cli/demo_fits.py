@@ -244,7 +244,7 @@ def draw_classification(first: Classification, curve: Regression, folder: Path) 
             len(classes),
             {name: {kind: s["entropy"] for kind, s in record.auroc.items()} for name, record in shifted.items()},
         ),
-        "least_sure": plots.least_sure(
+        "least_sure": plots.most_uncertain(
             images.numpy(),
             targets.numpy(),
             {name: first.records[name].probs.numpy() for name in ("MAP", "Laplace")},

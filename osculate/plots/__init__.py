@@ -1,9 +1,11 @@
-"""Figures: basic plots on given axes, and whole figures composed of them.
+"""Figures: shapes on given axes, and whole figures composed of them.
 
-Shapes: :func:`~osculate.plots.bands.band`, :func:`~osculate.plots.lines.lines`, :func:`~osculate.plots.lines.dots`,
-:func:`~osculate.plots.images.picture`, :func:`~osculate.plots.maps.class_map`; heat maps, image grids, histograms,
-reliability diagrams and ROC curves are whole figures. The only folder that imports matplotlib; figures are returned,
-never shown or kept globally.
+Shapes: :func:`~osculate.plots.bands.band`, :func:`~osculate.plots.lines.lines`, :func:`~osculate.plots.lines.spread`,
+:func:`~osculate.plots.lines.dots`, :func:`~osculate.plots.images.picture`, :func:`~osculate.plots.maps.cells`,
+:func:`~osculate.plots.maps.class_map`, :func:`~osculate.plots.scores.histogram`,
+:func:`~osculate.plots.scores.reliability`, :func:`~osculate.plots.scores.roc`. Their colours are in
+:mod:`osculate.plots.style`. This is the only folder of the library that imports matplotlib. Figures are returned, never
+shown or kept globally.
 """
 
 from osculate import checks
@@ -22,8 +24,8 @@ from osculate.plots.images import (
     error_maps as error_maps,
     image_grid as image_grid,
     imputations as imputations,
-    least_sure as least_sure,
     manifold as manifold,
+    most_uncertain as most_uncertain,
     picture as picture,
     reconstructions as reconstructions,
 )
@@ -35,8 +37,10 @@ from osculate.plots.lines import (
     lines as lines,
     residuals as residuals,
     sandwich as sandwich,
+    spread as spread,
 )
 from osculate.plots.maps import (
+    cells as cells,
     class_map as class_map,
     heat_map as heat_map,
     latent_map as latent_map,
@@ -45,7 +49,10 @@ from osculate.plots.maps import (
 )
 from osculate.plots.scores import (
     entropy_histograms as entropy_histograms,
+    histogram as histogram,
+    reliability as reliability,
     reliability_diagram as reliability_diagram,
+    roc as roc,
     roc_curves as roc_curves,
     score_histograms as score_histograms,
 )

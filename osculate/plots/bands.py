@@ -8,7 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from osculate.plots import style
+from osculate.plots.lines import spread
 
+#: Opacity of a band by its half width, in standard deviations.
 _ALPHA = {1: 0.32, 2: 0.18, 3: 0.14}
 
 
@@ -41,13 +43,14 @@ class Draws:
         note: A few words in the title of the panel.
     """
 
-    x: np.ndarray
+    x: style.Values
     draws: np.ndarray
-    mean: np.ndarray
-    mode: np.ndarray
+    mean: style.Values
+    mode: style.Values
     note: str = ""
 
 
+@style.arrays
 def band(
     ax: Axes,
     shown: Band,
@@ -74,8 +77,7 @@ def band(
         ax.annotate("no data", place, xycoords=("data", "axes fraction"), ha="center", fontsize=8, color=style.GREY)
     mean, sd = np.asarray(shown.mean), np.asarray(shown.sd)
     for width in widths:
-        low, high = mean - width * sd, mean + width * sd
-        ax.fill_between(shown.x, low, high, color=tint, alpha=_ALPHA[width], linewidth=0, label=f"± {width} sd")
+        spread(ax, shown.x, mean - width * sd, mean + width * sd, tint, _ALPHA[width], label=f"± {width} sd")
     if data is not None:
         few = len(data[0]) < 100  # many dots would cover the mean
         ax.plot(*data, ".", color=style.INK, markersize=4 if few else 2, zorder=3 if few else 2, label="data")
@@ -91,6 +93,7 @@ def scale_to(ax: Axes, values: style.Values, room: float) -> None:
     ax.set_ylim(low - room * (high - low), high + room * (high - low))
 
 
+@style.arrays
 def regression_bands(
     bands: Mapping[str, Band],
     x: style.Values,
@@ -133,6 +136,7 @@ def regression_bands(
     return style.title(figure, heading)
 
 
+@style.arrays
 def band_grid(
     rows: Mapping[str, Mapping[str, Band]],
     x: style.Values,
@@ -168,6 +172,7 @@ def band_grid(
     return style.title(figure, heading)
 
 
+@style.arrays
 def function_draws(
     shown: Mapping[str, Draws],
     x: style.Values,

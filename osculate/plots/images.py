@@ -1,4 +1,4 @@
-"""Images in rows: samples, reconstructions with their errors and deviations, imputations, manifolds."""
+"""Images in rows: samples, reconstructions with their errors and standard deviations, imputations, manifolds."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,12 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from osculate.plots.style import BLUE, ERRORS, GREY, INK, ORANGE, PALE, PAPER, arrays, bare, colour_bar, panels, title
+from osculate.plots import style
+from osculate.plots.maps import cells
 
 #: Longer side of the mosaic of a manifold, in inches, and largest number of quantiles on an axis.
 SIDE, TICKS = 6.2, 7
 
 
+@style.arrays
 def picture(ax: Axes, image: np.ndarray, limits: tuple[float, float]) -> None:
     """Draw one image on given axes: grey as ink on paper, three channels as colours.
 
@@ -26,10 +28,10 @@ def picture(ax: Axes, image: np.ndarray, limits: tuple[float, float]) -> None:
     pixels = np.moveaxis(image, 0, -1).squeeze() if image.ndim == 3 else image
     low, high = limits
     scaled = np.clip((pixels - low) / ((high - low) or 1.0), 0, 1)
-    ax.imshow(scaled, cmap=PAPER, vmin=0, vmax=1, interpolation="nearest")
+    ax.imshow(scaled, cmap=style.PAPER, vmin=0, vmax=1, interpolation="nearest")
 
 
-@arrays
+@style.arrays
 def image_grid(
     rows: Mapping[str, np.ndarray],
     heading: str,
@@ -64,11 +66,11 @@ def image_grid(
             raise ValueError(f"{len(words)} captions for {len(images)} images {label!r}: give each one, or none.")
         for ax, image, caption in zip(line, images, words, strict=False):
             picture(ax, image, limits)
-            ax.set_xlabel(caption, fontsize=8, color=INK, labelpad=2)
-    return title(figure, heading)
+            ax.set_xlabel(caption, fontsize=8, color=style.INK, labelpad=2)
+    return style.title(figure, heading)
 
 
-@arrays
+@style.arrays
 def reconstructions(
     images: np.ndarray,
     found: Mapping[str, tuple[np.ndarray, np.ndarray]],
@@ -104,13 +106,13 @@ def reconstructions(
     shown: AxesImage | None = None
     for n, image in enumerate(images):
         picture(axes[0, n], image, limits)
-        axes[0, n].set_title(names[n] if names else "", fontsize=8, color=INK)
+        axes[0, n].set_title(names[n] if names else "", fontsize=8, color=style.INK)
         for line, (mean, deviation) in enumerate(found.values()):
             picture(axes[1 + 2 * line, n], mean[n], limits)
-            shown = axes[2 + 2 * line, n].imshow(_over_channels(deviation)[n], cmap=ERRORS, vmin=0, vmax=top)
+            shown = cells(axes[2 + 2 * line, n], _over_channels(deviation)[n], cmap=style.ERRORS, vmin=0, vmax=top)
     assert shown is not None
-    colour_bar(figure, shown, axes, "standard deviation of a pixel", shrink=0.6, aspect=30)
-    return title(figure, heading)
+    style.colour_bar(figure, shown, axes, "standard deviation of a pixel", shrink=0.6, aspect=30)
+    return style.title(figure, heading)
 
 
 def _over_channels(deviation: np.ndarray) -> np.ndarray:
@@ -133,17 +135,17 @@ def _limits(images: np.ndarray) -> tuple[float, float]:
 
 def _frames(labels: Sequence[str], columns: int, captioned: int = 0) -> tuple[Figure, np.ndarray]:
     """Axes without ticks, each row with its label at the left, and room for captions under ``captioned`` rows."""
-    figure, axes = panels(len(labels), columns, 0.9, 0.98)
+    figure, axes = style.panels(len(labels), columns, 0.9, 0.98)
     # labels need room left of the first column, and headings over few columns
     figure.set_size_inches(max(0.9 * columns + 1.6, 5.6), 0.95 * len(labels) + 0.2 * captioned + 0.7)
     for line, label in zip(axes, labels, strict=True):
         for ax in line:
-            bare(ax)
-        line[0].set_ylabel(label, fontsize=9, color=INK, rotation=0, ha="right", va="center", labelpad=8)
+            style.bare(ax)
+        line[0].set_ylabel(label, fontsize=9, color=style.INK, rotation=0, ha="right", va="center", labelpad=8)
     return figure, axes
 
 
-@arrays
+@style.arrays
 def error_maps(
     truth: np.ndarray | None,
     found: Mapping[str, tuple[np.ndarray, np.ndarray]],
@@ -178,30 +180,32 @@ def error_maps(
     columns = ["reconstruction", "standard deviation"]
     if known:
         columns = ["truth", "reconstruction", "absolute error", "standard deviation"]
-    figure, axes = panels(len(found), len(columns), 2.3, 2.3 * shape[0] / shape[1] + 0.1)
+    figure, axes = style.panels(len(found), len(columns), 2.3, 2.3 * shape[0] / shape[1] + 0.1)
     figure.set_size_inches(max(2.3 * len(columns) + 1.0, 6.4), (2.25 * shape[0] / shape[1] + 0.15) * len(found) + 0.8)
     shades = [mean for mean, _ in found.values()] + known
     black = min(float(image.min()) for image in shades) if white is None else 0.0
     white = max(float(image.max()) for image in shades) if white is None else white
-    grey = {"cmap": "gray", "vmin": black, "vmax": white}
+    grey = {"cmap": style.PHOTOGRAPH, "vmin": black, "vmax": white}
     for row, (name, (mean, deviation)) in zip(axes, found.items(), strict=True):
         errors = [np.abs(mean - image) for image in known]
-        hot = {"cmap": ERRORS, "vmin": 0.0, "vmax": max(float(image.max()) for image in (*errors, deviation)) or 1.0}
+        largest = max(float(image.max()) for image in (*errors, deviation)) or 1.0
+        hot = {"cmap": style.ERRORS, "vmin": 0.0, "vmax": largest}
         images = [(image, grey) for image in (*known, mean)] + [(image, hot) for image in (*errors, deviation)]
         for ax, (image, scale) in zip(row, images, strict=True):
-            bare(ax)
-            shown = ax.imshow(image, interpolation="nearest", **scale)
-        colour_bar(figure, shown, list(row), f"error of a {words}", aspect=18, shrink=0.9)
-        row[0].set_ylabel(name, fontsize=9, color=INK)
+            style.bare(ax)
+            shown = cells(ax, image, **scale)
+        style.colour_bar(figure, shown, list(row), f"error of a {words}", aspect=18, shrink=0.9)
+        row[0].set_ylabel(name, fontsize=9, color=style.INK)
     for ax, column in zip(axes[0], columns, strict=True):
-        ax.set_title(column, fontsize=9, color=INK)
-    axes[-1, 0].set_xlabel(f"black is {black:.3g}, white {white:.3g}", fontsize=8, color=INK)
-    return title(figure, heading)
+        ax.set_title(column, fontsize=9, color=style.INK)
+    axes[-1, 0].set_xlabel(f"black is {black:.3g}, white {white:.3g}", fontsize=8, color=style.INK)
+    return style.title(figure, heading)
 
 
-def least_sure(
+@style.arrays
+def most_uncertain(
     images: np.ndarray,
-    targets: np.ndarray,
+    targets: style.Values,
     probabilities: Mapping[str, np.ndarray],
     classes: Sequence[str],
     count: int = 12,
@@ -229,12 +233,12 @@ def least_sure(
     entropy = -(last * np.log(np.clip(last, 1e-12, None))).sum(1)
     chosen = np.argsort(-entropy, kind="stable")[:count]
     columns = min(6, len(chosen))
-    figure, axes = panels(-(-len(chosen) // columns), columns, 1.7, 2.05 + 0.17 * len(probabilities))
+    figure, axes = style.panels(-(-len(chosen) // columns), columns, 1.7, 2.05 + 0.17 * len(probabilities))
     for ax in axes.flat:
         ax.axis("off")
     for ax, index in zip(axes.flat, chosen, strict=False):
         picture(ax, images[index], (float(images[index].min()), float(images[index].max())))
-        ax.set_title(f"is {classes[int(targets[index])]}", fontsize=9, color=INK, pad=3)
+        ax.set_title(f"is {classes[int(targets[index])]}", fontsize=9, color=style.INK, pad=3)
         for line, (name, each) in enumerate(probabilities.items()):
             guess = int(each[index].argmax())
             right = guess == int(targets[index])
@@ -245,13 +249,13 @@ def least_sure(
                 ha="center",
                 va="top",
                 fontsize=8,
-                color=BLUE if right else ORANGE,
+                color=style.BLUE if right else style.ORANGE,
                 weight="normal" if right else "bold",
             )
-    return title(figure, f"The {len(chosen)} test images with the most uncertain predictions")
+    return style.title(figure, f"The {len(chosen)} test images with the most uncertain predictions")
 
 
-@arrays
+@style.arrays
 def manifold(
     shown: Mapping[str, np.ndarray],
     heading: str,
@@ -279,7 +283,7 @@ def manifold(
     mosaics = {name: _mosaic(images) for name, images in shown.items()}
     inches = [SIDE * mosaic.shape[2] / max(mosaic.shape[1:]) + 0.8 for mosaic in mosaics.values()]
     high = max(SIDE * mosaic.shape[1] / max(mosaic.shape[1:]) for mosaic in mosaics.values())
-    figure, axes = panels(1, len(shown), 1.0, 1.0)
+    figure, axes = style.panels(1, len(shown), 1.0, 1.0)
     figure.set_size_inches(max(sum(inches), 5.6), high + 1.0)
     for ax, (name, mosaic) in zip(axes[0], mosaics.items(), strict=True):
         rows, columns, _, height, width = shown[name].shape
@@ -289,9 +293,9 @@ def manifold(
         ax.set_yticks(rows * height - 1 - places, words)  # pixels count downwards
         ax.set_xlabel(names[0], fontsize=10)
         ax.set_ylabel(names[1], fontsize=10)
-        ax.set_title(name, fontsize=11, color=INK)
+        ax.set_title(name, fontsize=11, color=style.INK)
         ax.grid(False)
-    return title(figure, heading)
+    return style.title(figure, heading)
 
 
 def _mosaic(images: np.ndarray) -> np.ndarray:
@@ -313,7 +317,7 @@ def _ticks(count: int, pixels: int, ends: tuple[float, float] | None) -> tuple[n
     return places, [f"{quantile:.2g}" for quantile in np.linspace(*(ends or (0.5 / count, 1 - 0.5 / count)), number)]
 
 
-@arrays
+@style.arrays
 def imputations(
     truth: np.ndarray,
     observed: np.ndarray,
@@ -325,8 +329,8 @@ def imputations(
 ) -> Figure:
     """Draw a column for each datum: truth, observed pixels, mean and standard deviation over draws, and single draws.
 
-    With classes, draws of different classes come first, the most frequent class at the top, each labelled by its class
-    and the frequency of the class among all draws. Without classes, the first draws are shown.
+    With ``predicted``, draws of different classes come first, the most frequent class at the top, each labelled by its
+    class and the number of draws of that class. Otherwise the first draws are shown.
 
     Args:
         truth: True images (N, H, W) or (N, channels, H, W), NaN where unknown.
@@ -352,12 +356,12 @@ def imputations(
     mean, deviation = images.mean(0), images.std(0)
     low, high = float(np.nanmin(truth)), float(np.nanmax(truth))
     top = float(deviation.max())
-    figure, axes = panels(4 + shown, len(truth), 1.05, 1.05 if predicted is None else 1.16)
+    figure, axes = style.panels(4 + shown, len(truth), 1.05, 1.05 if predicted is None else 1.16)
     for n, column in enumerate(axes.T):
         _show(column[0], truth[n], ~np.isnan(truth[n]), low, high)
         _show(column[1], truth[n], seen[n], low, high)
         _show(column[2], mean[n], np.ones_like(seen[n]), low, high)
-        _show(column[3], deviation[n], np.ones_like(seen[n]), 0.0, top, "Blues")
+        _show(column[3], deviation[n], np.ones_like(seen[n]), 0.0, top, style.DENSITY)
         for ax, s in zip(
             column[4:], _order(images[:, n], None if predicted is None else predicted[:, n]), strict=False
         ):
@@ -365,18 +369,18 @@ def imputations(
             if predicted is not None:
                 kind, count = int(predicted[s, n]), int((predicted[:, n] == predicted[s, n]).sum())
                 name = str(kind) if classes is None else classes[kind]
-                ax.set_xlabel(f"{name} ({count} of {len(images)})", fontsize=7.5, color=INK, labelpad=2)
+                ax.set_xlabel(f"{name} ({count} of {len(images)})", fontsize=7.5, color=style.INK, labelpad=2)
     words = [
         "truth",
         "observed\n(hatched: hidden)",
         f"mean of\n{len(images)} draws",
         f"standard\ndeviation\n(darkest: {top:.2g})",
     ]
-    note = "" if predicted is None else "\n(class it is taken\nfor, how often)"
+    note = "" if predicted is None else "\n(predicted class\nand its count)"
     words += [f"draw {s + 1}{'' if s else note}" for s in range(shown)]
     for ax, word in zip(axes[:, 0], words, strict=True):
-        ax.set_ylabel(word, fontsize=8.5, color=INK, rotation=0, ha="right", va="center", labelpad=6)
-    return title(figure, heading)
+        ax.set_ylabel(word, fontsize=8.5, color=style.INK, rotation=0, ha="right", va="center", labelpad=6)
+    return style.title(figure, heading)
 
 
 def _order(images: np.ndarray, predicted: np.ndarray | None) -> list[int]:
@@ -388,20 +392,22 @@ def _order(images: np.ndarray, predicted: np.ndarray | None) -> list[int]:
     return sorted(range(len(images)), key=lambda s: (turn[s], -counts[int(predicted[s])], s))
 
 
-def _show(ax: Axes, image: np.ndarray, seen: np.ndarray, low: float, high: float, colours: str = PAPER) -> None:
+def _show(ax: Axes, image: np.ndarray, seen: np.ndarray, low: float, high: float, colours: str = style.PAPER) -> None:
     """Draw an image of one channel or three, hatched where no channel is observed."""
     pixels, observed = (image, seen) if image.ndim == 2 else (np.moveaxis(image, 0, -1), seen.any(0))
     scaled = np.clip((np.nan_to_num(pixels) - low) / ((high - low) or 1.0), 0, 1)
-    if scaled.ndim == 3 and (scaled.shape[-1] == 1 or colours != PAPER):
+    if scaled.ndim == 3 and (scaled.shape[-1] == 1 or colours != style.PAPER):
         scaled = scaled.mean(-1)
     rgb = colormaps[colours](scaled)[..., :3] if scaled.ndim == 2 else scaled
     rows, columns = observed.shape
-    patch = Rectangle((-0.5, -0.5), columns, rows, facecolor=PALE, edgecolor=GREY, hatch="//////", linewidth=0)
+    patch = Rectangle(
+        (-0.5, -0.5), columns, rows, facecolor=style.PALE, edgecolor=style.GREY, hatch="//////", linewidth=0
+    )
     ax.add_patch(patch)
     ax.imshow(np.dstack([rgb, observed.astype(float)]), interpolation="nearest", zorder=2)
     ax.set_xticks([])
     ax.set_yticks([])
     ax.grid(False)
-    tint = BLUE if colours != PAPER else GREY
+    tint = style.BLUE if colours != style.PAPER else style.GREY
     for spine in ax.spines.values():
         spine.set(visible=True, color=tint, linewidth=0.6)

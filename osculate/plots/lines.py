@@ -17,6 +17,7 @@ Estimate = tuple[float, float]
 _WEIGHTED = "importance-weighted bound"
 
 
+@style.arrays
 def lines(
     ax: Axes,
     shown: Mapping[str, tuple[style.Values, style.Values]],
@@ -49,9 +50,10 @@ def lines(
             ax.errorbar(x, y, yerr=errors[name], capsize=2, elinewidth=1, **line)
 
 
+@style.arrays
 def dots(
     ax: Axes,
-    values: Mapping[str, Sequence[float]],
+    values: Mapping[str, style.Values],
     order: Sequence[str],
     colours: Mapping[str, str] | None = None,
     errors: Mapping[str, float] | None = None,
@@ -93,14 +95,27 @@ def dots(
     ax.tick_params(axis="x", labelsize=8)
 
 
-def spread(ax: Axes, x: style.Values, low: style.Values, high: style.Values, tint: str, alpha: float = 0.18) -> None:
-    """Shade the area between two lines."""
-    ax.fill_between(x, low, high, color=tint, alpha=alpha, linewidth=0)
+@style.arrays
+def spread(
+    ax: Axes, x: style.Values, low: style.Values, high: style.Values, tint: str, alpha: float = 0.18, **options: Any
+) -> None:
+    """Shade the area between two lines on given axes.
+
+    Args:
+        ax: Axes to draw on.
+        x: Abscissae (P,).
+        low: Values of the lower line (P,).
+        high: Values of the upper line (P,).
+        tint: Colour of the area.
+        alpha: Opacity of the area.
+        **options: Options of ``Axes.fill_between``.
+    """
+    ax.fill_between(x, low, high, color=tint, alpha=alpha, linewidth=0, **options)
 
 
 @style.arrays
 def accuracy_against_labels(
-    labels: Sequence[int],
+    labels: style.Values,
     curves: Mapping[str, tuple[style.Values, style.Values]],
     heading: str,
     chance: float | None = None,
@@ -139,6 +154,7 @@ def accuracy_against_labels(
     return style.title(figure, heading)
 
 
+@style.arrays
 def residuals(misfits: style.Values, variance: float, step: int, heading: str, estimated: bool = False) -> Figure:
     """Draw the mean squared residual against the training step, with the variance of the noise.
 
@@ -167,6 +183,7 @@ def residuals(misfits: style.Values, variance: float, step: int, heading: str, e
     return style.title(figure, heading)
 
 
+@style.arrays
 def image_calibration(
     levels: style.Values,
     covered: Mapping[str, style.Values],
@@ -227,11 +244,12 @@ class Bounds:
         levels: Estimates by name that do not depend on K: bounds by annealed importance sampling, the exact value.
     """
 
-    counts: Sequence[int]
+    counts: style.Values
     weighted: tuple[style.Values, style.Values]
     levels: Mapping[str, Estimate] = field(default_factory=dict)
 
 
+@style.arrays
 def sandwich(shown: Mapping[str, Bounds], heading: str, words: str = "log p(x), nats per image") -> Figure:
     """Draw one panel per model: the bound against K, and estimates independent of K; bands are one standard error.
 

@@ -1,13 +1,13 @@
-"""Maps of a plane: class probabilities with contours, and two-dimensional codes over the decoder's uncertainty."""
+"""Coloured cells of a matrix, and maps of a plane: class probabilities, codes over the decoder's uncertainty."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patheffects import withStroke
 
 from osculate.autoencoders.pictures import LatentMap
@@ -17,22 +17,32 @@ from osculate.plots import style
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
+@style.arrays
 def class_map(
-    ax: Axes, axes: tuple[np.ndarray, np.ndarray], probability: np.ndarray, x: np.ndarray, y: np.ndarray
+    ax: Axes, axes: tuple[style.Values, style.Values], probability: np.ndarray, x: np.ndarray, y: np.ndarray
 ) -> Any:
-    """Draw the probability (G2, G1) of the second of two classes on given axes, with the data; return the image."""
+    """Draw the probability of the second of two classes on given axes, with contours and the data; return the image.
+
+    Args:
+        ax: Axes to draw on.
+        axes: Values of the grid along the first input (G1,) and the second (G2,).
+        probability: Probabilities (G2, G1); rows run along the second input.
+        x: Training inputs (N, 2).
+        y: Training targets (N,), 0 or 1.
+    """
     image = ax.pcolormesh(*axes, probability, cmap=style.TWO_CLASSES, vmin=0, vmax=1, alpha=0.5, rasterized=True)
     contours = ax.contour(*axes, probability, levels=LEVELS, colors=style.INK, linewidths=0.8)
     ax.clabel(contours, fmt="%.2f", fontsize=7)
     for kind, marker, tint in ((0, "o", style.BLUE), (1, "^", style.ORANGE)):
-        ax.plot(*x[y == kind].T, marker, color=tint, markeredgecolor="white", markersize=6)
+        ax.plot(*x[y == kind].T, marker, color=tint, markeredgecolor=style.WHITE, markersize=6)
     ax.grid(False)
     return image
 
 
+@style.arrays
 def probability_maps(
     maps: Mapping[str, np.ndarray],
-    axes: tuple[np.ndarray, np.ndarray],
+    axes: tuple[style.Values, style.Values],
     x: np.ndarray,
     y: np.ndarray,
     names: Sequence[str] = ("input 1", "input 2"),
@@ -111,7 +121,7 @@ def latent_map(
         image = ax.pcolormesh(
             *one.axes, one.deviation, cmap=style.UNCERTAINTY, norm=norm, shading="gouraud", rasterized=True
         )
-        edge: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.4}
+        edge: dict[str, Any] = {"markersize": 3.6, "markeredgecolor": style.WHITE, "markeredgewidth": 0.4}
         if labels is None or classes is None:
             ax.plot(*one.codes.T, "o", color=style.INK, **edge)
         else:
@@ -128,17 +138,38 @@ def latent_map(
 
 
 def _classes(ax: Axes, codes: np.ndarray, labels: np.ndarray, classes: Sequence[str], edge: Mapping[str, Any]) -> None:
-    """Codes in the colour of their class, with its name at their median."""
-    tints = list(matplotlib.colormaps["tab10" if len(classes) <= 10 else "tab20"].colors)  # type: ignore[attr-defined]
-    tints[7] = style.INK  # in place of a grey
+    """Draw codes in the colour of their class, with its name at their median."""
+    tints = style.class_tints(len(classes))
     for number, name in enumerate(classes):
         chosen, tint = codes[labels == number], tints[number % len(tints)]
         if not len(chosen):
             continue
         ax.plot(*chosen.T, "o", color=tint, label=name, **edge)
         words: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 11, "weight": "bold", "color": tint}
-        stroke = withStroke(linewidth=3, foreground="white")
+        stroke = withStroke(linewidth=3, foreground=style.WHITE)
         ax.annotate(name, np.median(chosen, 0), path_effects=[stroke], **words)
+
+
+@style.arrays
+def cells(ax: Axes, values: np.ndarray, form: str | None = None, **options: Any) -> AxesImage:
+    """Draw a matrix as coloured cells on given axes, and return the image.
+
+    Args:
+        ax: Axes to draw on.
+        values: Values (R, C), the first row at the top; NaN if missing.
+        form: Format of the number in each cell; None draws no numbers.
+        **options: Options of ``Axes.imshow``, such as the colour map.
+    """
+    image = ax.imshow(values, **{"cmap": style.VALUES, "interpolation": "nearest", **options})
+    ax.grid(False)
+    for (row, column), value in np.ndenumerate(values) if form is not None else ():
+        word, ink = "–", style.GREY
+        if not np.isnan(value):
+            # black or white, whichever has more contrast: they are equal at a relative luminance (WCAG) of 0.21
+            luminance = np.dot(np.power(image.to_rgba(value)[:3], 2.2), (0.2126, 0.7152, 0.0722))
+            word, ink = f"{value:{form}}", style.INK if luminance > 0.21 else style.WHITE
+        ax.text(column, row, word, ha="center", va="center", fontsize=8.5, color=ink)
+    return image
 
 
 #: Size of a cell and largest width of the figure, in inches.
@@ -149,7 +180,7 @@ Places = tuple[str, Sequence[str]]
 
 @style.arrays
 def heat_map(
-    values: Mapping[str, np.ndarray], rows: Places, columns: Places, heading: str, what: str, form: str = ".1f"
+    values: Mapping[str, np.ndarray], rows: Places, columns: Places, heading: str, quantity: str, form: str = ".1f"
 ) -> Figure:
     """Draw panels of coloured cells with their numbers, each panel with its own scale.
 
@@ -158,7 +189,7 @@ def heat_map(
         rows: Name of the setting by row, and its values, from above.
         columns: Name of the setting by column, and its values, from the left.
         heading: Heading of the figure.
-        what: Label of the colour bars.
+        quantity: Label of the colour bars.
         form: Format of the numbers.
 
     Raises:
@@ -178,19 +209,12 @@ def heat_map(
     across = min(len(values), max(1, int(WIDEST / width)))
     figure, axes = style.wrapped(len(values), across, width, CELL[1] * shape[0] + 1.3)
     for ax, (name, matrix) in zip(axes.flat, values.items(), strict=False):
-        image = ax.imshow(matrix, cmap=style.VALUES, aspect="auto", interpolation="nearest")
+        image = cells(ax, matrix, form, aspect="auto")
         style.bare(ax)
-        for (row, column), value in np.ndenumerate(matrix):
-            word, ink = "–", style.GREY
-            if not np.isnan(value):
-                # black or white, whichever has more contrast: they are equal at a relative luminance (WCAG) of 0.21
-                luminance = np.dot(np.power(image.to_rgba(value)[:3], 2.2), (0.2126, 0.7152, 0.0722))
-                word, ink = f"{value:{form}}", style.INK if luminance > 0.21 else "white"
-            ax.text(column, row, word, ha="center", va="center", fontsize=8.5, color=ink)
         ax.set_xticks(range(shape[1]), columns[1])
         ax.set_yticks(range(shape[0]), rows[1])
         style.label(ax, name, columns[0], rows[0])
-        style.colour_bar(figure, image, ax, what, aspect=30)
+        style.colour_bar(figure, image, ax, quantity, aspect=30)
     return style.title(figure, heading)
 
 
@@ -198,6 +222,7 @@ def heat_map(
 _FLOOR = 1e-4
 
 
+@style.arrays
 def matrices(shown: Mapping[str, tuple[np.ndarray, str]], blocks: Mapping[str, int], heading: str) -> Figure:
     """Draw square matrices side by side, with colours for the sign and the logarithm of their entries.
 
@@ -220,9 +245,8 @@ def matrices(shown: Mapping[str, tuple[np.ndarray, str]], blocks: Mapping[str, i
     sizes = np.array(list(blocks.values()))
     ends = np.cumsum(sizes)
     for number, (ax, (name, (matrix, note))) in enumerate(zip(axes.flat, shown.items(), strict=False)):
-        image = ax.imshow(matrix, cmap=style.SIGNED, norm=norm, interpolation="nearest")
+        image = cells(ax, matrix, cmap=style.SIGNED, norm=norm)
         style.label(ax, name, note)
-        ax.grid(False)
         for end in ends[:-1]:
             ax.axhline(end - 0.5, color=style.GREY, linewidth=0.5)
             ax.axvline(end - 0.5, color=style.GREY, linewidth=0.5)

@@ -5,6 +5,7 @@ from math import log
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
@@ -12,10 +13,30 @@ from osculate.plots import style
 from osculate.plots.lines import lines
 from osculate.tasks.calibration import CalibrationRecord
 
-_OUTSIDE = (style.ORANGE, style.PURPLE, style.YELLOW, style.INK)
-_TINTS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.INK, style.SKY)
 #: Largest number of curves with a legend inside the panel.
 INSIDE = 3
+
+
+@style.arrays
+def reliability(ax: Axes, confidence: style.Values, accuracy: style.Values, count: style.Values, tint: str) -> None:
+    """Draw the accuracy in each bin of confidence on given axes, with the diagonal and bars of one standard error.
+
+    Args:
+        ax: Axes to draw on.
+        confidence: Mean confidence in each bin (B,).
+        accuracy: Accuracy in each bin (B,).
+        count: Number of predictions in each bin (B,); empty bins are left out.
+        tint: Colour of the dots.
+    """
+    filled = np.asarray(count) > 0
+    confidence, accuracy, number = (np.asarray(part, dtype=float)[filled] for part in (confidence, accuracy, count))
+    error = np.sqrt(accuracy * (1 - accuracy) / number)
+    ax.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", linewidth=1)
+    ax.annotate("perfectly calibrated", (0.06, 0.1), rotation=40, fontsize=8, color=style.GREY)
+    ax.vlines(confidence, accuracy, confidence, color=style.PALE, linewidth=6)
+    bars: dict[str, Any] = {"color": tint, "markersize": 5, "linewidth": 1.4, "elinewidth": 1}
+    ax.errorbar(confidence, accuracy, yerr=error, fmt="o-", **bars)
+    ax.set(xlim=(0, 1.02), ylim=(0, 1.04))
 
 
 def reliability_diagram(records: Mapping[str, CalibrationRecord]) -> Figure:
@@ -35,32 +56,55 @@ def reliability_diagram(records: Mapping[str, CalibrationRecord]) -> Figure:
     figure, axes = style.panels(2, len(records), 3.6, 2.5, sharex=True, sharey="row", height_ratios=(3, 1))
     colours = style.tints(records)
     for (above, below), (name, record) in zip(axes.T, records.items(), strict=True):
-        every = np.asarray(record.count, dtype=float)
-        filled = every > 0
-        confidence, accuracy = (np.asarray(part, dtype=float)[filled] for part in (record.confidence, record.accuracy))
-        error = np.sqrt(accuracy * (1 - accuracy) / every[filled])
-        above.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", linewidth=1)
-        above.annotate("perfectly calibrated", (0.06, 0.1), rotation=40, fontsize=8, color=style.GREY)
-        above.vlines(confidence, accuracy, confidence, color=style.PALE, linewidth=6)
-        bars: dict[str, Any] = {"color": colours[name], "markersize": 5, "linewidth": 1.4, "elinewidth": 1}
-        above.errorbar(confidence, accuracy, yerr=error, fmt="o-", **bars)
+        reliability(above, record.confidence, record.accuracy, record.count, colours[name])
         ece = float(record.metrics()["ece"])
         above.set_title(f"{name}: calibration error {ece:.3f}", fontsize=10, color=style.INK)
-        above.set(xlim=(0, 1.02), ylim=(0, 1.04))
-        edges = np.linspace(0, 1, len(every) + 1)
-        below.bar(edges[:-1], every, 1 / len(every), align="edge", color=colours[name], alpha=0.7, edgecolor="white")
+        starts = np.linspace(0, 1, len(record.count), endpoint=False)
+        how: dict[str, Any] = {"color": colours[name], "alpha": 0.7, "edgecolor": style.WHITE}
+        below.bar(starts, record.count, 1 / len(starts), align="edge", **how)
         below.set_yscale("symlog", linthresh=1)
         below.set_ylim(bottom=0)
         style.label(below, x="confidence: probability of the predicted class")
-    style.label(axes[0, 0], y="share that is right")
+    style.label(axes[0, 0], y="accuracy")
     style.label(axes[1, 0], y="predictions")
-    return style.title(figure, "Is a prediction right as often as it claims to be?")
+    return style.title(figure, "Are predictions correct as often as they claim to be?")
+
+
+@style.arrays
+def histogram(
+    ax: Axes,
+    inside: style.Values,
+    outside: Mapping[str, style.Values],
+    edges: style.Values,
+    auroc: Mapping[str, float] | None = None,
+) -> None:
+    """Draw histograms of scores on given axes: the test data filled in grey, data sets out of distribution as lines.
+
+    Args:
+        ax: Axes to draw on.
+        inside: Scores (N,) of the test data.
+        outside: Scores (M,) of OOD data, by data set.
+        edges: Edges of the bins (B + 1,), ascending; scores beyond them count in the outermost bins.
+        auroc: Area under the ROC curve by data set, for the legend.
+    """
+
+    def shares(values: style.Values) -> np.ndarray:
+        return np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
+
+    ax.stairs(shares(inside), edges, fill=True, color=style.GREY, alpha=0.45, label="test data")
+    for (data, values), tint in zip(outside.items(), style.OUTSIDE, strict=False):
+        note = f" (AUROC {auroc[data]:.2f})" if auroc and data in auroc else ""
+        ax.stairs(shares(values), edges, color=tint, linewidth=1.8, label=f"{data}{note}")
+    ax.set_yscale("symlog", linthresh=0.02, linscale=0.5)
+    ax.set_yticks([0, 0.02, 0.1, 0.3, 1], ["0", "2 %", "10 %", "30 %", "100 %"])
+    ax.set_ylim(0, 1)
+    ax.yaxis.set_minor_locator(NullLocator())
 
 
 @style.arrays
 def entropy_histograms(
-    inside: Mapping[str, np.ndarray],
-    outside: Mapping[str, Mapping[str, np.ndarray]],
+    inside: Mapping[str, style.Values],
+    outside: Mapping[str, Mapping[str, style.Values]],
     classes: int,
     auroc: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Figure:
@@ -88,8 +132,8 @@ def entropy_histograms(
 
 @style.arrays
 def score_histograms(
-    inside: Mapping[str, np.ndarray],
-    outside: Mapping[str, Mapping[str, np.ndarray]],
+    inside: Mapping[str, style.Values],
+    outside: Mapping[str, Mapping[str, style.Values]],
     auroc: Mapping[str, Mapping[str, float]] | None = None,
     words: Mapping[str, str] | None = None,
     heading: str = "Scores in and out of distribution: higher is less familiar",
@@ -121,12 +165,12 @@ def score_histograms(
     return style.title(figure, heading)
 
 
-def _require_both(inside: Mapping[str, np.ndarray], outside: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+def _require_both(inside: Mapping[str, style.Values], outside: Mapping[str, Mapping[str, style.Values]]) -> None:
     if not inside or inside.keys() != outside.keys():
         raise ValueError(f"scores inside are of {sorted(inside)}, outside of {sorted(outside)}: give both for each.")
 
 
-def _bins(score: str, inside: np.ndarray, outside: Mapping[str, np.ndarray]) -> np.ndarray:
+def _bins(score: str, inside: style.Values, outside: Mapping[str, style.Values]) -> np.ndarray:
     """Bin edges over nearly all scores of all sets."""
     for name, values in {"test data": inside, **outside}.items():
         if not len(values) or not np.isfinite(values).all():
@@ -140,34 +184,43 @@ def _bins(score: str, inside: np.ndarray, outside: Mapping[str, np.ndarray]) -> 
 
 
 def _histograms(
-    inside: Mapping[str, np.ndarray],
-    outside: Mapping[str, Mapping[str, np.ndarray]],
+    inside: Mapping[str, style.Values],
+    outside: Mapping[str, Mapping[str, style.Values]],
     bins: Mapping[str, np.ndarray],
     auroc: Mapping[str, Mapping[str, float]],
     sharex: bool,
 ) -> Figure:
     figure, axes = style.panels(len(inside), 1, 9.2, 2.1, sharex=sharex, sharey=True)
     for ax, name in zip(axes[:, 0], inside, strict=True):
-        edges = bins[name]
-        share = np.histogram(np.clip(inside[name], edges[0], edges[-1]), edges)[0] / len(inside[name])
-        ax.stairs(share, edges, fill=True, color=style.GREY, alpha=0.45, label="test data")
-        for (data, values), tint in zip(outside[name].items(), _OUTSIDE, strict=False):
-            share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
-            area = auroc.get(name, {}).get(data)
-            note = "" if area is None else f" (AUROC {area:.2f})"
-            ax.stairs(share, edges, color=tint, linewidth=1.8, label=f"{data}{note}")
-        ax.set_yscale("symlog", linthresh=0.02, linscale=0.5)
-        ax.set_yticks([0, 0.02, 0.1, 0.3, 1], ["0", "2 %", "10 %", "30 %", "100 %"])
-        ax.set_ylim(0, 1)
-        ax.yaxis.set_minor_locator(NullLocator())
+        histogram(ax, inside[name], outside[name], bins[name], auroc.get(name))
         style.legend(ax, loc="center left", bbox_to_anchor=(1, 0.5))
         style.label(ax, name, y="share of images")
     return figure
 
 
 @style.arrays
+def roc(
+    ax: Axes,
+    curves: Mapping[str, tuple[style.Values, style.Values]],
+    colours: Mapping[str, str] | None = None,
+    dashes: str | Mapping[str, Any] = "-",
+) -> None:
+    """Draw ROC curves on given axes, with the diagonal of chance.
+
+    Args:
+        ax: Axes to draw on.
+        curves: False and true positive rates (T,) by name, as from ``osculate.metrics.roc_curve``.
+        colours: Colours by name; by default those of :func:`osculate.plots.style.tints`.
+        dashes: Line style, of all lines or by name.
+    """
+    ax.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, linestyle="--")
+    lines(ax, curves, colours, dashes, linewidth=1.5)
+    ax.set(aspect="equal", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+
+
+@style.arrays
 def roc_curves(
-    curves: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
+    curves: Mapping[str, Mapping[str, tuple[style.Values, style.Values]]],
     auroc: Mapping[str, Mapping[str, tuple[float, float]]],
     heading: str = "ROC curves: test data against data out of distribution",
 ) -> Figure:
@@ -188,20 +241,20 @@ def roc_curves(
         if missing := [each for each in rows if each not in auroc.get(name, {})]:
             raise ValueError(f"the curves {missing} of {name!r} have no AUROC: give each (value, standard error).")
     every = list(dict.fromkeys(name for rows in curves.values() for name in rows))
-    colours = {name: style.COLOURS.get(name, _TINTS[index % len(_TINTS)]) for index, name in enumerate(every)}
-    dashes = {name: style.DASHES[index // len(_TINTS) % len(style.DASHES)] for index, name in enumerate(every)}
+    turns = len(style.SCORES)
+    colours = {name: style.COLOURS.get(name, style.SCORES[index % turns]) for index, name in enumerate(every)}
+    dashes = {name: style.DASHES[index // turns % len(style.DASHES)] for index, name in enumerate(every)}
     beside = len(every) > INSIDE
     most = 2 if beside else 3
     width = 7.0 if beside else max(4.2, 7.0 / min(most, len(curves)))
     figure, axes = style.wrapped(len(curves), most, width, max(4.2, 1.2 + 0.17 * len(every)), sharex=True, sharey=True)
     place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)} if beside else {"loc": "lower right"}
     for ax, (name, rows) in zip(axes.flat, curves.items(), strict=False):
-        ax.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, linestyle="--")
-        for method, rates in rows.items():
+        words = {}
+        for method in rows:
             area, error = auroc[name][method]
-            words = f"{method}: {area:.3f}" if np.isnan(error) else f"{method}: {area:.3f} ± {error:.3f}"
-            lines(ax, {words: rates}, {words: colours[method]}, dashes[method], linewidth=1.5)
-        ax.set(aspect="equal", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+            words[method] = f"{method}: {area:.3f}" if np.isnan(error) else f"{method}: {area:.3f} ± {error:.3f}"
+        roc(ax, *({words[method]: part[method] for method in rows} for part in (rows, colours, dashes)))
         style.label(ax, name)
         style.legend(
             ax,

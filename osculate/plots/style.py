@@ -6,6 +6,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -24,20 +25,30 @@ SKY = "#56B4E9"
 INK = "#222222"
 GREY = "#8A8A8A"
 PALE = "#E6E6E6"
+WHITE = "white"
 
-#: The mode is always orange, its Laplace approximations are always cool colours.
+#: Colours by method. The mode is always orange, its Laplace approximations are always cool colours.
 COLOURS = {"MAP": ORANGE, "Laplace": BLUE, "full": BLUE, "kron": GREEN, "diag": PURPLE, "Laplace, tuned": GREEN}
 COLOURS |= {"AE": ORANGE, "VAE": PURPLE, "MC dropout": YELLOW, "online Laplace": BLUE}
 COLOURS |= {"deep ensemble": INK, "SWAG": GREY, "diagonal": PURPLE}
-_TINTS = (BLUE, GREEN, PURPLE, YELLOW, SKY, ORANGE, INK, GREY)
+COLOURS |= {"block": INK, "approx_diag": BLUE, "mixed_diag": YELLOW, "BackPACK diag": ORANGE, "MAP, residual": ORANGE}
+COLOURS |= {"θ̃, single λ": ORANGE, "θ̃, multiple λ": YELLOW, "θ*, single λ": BLUE, "θ*, multiple λ": GREEN}
+#: Colours in turn: of methods without one of their own, of ways to predict (linearised ones come last and are cool), of
+#: scores, and of data out of distribution beside grey test data.
+TINTS = (BLUE, GREEN, PURPLE, YELLOW, SKY, ORANGE, INK, GREY)
+WAYS = (ORANGE, YELLOW, PURPLE, BLUE, GREEN, INK, GREY)
+SCORES = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, INK, SKY)
+OUTSIDE = (ORANGE, PURPLE, YELLOW, INK)
 #: Markers and dashes for lines that differ by more than their colour.
 MARKERS = "os^Dv<*p"
 DASHES = ("-", "--", ":", "-.")
 
-#: Colour maps: images as ink on paper, errors, signed values, two classes, and uncertainty under coloured dots.
-PAPER, ERRORS, SIGNED, VALUES = "gray_r", "magma", "RdBu_r", "viridis"
-TWO_CLASSES = LinearSegmentedColormap.from_list("two classes", [BLUE, "white", ORANGE])
-UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", ["white", "#D3DCEA", "#8FA3C4", "#4A5C84", "#26304D"])
+#: Colour maps: images as ink on paper or as photographs, errors, signed values, values, densities in blue or in grey,
+#: two classes, and uncertainty under coloured dots.
+PAPER, PHOTOGRAPH, ERRORS, SIGNED, VALUES = "gray_r", "gray", "magma", "RdBu_r", "viridis"
+DENSITY, GREY_DENSITY = "Blues", "Greys"
+TWO_CLASSES = LinearSegmentedColormap.from_list("two classes", [BLUE, WHITE, ORANGE])
+UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", [WHITE, "#D3DCEA", "#8FA3C4", "#4A5C84", "#26304D"])
 
 #: Numbers along a line.
 Values = Sequence[float | int] | np.ndarray
@@ -76,8 +87,19 @@ def tints(names: Iterable[str]) -> dict[str, str]:
     """
     names = list(dict.fromkeys(names))
     named = {name: COLOURS[name] for name in names if name in COLOURS}
-    free = cycle([tint for tint in _TINTS if tint not in named.values()] or _TINTS)
+    free = cycle([tint for tint in TINTS if tint not in named.values()] or TINTS)
     return {name: named.get(name) or next(free) for name in names}
+
+
+def class_tints(count: int) -> list[Any]:
+    """Colours of classes, all of them far from the grey of what is not coloured."""
+    found = list(matplotlib.colormaps["tab10" if count <= 10 else "tab20"].colors)  # type: ignore[attr-defined]
+    return [*found[:7], INK, *found[8:]]
+
+
+def empty(width: float, height: float) -> Figure:
+    """A figure without axes, with a size in inches."""
+    return Figure(figsize=(width, height), layout="constrained", facecolor=WHITE)
 
 
 def panels(
@@ -93,7 +115,7 @@ def panels(
         count: Number of panels in use; the axes after them are hidden.
         **kwargs: Options of ``Figure.subplots``.
     """
-    figure = Figure(figsize=(columns * width, rows * height), layout="constrained", facecolor="white")
+    figure = empty(columns * width, rows * height)
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, **kwargs)
     for ax in axes.flat:
         plain(ax)

@@ -44,11 +44,11 @@ def test_exponents_are_per_seed_and_over_the_sizes_asked_for() -> None:
 def test_a_sweep_stops_before_a_size_that_would_take_too_long() -> None:
     tried: list[int] = []
 
-    def make(size: int, seed: int) -> cost.Work:
+    def make(name: str, size: int, seed: int) -> cost.Work:
         tried.append(size)
         return lambda: (spend(1e-4 * size**2), torch.empty(size))
 
-    found = cost.sweep({"a": make}, {f"{n}²": n for n in (4, 8, 16, 32)}, [0, 1], Limits(0.05, 1.0, 2), False)["a"]
+    found = cost.sweep(make, "a", {f"{n}²": n for n in (4, 8, 16, 32)}, [0, 1], Limits(0.05, 1.0, 2), False)["a"]
     assert found.sizes == [4, 8, 16]
     assert tried == [4, 4, 8, 8, 16, 16]
     assert [len(values) for values in found.seconds] == [2, 2, 2]
@@ -56,18 +56,18 @@ def test_a_sweep_stops_before_a_size_that_would_take_too_long() -> None:
 
 
 def test_a_sweep_stops_before_a_size_that_would_take_too_much_memory() -> None:
-    def make(size: int, seed: int) -> cost.Work:
+    def make(name: str, size: int, seed: int) -> cost.Work:
         return lambda: torch.empty(size, size)
 
     sizes = {str(n): n for n in (100, 200, 400, 800)}
-    found = cost.sweep({"a": make, "b": make}, sizes, [0], Limits(10.0, 0.001), False)
+    found = cost.sweep(make, "ab", sizes, [0], Limits(10.0, 0.001), False)
     assert found["a"].sizes == found["b"].sizes == [100, 200, 400]
     assert "800 would take about 2.6 MB (limit 0.001 GB)" in found["a"].stopped
-    assert cost.sweep({"a": make}, sizes, [0], Limits(10.0, 1.0), False)["a"].stopped == ""
+    assert cost.sweep(make, "a", sizes, [0], Limits(10.0, 1.0), False)["a"].stopped == ""
 
 
 def test_threads_are_given_back_also_after_an_error() -> None:
-    def fail(*_: int) -> cost.Work:
+    def fail(*_: object) -> cost.Work:
         assert torch.get_num_threads() == 1
         raise ZeroDivisionError
 
@@ -75,7 +75,7 @@ def test_threads_are_given_back_also_after_an_error() -> None:
     torch.set_num_threads(2)
     try:
         with pytest.raises(ZeroDivisionError):
-            cost.sweep({"a": fail}, {"1": 1}, [0], Limits(1.0, 1.0), False)
+            cost.sweep(fail, "a", {"1": 1}, [0], Limits(1.0, 1.0), False)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

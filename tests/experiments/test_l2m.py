@@ -96,9 +96,7 @@ def test_numbers_of_the_cubic_are_in_its_own_units(toy: f.Toy) -> None:
             self.free = torch.nn.Parameter(torch.zeros(1))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            assert toy.data.input_scaling is not None
-            assert toy.data.target_scaling is not None
-            return toy.data.target_scaling.apply(toy.data.input_scaling.undo(x) ** 3) + self.free / toy.scale
+            return toy.targets.apply(toy.inputs.undo(x) ** 3) + self.free / toy.targets.scale
 
     q = osc.laplace(Certain(), toy.likelihood, toy.data.train, structure="diag", prior=1.0)
     numbers, band = f.scored(toy, q)

@@ -42,7 +42,7 @@ def figures() -> dict[str, Callable[[], Figure]]:
             np.sin(x[::5]),
             [(-1.0, 1.0)],
         ),
-        "least sure": lambda: plots.least_sure(
+        "least sure": lambda: plots.most_uncertain(
             np.random.rand(15, 1, 4, 4), np.arange(15) % 3, probabilities, ("ant", "bee", "cow"), count=7
         ),
         "matrices": lambda: plots.matrices(
@@ -104,7 +104,7 @@ def test_regression_panels_hold_bands_data_and_gap() -> None:
 def test_the_least_sure_images_are_those_of_highest_entropy() -> None:
     probs = np.array([[0.9, 0.1], [0.5, 0.5], [0.7, 0.3]])
     images = np.zeros((3, 1, 2, 2))
-    figure = plots.least_sure(images, np.array([0, 1, 1]), {"Laplace": probs}, ("cat", "dog"), count=2)
+    figure = plots.most_uncertain(images, np.array([0, 1, 1]), {"Laplace": probs}, ("cat", "dog"), count=2)
     words = texts(figure)
     assert [ax.get_title() for ax in figure.axes] == ["is dog", "is dog"]
     assert "Laplace: cat, 50 %" in words
@@ -133,14 +133,14 @@ def test_colours_of_methods_differ() -> None:
         (lambda: plots.reliability_diagram({}), "no calibration record"),
         (lambda: plots.regression_bands({}, np.zeros(1), np.zeros(1)), "no predictive band"),
         (lambda: plots.entropy_histograms({"MAP": np.zeros(1)}, {}, 2), r"inside are of \['MAP'\]"),
-        (lambda: plots.least_sure(np.zeros((1, 1, 2, 2)), np.zeros(1), {}, ("a",)), "no probabilities"),
+        (lambda: plots.most_uncertain(np.zeros((1, 1, 2, 2)), np.zeros(1), {}, ("a",)), "no probabilities"),
         (lambda: plots.matrices({}, {}, "matrix"), "no matrix"),
         (
             lambda: plots.matrices({"true": (np.eye(3), "")}, {"all": 2}, "matrix"),
             r"true has shape \(3, 3\), but the blocks have 2",
         ),
         (
-            lambda: plots.least_sure(np.zeros((2, 1, 2, 2)), np.zeros(2), {"MAP": np.ones((1, 1))}, ("a",)),
+            lambda: plots.most_uncertain(np.zeros((2, 1, 2, 2)), np.zeros(2), {"MAP": np.ones((1, 1))}, ("a",)),
             r"of MAP have shape \(1, 1\), not \(2, 1\)",
         ),
     ],
