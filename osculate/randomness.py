@@ -6,6 +6,9 @@ from threading import RLock
 from typing import Any
 
 import torch
+from torch import Tensor
+
+from osculate.checks import require_generator
 
 #: torch's default generator is one for all threads.
 _DEFAULT_GENERATOR = RLock()
@@ -16,6 +19,12 @@ def fresh_seed(generator: torch.Generator | None = None) -> int:
     device = "cpu" if generator is None else generator.device
     with _DEFAULT_GENERATOR:
         return int(torch.randint(2**62, (), generator=generator, device=device))
+
+
+def drawn_on(like: Tensor, generator: torch.Generator | None) -> torch.device:
+    """The device on which random numbers are drawn: that of the generator, if there is one."""
+    require_generator(generator)
+    return like.device if generator is None else generator.device
 
 
 @contextmanager

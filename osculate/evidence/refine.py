@@ -31,7 +31,7 @@ from osculate.curvature.engine import Observation
 from osculate.evidence.laplace import effective_parameters
 from osculate.evidence.maximise import maximise_evidence
 from osculate.evidence.mode import QuasiNewton
-from osculate.evidence.variational import DRAWS, EXACT, State
+from osculate.evidence.variational import DRAWS, EXACT, PosteriorAtData
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.fit import fitted
@@ -116,20 +116,20 @@ def refine(
         choose("prior of a refined posterior", prior, ("evidence",))
         q = maximise_evidence(q, mode="linear" if q.likelihood.has_noise else "network", data=data)
     with torch.no_grad():
-        here = State.of(q, data)
+        here = PosteriorAtData.of(q, data)
         for step in track(range(1, steps + 1), "refinement", steps, progress):
             middle = _with_mean(here, trust, tolerance)
             q = _with_covariance(middle)
             if step == steps:
                 break
-            there = State.at(q, middle.batches, middle.smoothed.targets)
+            there = PosteriorAtData.at(q, middle.batches, middle.smoothed.targets)
             rise, here = float(there.bound - here.bound), there
             if rise < ENOUGH:
                 break
     return q
 
 
-def _with_mean(state: State, trust: float | None, tolerance: float) -> State:
+def _with_mean(state: PosteriorAtData, trust: float | None, tolerance: float) -> PosteriorAtData:
     """The mean of largest bound for these variances of the function values, as far as it is trusted."""
     q = state.q
     smoothed = replace(state.smoothed, shift=torch.zeros_like(state.smoothed.shift))
@@ -144,10 +144,10 @@ def _with_mean(state: State, trust: float | None, tolerance: float) -> State:
         allowed = trust * sum(effective_parameters(q).values())
         length = 1.0 if square <= allowed else (allowed / square) ** 0.5
     shift = length * (search.outputs - start + state.smoothed.shift)
-    return State(q.replace(offset=length * offset), state.batches, replace(smoothed, shift=shift))
+    return PosteriorAtData(q.replace(offset=length * offset), state.batches, replace(smoothed, shift=shift))
 
 
-def _with_covariance(state: State) -> Gaussian:
+def _with_covariance(state: PosteriorAtData) -> Gaussian:
     """The posterior whose curvature is averaged over these function values, or is between that and the one before."""
     q, smoothed = state.q, state.smoothed
     kind = GGN() if smoothed.spread.shape[2] <= EXACT else Fisher(DRAWS, torch.Generator().manual_seed(0))

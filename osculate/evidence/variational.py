@@ -40,7 +40,7 @@ def linear_elbo(q: Any, data: Data | None = None) -> Float[Tensor, ""]:
 
     Cost: a pass for the variances of the function values.
     """
-    return State.of(as_gaussian(q, "linear_elbo"), data).bound
+    return PosteriorAtData.of(as_gaussian(q, "linear_elbo"), data).bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ def nodes(size: int) -> tuple[Float[Tensor, "S K"], Float[Tensor, " S"]]:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class PosteriorAtData:
     """A posterior, and the distribution of the function values at its data.
 
     Attributes:
@@ -150,7 +150,7 @@ class State:
     smoothed: Smoothed
 
     @classmethod
-    def of(cls, q: Gaussian, data: Data | None) -> "State":
+    def of(cls, q: Gaussian, data: Data | None) -> "PosteriorAtData":
         """The state of a posterior at the data that it was fitted to."""
         found = [(moved(x, q.network.device), y.to(q.network.device)) for x, y in data_of(q, data)]
         require_all(sum(len(y) for _, y in found), q)
@@ -163,7 +163,7 @@ class State:
         return state
 
     @classmethod
-    def at(cls, q: Gaussian, batches: list[tuple[Inputs, Tensor]], targets: Tensor) -> "State":
+    def at(cls, q: Gaussian, batches: list[tuple[Inputs, Tensor]], targets: Tensor) -> "PosteriorAtData":
         """The state at these data, whose inputs come with their numbers."""
         each = zip(*(_function_values(q, x) for x, _ in batches), strict=True)
         outputs, spread, mean = (torch.cat(parts) for parts in each)
@@ -192,7 +192,7 @@ class State:
         for size in (JUDGING, total):
             rows = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:size].sort().values
             rows = rows.to(self.smoothed.outputs.device)
-            there = State.at(q, self._some(rows), self.smoothed.targets[rows]).smoothed
+            there = PosteriorAtData.at(q, self._some(rows), self.smoothed.targets[rows]).smoothed
             before = self.smoothed.log_prob(self.smoothed.outputs[rows], rows).double()
             after = there.log_prob(there.outputs, torch.arange(len(rows), device=rows.device)).double()
             change = (after - before) / q.temperature

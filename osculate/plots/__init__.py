@@ -6,9 +6,9 @@ reliability diagrams and ROC curves are whole figures. The only folder that impo
 never shown or kept globally.
 """
 
-from osculate import checks
+from osculate.checks import require_library as _require_library
 
-checks.require_library("matplotlib", "figures")
+_require_library("matplotlib", "figures")
 
 from osculate.plots.bands import (
     Band as Band,

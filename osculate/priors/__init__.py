@@ -1,6 +1,6 @@
 """p(θ|δ): zero-mean Gaussian priors, by how many precisions they have. One file a prior."""
 
-from collections.abc import Callable
+from collections.abc import Callable as _Callable
 
 from osculate.priors._base import Prior as Prior
 from osculate.priors.diagonal import Diagonal as Diagonal
@@ -11,7 +11,7 @@ from osculate.priors.layerwise import Layerwise as Layerwise
 from osculate.priors.scale_mixture import ScaleMixture as ScaleMixture
 
 #: The priors by name, as they are saved: each is made from its settings and a precision.
-REGISTRY: dict[str, Callable[..., Prior]] = {
+REGISTRY: dict[str, _Callable[..., Prior]] = {
     "isotropic": Isotropic,
     "layerwise": Layerwise,
     "grouped": Grouped,
