@@ -198,10 +198,10 @@ def _ranked(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
     """
     for name, scores in (("inside", inside), ("outside", outside)):
         if not len(scores):
-            raise ValueError(f"there are no {name} scores: a comparison needs two sets of at least one input each")
+            raise ValueError(f"there are no {name} scores: a comparison needs two sets of at least one input each.")
         if not bool(scores.isfinite().all()):
             raise ValueError(
-                f"an {name} score is {scores[~scores.isfinite()][0].item()}; only finite scores can be compared"
+                f"an {name} score is {scores[~scores.isfinite()][0].item()}; only finite scores can be compared."
             )
     ranks = torch.cat([inside, outside]).unique(return_inverse=True)[1].double()
     labels = torch.cat([torch.zeros_like(inside), torch.ones_like(outside)]).long()
@@ -254,14 +254,14 @@ def coverage(cdf: Float[Tensor, "N *C"], level: float) -> float:
     0.5
     """
     if not 0 < level < 1:
-        raise ValueError(f"the level of an interval must lie between 0 and 1, got {level}; 0.9 means 90 %")
+        raise ValueError(f"the level of an interval must lie between 0 and 1, got {level}; 0.9 means 90 %.")
     return float(((cdf - 0.5).abs() <= level / 2).double().mean())
 
 
 def _calibration_error(probs: Tensor, targets: Tensor, bins: int, norm: Literal["l1", "l2", "max"]) -> float:
     _check(probs, targets)
     if bins < 1:
-        raise ValueError(f"a calibration error needs at least one bin, not {bins}")
+        raise ValueError(f"a calibration error needs at least one bin, not {bins}.")
     # torchmetrics treats numbers outside [0, 1] as logits, and rounding can give probabilities of 1.0000001
     inside = probs.clamp(0, 1)
     return float(_torchmetrics().multiclass_calibration_error(inside, targets, probs.shape[-1], n_bins=bins, norm=norm))
@@ -270,14 +270,14 @@ def _calibration_error(probs: Tensor, targets: Tensor, bins: int, norm: Literal[
 def _check(probs: Tensor, targets: Tensor) -> None:
     """Raise ValueError for predictions or targets with which a score has no meaning."""
     if len(probs) != len(targets) or not len(targets):
-        raise ValueError(f"{len(probs)} predictions and {len(targets)} targets: give each prediction one target")
+        raise ValueError(f"{len(probs)} predictions and {len(targets)} targets: give each prediction one target.")
     sums = probs.detach().double().sum(-1)
     wrong = ~((sums - 1).abs() < 1e-3)  # written so that NaN is wrong
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise ValueError(
-            f"the probabilities of row {row} sum to {sums[row].item():.4g}, not 1; pass softmax outputs, not logits"
+            f"the probabilities of row {row} sum to {sums[row].item():.4g}, not 1; pass softmax outputs, not logits."
         )
     if int(targets.min()) < 0 or int(targets.max()) >= probs.shape[-1]:
         worst = int(targets.min()) if int(targets.min()) < 0 else int(targets.max())
-        raise ValueError(f"a target is {worst}, but there are {probs.shape[-1]} classes, numbered from 0")
+        raise ValueError(f"a target is {worst}, but there are {probs.shape[-1]} classes, numbered from 0.")

@@ -66,17 +66,17 @@ def from_arrays(
             if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
                 raise ValueError(
                     f"{name} in {path} has rows of shape {tuple(a.shape[1:])} ({a.dtype}), {name}_test"
-                    f" {tuple(b.shape[1:])} ({b.dtype}): they must be alike"
+                    f" {tuple(b.shape[1:])} ({b.dtype}): they must be alike."
                 )
     else:
         if not 0 < test_fraction < 1:
-            raise ValueError(f"test_fraction is {test_fraction}, but must lie between 0 and 1")
+            raise ValueError(f"test_fraction is {test_fraction}, but must lie between 0 and 1.")
         train, test = random_test_part(x, y, max(1, round(test_fraction * len(x))), seed)
     classes = None
     if not y.is_floating_point():
         classes = tuple(str(c) for c in range(int(torch.cat([y, test[1]]).max()) + 1))
     if len(train[0]) < 2:
-        raise ValueError(f"{path} leaves {len(train[0])} rows to train on: give it more rows")
+        raise ValueError(f"{path} leaves {len(train[0])} rows to train on: give it more rows.")
     return assemble(Path(path).stem, Source(train, test, classes), train_size, validation_size, seed)
 
 
@@ -89,16 +89,16 @@ def _pair(path: str | Path, arrays: dict[str, np.ndarray], x_key: str, y_key: st
     y = arrays[y_key] if targets else np.empty((len(x), 0) if x.ndim else 0)
     for key, array in ((x_key, x), (y_key, y)):
         if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
-            raise ValueError(f"{key} in {path} is of type {array.dtype}, but must hold real numbers")
+            raise ValueError(f"{key} in {path} is of type {array.dtype}, but must hold real numbers.")
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise ValueError(f"{key} in {path} is {array[where]} at index {where}; remove or fill such values first")
+            raise ValueError(f"{key} in {path} is {array[where]} at index {where}; remove or fill such values first.")
     if x.ndim < 2:
-        raise ValueError(f"{x_key} in {path} has shape {x.shape}, but inputs need a batch axis and features: (N, F)")
+        raise ValueError(f"{x_key} in {path} has shape {x.shape}, but inputs need a batch axis and features: (N, F).")
     if y.ndim not in (1, 2):
-        raise ValueError(f"{y_key} in {path} has shape {y.shape}, but targets have shape (N,) or (N, C)")
+        raise ValueError(f"{y_key} in {path} has shape {y.shape}, but targets have shape (N,) or (N, C).")
     if len(x) != len(y) or not len(x):
-        raise ValueError(f"{x_key} in {path} has {len(x)} rows and {y_key} {len(y)}: each input needs one target")
+        raise ValueError(f"{x_key} in {path} has {len(x)} rows and {y_key} {len(y)}: each input needs one target.")
     inputs = torch.from_numpy(x if x.dtype == np.uint8 else x.astype(np.float32))
     return inputs, _targets(path, y_key, y)
 
@@ -110,8 +110,8 @@ def _targets(path: str | Path, key: str, y: np.ndarray) -> torch.Tensor:
     if y.ndim != 1:
         raise ValueError(
             f"{key} in {path} has whole numbers in shape {y.shape}: classes have shape (N,), regression targets must"
-            " be floating-point"
+            " be floating-point."
         )
     if int(y.min()) < 0:
-        raise ValueError(f"{key} in {path} has the class {int(y.min())}, but classes are numbered from 0")
+        raise ValueError(f"{key} in {path} has the class {int(y.min())}, but classes are numbered from 0.")
     return torch.from_numpy(y.astype(np.int64))

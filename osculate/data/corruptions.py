@@ -47,12 +47,12 @@ def corrupted(
     """
     corrupt = lookup("corruption", kind, CORRUPTIONS)
     if severity not in range(SEVERITIES + 1):
-        raise ValueError(f"severity is {severity}, but must be a whole number from 0 (none) to {SEVERITIES}")
+        raise ValueError(f"severity is {severity}, but must be a whole number from 0 (none) to {SEVERITIES}.")
     if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(f"images have shape (N, 1 or 3, height, width), not {tuple(images.shape)}")
+        raise ValueError(f"images have shape (N, 1 or 3, height, width), not {tuple(images.shape)}.")
     if len(images) and not (float(images.min()) >= 0 and float(images.max()) <= 1):
         raise ValueError(
-            f"images have values from {float(images.min()):.3g} to {float(images.max()):.3g}, not in [0, 1]"
+            f"images have values from {float(images.min()):.3g} to {float(images.max()):.3g}, not in [0, 1]."
         )
     if not severity or not len(images):
         return images
@@ -199,7 +199,7 @@ def brightness(x: Tensor, level: int, generator: Generator | None) -> Tensor:
 def saturate(x: Tensor, level: int, generator: Generator | None) -> Tensor:
     """Saturation is changed; hue and value stay. Grey has hue 0, which is red."""
     if x.shape[1] != 3:
-        raise ValueError("the corruption 'saturate' needs images of three channels: grey ones have no saturation")
+        raise ValueError("the corruption 'saturate' needs images of three channels: grey ones have no saturation.")
     factor, offset = ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2))[level]
     value = x.amax(1, keepdim=True)
     below = value - x  # = value · saturation · (a part that depends on the hue)

@@ -201,7 +201,7 @@ def assemble(
         if validation_size is not None:
             raise ValueError(
                 f"validation_size is {validation_size}, but {name!r} brings a validation part of"
-                f" {len(source.validation[0])} rows: leave validation_size out"
+                f" {len(source.validation[0])} rows: leave validation_size out."
             )
         validation_size = 0
     elif validation_size is None:
@@ -209,10 +209,10 @@ def assemble(
     if not 0 <= validation_size < available:
         raise ValueError(
             f"validation_size is {validation_size}, but {name!r} has {available} training rows: it must be at least"
-            " 0 and leave some of them to train on"
+            " 0 and leave some of them to train on."
         )
     if train_size is not None and not 1 <= train_size <= available:
-        raise ValueError(f"train_size is {train_size}, but {name!r} has {available} training rows: take 1 to that")
+        raise ValueError(f"train_size is {train_size}, but {name!r} has {available} training rows: take 1 to that.")
     order = torch.randperm(available, generator=torch.Generator().manual_seed(seed))
     chosen = order[validation_size : available if train_size is None else validation_size + train_size]
     held_out = _rows(source.train, order[:validation_size]) if source.validation is None else source.validation

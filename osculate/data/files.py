@@ -116,15 +116,15 @@ def read_idx(path: str | Path, axes: int) -> Tensor:
     try:
         raw = gzip.decompress(Path(path).read_bytes())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is no complete gzip file ({error}); delete it and fetch it again") from error
+        raise ValueError(f"{path} is no complete gzip file ({error}); delete it and fetch it again.") from error
     header = 4 * (axes + 1)
     if len(raw) < header:
-        raise ValueError(f"{path} has {len(raw)} bytes, fewer than the {header} of an idx header")
+        raise ValueError(f"{path} has {len(raw)} bytes, fewer than the {header} of an idx header.")
     magic, *shape = np.frombuffer(raw, dtype=">u4", count=axes + 1).tolist()
     if magic != IDX_UBYTE + axes:
-        raise ValueError(f"{path} has the magic number {magic}, but {IDX_UBYTE + axes} marks idx files of {axes} axes")
+        raise ValueError(f"{path} has the magic number {magic}, but {IDX_UBYTE + axes} marks idx files of {axes} axes.")
     if len(raw) - header != math.prod(shape):
-        raise ValueError(f"{path} says it has the shape {tuple(shape)}, but holds {len(raw) - header} values")
+        raise ValueError(f"{path} says it has the shape {tuple(shape)}, but holds {len(raw) - header} values.")
     return torch.from_numpy(np.frombuffer(raw, dtype=np.uint8, offset=header).reshape(shape).copy())
 
 
@@ -142,7 +142,7 @@ def read_npz(path: str | Path, *keys: str) -> list[np.ndarray]:
     for key in keys:
         if key not in arrays:
             known = ", ".join(map(repr, arrays)) or "nothing"
-            raise ValueError(f"{path} has no array {key!r}; it holds {known}")
+            raise ValueError(f"{path} has no array {key!r}; it holds {known}.")
     return [arrays[key] for key in keys]
 
 
@@ -155,5 +155,5 @@ def read_all_npz(path: str | Path) -> dict[str, np.ndarray]:
         raise
     except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
-            f"{path} cannot be read as an .npz archive of plain arrays ({error}); write it with numpy.savez"
+            f"{path} cannot be read as an .npz archive of plain arrays ({error}); write it with numpy.savez."
         ) from error

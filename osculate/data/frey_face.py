@@ -30,12 +30,12 @@ def frey_face(request: Request) -> Source:
     if request.split != 0:
         raise ValueError(
             f"'frey_face' has one {request.splits} split, so split={request.split} means nothing; for other random ones"
-            " use seed"
+            " use seed."
         )
     path = request.find("frey_face/frey_face.npz", FORMAT)
     (x,) = read_npz(path, "X")
     if x.shape != FRAMES or x.dtype != np.uint8:
-        raise ValueError(f"X in {path} has shape {x.shape} ({x.dtype}), but Frey Face is {FORMAT}")
+        raise ValueError(f"X in {path} has shape {x.shape} ({x.dtype}), but Frey Face is {FORMAT}.")
     images, none = torch.from_numpy(x)[:, None], torch.zeros(len(x), 0)
     if request.splits == "random":
         return Source(*random_test_part(images, none, TEST, request.seed))

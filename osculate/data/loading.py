@@ -73,6 +73,6 @@ def load(
     """
     reader = lookup("data set", name, REGISTRY)
     if name not in SPLITS and (split != 0 or splits != "standard"):
-        raise ValueError(f"{name!r} has one split only, so split={split} and splits={splits!r} mean nothing; use seed")
+        raise ValueError(f"{name!r} has one split only, so split={split} and splits={splits!r} mean nothing; use seed.")
     choose(f"kind of splits of {name!r}", splits, SPLITS.get(name, ("standard",)))
     return assemble(name, reader(Request(folder, split, splits, seed)), train_size, validation_size, seed)

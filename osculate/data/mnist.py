@@ -114,5 +114,5 @@ def _checked(family: Family, images: Tensor, labels: Tensor) -> Part:
             f" together. Fetch both again, or point {VARIABLE} at a complete copy."
         )
     if len(labels) and int(labels.max()) >= len(family.classes):
-        raise ValueError(f"{family.title} has a label {int(labels.max())}, but its labels go from 0 to 9")
+        raise ValueError(f"{family.title} has a label {int(labels.max())}, but its labels go from 0 to 9.")
     return images[:, None], labels.long()

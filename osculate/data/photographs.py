@@ -78,11 +78,11 @@ def _original(path: Path, folder: str, batches: tuple[str, ...], labels: int = 1
                 content = stream.read() if stream else b""
                 if not content or len(content) % size:
                     raise ValueError(
-                        f"{folder}/{name} in {path} has {len(content)} bytes, not a number of rows of {size} bytes"
+                        f"{folder}/{name} in {path} has {len(content)} bytes, not a number of rows of {size} bytes."
                     )
                 rows.append(np.frombuffer(content, np.uint8).reshape(-1, size))
     except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is no complete archive of CIFAR ({error}); delete it and fetch it again") from error
+        raise ValueError(f"{path} is no complete archive of CIFAR ({error}); delete it and fetch it again.") from error
     both = torch.from_numpy(np.concatenate(rows))
     return both[:, labels:].reshape(-1, 3, 32, 32), both[:, labels - 1].long()
 
@@ -134,13 +134,13 @@ def read_jpegs(path: Path) -> Part:
         with zipfile.ZipFile(path) as archive:
             for name in sorted(archive.namelist()):
                 if (found := re.search(r"_(\d+)\.jpg$", name)) is None:
-                    raise ValueError(f"the name {name!r} in {path} does not end in _<class>.jpg")
+                    raise ValueError(f"the name {name!r} in {path} does not end in _<class>.jpg.")
                 images.append(_decoded(archive.read(name)))
                 labels.append(int(found[1]))
     except (zipfile.BadZipFile, UnidentifiedImageError, EOFError, zlib.error, OSError) as error:
-        raise ValueError(f"{path} is no complete zip archive of JPEG images ({error}); fetch it again") from error
+        raise ValueError(f"{path} is no complete zip archive of JPEG images ({error}); fetch it again.") from error
     if not images:
-        raise ValueError(f"{path} holds no image")
+        raise ValueError(f"{path} holds no image.")
     return torch.stack(images), torch.tensor(labels)
 
 
@@ -166,7 +166,7 @@ def svhn(request: Request) -> Source:
             content = loadmat(path, variable_names=("X", "y"))
             x, y = content["X"], content["y"].reshape(-1)
         except (ValueError, KeyError, TypeError, EOFError, OSError, NotImplementedError) as error:
-            raise ValueError(f"{path} is no complete file of SVHN ({error}); delete it and fetch it again") from error
+            raise ValueError(f"{path} is no complete file of SVHN ({error}); delete it and fetch it again.") from error
         images = torch.from_numpy(np.ascontiguousarray(x.transpose(3, 2, 0, 1)))
         parts.append((images, torch.from_numpy(y.astype(np.int64)) % 10))
     train, test = parts

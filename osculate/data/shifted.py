@@ -50,7 +50,7 @@ def out_of_distribution(dataset: Dataset, seed: int = 0, folder: str | Path | No
     if maker is None:
         raise ValueError(
             f"no out-of-distribution partners are known for {dataset.name!r}, only for"
-            f" {', '.join(map(repr, PARTNERS))}; pass inputs of your own to the task instead"
+            f" {', '.join(map(repr, PARTNERS))}; pass inputs of your own to the task instead."
         )
     return maker(dataset, Request(folder=folder, seed=seed, download=False))
 
@@ -80,9 +80,9 @@ def rotated(images: Float[Tensor, "N *S"], degrees: float | int) -> Float[Tensor
             [1., 0., 0.]])
     """
     if images.ndim != 4:
-        raise ValueError(f"images have shape (N, C, height, width), not {tuple(images.shape)}")
+        raise ValueError(f"images have shape (N, C, height, width), not {tuple(images.shape)}.")
     if not math.isfinite(degrees):
-        raise ValueError(f"degrees is {degrees}: give a finite angle")
+        raise ValueError(f"degrees is {degrees}: give a finite angle.")
     height, width = images.shape[-2:]
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     # coordinates go from -1 to 1 over height and over width, so a turn of other than square images also scales

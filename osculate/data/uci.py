@@ -75,7 +75,7 @@ def _parts(name: str, x: Tensor, y: Tensor, splits: np.ndarray, request: Request
     """The rows that a split numbers 0, 1 and so on."""
     if not 0 <= request.split < len(splits):
         raise ValueError(
-            f"{name!r} has {len(splits)} {request.splits} splits, numbered from 0; there is no split {request.split}"
+            f"{name!r} has {len(splits)} {request.splits} splits, numbered from 0; there is no split {request.split}."
         )
     number = torch.from_numpy(splits[request.split].astype(int))
     return [(x[number == part], y[number == part]) for part in range(count)]

@@ -57,5 +57,5 @@ def build(name: str, input_shape: _Sequence[int], outputs: int, **options: objec
     """
     maker = _lookup("network", name, REGISTRY)
     if outputs < 1:
-        raise ValueError(f"a network needs at least one output, not {outputs}")
+        raise ValueError(f"a network needs at least one output, not {outputs}.")
     return maker(tuple(input_shape), outputs, **options)

@@ -41,7 +41,7 @@ class LeNet(nn.Sequential):
     ) -> None:
         side = (size // 2 - 4) // 2  # padding keeps the first size; each pooling halves; the second 5x5 takes 4
         if side < 1:
-            raise ValueError(f"LeNet needs images of at least 12 x 12 pixels, not {size} x {size}; try 'cnn'")
+            raise ValueError(f"LeNet needs images of at least 12 x 12 pixels, not {size} x {size}; try 'cnn'.")
         super().__init__(
             nn.Conv2d(channels, 6, 5, padding=2),
             activation_layer(activation),
@@ -99,7 +99,7 @@ class SmallCNN(nn.Sequential):
     ) -> None:
         side = size // 4
         if side < 1:
-            raise ValueError(f"SmallCNN needs images of at least 4 x 4 pixels, not {size} x {size}; try 'mlp'")
+            raise ValueError(f"SmallCNN needs images of at least 4 x 4 pixels, not {size} x {size}; try 'mlp'.")
         super().__init__(
             nn.Conv2d(channels, width, 3, padding=1),
             activation_layer(activation),
@@ -142,7 +142,7 @@ class CNN3C3D(nn.Sequential):
         third = (second + 1) // 2
         side = (third + 1) // 2
         if second < 1:
-            raise ValueError(f"3c3d needs images of at least 9 x 9 pixels, not {size} x {size}; try 'cnn'")
+            raise ValueError(f"3c3d needs images of at least 9 x 9 pixels, not {size} x {size}; try 'cnn'.")
         super().__init__(
             nn.Conv2d(channels, 64, 5),
             nn.ReLU(),
@@ -201,7 +201,7 @@ class NormalisedCNN(nn.Sequential):
 
     def __init__(self, outputs: int = 10, channels: int = 1, widths: Sequence[int] = (16, 32, 64, 40)) -> None:
         if not widths or min(widths) < 1:
-            raise ValueError(f"NormalisedCNN needs positive widths for its convolutions, not {tuple(widths)}")
+            raise ValueError(f"NormalisedCNN needs positive widths for its convolutions, not {tuple(widths)}.")
         layers: list[nn.Module] = []
         for inputs, width in zip((channels, *widths), widths, strict=False):
             layers += [nn.Conv2d(inputs, width, 3, 2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
@@ -222,6 +222,6 @@ def square_image(network: str, input_shape: Sequence[int]) -> tuple[int, int]:
     if len(input_shape) != 3 or input_shape[1] != input_shape[2]:
         raise ValueError(
             f"network {network!r} takes square images of shape (channels, size, size), not inputs of shape"
-            f" {tuple(input_shape)}; for vectors use 'mlp'"
+            f" {tuple(input_shape)}; for vectors use 'mlp'."
         )
     return input_shape[0], input_shape[1]

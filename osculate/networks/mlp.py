@@ -31,7 +31,7 @@ class MLP(nn.Sequential):
     ) -> None:
         widths = [inputs, *hidden, outputs]
         if min(widths) < 1:
-            raise ValueError(f"every layer needs at least one unit, but the widths are {widths}")
+            raise ValueError(f"every layer needs at least one unit, but the widths are {widths}.")
         layers: list[nn.Module] = []
         for width_in, width_out in zip(widths[:-2], widths[1:-1], strict=True):
             layers += [nn.Linear(width_in, width_out), activation_layer(activation), *dropping(dropout)]

@@ -32,7 +32,7 @@ def residual_stages(
         ValueError: there is no stage, or the width is not positive.
     """
     if width < 1 or not blocks or min(blocks) < 1:
-        raise ValueError(f"a ResNet needs a positive width and blocks in every stage, not {width} and {tuple(blocks)}")
+        raise ValueError(f"a ResNet needs a positive width and blocks in every stage, not {width} and {tuple(blocks)}.")
     stages, inputs = [], width if inputs is None else inputs
     for number, count in enumerate(blocks):
         size = width * 2**number
@@ -258,7 +258,7 @@ class FixupResNet(nn.Sequential):
         stem: int = 16,
     ) -> None:
         if stem < 1:
-            raise ValueError(f"a Fixup ResNet needs channels in its first convolution, not {stem}")
+            raise ValueError(f"a Fixup ResNet needs channels in its first convolution, not {stem}.")
         stages, inputs = residual_stages(FixupBlock, width, blocks, inputs=stem)
         super().__init__(
             nn.Conv2d(channels, stem, 3, padding=1, bias=False),

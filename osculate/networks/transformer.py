@@ -42,9 +42,9 @@ class ViT(nn.Module):
     ) -> None:
         channels, size = square_image("vit", input_shape)
         if patch < 1 or size % patch:
-            raise ValueError(f"patches of {patch} x {patch} do not tile images of {size} x {size}: give another patch")
+            raise ValueError(f"patches of {patch} x {patch} do not tile images of {size} x {size}: give another patch.")
         if width % heads:
-            raise ValueError(f"{heads} heads do not divide the width {width}")
+            raise ValueError(f"{heads} heads do not divide the width {width}.")
         super().__init__()
         self.patches = nn.Conv2d(channels, width, patch, patch)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
@@ -113,7 +113,7 @@ class GPT(nn.Module):
 
     def __init__(self, vocabulary: int, context: int = 64, width: int = 64, depth: int = 2, heads: int = 2) -> None:
         if width % heads:
-            raise ValueError(f"{heads} heads do not divide the width {width}")
+            raise ValueError(f"{heads} heads do not divide the width {width}.")
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Embedding(context, width)
@@ -130,7 +130,8 @@ class GPT(nn.Module):
         """
         if len(input_shape) != 1:
             raise ValueError(
-                f"network 'gpt' takes sequences of tokens of shape (context,), not inputs of shape {tuple(input_shape)}"
+                f"network 'gpt' takes sequences of tokens of shape (context,), not inputs of shape "
+                f"{tuple(input_shape)}."
             )
         return cls(outputs, input_shape[0], **options)
 

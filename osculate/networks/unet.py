@@ -32,7 +32,7 @@ class UNet(nn.Module):
 
     def __init__(self, outputs: int = 2, channels: int = 3, width: int = 16, depth: int = 3) -> None:
         if width < 1 or depth < 1:
-            raise ValueError(f"a U-Net needs a positive width and depth, not {width} and {depth}")
+            raise ValueError(f"a U-Net needs a positive width and depth, not {width} and {depth}.")
         super().__init__()
         widths = [width * 2**level for level in range(depth + 1)]
         self.down = nn.ModuleList(
@@ -154,6 +154,6 @@ def image_channels(network: str, input_shape: Sequence[int], instead: str = "mlp
     if len(input_shape) != 3:
         raise ValueError(
             f"network {network!r} takes images of shape (channels, height, width), not inputs of shape "
-            f"{tuple(input_shape)}; for vectors use {instead!r}"
+            f"{tuple(input_shape)}; for vectors use {instead!r}."
         )
     return input_shape[0]

@@ -27,7 +27,7 @@ def predictions(
 ) -> Iterator[tuple[Distribution, Tensor, Tensor]]:
     """Yield (predictive, x, y), with a progress bar where it is wanted."""
     if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row")
+        raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row.")
     batches: Any = as_batches(data, batch_size)
     state: Tensor | None = None
     if (options.get("via") or as_posterior(q).ways[0]) == "sampled":

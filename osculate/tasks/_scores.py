@@ -92,7 +92,7 @@ def entropy(view: Predicted) -> Float[Tensor, " N"]:
         raise ValueError(
             f"the predictive, a {type(view.predictive).__name__}, has no entropy in closed form: take the score"
             " 'functional_variance' of a Laplace posterior instead, or via='linearised' where the likelihood is"
-            " Gaussian"
+            " Gaussian."
         )
     return found.reshape(len(view.x), -1).sum(1)
 
@@ -112,7 +112,7 @@ def max_probability(view: Predicted) -> Float[Tensor, " N"]:
     else:
         raise ValueError(
             f"the score 'max_probability' needs classes, but the predictive is a {type(predictive).__name__}; use"
-            " 'entropy' or 'functional_variance'"
+            " 'entropy' or 'functional_variance'."
         )
     return 1 - top.reshape(len(view.x), -1).prod(1)
 
@@ -164,7 +164,7 @@ class Predictives(Views):
                 f"none of the scores {', '.join(map(repr, found))} fits: the predictive, a"
                 f" {type(predictive).__name__}, has no entropy in closed form and no classes, and a"
                 f" {type(as_posterior(self.q)).__name__} no functional variance. Fit a Laplace posterior, or compare a"
-                " score of your own, such as the variance of osc.predict(q, x), by osc.metrics.auroc"
+                " score of your own, such as the variance of osc.predict(q, x), by osc.metrics.auroc."
             )
         return found
 
@@ -295,7 +295,7 @@ class Representations(Views):
         if "typicality" in found and self.train is None:
             raise ValueError(
                 "the score 'typicality' compares with the training data, and there are none: pass train=x, some"
-                " thousand of the inputs that the network was trained on, or leave the score out"
+                " thousand of the inputs that the network was trained on, or leave the score out."
             )
         needing = [name for name in wanted or () if name not in ("nll", "typicality", "mean_pixel")]
         fits = self.fitting(inside) if needing else {}
@@ -304,7 +304,7 @@ class Representations(Views):
                 raise ValueError(
                     f"the score {name!r} measures a spread, and this {type(self.q.posterior).__name__} has none there:"
                     " all inputs would score alike. Take 'nll', or a posterior over the weights, such as"
-                    " osc.autoencoders.LaplacianAutoencoder"
+                    " osc.autoencoders.LaplacianAutoencoder."
                 )
         if "typicality" in found:
             assert self.train is not None

@@ -109,18 +109,19 @@ def ood(
     others = {"outside": outside} if isinstance(outside, Tensor) else dict(outside)
     _require_inputs(inside, others, train, one_shape=isinstance(q, Representation))
     if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row")
+        raise ValueError(f"batch_size is {batch_size}, but a batch needs at least one row.")
     views: Views
     if isinstance(q, Representation):
         if predict_options:
             raise TypeError(
                 f"{', '.join(map(repr, predict_options))}: options of osc.predict, which an autoencoder's"
-                " Representation is not scored by; leave them out"
+                " Representation is not scored by; leave them out."
             )
         views = Representations(q, train, samples, generator, batch_size, progress)
     elif train is not None:
         raise TypeError(
-            f"train= is for the scores of an osc.autoencoders.Representation, not of a {type(q).__name__}: leave it out"
+            f"train= is for the scores of an osc.autoencoders.Representation, not of a {type(q).__name__}: "
+            "leave it out."
         )
     else:
         views = Predictives(q, batch_size, progress, {"samples": samples, "generator": generator, **predict_options})
@@ -143,20 +144,20 @@ def ood(
 
 def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None, one_shape: bool) -> None:
     if not outside:
-        raise ValueError("there is no set of outside inputs to tell apart; pass a tensor, or tensors by name")
+        raise ValueError("there is no set of outside inputs to tell apart; pass a tensor, or tensors by name.")
     named = {"inside": inside} | {f"outside set {name!r}": x for name, x in outside.items()}
     for words, x in (named if train is None else {**named, "train": train}).items():
         if not len(x):
-            raise ValueError(f"the {words} is empty: pass at least one input, or leave the set out")
+            raise ValueError(f"the {words} is empty: pass at least one input, or leave the set out.")
         wrong = ~x.isfinite()
         if bool(wrong.any()):
             row = int(wrong.flatten(1).any(1).nonzero()[0]) if x.ndim > 1 else int(wrong.nonzero()[0])
             raise ValueError(
                 f"row {row} of the {words} holds {x[wrong][0].item()}: scores need finite inputs; drop such rows, or"
-                " fill in what is missing"
+                " fill in what is missing."
             )
         if one_shape and x.shape[1:] != inside.shape[1:]:
             raise ValueError(
                 f"the inputs of the {words} have shape {tuple(x.shape[1:])}, those of inside"
-                f" {tuple(inside.shape[1:])}: resize them to one shape"
+                f" {tuple(inside.shape[1:])}: resize them to one shape."
             )

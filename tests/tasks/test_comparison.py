@@ -11,7 +11,7 @@ from tests.laws import assert_close
 
 
 def classes(scale: float = 1.0, size: int = 400) -> tuple[nn.Module, Tensor, Tensor]:
-    """A linear classifier that is right (scale 1) or too sure of itself."""
+    """A linear classifier that is right (scale 1) or overconfident."""
     torch.manual_seed(0)
     model, x = nn.Linear(2, 3), torch.randn(size, 2)
     y = torch.distributions.Categorical(logits=model(x)).sample()
