@@ -21,10 +21,13 @@ from typing import Any
 from unittest.mock import patch
 
 import jaxtyping
-from beartype import beartype
+from beartype import BeartypeConf, beartype
 
 #: Compiled modules are kept beside those without checks, until this file changes.
 TAG = f"checked{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+
+#: Python's own error of a wrong type, which tests of bad input expect.
+refusing = beartype(conf=BeartypeConf(violation_type=TypeError))
 
 
 def checked(thing: Any) -> Any:
@@ -33,7 +36,7 @@ def checked(thing: Any) -> Any:
         if is_dataclass(thing) and "__init__" in vars(thing):
             thing.__init__ = checked(thing.__init__)
         return thing
-    within = beartype(thing)
+    within = refusing(thing)
 
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
