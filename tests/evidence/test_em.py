@@ -154,6 +154,7 @@ def test_errors_and_the_warning_name_the_way_out() -> None:
         expectation_maximisation(q.replace(prior=osc.priors.Isotropic(5.0)), samples=4, max_steps=1)
 
 
+@pytest.mark.slow
 def test_the_last_solutions_save_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Warm starts: of the same draws for a precision near by."""
     q, *_ = fitted(replace(STRUCTURE, rank=2))

@@ -47,8 +47,14 @@ def objective(q: osc.posteriors.Gaussian, x: Tensor, y: Tensor, theta: Tensor) -
     return loss + 0.5 * (q.prior.vector(q.network.space) * theta.square()).sum()
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("structure", ["full", "kron", "diag", "dual", "low_rank", "matrix_free"])
+@pytest.mark.parametrize(
+    ("structure", "likelihood"),
+    [
+        pytest.param(structure, name, marks=[pytest.mark.slow] * (structure != "full" and name != "categorical"))
+        for structure in ("full", "kron", "diag", "dual", "low_rank", "matrix_free")
+        for name in LIKELIHOODS
+    ],
+)
 def test_the_mode_is_where_the_slope_of_the_objective_is_zero(structure: str, likelihood: str) -> None:
     q, x, y = fitted(structure, likelihood)
     q = q.replace(temperature=1.7)
@@ -158,7 +164,12 @@ def test_only_the_parameters_of_a_subnetwork_move() -> None:
 
 
 @pytest.mark.parametrize(
-    ("structure", "likelihood"), [("full", "gaussian"), ("kron", "categorical"), ("dual", "poisson")]
+    ("structure", "likelihood"),
+    [
+        ("full", "gaussian"),
+        pytest.param("kron", "categorical", marks=pytest.mark.slow),
+        pytest.param("dual", "poisson", marks=pytest.mark.slow),
+    ],
 )
 def test_at_the_maximum_mode_and_precisions_belong_to_each_other(structure: str, likelihood: str) -> None:
     q, x, y = fitted(structure, likelihood, n=60)
@@ -208,6 +219,7 @@ def deviations(prior: str, mode: str, factor: float) -> Tensor:
     return osc.functional_variance(best, 2 * x, diagonal=True).sqrt()
 
 
+@pytest.mark.slow
 def test_with_groups_the_scale_of_normalised_weights_does_not_matter_and_with_one_precision_it_does() -> None:
     assert_close(deviations("groups", "linear", 4.0), deviations("groups", "linear", 0.25), 1e-3)
     one, other = (float(deviations("one", "linear", factor).mean()) for factor in (4.0, 0.25))

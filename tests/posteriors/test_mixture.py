@@ -198,6 +198,7 @@ def test_total_covariance_of_the_functions() -> None:
         osc.functional_variance(q, x, diagonal=True, via="sketch", samples=1)
 
 
+@pytest.mark.slow
 def test_refined_members_keep_their_mean_functions() -> None:
     members, x = [osc.refine(fitted(Gaussian(0.5), seed), trust=None) for seed in range(3)], inputs()
     inner = Mixture(members[:2])

@@ -95,6 +95,7 @@ def test_a_better_preconditioner_has_a_smaller_error() -> None:
     assert errors[0] > 2 * errors[1] > 1e3 * errors[2]
 
 
+@pytest.mark.slow
 def test_the_same_posterior_gives_the_same_answers() -> None:
     one, two = (fitted(MatrixFree(rank=8))[0] for _ in range(2))
     assert torch.equal(osc.log_evidence(one), osc.log_evidence(two))
@@ -124,6 +125,7 @@ def test_other_curvatures_are_the_same_in_every_product(kind: str) -> None:
     assert rank == 40  # one column for each datum
 
 
+@pytest.mark.slow
 def test_the_hessian_gives_directions_of_negative_curvature_to_the_prior() -> None:
     model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 3)).double()
     x = 2 * torch.randn(20, 3, dtype=torch.double)
@@ -197,6 +199,7 @@ def test_it_moves_to_another_type_with_its_data() -> None:
     assert q.structure.dense().dtype == torch.double
 
 
+@pytest.mark.slow
 def test_single_precision_agrees_with_double_without_a_warning() -> None:
     q, model, x = fitted()
     y = torch.cat([batch.observation.y for batch in q.structure.blocks[0].batches])
@@ -265,6 +268,7 @@ SDD = MatrixFree(solver="sdd")
 
 
 @pytest.mark.parametrize("kind", ["ggn", "empirical_fisher"])
+@pytest.mark.slow
 def test_solvers_agree_on_predictive_variances(kind: str) -> None:
     """Cholesky, conjugate gradients to 1e-4 and stochastic dual descent to 2e-2, at their default tolerances."""
     torch.manual_seed(0)

@@ -112,6 +112,7 @@ def test_the_squared_decoder_is_that_of_the_approximate_diagonal(net: str) -> No
     assert float((approximate - truth)[encoder].abs().max()) > 1e-3 * float(truth.max())
 
 
+@pytest.mark.slow
 def test_the_rademacher_estimate_is_unbiased() -> None:
     model, data, first, truth, encoder = fitted("mlp", "gaussian", "rademacher", samples=40)
     assert_close(first[encoder], truth[encoder])

@@ -74,6 +74,7 @@ def test_scores_of_numbers(likelihood: osc.likelihoods.Likelihood, names: list[s
     assert found.num_data == 60
 
 
+@pytest.mark.slow
 def test_laplace_with_held_out_data() -> None:
     model, x, y = classes(6.0)
     data, held_out = (x[:200], y[:200]), (x[200:], y[200:])
