@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.checking import check_types_of
+
+check_types_of("osculate", "experiments")  # before the first import of either
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Count the examples in docstrings among the slow tests."""
@@ -35,6 +39,6 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def names_of_examples(doctest_namespace: dict[str, Any]) -> None:
     """Examples in docstrings start from ``import torch``, ``from torch import nn``, ``import osculate as osc``."""
-    import osculate  # here, so that the type checks of the tests are switched on first
+    import osculate  # here, so that its types and shapes are checked
 
     doctest_namespace.update(torch=torch, nn=torch.nn, osc=osculate)

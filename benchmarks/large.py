@@ -238,7 +238,7 @@ def measure(case: Case, scale: int = 1) -> dict[str, Any]:
 
     def fit(batches: list) -> None:
         options = {"structure": case.structure, "curvature": case.curvature, "subset": names, "prior": PRECISION}
-        found[:] = [osc.laplace(model, subject.likelihood, batches, **options)]
+        found[:] = [osc.laplace(model, subject.likelihood, batches, **options, refine=False)]
 
     fit(batches[:1])  # as the unit: the first call is not counted
     fitting = least(lambda: fit(batches))

@@ -76,6 +76,8 @@ def plain(model: nn.Sequential) -> nn.Sequential:
 def posterior(name: str, structure: str) -> osc.posteriors.Gaussian:
     """Our posterior with unit prior precision, its eigenvalues ready."""
     data = setting(name)
-    q = osc.laplace(data.model, osc.likelihoods.Categorical(), data.batches, structure=structure, prior=1.0)
+    q = osc.laplace(
+        data.model, osc.likelihoods.Categorical(), data.batches, structure=structure, prior=1.0, refine=False
+    )
     osc.log_evidence(q)
     return q

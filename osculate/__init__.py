@@ -44,6 +44,21 @@ if _TYPE_CHECKING:
     from osculate.tasks import compare as compare
 
 __version__ = "0.1.0"
+__all__ = [  # other modules serve the library itself
+    *("autoencoders", "curvature", "data", "evidence", "inverse", "likelihoods", "methods", "metrics", "networks"),
+    *("posteriors", "predictive", "priors", "structures", "tasks"),
+    *(
+        "Subnetwork",
+        "compare",
+        "functional_variance",
+        "laplace",
+        "load",
+        "log_evidence",
+        "maximise_evidence",
+        "predict",
+    ),
+    *("refine", "sample_functions", "save", "train", "tune"),
+]
 
 #: Folders that a fit does not need: loaded at their first use.
 _LATE = ("autoencoders", "data", "inverse", "tasks")
@@ -58,4 +73,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE, "compare"})
+    return [*__all__, "__version__"]

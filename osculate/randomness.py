@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from osculate.checks import require_generator
+
 #: torch's default generator is one for all threads.
 _DEFAULT_GENERATOR = RLock()
 
@@ -80,6 +82,12 @@ class Stream:
                         torch.cuda.manual_seed(self._seed)
             yield
             self._states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
+
+
+def drawn_on(like: Tensor, generator: torch.Generator | None) -> torch.device:
+    """The device on which random numbers are drawn: that of the generator, if there is one."""
+    require_generator(generator)
+    return like.device if generator is None else generator.device
 
 
 @contextmanager

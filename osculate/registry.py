@@ -41,7 +41,7 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
         return name
     near = get_close_matches(str(name), names, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise ValueError(f"unknown {kind} {name!r}{hint}; known: {', '.join(map(repr, names))}")
+    raise ValueError(f"unknown {kind} {name!r}{hint}; known: {', '.join(map(repr, names))}.")
 
 
 def made(kind: str, thing: Any, table: Mapping[str, Callable[[], Any]], base: type | UnionType) -> Any:

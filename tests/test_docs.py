@@ -14,7 +14,11 @@ def test_the_guide_to_extensions_is_among_the_pages() -> None:
     assert "extend.md" in [page.name for page in PAGES]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] * (page.stem == "reconstruction")) for page in PAGES],
+    ids=lambda page: page.name,
+)
 def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # what the examples save lands here
     names = run_blocks(python_blocks(page.read_text(encoding="utf-8")), str(page))

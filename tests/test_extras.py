@@ -144,6 +144,6 @@ def test_every_use_of_an_optional_library_is_checked() -> None:
     calls = {
         name
         for path in (ROOT / "osculate").rglob("*.py")
-        for name in re.findall(r'^ *(?:checks\.)?require_library\("(\w+)"', path.read_text(), re.M)
+        for name in re.findall(r'^ *(?:checks\.|_)?require_library\("(\w+)"', path.read_text(), re.M)
     }
     assert calls | {"jsonargparse", "rich", "yaml"} == set(EXTRAS)

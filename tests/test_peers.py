@@ -48,7 +48,7 @@ class Case:
         likelihood = osc.likelihoods.Gaussian(NOISE) if self.task == "regression" else osc.likelihoods.Categorical()
         chosen = osc.priors.Layerwise(self.precisions) if prior == "layerwise" else PRECISION
         batches = list(zip(self.x.split(BATCH), self.y.split(BATCH), strict=True))
-        return osc.laplace(self.model, likelihood, batches, structure=structure, prior=chosen)
+        return osc.laplace(self.model, likelihood, batches, structure=structure, prior=chosen, refine=False)
 
     def theirs(self, structure: str, prior: str = "layerwise", backend: str = "CurvlinopsGGN") -> Any:
         """The peer's posterior, with its default backend."""

@@ -4,13 +4,17 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(path for folder in ("osculate", "experiments") for path in (ROOT / folder).rglob("*.py"))
+#: Texts in which the words of the glossary are looked for, and no more: pages, the gallery, benchmarks, tests.
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OTHERS = sorted(path for folder in ("docs", "benchmarks", "tests") for path in (ROOT / folder).rglob("*.py"))
 #: An entry of Args that only completes the name of the argument, such as "seed: of the draws."
 FRAGMENT = re.compile(
     r"\s+[\w*, ]+: (of|for|in|that|those|to|where|as|by|with|at|from|whose|its|what|how|one|whether|which)\b",
@@ -48,6 +52,7 @@ def words(text: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
+@cache
 def discouraged() -> dict[str, str]:
     """The words that the glossary replaces, with the term to use."""
     glossary = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Words")[2]
@@ -62,16 +67,50 @@ def complaints(text: str) -> list[str]:
         found += [f"{line}: fragment {entry!r}" for entry in fragments(doc)]
         if QUESTION.match(doc):
             found.append(f"{line}: the summary {doc.splitlines()[0]!r} begins with neither a noun nor a verb")
+    return found + discouraged_in(words(text)) + unended(text)
+
+
+def discouraged_in(lines: Iterable[tuple[int, str]]) -> list[str]:
+    """The words that the glossary replaces."""
     terms = discouraged()
     pattern = re.compile(rf"\b({'|'.join(map(re.escape, sorted(terms, key=len, reverse=True)))})\b")
-    for line, said in words(text):
-        found += [f"{line}: {word[0]!r}, write {terms[word[0]]!r}" for word in pattern.finditer(said)]
+    return [f"{line}: {word[0]!r}, write {terms[word[0]]!r}" for line, said in lines for word in pattern.finditer(said)]
+
+
+def unended(text: str) -> list[str]:
+    """Messages of errors without a full stop."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+            error, end = ast.unparse(node.exc.func), ending(node.exc.args[0])
+            # Python words an AttributeError itself, and a command to copy has no full stop
+            if error.endswith("Error") and error != "AttributeError" and not re.search(r"[.?!]$|\[\{.*\}\]'$", end):
+                found.append(f"{node.lineno}: the message of {error} ends in {end[-30:]!r}, not in a full stop")
     return found
+
+
+def ending(message: ast.expr) -> str:
+    """The end of a message as far as its source shows it; a value that is a sentence of its own ends it well."""
+    if isinstance(message, ast.BinOp):
+        return ending(message.right)
+    if isinstance(message, ast.JoinedStr):
+        value = ast.unparse(message)[2:-1]
+        return "." if re.search(r"\{[^{}]*(way_out|remedy|instead|'\.')[^{}]*\}$", value) else value
+    return str(message.value) if isinstance(message, ast.Constant) else "."
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_source_reads_as_english(path: Path) -> None:
     assert not complaints(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", PAGES + OTHERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_pages_and_tests_use_the_words_of_the_glossary(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        assert not discouraged_in(enumerate(text.splitlines(), 1))
+    elif path != Path(__file__).resolve():  # which names them
+        assert not discouraged_in(words(text))
 
 
 def test_the_glossary_is_found() -> None:
@@ -87,8 +126,11 @@ def test_the_glossary_is_found() -> None:
         'def f(seed):\n    """Draw.\n\n    Args:\n        seed: the seed of the draws.\n    """',
         'class C:\n    """A thing.\n\n    Attributes:\n        size: whether it is large.\n    """',
         "# foreign images",
-        'def f():\n    raise ValueError("the user is told")',
-        'def f(x):\n    raise ValueError(f"{x} is too modest")',
+        'def f():\n    raise ValueError("the user is told.")',
+        'def f(x):\n    raise ValueError(f"{x} is too modest.")',
+        'def f(x):\n    raise ValueError("x is wrong")',
+        'def f(x):\n    raise ValueError(f"x is {x}")',
+        'def f(x):\n    raise ValueError("x is " f"{x}, not 3")',
     ],
 )
 def test_what_reads_badly_is_found(source: str) -> None:

@@ -4,15 +4,16 @@ import importlib
 import inspect
 import pkgutil
 from collections import defaultdict
+from types import ModuleType
 
 import pytest
 
 import osculate
 
+#: The folders of the package, and the folders within them.
+EVERY = sorted(module.name for module in pkgutil.walk_packages(osculate.__path__, "osculate.") if module.ispkg)
 #: The folders that a user imports from.
-FOLDERS = sorted(
-    module.name for module in pkgutil.iter_modules(osculate.__path__) if module.ispkg and module.name != "cli"
-)
+FOLDERS = [name for name in EVERY if name.count(".") == 1 and name != "osculate.cli"]
 
 
 #: A likelihood and a posterior: both are this density, and each folder names what it has.
@@ -20,36 +21,68 @@ SHARED = {"Gaussian"}
 
 
 def public(folder: str) -> dict[str, object]:
-    """The public names of a folder that are functions or classes."""
-    module = importlib.import_module(f"osculate.{folder}")
+    """The public names of a folder, whatever they stand for, without what the type checks of the tests put there."""
+    names = vars(importlib.import_module(folder)).items()
+    return {name: thing for name, thing in names if name[0] != "_" and name not in ("jaxtyping", "beartype")}
+
+
+def home(thing: object) -> str:
+    """The module in which a thing is defined; empty for values, which do not know it."""
+    return thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None) or ""
+
+
+def strangers(names: dict[str, object], folder: str) -> dict[str, str]:
+    """The names of a folder for what another module defines: classes, functions, modules and types of any library."""
     return {
-        name: thing
-        for name, thing in vars(module).items()
-        if not name.startswith("_")
-        and (inspect.isclass(thing) or inspect.isfunction(thing))
-        and thing.__module__.startswith("osculate.")
+        name: home(thing)
+        for name, thing in names.items()
+        if not f"{home(thing)}.".startswith(f"{folder}.")
+        # a value, such as a registry, or the type of an argument, such as Link
+        and not (isinstance(thing, dict | int | float | str | tuple) or name in TYPES.get(folder, ()))
     }
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+#: Types of arguments that a folder names: aliases of types of other libraries.
+TYPES = {
+    "osculate.curvature.rules": ("Pulled",),
+    "osculate.likelihoods": ("Link",),
+    "osculate.linalg": ("Product",),
+}
+
+
+@pytest.mark.parametrize("folder", EVERY)
 def test_a_folder_exports_what_it_defines(folder: str) -> None:
-    here = f"osculate.{folder}"
-    strangers = {name: thing.__module__ for name, thing in public(folder).items() if not in_folder(thing, here)}
-    assert not strangers, f"imported helpers that show as public names of {here}: import their module instead"
+    assert not strangers(public(folder), folder), f"names of others that show in {folder}: import them as _name"
 
 
-def in_folder(thing: object, folder: str) -> bool:
-    module = str(thing.__module__)
-    return module == folder or module.startswith(folder + ".")
+@pytest.mark.parametrize(
+    "name", ["np", "Any", "Callable", "partial", "Data", "Tensor", "registry", "Likelihood", "Float"]
+)
+def test_a_name_of_another_module_is_found(name: str) -> None:
+
+    assert strangers({name: locals()[name]}, "osculate.methods")
+    assert not strangers(vars(osculate.methods) and {"MAP": osculate.methods.MAP}, "osculate.methods")
 
 
-def test_no_two_public_classes_have_one_name() -> None:
-    found: dict[str, set[object]] = defaultdict(set)
-    for folder in FOLDERS:
-        for name, thing in public(folder).items():
-            if inspect.isclass(thing):
-                found[name].add(thing)
-    assert {name for name, things in found.items() if len(things) > 1} <= SHARED
+def test_the_front_page_shows_what_is_public() -> None:
+    shown = [name for name in dir(osculate) if not name.startswith("_")]
+    assert sorted(shown) == sorted(set(osculate.__all__))
+    for name in shown:
+        thing = getattr(osculate, name)
+        assert not isinstance(thing, ModuleType) or thing.__name__ in {*FOLDERS, "osculate.metrics"}
+    imported = {name for name, thing in public("osculate").items() if not isinstance(thing, ModuleType)}
+    assert imported <= set(shown)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Nor do classes that are not public, so that a name in an error or on a page means one thing."""
+    found: dict[str, set[str]] = defaultdict(set)
+    modules = {module.name for module in pkgutil.walk_packages(osculate.__path__, "osculate.")} - {"osculate.__main__"}
+    for module in modules:
+        for name, thing in vars(importlib.import_module(module)).items():
+            if inspect.isclass(thing) and thing.__module__.startswith("osculate.") and name[0] != "_":
+                found[thing.__qualname__].add(thing.__module__)
+    assert {name for name, places in found.items() if len(places) > 1} <= SHARED
 
 
 @pytest.mark.parametrize(

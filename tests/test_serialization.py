@@ -18,7 +18,13 @@ from tests.zoo import ZOO
 def fitted(net: str = "mlp", structure: str = "kron", likelihood: osc.likelihoods.Likelihood | None = None):
     likelihood = likelihood or osc.likelihoods.Categorical()
     model, x = ZOO[net].model(), ZOO[net].x(8)
-    return model, x, osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=0.7)
+    return (
+        model,
+        x,
+        osc.laplace(
+            model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=0.7, refine=False
+        ),
+    )
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -179,7 +185,7 @@ def test_posteriors_made_of_samples_come_back(make: Callable, tmp_path: Path) ->
 def test_a_posterior_is_loaded_in_evaluation_mode(tmp_path: Path) -> None:
     """A network that was just built is in training mode; with its dropout active, the posterior would be at random."""
     model, x = with_dropout(0), torch.randn(5, 4)
-    q = osc.laplace(model, CLASSES, (x, torch.arange(5) % 3), prior=1.0)
+    q = osc.laplace(model, CLASSES, (x, torch.arange(5) % 3), prior=1.0, refine=False)
     osc.save(q, tmp_path / "q.safetensors")
     again = osc.load(tmp_path / "q.safetensors", with_dropout(1).train())
     assert_close(osc.predict(again, x).probs, osc.predict(q, x).probs, 1e-6)

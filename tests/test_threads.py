@@ -1,12 +1,15 @@
 """Threads that share a posterior: each call gives what it gives alone, bit by bit."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from sys import getswitchinterval, setswitchinterval
-from threading import Barrier, Event, Lock, Thread, get_ident
+from tempfile import TemporaryDirectory
+from threading import Barrier, Event, Lock, Thread
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -23,7 +26,7 @@ from tests.zoo import ZOO
 
 THREADS = 4
 MEMORY = 10**7
-Verb = Callable[[Posterior, Tensor, int], Tensor]
+Verb = Callable[[Any, Tensor, int], Tensor]
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +55,7 @@ VERBS: dict[str, Verb] = {
 }
 
 
-def assert_threads_agree(verbs: list[Verb], q: Posterior, x: Tensor, calls: int) -> None:
+def assert_threads_agree(verbs: list[Verb], q: Any, x: Tensor, calls: int) -> None:
     """Compare calls of several threads, each in its own order, with the same calls in turn."""
     jobs = [(verb, n) for n in range(calls) for verb in verbs]
     alone = [verb(q, x[n % 3 :], n) for verb, n in jobs]
@@ -74,12 +77,12 @@ def assert_threads_agree(verbs: list[Verb], q: Posterior, x: Tensor, calls: int)
 
 def fitted(model: nn.Module, x: Tensor, **options: object) -> Posterior:
     y = torch.randint(3, (len(x),), generator=seeded(0))
-    return osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1.0, **options)
+    return osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1.0, **options, refine=False)
 
 
-def mlp() -> tuple[nn.Module, Tensor]:
+def mlp(seed: int = 0) -> tuple[nn.Module, Tensor]:
     with torch.random.fork_rng():
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), torch.randn(30, 4)
 
 
@@ -116,14 +119,6 @@ def test_first_calls_and_fits_at_the_same_time(structure: str) -> None:
             assert all(torch.equal(result, expected) for result in pool.map(work, range(THREADS)))
 
 
-def test_members_of_an_ensemble() -> None:
-    torch.manual_seed(0)
-    models = [nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)) for _ in range(2)]
-    verb: Verb = lambda q, x, n: osc.predict(q, x, memory=MEMORY).probs  # noqa: E731
-    q = osc.posteriors.Ensemble(models, osc.likelihoods.Categorical())
-    assert_threads_agree([verb], q, torch.randn(6, 4), 10)
-
-
 @pytest.mark.parametrize(
     "name", ["tied", "conv2d", "attention", pytest.param("gru", marks=pytest.mark.slow), "weight_norm"]
 )
@@ -134,44 +129,159 @@ def test_networks_of_many_kinds(name: str) -> None:
     assert_threads_agree(list(VERBS.values())[:1], q, case.x(6), 3)
 
 
-@pytest.mark.filterwarnings("ignore:on these held-out data")
-@pytest.mark.slow
-def test_the_other_verbs(tmp_path: Path) -> None:
+def posterior_of(kind: str) -> tuple[Any, Tensor]:
+    """A small posterior, or a representation, and inputs for it."""
     model, x = mlp()
-    q = fitted(model, x, structure="kron")
-    theta = q.sample(2, seeded(0))
-    data = x, torch.randint(3, (30,), generator=seeded(0))
+    likelihood, network = osc.likelihoods.Categorical(), Network(model, dict(model.named_parameters()))
+    size = network.space.size
+    if kind.startswith("representation"):
+        x = torch.rand(6, 1, 4, 4, generator=seeded(0))
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            coders = [osc.networks.mlp_coders((1, 4, 4), 2, (8,)) for _ in range(2)]
+        autoencoders = [osc.autoencoders.Autoencoder(*pair) for pair in coders]
+        gaussian = osc.likelihoods.Gaussian(0.3)
+        if "ensemble" in kind:
+            q: Posterior = osc.posteriors.Ensemble(autoencoders, gaussian)
+        else:
+            q = osc.laplace(autoencoders[0], gaussian, (x, x), structure="diag", prior=100.0, refine=False)
+        return osc.autoencoders.Representation(q, codes=x), x
+    if kind == "point":
+        return osc.posteriors.Point(model, likelihood), x
+    if kind == "ensemble":
+        return osc.posteriors.Ensemble([mlp(seed)[0] for seed in range(2)], likelihood), x
+    if kind == "dropout":
+        return osc.posteriors.Dropout(nn.Sequential(model[0], nn.Dropout(0.5), model[2]), likelihood), x
+    if kind == "snapshots":
+        deviations = 0.1 * torch.randn(3, size, generator=seeded(0))
+        return osc.posteriors.Snapshots(network, likelihood, torch.full((size,), 0.01), deviations), x
+    if kind == "chains":
+        return osc.posteriors.Chains(network, likelihood, 0.3 * torch.randn(2, 5, size, generator=seeded(0))), x
+    if kind == "mixture":
+        return osc.posteriors.Mixture([fitted(model, x, structure=name) for name in ("kron", "diag")]), x
+    return fitted(model, x, structure=kind), x
 
-    def saved(q: Posterior, x: Tensor, n: int) -> Tensor:
-        path = tmp_path / f"{n}-{get_ident()}.safetensors"
-        osc.save(q, path)
-        return osc.load(path, mlp()[0]).variance()
 
-    def evidence(q: Posterior, x: Tensor, n: int) -> Tensor:
-        return osc.log_evidence(osc.maximise_evidence(q))
-
-    def validated(q: Posterior, x: Tensor, n: int) -> Tensor:
-        tuned = osc.tune(q, data)
-        return tuned.log_prob(theta)
-
-    verbs: list[Verb] = [
-        lambda q, x, n: q.sample(3, seeded(n)),
-        lambda q, x, n: q.log_prob(theta),
-        lambda q, x, n: q.variance(),
-        lambda q, x, n: osc.predict(q.replace(temperature=0.5 + n), x, memory=MEMORY).probs,
-        saved,
-        evidence,
-    ]
-    assert_threads_agree(verbs, q, x, 2)
-    assert_threads_agree([validated], q, x, 1)
+def numbers(*values: Any) -> Tensor:
+    """The numbers of metrics by name, of tensors and of scalars, in a row."""
+    each = [value for one in values for value in (one.values() if isinstance(one, dict) else [one])]
+    return torch.cat([torch.as_tensor(value, dtype=torch.double).flatten() for value in each])
 
 
-def test_passes_with_dropout() -> None:
-    model, x = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)), torch.randn(9, 4)
-    q = osc.posteriors.Dropout(model, osc.likelihoods.Categorical())
-    verb: Verb = lambda q, x, n: osc.predict(q, x, samples=3, generator=seeded(n), memory=MEMORY).probs  # noqa: E731
-    at_the_mode: Verb = lambda q, x, n: osc.predict(q, x, via="mode").probs  # noqa: E731
-    assert_threads_agree([verb, at_the_mode], q, x, 20)
+def labels(x: Tensor) -> Tensor:
+    return torch.arange(len(x)) % 3
+
+
+def saved(q: Any, x: Tensor, n: int) -> Tensor:
+    with TemporaryDirectory() as folder:
+        osc.save(q, Path(folder) / "q.safetensors")
+        return numbers(*osc.load(Path(folder) / "q.safetensors", mlp()[0]).variance())
+
+
+def scored(q: Any, x: Tensor, n: int) -> Tensor:
+    record = osc.tasks.semi_supervised(q, x, labels(x), (x, labels(x)), labels=[1], repeats=2, samples=2, seed=n)
+    return numbers(record.metrics())
+
+
+#: What every posterior from which networks are drawn can do, by the name of the public function.
+SAMPLED: dict[str, Verb] = {
+    "predict": VERBS["predict, sampled"],
+    "sample_functions": VERBS["sample_functions"],
+    "compare": lambda q, x, n: numbers(osc.compare(q, (x, labels(x)), samples=3, generator=seeded(n)).metrics()),
+    "tasks.calibration": lambda q, x, n: numbers(
+        osc.tasks.calibration(q, (x, labels(x)), samples=3, generator=seeded(n)).metrics()
+    ),
+    "tasks.ood": lambda q, x, n: numbers(osc.tasks.ood(q, x, x + 1, samples=3, generator=seeded(n)).metrics()),
+}
+#: What a Gaussian posterior can do besides.
+GAUSSIAN: dict[str, Verb] = {
+    **SAMPLED,
+    "predict": VERBS["predict"],
+    "predict, other temperature": lambda q, x, n: osc.predict(q.replace(temperature=0.5 + n), x, memory=MEMORY).probs,
+    "sample": lambda q, x, n: q.sample(3, seeded(n)),
+    "log_prob": lambda q, x, n: q.log_prob(q.mean + 0.1),
+    "variance": lambda q, x, n: q.variance(),
+    "functional_variance": VERBS["functional_variance"],
+    "log_evidence": VERBS["log_evidence"],
+    "laplace": lambda q, x, n: fitted(mlp()[0], x, structure="kron").variance(),
+    "maximise_evidence": lambda q, x, n: osc.log_evidence(osc.maximise_evidence(q)),
+    "tune": lambda q, x, n: osc.tune(q, (x, labels(x))).variance(),
+    "refine": lambda q, x, n: osc.refine(q, steps=1).variance(),
+    "save": saved,
+    "evidence.elbo": lambda q, x, n: numbers(osc.evidence.elbo(q, (x, labels(x)), 3, seeded(n)).value),
+    "evidence.linear_elbo": lambda q, x, n: osc.evidence.linear_elbo(q),
+    "evidence.linear_mode": lambda q, x, n: osc.evidence.linear_mode(q),
+    "evidence.effective_parameters": lambda q, x, n: numbers(osc.evidence.effective_parameters(q)),
+}
+#: The predictive of an ensemble, or of passes with dropout.
+PASSES: Verb = lambda q, x, n: osc.predict(q, x, samples=3, generator=seeded(n), memory=MEMORY).probs  # noqa: E731
+#: What images and codes can do.
+IMAGES: dict[str, Verb] = {
+    "encode": lambda r, x, n: r.encode(x, samples=3, generator=seeded(n)).variance,
+    "reconstruct": lambda r, x, n: r.reconstruct(x, samples=3, generator=seeded(n)).mean,
+    "generate": lambda r, x, n: r.generate(3, seeded(n)),
+    "tasks.ood": lambda r, x, n: numbers(osc.tasks.ood(r, x, 1 - x, samples=2, generator=seeded(n)).metrics()),
+    "tasks.imputation": lambda r, x, n: (
+        osc.tasks.imputation(r, x, osc.tasks.lower_half((1, 4, 4)), draws=2, generator=seeded(n)).mean
+    ),
+    "tasks.semi_supervised": scored,
+}
+#: Kinds of posteriors, and what they can do.
+TABLE: dict[str, dict[str, Verb]] = {
+    "kron": GAUSSIAN,
+    "matrix_free": {
+        "evidence.expectation_maximisation": lambda q, x, n: osc.evidence.expectation_maximisation(
+            q, 4, max_steps=1, generator=seeded(n)
+        ).variance()
+    },
+    "mixture": SAMPLED,
+    "snapshots": {**SAMPLED, "sample": GAUSSIAN["sample"], "variance": GAUSSIAN["variance"]},
+    "chains": {**SAMPLED, "sample": GAUSSIAN["sample"], "r_hat": lambda q, x, n: q.r_hat(x)},
+    "ensemble": {**SAMPLED, "predict": PASSES},
+    "dropout": {
+        **SAMPLED,
+        "predict": PASSES,
+        "predict, at the mode": lambda q, x, n: osc.predict(q, x, via="mode").probs,
+    },
+    "point": {"predict": VERBS["predict"]},
+    "representation": IMAGES,
+    "representation of an ensemble": IMAGES,
+}
+#: Public functions that threads do not share, and why.
+ALONE = {
+    "train": "changes the parameters of the network that it trains",
+    "load": "makes a new posterior; the row of `save` calls it",
+    "tasks.lower_half": "makes a mask, without a posterior",
+    "tasks.neighbour_probabilities": "takes codes, which `tasks.semi_supervised` computes",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "verb"),
+    [
+        pytest.param(kind, verb, marks=[pytest.mark.slow] * (verb == "tune" or (verb == "compare" and kind != "kron")))
+        for kind, verbs in TABLE.items()
+        for verb in verbs
+    ],
+)
+def test_every_verb_of_every_kind_of_posterior(kind: str, verb: str) -> None:
+    q, x = posterior_of(kind)
+    assert_threads_agree([TABLE[kind][verb]], q, x, 1 if verb == "compare" else 2)
+
+
+def test_every_public_function_is_in_the_table() -> None:
+    modules = {"": osc, **{f"{name}.": getattr(osc, name) for name in ("evidence", "predictive", "tasks")}}
+    public = {
+        prefix + name: thing
+        for prefix, module in modules.items()
+        for name in dir(module)
+        if name[0] != "_" and inspect.isfunction(thing := getattr(module, name))
+    }
+    tried = {verb.partition(",")[0] for verbs in TABLE.values() for verb in verbs}
+    known = {public[name] for name in {*tried, *ALONE} & set(public)}  # osc.predict is osc.predictive.predict
+    assert not {name for name, thing in public.items() if thing not in known}
+    assert set(ALONE) <= set(public)
 
 
 class Counting(nn.Module):

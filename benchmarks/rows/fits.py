@@ -31,7 +31,9 @@ def _fit(network: str, structure: str, curvature: str, bound: float) -> Callable
 
         def ours() -> None:
             likelihood = osc.likelihoods.Categorical()
-            osc.laplace(data.model, likelihood, data.batches, structure=structure, curvature=curvature, prior=1.0)
+            osc.laplace(
+                data.model, likelihood, data.batches, structure=structure, curvature=curvature, prior=1.0, refine=False
+            )
 
         spread = ratio(data.training_pass, ours, effort)
         theirs = _peers(network, structure, effort) if curvature == "ggn" and peers.available() else ()

@@ -40,7 +40,7 @@ def posterior() -> osc.posteriors.Gaussian:
     model, x, y = setting()
     batches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
     return osc.laplace(
-        model, osc.likelihoods.Categorical(), batches, curvature="fisher", subset="last_layer", prior=1.0
+        model, osc.likelihoods.Categorical(), batches, curvature="fisher", subset="last_layer", prior=1.0, refine=False
     )
 
 

@@ -75,7 +75,7 @@ likelihood = osc.likelihoods.Gaussian(0.25)
 
 def posterior(model, prior):
     """The full posterior; "dual" works in function space, since data are fewer than weights."""
-    return osc.laplace(model, likelihood, (x, y), structure="dual", prior=prior)
+    return osc.laplace(model, likelihood, (x, y), structure="dual", prior=prior, refine=False)
 
 
 start = posterior(net, osc.priors.Isotropic())

@@ -35,7 +35,7 @@ net = nn.Sequential(nn.Linear(13, 50), nn.Tanh(), nn.Linear(50, 3))
 method = osc.methods.MAP(net, likelihood, prior=1.0)
 osc.train(method, (x[train], y[train]), epochs=150, lr=1e-2, progress=False)
 
-by_evidence = osc.laplace(net, likelihood, (x[train], y[train]), structure="full")
+by_evidence = osc.laplace(net, likelihood, (x[train], y[train]), structure="full", refine=False)
 tuned = osc.tune(by_evidence, (x[held_out], y[held_out]))
 print("precisions by the evidence:", by_evidence.prior)
 print("tuned on held-out data:    ", tuned.prior, f"at temperature {tuned.temperature:.2g}")

@@ -28,7 +28,7 @@ y = (x[:, :3] + 0.5 * torch.randn(300, 3)).argmax(1)
 net = nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 3))
 osc.train(osc.methods.MAP(net, likelihood, 1.0), (x, y), epochs=30, lr=1e-2, progress=False)
 
-full = osc.laplace(net, likelihood, (x, y), structure="full", prior=1.0)
+full = osc.laplace(net, likelihood, (x, y), structure="full", prior=1.0, refine=False)
 exact = osc.maximise_evidence(full, mode="linear", data=(x, y), tolerance=1e-4)
 gamma = sum(osc.evidence.effective_parameters(exact).values())
 print(
@@ -36,7 +36,7 @@ print(
 )
 
 matrix_free = osc.structures.MatrixFree(rank=20)
-start = osc.laplace(net, likelihood, (x, y), structure=matrix_free, prior=1.0)
+start = osc.laplace(net, likelihood, (x, y), structure=matrix_free, prior=1.0, refine=False)
 counts, errors = (2, 4, 8, 16, 32), []
 for samples in counts:
     error = []

@@ -31,7 +31,7 @@ print(data)
 # the same posterior tuned on 200 held-out images, which reuses the curvature of the fit.
 
 # %%
-q = osc.laplace(model, likelihood, data.train)
+q = osc.laplace(model, likelihood, data.train, refine=False)
 methods = {
     "MAP": osc.posteriors.Point(model, likelihood),
     "Laplace": q,

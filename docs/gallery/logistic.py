@@ -67,7 +67,7 @@ print("weights at the mode:", model.weight.data.squeeze())
 # the evidence p(D).
 
 # %%
-q = osc.laplace(model, likelihood, (x, targets), structure="full", prior=alpha)
+q = osc.laplace(model, likelihood, (x, targets), structure="full", prior=alpha, refine=False)
 
 side = torch.linspace(-8, 16, 241)
 w = torch.cartesian_prod(side, side)  # every pair of weights, (G², 2)
@@ -167,7 +167,9 @@ for name, p in maps.items():
 print("     α   mode: largest, mean   Laplace: largest, mean   error of the log evidence")
 for other in (0.01, 0.1, 0.3, 1.0, 3.0):
     net, log_p = mode(other), joint(other)
-    posterior = osc.laplace(net, likelihood, (x, targets), structure="full", prior=other)
+    posterior = osc.laplace(
+        net, likelihood, (x, targets), structure="full", prior=other, refine=False
+    )
     truth = quadrature(log_p)
     plain = (torch.sigmoid(net(plane).detach().squeeze()) - truth).abs()
     ours = (osc.predict(posterior, plane, link="probit").probs.squeeze() - truth).abs()

@@ -8,7 +8,7 @@
 #
 # **What you learn.** The learned precisions do not depend on their initial values if the
 # first update comes before the first epoch. (With a burn-in, a start that is far too large
-# makes the network constant, and a warning says so.) No data are held out. One training
+# makes the network constant, and there is a warning.) No data are held out. One training
 # gives a reasonable prior for each tensor, though not always the one with the best test
 # score.
 #

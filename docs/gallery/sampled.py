@@ -108,7 +108,9 @@ def classifier(precision):
 print("precision   predictive    accuracy    NLL    AUROC   NLL of rotated digits")
 for precision in (0.1, 1.0, 10.0):
     model = classifier(precision)
-    q = osc.laplace(model, osc.likelihoods.Categorical(), data.train, prior=precision)
+    q = osc.laplace(
+        model, osc.likelihoods.Categorical(), data.train, prior=precision, refine=False
+    )
     ways = {
         "mode": (osc.posteriors.Point(model, osc.likelihoods.Categorical()), {}),
         "linearised": (q, {"link": "probit"}),

@@ -33,7 +33,9 @@ print(f"{len(best.mean)} weights; noise scale {best.likelihood.scale:.3f} (stand
 # %%
 structures = ("full", "kron", "diag")
 same_prior = {
-    name: osc.laplace(net, best.likelihood, (x, y), structure=name, prior=best.prior)
+    name: osc.laplace(
+        net, best.likelihood, (x, y), structure=name, prior=best.prior, refine=False
+    )
     for name in structures
 }
 tuned = {name: osc.maximise_evidence(q, noise=False) for name, q in same_prior.items()}

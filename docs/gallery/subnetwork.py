@@ -45,7 +45,12 @@ likelihood = osc.likelihoods.Gaussian(0.25)
 method = osc.methods.MAP(net, likelihood, prior=0.5)
 osc.train(method, (inputs, targets), epochs=150, lr=1e-2, batch_size=75, progress=False)
 full = osc.laplace(
-    net, likelihood, (inputs, targets), structure="full", prior=osc.priors.Isotropic()
+    net,
+    likelihood,
+    (inputs, targets),
+    structure="full",
+    prior=osc.priors.Isotropic(),
+    refine=False,
 )
 full = osc.maximise_evidence(full)
 print(f"{len(full.mean)} weights, prior precision {full.prior.precision:.2f}")
@@ -82,11 +87,12 @@ for select in ("function_space", "swag", "magnitude", "random", "diag_variance")
             structure="full",
             prior=full.prior,
             subset=chosen,
+            refine=False,
         )
     for warning in caught:
         print(f"{select}: {warning.message}\n")
 posteriors["diagonal"] = osc.laplace(
-    net, full.likelihood, (inputs, targets), structure="diag", prior=full.prior
+    net, full.likelihood, (inputs, targets), structure="diag", prior=full.prior, refine=False
 )
 
 # %%

@@ -45,7 +45,7 @@ point = osc.posteriors.Point(net, q.likelihood)
 posteriors = {"MAP": point, "linearised, full": q}
 for structure in ("kron", "diag"):
     posteriors[f"linearised, {structure}"] = osc.laplace(
-        net, q.likelihood, (x, y), structure=structure, prior=q.prior
+        net, q.likelihood, (x, y), structure=structure, prior=q.prior, refine=False
     )
 print(f"{'':20} log-likelihood   RMSE   share of targets in the 90 % interval")
 for name, posterior in [*posteriors.items(), ("sampled networks", q)]:

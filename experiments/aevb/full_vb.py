@@ -112,7 +112,9 @@ def bounds(settings: Settings, name: str, seed: int) -> dict[str, dict[str, floa
             q = train(method, (x, x), **how, folder=folder, resume=epochs != settings.epochs[0]).posterior
             if name == LAPLACED:
                 prior = _decoder_prior(net)
-                q = osc.laplace(net, LIKELIHOOD, (x, x), structure="diag", prior=prior, subset=["decoder"])
+                q = osc.laplace(
+                    net, LIKELIHOOD, (x, x), structure="diag", prior=prior, subset=["decoder"], refine=False
+                )
             columns = {TRAIN_MEAN: (x, "mean"), TEST_MEAN: (test, "mean")}
             if not isinstance(q, Point):
                 columns |= {TRAIN_DRAWN: (x, "drawn"), TEST_DRAWN: (test, "drawn")}

@@ -141,7 +141,7 @@ def posteriors(
     """Return by way: the posterior, its options of prediction, and its seconds after training."""
     members = [trained(settings, task, data, 100 * seed + number) for number in range(settings.members)]
     model, optimizer = members[0]
-    laplace = partial(osc.laplace, model, LIKELIHOOD, data.train)
+    laplace = partial(osc.laplace, model, LIKELIHOOD, data.train, refine=False)
 
     def l2m(network: nn.Module, state: Optimizer, **options: Any) -> L2M:
         size, batch = len(data.train[0]), settings.batch_size

@@ -272,7 +272,7 @@ def posteriors(toy: Toy) -> Iterator[Predicted]:
     yield named(SAMPLED, partial(toy.l2m, *fit, prior_precision=PRIOR), trained, "sampled")
     linearised = named(LINEARISED, partial(toy.tuned, *fit), trained)
     yield linearised
-    laplace = partial(osc.laplace, fit[0], toy.likelihood, data, structure="diag", prior=Layerwise(1.0))
+    laplace = partial(osc.laplace, fit[0], toy.likelihood, data, structure="diag", prior=Layerwise(1.0), refine=False)
     yield named(EXACT, lambda: osc.maximise_evidence(laplace(), noise=False), trained)
     others, more = timed(lambda: [toy.at_mode(number) for number in range(1, own.members)])
     yield ENSEMBLE, osc.posteriors.Ensemble([fit[0], *(m for m, _ in others)], toy.likelihood), None, trained + more

@@ -180,7 +180,7 @@ class Trained:
     def diagonal(self, kind: str) -> osc.posteriors.Gaussian:
         """Return a diagonal Laplace approximation from a pass over the data."""
         how: dict[str, Any] = {"structure": "diag", "curvature": kind, "prior": Layerwise(1.0)}
-        return osc.laplace(self.model, self.likelihood, self.part, **how)
+        return osc.laplace(self.model, self.likelihood, self.part, **how, refine=False)
 
 
 def trained(settings: Settings, part: Part, likelihood: Gaussian, seed: int) -> Trained:

@@ -83,9 +83,9 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         online = models.online()
         # approximate diagonals, noise scale 1 and prior precision 1
         posteriors = (
-            osc.laplace(models.autoencoder(), likelihood, data, structure="approx_diag", prior=1.0),
+            osc.laplace(models.autoencoder(), likelihood, data, structure="approx_diag", prior=1.0, refine=False),
             models.running(),
-            osc.laplace(online.model.eval(), likelihood, data, structure="approx_diag", prior=1.0),
+            osc.laplace(online.model.eval(), likelihood, data, structure="approx_diag", prior=1.0, refine=False),
         )
         for name, q in zip(CURVES, posteriors, strict=True):
             curves[name].append([])
@@ -105,7 +105,7 @@ def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, osc
     share = len(part) / len(x)  # at this temperature the curvature of a part counts as that of all
 
     def fitted(structure: str, images: Tensor, temperature: float) -> osc.posteriors.Gaussian:
-        q = osc.laplace(net, likelihood, (images, images), structure=structure, prior=1.0)
+        q = osc.laplace(net, likelihood, (images, images), structure=structure, prior=1.0, refine=False)
         return osc.maximise_evidence(q.replace(temperature=temperature), noise=False)
 
     return {

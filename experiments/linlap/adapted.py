@@ -218,7 +218,7 @@ def rescaled(model: nn.Sequential, factor: float) -> nn.Sequential:
 def tuned(model: nn.Module, x: Tensor, y: Tensor, kind: str, mode: str) -> osc.posteriors.Gaussian:
     """Tune precisions and noise to many digits by the evidence at one of the modes."""
     prior = osc.priors.Isotropic(1.0) if kind == SINGLE else osc.priors.Grouped.normalised(model, x[:8])
-    q = osc.laplace(model, osc.likelihoods.Gaussian(NOISE), (x, y), structure="dual", prior=prior)
+    q = osc.laplace(model, osc.likelihoods.Gaussian(NOISE), (x, y), structure="dual", prior=prior, refine=False)
     if mode == NETWORK:
         return osc.maximise_evidence(q)
     return osc.maximise_evidence(q, mode="linear", data=(x, y), tolerance=1e-5)
@@ -289,7 +289,7 @@ def images(settings: Images, name: str, seed: int) -> tuple[dict[str, float], in
         model = ARCHITECTURES[name](x.shape[-1], settings.pool)
     method = osc.methods.MAP(model, likelihood, PRECISION)
     train(method, (x, y), settings=settings.training.changed(seed=seed))
-    start = osc.laplace(model.eval(), likelihood, (x, y), prior=1.0)
+    start = osc.laplace(model.eval(), likelihood, (x, y), prior=1.0, refine=False)
     q, unconverged = {}, 0
     for kind in (SINGLE, MULTIPLE):
         q[NETWORK, kind] = osc.maximise_evidence(start.replace(prior=prior_of(model, x[:8], kind)))

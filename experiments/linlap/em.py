@@ -12,7 +12,7 @@ from torch import Tensor
 import osculate as osc
 from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded
 from experiments.linlap.modes import find_mode
-from osculate.evidence.em import Draws
+from osculate.evidence.em import PosteriorDraws
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     table = Table()
     for seed in runner.track(seeds, "networks"):
         model, x, y = trained(settings, seed)
-        fit = partial(osc.laplace, model, LIKELIHOOD, (x, y), prior=settings.precision)
+        fit = partial(osc.laplace, model, LIKELIHOOD, (x, y), prior=settings.precision, refine=False)
         table.append(evidence(fit, (x, y), settings, seed))
         table.append(solvers(fit, settings))
         table.append(covariance(fit, settings, seed))
@@ -101,7 +101,7 @@ def evidence(fit: Fit, data: Data, settings: Settings, seed: int) -> dict[tuple[
             sampled = osc.evidence.expectation_maximisation(q, samples, generator=draws[0])
             row = rank_and_samples(rank, samples)
             found[row, PRECISION] = abs(float(sampled.prior.precision) / value - 1)
-            found[row, GAMMA] = abs(float(Draws.of(sampled, samples, draws[1]).mean(sampled)[0]) / gamma - 1)
+            found[row, GAMMA] = abs(float(PosteriorDraws.of(sampled, samples, draws[1]).mean(sampled)[0]) / gamma - 1)
     return found
 
 

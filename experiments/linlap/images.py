@@ -183,7 +183,7 @@ def fitted(data: osc.data.Dataset, settings: Settings, seed: int, runner: Runner
         model = osc.networks.build(how.network, data.input_shape, data.outputs)
         method = osc.methods.MAP(model, likelihood, prior=how.prior)
         train(method, data.train, epochs=how.epochs, lr=how.lr, seed=seed, progress=runner.progress)
-        fit = partial(osc.laplace, model.eval(), likelihood, data.train, prior=how.prior)
+        fit = partial(osc.laplace, model.eval(), likelihood, data.train, prior=how.prior, refine=False)
         return fit(curvature=settings.curvature, progress=runner.progress)
 
 

@@ -114,7 +114,7 @@ def fitted(x: Tensor, y: Tensor, precision: float, seed: int) -> osc.posteriors.
         model = nn.Linear(2, 1, bias=False).double()
     likelihood = osc.likelihoods.Bernoulli()
     find_mode(osc.methods.MAP(model, likelihood, precision), x, y)
-    return osc.laplace(model, likelihood, (x, y), structure="full", prior=precision)
+    return osc.laplace(model, likelihood, (x, y), structure="full", prior=precision, refine=False)
 
 
 @experiment(

@@ -133,7 +133,7 @@ def digits(settings: Settings, precision: float, seed: int) -> dict[tuple[str, s
         model = nn.Sequential(nn.Flatten(), osc.networks.MLP(64, settings.digits.hidden, 10, "tanh"))
     method = osc.methods.MAP(model, likelihood, prior=precision)
     find_mode(method, *data.train, steps=settings.digits.evaluations)
-    q = osc.laplace(model.eval(), likelihood, data.train, structure="kron", prior=precision)
+    q = osc.laplace(model.eval(), likelihood, data.train, structure="kron", prior=precision, refine=False)
     (x, y), turned = data.test, osc.data.rotated(data.test[0], settings.digits.degrees)
     found: dict[tuple[str, str], float] = {}
     ways: dict[str, tuple[Any, dict[str, Any]]] = {

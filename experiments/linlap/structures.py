@@ -125,10 +125,12 @@ def posteriors(
     prior: osc.priors.Prior = osc.priors.Layerwise(1.0)
     for _ in range(settings.rounds):
         find_mode(osc.methods.MAP(model, likelihood, prior), *train, settings.steps)
-        full = osc.maximise_evidence(osc.laplace(model, likelihood, train, structure="dual", prior=prior))
+        full = osc.maximise_evidence(osc.laplace(model, likelihood, train, structure="dual", prior=prior, refine=False))
         likelihood, prior = full.likelihood, full.prior
     find_mode(osc.methods.MAP(model, likelihood, prior), *train, settings.steps)
-    fits = {n: osc.laplace(model, likelihood, train, structure=s, prior=prior) for n, s in STRUCTURES.items()}
+    fits = {
+        n: osc.laplace(model, likelihood, train, structure=s, prior=prior, refine=False) for n, s in STRUCTURES.items()
+    }
     return fits | {row(name, OWN): osc.maximise_evidence(fits[name], noise=False) for name in ("kron", "diag")}
 
 

@@ -214,18 +214,20 @@ def toy(settings: Toy, seed: int) -> tuple[dict[tuple[str, str], float], dict[st
         model = osc.networks.MLP(1, settings.hidden, 1, "relu")
     method = osc.methods.MAP(model, likelihood, settings.precision)
     train(method, data.train, epochs=settings.epochs, batch_size=BATCH_SIZE, lr=settings.lr, seed=seed)
-    fit = osc.laplace(model, likelihood, data.train, structure="full", prior=settings.precision)
+    fit = osc.laplace(model, likelihood, data.train, structure="full", prior=settings.precision, refine=False)
     full = osc.maximise_evidence(fit)
     assert isinstance(full.likelihood, osc.likelihoods.Gaussian)
     shared: dict[str, Any] = {"likelihood": full.likelihood, "data": data.train, "prior": full.prior}
     precision = float(full.prior.precision)
-    posteriors = {FULL: full, DIAGONAL: osc.laplace(model, structure="diag", **shared)}
+    posteriors = {FULL: full, DIAGONAL: osc.laplace(model, structure="diag", **shared, refine=False)}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for select in settings.selections:
             for fraction in settings.fractions:
                 subset = osc.Subnetwork(fraction, select, precision=precision, seed=seed)
-                posteriors[share(select, fraction)] = osc.laplace(model, structure="full", subset=subset, **shared)
+                posteriors[share(select, fraction)] = osc.laplace(
+                    model, structure="full", subset=subset, **shared, refine=False
+                )
     x = data.train[0]
     line = torch.linspace(float(x.min()) - 0.3, float(x.max()) + 0.3, 161)[:, None]
     found: dict[tuple[str, str], float] = {}
@@ -328,11 +330,11 @@ def fitted(
     fit: dict[str, Any] = {"prior": precision, "progress": runner.progress}
     laplace = {
         subnetwork(f): osc.laplace(
-            mode, likelihood, data.train, structure="full", subset=osc.Subnetwork(f, path), **fit
+            mode, likelihood, data.train, structure="full", subset=osc.Subnetwork(f, path), **fit, refine=False
         )
         for f in settings.fractions
     }
-    laplace[DIAGONAL] = osc.laplace(mode, likelihood, data.train, structure="diag", **fit)
+    laplace[DIAGONAL] = osc.laplace(mode, likelihood, data.train, structure="diag", **fit, refine=False)
     others = {ENSEMBLE: ensemble.posterior, DROPOUT: dropout.posterior, PATH: path}
     return laplace, {MODE: m.MAP(mode, likelihood, precision).result(), **others}
 

@@ -234,13 +234,13 @@ def predictives(
         yield MAP, q.likelihood.distribution(net(x))
     yield FULL, osc.predict(q, x)
     for structure, same, own in (("kron", KRON, OWN_KRON), ("diag", DIAG, OWN_DIAG)):
-        other = osc.laplace(net, q.likelihood, data.train, structure=structure, prior=q.prior)
+        other = osc.laplace(net, q.likelihood, data.train, structure=structure, prior=q.prior, refine=False)
         yield same, osc.predict(other, x)
         yield own, osc.predict(osc.maximise_evidence(other), x)
     yield SAMPLED, osc.predict(q, x, via="sampled", samples=100, generator=torch.Generator().manual_seed(seed))
     names = list(q.network.space.names)
     last = osc.priors.Layerwise({name: float(q.prior.precision[names.index(name)]) for name in names[2:]})
-    head = osc.laplace(net, q.likelihood, data.train, structure="full", prior=last, subset="last_layer")
+    head = osc.laplace(net, q.likelihood, data.train, structure="full", prior=last, subset="last_layer", refine=False)
     yield LAST, osc.predict(head, x)
 
 

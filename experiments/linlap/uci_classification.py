@@ -132,7 +132,7 @@ def run(data: osc.data.Dataset, layers: int, settings: Settings, seed: int) -> R
     by_evidence: list[tuple[float, float, osc.posteriors.Gaussian]] = []
     for precision, model in networks(data, layers, settings, seed):
         for structure, name in forms(model, data, settings.largest).items():
-            q = osc.laplace(model, likelihood, data.train, structure=name, prior=precision)
+            q = osc.laplace(model, likelihood, data.train, structure=name, prior=precision, refine=False)
             probs = {}
             if structure == "kron":
                 probs[MODE] = evaluation.at_mode(q, both)

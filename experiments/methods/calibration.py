@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from statistics import mean, stdev
 from typing import Any
@@ -213,8 +213,10 @@ def classified(trial: Trial) -> dict[str, dict[str, float]]:
         with seeded(trial.seed):
             made = make(trial)
         seconds = time.process_time() - start
-        options = {"samples": DRAWS} if isinstance(made, osc.posteriors.Snapshots) else {}
-        found[name] = scores(lambda x: osc.predict(made, x, **options).probs, seconds)  # noqa: B023
+        predicted = partial(
+            osc.predict, made, **({"samples": DRAWS} if isinstance(made, osc.posteriors.Snapshots) else {})
+        )
+        found[name] = scores(lambda x: predicted(x).probs, seconds)  # noqa: B023
     found["sandwich covariance"] = scores(sandwich(trial))
     return found
 

@@ -1,6 +1,6 @@
 """The rule by which ``osc.laplace`` refines, chosen on validation parts of digits, clothing and characters."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -38,7 +38,7 @@ CURVES = tuple(
 #: Temperatures, and trust regions; None moves the mean not at all.
 TEMPERATURES, TRUSTS = (1.0, 0.1, 0.03), (None, 0.01, 0.02, 0.05)
 #: Other structures and subsets, with the rule that the prototypes pointed to.
-OTHERS = {
+OTHERS: Mapping[str, Mapping[str, Any]] = {
     "last layer": {"subset": "last_layer"},
     "sharing reduced": {"structure": osc.structures.Kron(sharing="reduce")},
     "diagonal": {"structure": "diag"},

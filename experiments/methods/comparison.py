@@ -110,7 +110,7 @@ def _scaled(here: Trial, precision: float) -> osc.posteriors.Posterior:
 
 
 def _laplace(here: Trial, precision: float, **options: Any) -> osc.posteriors.Posterior:
-    return osc.laplace(here.at_mode(precision), LIKELIHOOD, here.data.train, **options)
+    return osc.laplace(here.at_mode(precision), LIKELIHOOD, here.data.train, **options, refine=False)
 
 
 def _swag(here: Trial, lr: float) -> osc.posteriors.Posterior:

@@ -65,8 +65,8 @@ class Task:
 
     def load(self, seed: int) -> Dataset:
         """Return the data; of those that come in splits, the split with the number of the seed."""
-        splits = {"split": seed} if self.data in osc.data.loading.SPLITS else {}
-        return load(self.data, train_size=self.size, validation_size=self.held_out, seed=seed, **splits)
+        split = seed if self.data in osc.data.loading.SPLITS else 0
+        return load(self.data, train_size=self.size, validation_size=self.held_out, split=split, seed=seed)
 
     def network(self, dataset: Dataset, seed: int) -> nn.Module:
         """Return a new network."""

@@ -13,9 +13,10 @@ from torch.distributions import Distribution
 from osculate.autoencoders.autoencoder import VAE
 from osculate.autoencoders.codes import CodePrior, GaussianCodes, ImplicitCodes, SigmoidCodes, SparseBeta, drawn_by
 from osculate.checks import require_whole
-from osculate.likelihoods import Likelihood, drawn_on
+from osculate.likelihoods import Likelihood
 from osculate.memory import budget, even_parts
 from osculate.parameters import Network
+from osculate.randomness import drawn_on
 from osculate.registry import choose
 
 #: β as a function of t in [0, 1], before its ends are moved to 0 and 1.
@@ -130,7 +131,7 @@ class Annealing:
         return (beta - beta[0]) / (beta[-1] - beta[0])
 
 
-class State(NamedTuple):
+class AnnealedState(NamedTuple):
     """The positions of the chains, with densities and gradients.
 
     Attributes:
@@ -153,11 +154,11 @@ class State(NamedTuple):
         """The gradient of log f_β(u)."""
         return self.gradients[0] + beta * self.gradients[1]
 
-    def where(self, chosen: Tensor, other: "State") -> "State":
+    def where(self, chosen: Tensor, other: "AnnealedState") -> "AnnealedState":
         """Return this state for the chosen chains and the other one for the rest."""
         wide = chosen.unsqueeze(-1)
         pairs = zip(self, other, strict=True)
-        return State(*(torch.where(chosen if own.ndim == 2 else wide, own, rest) for own, rest in pairs))
+        return AnnealedState(*(torch.where(chosen if own.ndim == 2 else wide, own, rest) for own, rest in pairs))
 
 
 class Annealed:
@@ -243,7 +244,9 @@ class Annealed:
             found.append(step)
         return found
 
-    def _transition(self, state: State, beta: float, step: Float[Tensor, " N"]) -> tuple[State, Float[Tensor, "C N"]]:
+    def _transition(
+        self, state: AnnealedState, beta: float, step: Float[Tensor, " N"]
+    ) -> tuple[AnnealedState, Float[Tensor, "C N"]]:
         """Make a transition of Hamiltonian Monte Carlo with invariant f_β; return the state and the acceptance."""
         size = step.unsqueeze(-1)
         momentum = start = self._noise(torch.randn, state.position.shape)
@@ -260,10 +263,13 @@ class Annealed:
         on = drawn_on(self._h, self._generator)
         return draw(shape, generator=self._generator, dtype=self._h.dtype, device=on).to(self._h.device)
 
-    def _at(self, position: Float[Tensor, "C N K"]) -> State:
+    def _at(self, position: Float[Tensor, "C N K"]) -> AnnealedState:
         """The densities and gradients at some positions."""
         logs = position.new_empty(2, *position.shape[:2], dtype=torch.double)
-        state, prior = State(position, logs[0], logs[1], position.new_empty(2, *position.shape)), self._joint.prior
+        state, prior = (
+            AnnealedState(position, logs[0], logs[1], position.new_empty(2, *position.shape)),
+            self._joint.prior,
+        )
         for c, n in self._joint.parts(position, self._y):
             with torch.enable_grad():
                 u = position[c, n].detach().requires_grad_()

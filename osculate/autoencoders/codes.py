@@ -25,11 +25,10 @@ from torch.distributions import (
 from torch.nn.functional import logsigmoid, softplus
 
 from osculate.checks import require_library, require_positive, require_whole
-from osculate.likelihoods import drawn_on
 from osculate.likelihoods.quadrature import normal_nodes
 from osculate.networks import MLP
 from osculate.networks.activations import initialise
-from osculate.randomness import fresh_seed, seeded
+from osculate.randomness import drawn_on, fresh_seed, seeded
 from osculate.registry import made
 
 #: Bisection steps in the search for a quantile, to double precision.

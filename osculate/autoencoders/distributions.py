@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from osculate.autoencoders.codes import CodePosterior, frozen
-from osculate.likelihoods import Likelihood, drawn_on
+from osculate.likelihoods import Likelihood
 from osculate.memory import budget
 from osculate.parameters import Network
+from osculate.randomness import drawn_on
 
 #: Copies of the images of all draws held at once: outputs, means, and temporaries of their variance.
 PEAK = 4

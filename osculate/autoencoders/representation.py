@@ -20,13 +20,12 @@ from osculate.autoencoders.autoencoder import (
 from osculate.autoencoders.distributions import Encoding, MarginalReconstruction, Reconstruction
 from osculate.curvature.linearisation import recording
 from osculate.differentiation import forward_derivative
-from osculate.likelihoods import drawn_on
 from osculate.posteriors import Chains, Gaussian, Posterior, Sampled, Snapshots
 from osculate.posteriors._base import as_posterior
 from osculate.posteriors.linearised import interacting_outputs, linear_functions, moments, single_outputs
 from osculate.predictive.predict import choose_link
 from osculate.predictive.sampled import warn_if_far_worse
-from osculate.randomness import fresh_seed
+from osculate.randomness import drawn_on, fresh_seed
 from osculate.registry import choose
 
 #: Inputs that are encoded at a time for the moments of their codes.

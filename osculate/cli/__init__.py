@@ -1,18 +1,18 @@
 """The command line: ``osculate demo | train | fit | predict | evaluate | reconstruct``. One file for each command."""
 
-import sys
-from collections.abc import Sequence
+import sys as _sys
+from collections.abc import Sequence as _Sequence
 
-from osculate import checks
+from osculate.checks import require_library as _require_library
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: _Sequence[str] | None = None) -> int:
     """Run one command and return its exit status, see :func:`osculate.cli.app.main`; 2 without the extra ``cli``."""
     try:
         for library in ("jsonargparse", "rich", "yaml"):
-            checks.require_library(library, "the commands")
+            _require_library(library, "the commands")
     except ImportError as error:
-        print(f"osculate: error: {error}", file=sys.stderr)
+        print(f"osculate: error: {error}", file=_sys.stderr)
         return 2
     from osculate.cli import app
 

@@ -193,7 +193,7 @@ def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options
                 return build_autoencoder(known, input_shape, **options)
             return build(known, input_shape, outputs, **options)
         except TypeError as error:
-            raise ValueError(f"the network {name!r} does not take the options {dict(options)}: {error}") from None
+            raise ValueError(f"the network {name!r} does not take the options {dict(options)}: {error}.") from None
     factory = _factory(name)
     accepted = inspect.signature(factory).parameters
     offered = {"input_shape": input_shape, "outputs": outputs}

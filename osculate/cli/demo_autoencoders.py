@@ -39,7 +39,7 @@ Tables = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class AutoencoderResults:
     """The results of one seed, by method.
 
     Args:
@@ -87,7 +87,7 @@ class Comparison:
 
 def compare(
     *, train_size: int | None, structure: str | None, seed: int, device: str, progress: bool, clock: Clock
-) -> Comparison:
+) -> AutoencoderResults:
     """Train and measure all methods once."""
     options = DataOptions("digits", None, train_size, VALIDATION, split_seed=seed)
     dataset = options.load()
@@ -118,7 +118,7 @@ def compare(
             samples=SAMPLES or 20,
             seed=seed,
         )
-    return Comparison(dataset, card, methods, reconstructed, shifted, imputed, few)
+    return AutoencoderResults(dataset, card, methods, reconstructed, shifted, imputed, few)
 
 
 def _trained(
@@ -140,7 +140,7 @@ def _trained(
     return represented(finished(done.posterior, card, method, dataset, False).to("cpu"), dataset.train[0]), card
 
 
-def draw(found: Comparison, folder: Path) -> dict[str, Path]:
+def draw(found: AutoencoderResults, folder: Path) -> dict[str, Path]:
     """The six figures."""
     from osculate import plots
 

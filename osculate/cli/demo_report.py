@@ -6,7 +6,7 @@ from math import hypot, isfinite
 from pathlib import Path
 from typing import Any
 
-from osculate.cli.demo_autoencoders import OURS, Comparison
+from osculate.cli.demo_autoencoders import OURS, AutoencoderResults
 from osculate.cli.demo_fits import Classification, recipe_for
 from osculate.cli.page import Facts, command, described, facts, figures as pictures, page, table, texts
 from osculate.cli.side_by_side import changes_of, in_table
@@ -97,7 +97,7 @@ CLEAR = 2.0
 
 
 def autoencoder_page(
-    first: Comparison, settings: Mapping[str, Any], tables: Tables, figures: Mapping[str, Path], about: Facts
+    first: AutoencoderResults, settings: Mapping[str, Any], tables: Tables, figures: Mapping[str, Path], about: Facts
 ) -> str:
     """The report of the autoencoders; arguments as in :func:`classifier_page`."""
     several = settings["seeds"] > 1

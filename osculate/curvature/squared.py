@@ -248,7 +248,7 @@ class Squaring(TorchFunctionMode):
         for node in _nodes([f], set()):
             if node not in self._known and not _selects(node):
                 raise refusal(
-                    f"{type(node).__name__} in the graph", "it comes from an operation that cannot be watched"
+                    f"{type(node).__name__} in the graph.", "it comes from an operation that cannot be watched"
                 )
 
     def release(self) -> None:

@@ -122,7 +122,7 @@ def read_idx(path: str | Path, axes: int) -> Tensor:
         raise ValueError(f"{path} has {len(raw)} bytes, fewer than the {header} of an idx header: fetch it again.")
     magic, *shape = np.frombuffer(raw, dtype=">u4", count=axes + 1).tolist()
     if magic != IDX_UBYTE + axes:
-        raise ValueError(f"{path} has the magic number {magic}, but {IDX_UBYTE + axes} marks idx files of {axes} axes")
+        raise ValueError(f"{path} has the magic number {magic}, but {IDX_UBYTE + axes} marks idx files of {axes} axes.")
     if len(raw) - header != math.prod(shape):
         raise ValueError(f"{path} declares the shape {tuple(shape)}, but holds {len(raw) - header}: fetch it again.")
     return torch.from_numpy(np.frombuffer(raw, dtype=np.uint8, offset=header).reshape(shape).copy())

@@ -36,7 +36,8 @@ def expectation_maximisation(
     (sample-then-optimise, with the noise in the regulariser), so that neither a log determinant nor a variance is
     needed. M step: MacKay's update, with the mode θ_* of the linear model for the current precisions. [antoran2023]
 
-    Of several unbiased estimates of γ_g (:meth:`Draws.effective_parameters`) the one with least variance is used.
+    Of several unbiased estimates of γ_g (:meth:`PosteriorDraws.effective_parameters`) the one with least variance is
+    used.
 
     ε and z are drawn once. For another precision the samples follow from the same draws, started from the last
     samples, so that the rounds converge to one fixed point, up to the error of the samples. With several precisions the
@@ -72,7 +73,7 @@ def expectation_maximisation(
     q = as_gaussian(q, "expectation_maximisation")
     if samples < 2:
         raise ValueError(f"expectation maximisation averages over samples: pass 2 at least, got samples={samples}.")
-    draws = Draws.of(q, samples, generator)
+    draws = PosteriorDraws.of(q, samples, generator)
     problem = SampledProblem(q, noise and q.likelihood.has_noise, as_solver(solver).search(q, data, None), draws)
     return finish(problem, alternate(problem, tolerance, max_steps, progress), tolerance, max_steps)
 
@@ -94,7 +95,7 @@ def matrix_free_part(q: Gaussian) -> MatrixFreePrecision:
 
 
 @dataclass
-class Draws:
+class PosteriorDraws:
     """Posterior samples of zero mean for any prior and noise, from the same random numbers.
 
     Attributes:
@@ -108,7 +109,7 @@ class Draws:
     theta: Float[Tensor, "K p"] | None = None
 
     @classmethod
-    def of(cls, q: Gaussian, samples: int, generator: torch.Generator | None) -> "Draws":
+    def of(cls, q: Gaussian, samples: int, generator: torch.Generator | None) -> "PosteriorDraws":
         """Draw ε and z. Cost: a pass over the data."""
         part = matrix_free_part(q)
         generator = generator or torch.Generator().manual_seed(part.curvature.accuracy.seed)
@@ -158,7 +159,7 @@ class SampledProblem(LinearProblem):
         draws: The samples.
     """
 
-    draws: Draws
+    draws: PosteriorDraws
 
     @torch.no_grad()
     def gamma(self, q: Gaussian) -> Float[Tensor, " G"]:

@@ -9,7 +9,7 @@ from osculate.batches import Data
 from osculate.evidence.em import expectation_maximisation
 from osculate.evidence.laplace import MODES
 from osculate.evidence.mode import Solver, as_solver
-from osculate.evidence.problem import LARGEST, LinearProblem, Problem, State, alternate, ascend, finish
+from osculate.evidence.problem import LARGEST, Evaluation, LinearProblem, Problem, alternate, ascend, finish
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
 
@@ -106,7 +106,7 @@ def maximise_evidence(
 @torch.no_grad()
 def at_own_parameters(
     q: Gaussian, noise: bool, tolerance: float = TOLERANCE, max_steps: int = STEPS
-) -> tuple[Problem, State]:
+) -> tuple[Problem, Evaluation]:
     """The search at the network's own parameters and its end, without warnings; see :func:`maximise_evidence`."""
     problem = Problem(q, noise)
     start, squares = problem.start(), problem.own_squares

@@ -50,7 +50,7 @@ LARGEST_STEP, LARGEST_FACTOR = 3.0, 4.0
 
 
 @dataclass(frozen=True)
-class State:
+class Evaluation:
     """One evaluation.
 
     Attributes:
@@ -150,7 +150,7 @@ class Problem:
         low, high = self.bounds
         return ((x >= high) & (gain > cost)).int() - (((x <= low) | (gain <= UNSEEN)) & (gain < cost)).int()
 
-    def at(self, x: Float[Tensor, " D"]) -> State:
+    def at(self, x: Float[Tensor, " D"]) -> Evaluation:
         """Both sides of the stationarity condition."""
         gain, squares, statistics = self.terms(x)
         gamma = gain.sum()
@@ -163,7 +163,7 @@ class Problem:
         cost = torch.where(pull != 0, gain, cost)  # components without a maximum keep their value
         violation = ((gain - cost).abs() / gain.clamp(min=self.floor)).max()
         gain, cost = gain.clamp(min=TINY), cost.clamp(min=TINY)
-        return State(x, gain, cost, 0.5 * (gain - cost), pull, float(violation))
+        return Evaluation(x, gain, cost, 0.5 * (gain - cost), pull, float(violation))
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def effective_parameters(q: Gaussian) -> Float[Tensor, " G"]:
     return prior.pooled(q.precision.effective_parameters_by_tensor().cpu(), space).reshape(-1)
 
 
-def ascend(problem: Problem, x: Float[Tensor, " D"], tolerance: float, max_steps: int) -> State:
+def ascend(problem: Problem, x: Float[Tensor, " D"], tolerance: float, max_steps: int) -> Evaluation:
     r"""The maximum at a fixed θ, where the evidence is concave, by L-BFGS; or where ``max_steps`` evaluations lead.
 
     MacKay's fixed point sets each component of the gradient to zero in turn, and oscillates where most eigenvalues are
@@ -244,7 +244,7 @@ def ascend(problem: Problem, x: Float[Tensor, " D"], tolerance: float, max_steps
     return here
 
 
-def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+def _direction(here: Evaluation, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     """The L-BFGS direction of ascent; its first metric is the logarithmic mean of both sides, MacKay's damped step."""
     ratio = here.gain / here.cost
     mean = torch.where((ratio - 1).abs() < 1e-6, here.gain, (here.gain - here.cost) / ratio.log())
@@ -263,7 +263,7 @@ def _direction(here: State, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 @torch.no_grad()
-def alternate(problem: LinearProblem, tolerance: float, max_steps: int, progress: bool) -> State:
+def alternate(problem: LinearProblem, tolerance: float, max_steps: int, progress: bool) -> Evaluation:
     """The maximum of the evidence, by alternating steps of θ towards the mode and of x, at most ``max_steps``.
 
     The steps of x are MacKay's, log γ_g − log δ_g‖θ_g‖², each with a separate factor that grows if more than half of
@@ -286,14 +286,14 @@ def alternate(problem: LinearProblem, tolerance: float, max_steps: int, progress
     return here
 
 
-def posterior_at_end(problem: Problem, end: State) -> Gaussian:
+def posterior_at_end(problem: Problem, end: Evaluation) -> Gaussian:
     """The posterior at the end of a search, with the largest precision where the evidence has no maximum upwards."""
     at_bound, groups = end.pull > 0, len(end.x) - problem.tunes_noise
     at_bound[groups:] = False
     return problem.posterior(end.x.masked_fill(at_bound, log(LARGEST)))
 
 
-def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Gaussian:
+def finish(problem: Problem, end: Evaluation, tolerance: float, max_steps: int) -> Gaussian:
     """The posterior at the end of a search, with warnings if it did not converge or there is no maximum."""
     if end.violation > tolerance:
         warnings.warn(
@@ -307,7 +307,7 @@ def finish(problem: Problem, end: State, tolerance: float, max_steps: int) -> Ga
     return posterior_at_end(problem, end)
 
 
-def _warn_of_bounds(problem: Problem, end: State) -> None:
+def _warn_of_bounds(problem: Problem, end: Evaluation) -> None:
     """Warn of precisions without a maximum, except for parameters that are zero, such as some biases."""
     q, groups = problem.q, problem.q.prior.members(problem.q.network.space)
     silent = {name for name, p in q.network.parameters.items() if p.ndim < 2 and not bool(p.any())}

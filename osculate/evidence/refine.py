@@ -33,7 +33,7 @@ from osculate.evidence.laplace import effective_parameters
 from osculate.evidence.linear import summed_statistics
 from osculate.evidence.maximise import maximise_evidence
 from osculate.evidence.mode import QuasiNewton
-from osculate.evidence.variational import DRAWS, EXACT, Held, State, require_same_data
+from osculate.evidence.variational import DRAWS, EXACT, Held, PosteriorAtData, require_same_data
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.fit import fitted
@@ -128,14 +128,14 @@ def refine(
         held = Held.of(q, data)
         if q.likelihood.quadratic:  # the curvature is the same at all function values: the mean alone moves
             return held.known_to(_linear_mode(q, held, trust, tolerance, noise))
-        here = State.of(q, held)
+        here = PosteriorAtData.of(q, held)
         require_same_data(q, here.smoothed.outputs, held.targets)
         for step in track(range(1, steps + 1), "refinement", steps, progress):
             middle = _with_mean(here, trust, tolerance)
             refined = _with_covariance(middle)
             if step == steps:
                 break
-            there = State.of(refined, held)
+            there = PosteriorAtData.of(refined, held)
             rise, here = float(there.bound - here.bound), there
             if rise < ENOUGH:
                 break
@@ -207,7 +207,7 @@ def _towards_mode(search: Any, target: Gaussian, trust: float | None, tolerance:
     return 1.0 if square <= allowed else (allowed / square) ** 0.5
 
 
-def _with_mean(state: State, trust: float | None, tolerance: float) -> State:
+def _with_mean(state: PosteriorAtData, trust: float | None, tolerance: float) -> PosteriorAtData:
     """The mean of largest bound for these variances of the function values, as far as it is trusted."""
     q, shift = state.q, state.smoothed.shift
     smoothed = replace(state.smoothed, shift=torch.zeros_like(shift))
@@ -216,10 +216,10 @@ def _with_mean(state: State, trust: float | None, tolerance: float) -> State:
     start = search.outputs
     share = _towards_mode(search, target, trust, tolerance)
     mean = q.replace(offset=share * (search.theta - q.network.mean))
-    return State(mean, state.held, replace(smoothed, shift=share * (search.outputs - start + shift)))
+    return PosteriorAtData(mean, state.held, replace(smoothed, shift=share * (search.outputs - start + shift)))
 
 
-def _with_covariance(state: State) -> Gaussian:
+def _with_covariance(state: PosteriorAtData) -> Gaussian:
     """The posterior whose curvature is averaged over these function values, or is between that and the one before."""
     q, smoothed = state.q, state.smoothed
     kind = GGN() if smoothed.spread.shape[2] <= EXACT else Fisher(DRAWS, torch.Generator().manual_seed(0))

@@ -41,7 +41,7 @@ def linear_elbo(q: Any, data: Data | None = None) -> Float[Tensor, ""]:
     Cost: a pass for the variances of the function values.
     """
     gaussian = as_gaussian(q, "linear_elbo")
-    state = State.of(gaussian, Held.of(gaussian, data))
+    state = PosteriorAtData.of(gaussian, Held.of(gaussian, data))
     require_same_data(gaussian, state.smoothed.outputs, state.held.targets)
     return state.bound
 
@@ -205,7 +205,7 @@ def require_memory(q: Gaussian, x: Inputs, y: Tensor) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class PosteriorAtData:
     """A posterior, and the distribution of the function values at its data.
 
     Attributes:
@@ -219,7 +219,7 @@ class State:
     smoothed: Smoothed
 
     @classmethod
-    def of(cls, q: Gaussian, held: Held) -> "State":
+    def of(cls, q: Gaussian, held: Held) -> "PosteriorAtData":
         """The state of a posterior at these data."""
         each = zip(*(_function_values(q, x) for x, _ in held.batches), strict=True)
         outputs, spread, mean = (torch.cat(parts) for parts in each)
@@ -248,7 +248,7 @@ class State:
         for size in (JUDGING, total):
             rows = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:size].sort().values
             rows = rows.to(self.held.targets.device)
-            there = State.of(q, self.held.part(rows)).smoothed
+            there = PosteriorAtData.of(q, self.held.part(rows)).smoothed
             before = self.smoothed.log_prob(self.smoothed.outputs[rows], rows).double()
             after = there.log_prob(there.outputs, torch.arange(len(rows), device=rows.device)).double()
             change = (after - before) / q.temperature

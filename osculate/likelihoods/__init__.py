@@ -1,6 +1,6 @@
 """p(y|f): the density of a target given the network's output, one file for each likelihood."""
 
-from osculate.likelihoods._base import Likelihood as Likelihood, Link as Link, drawn_on as drawn_on
+from osculate.likelihoods._base import Likelihood as Likelihood, Link as Link
 from osculate.likelihoods.bernoulli import Bernoulli as Bernoulli
 from osculate.likelihoods.categorical import Categorical as Categorical
 from osculate.likelihoods.continuous_bernoulli import ContinuousBernoulli as ContinuousBernoulli

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
 
-from osculate.checks import require_generator
+from osculate.randomness import drawn_on
 from osculate.settings import differences
 
 #: Number of columns of a root that are computed at once for a sum over all.
@@ -316,9 +316,3 @@ def random_signs(f: Tensor, generator: torch.Generator | None, shape: Sequence[i
     """Independent signs ±1, of the type and on the device of f."""
     drawn = torch.randint(2, tuple(shape), generator=generator, device=drawn_on(f, generator))
     return (2 * drawn - 1).to(f)
-
-
-def drawn_on(f: Tensor, generator: torch.Generator | None) -> torch.device:
-    """The device on which random numbers for these outputs are drawn: that of the generator, if there is one."""
-    require_generator(generator)
-    return f.device if generator is None else generator.device

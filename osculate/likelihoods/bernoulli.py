@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.distributions import Bernoulli as BernoulliDistribution, constraints
 from torch.nn.functional import logsigmoid
 
-from osculate.likelihoods._base import Link, averaged, drawn_on, random_signs
+from osculate.likelihoods._base import Link, averaged, random_signs
 from osculate.likelihoods._elementwise import Canonical, first_place, require_unit_interval
+from osculate.randomness import drawn_on
 
 
 @dataclass(frozen=True, eq=False)

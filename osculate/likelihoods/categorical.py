@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Categorical as CategoricalDistribution
 
-from osculate.likelihoods._base import Likelihood, Link, averaged, drawn_on, random_signs
+from osculate.likelihoods._base import Likelihood, Link, averaged, random_signs
+from osculate.randomness import drawn_on
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import ContinuousBernoulli as TorchContinuousBernoulli, Distribution, constraints
 
-from osculate.likelihoods._base import Link, drawn_on
+from osculate.likelihoods._base import Link
 from osculate.likelihoods._elementwise import Canonical, mix, require_unit_interval
 from osculate.likelihoods.quadrature import NODES, normal_nodes
+from osculate.randomness import drawn_on
 
 #: Below this |f|, the normaliser and its derivatives are summed as series: their closed forms cancel there.
 SERIES_BELOW = 1.0

@@ -10,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution, MultivariateNormal, Normal
 
-from osculate.likelihoods._base import Likelihood, Link, drawn_on
+from osculate.likelihoods._base import Likelihood, Link
 from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
+from osculate.randomness import drawn_on
 from osculate.settings import differences
 
 

@@ -10,9 +10,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from osculate.likelihoods._base import Likelihood, Link, drawn_on
+from osculate.likelihoods._base import Likelihood, Link
 from osculate.likelihoods._elementwise import mix, require_floating, spread, without_noise
 from osculate.likelihoods.quadrature import normal_nodes
+from osculate.randomness import drawn_on
 
 #: Bound on the absolute log variance: e⁸⁰ is near the largest number in single precision.
 LARGEST_LOG = 80.0

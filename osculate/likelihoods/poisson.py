@@ -8,9 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution, Poisson as PoissonDistribution, constraints
 
-from osculate.likelihoods._base import Link, drawn_on
+from osculate.likelihoods._base import Link
 from osculate.likelihoods._elementwise import Canonical, first_place, mix
 from osculate.likelihoods.quadrature import normal_nodes
+from osculate.randomness import drawn_on
 
 
 @dataclass(frozen=True, eq=False)

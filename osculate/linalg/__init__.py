@@ -4,7 +4,7 @@ from osculate.linalg.products import add_gram as add_gram, mirror as mirror
 from osculate.linalg.psd import cholesky as cholesky, eigh as eigh, root as root
 from osculate.linalg.cg import Product as Product, Solution as Solution, conjugate_gradients as conjugate_gradients
 from osculate.linalg.diagonals import Estimate as Estimate, diagonal as diagonal, signs as signs
-from osculate.linalg.dual_descent import Rows as Rows, dual_descent as dual_descent
+from osculate.linalg.dual_descent import RowBlocks as RowBlocks, dual_descent as dual_descent
 from osculate.linalg.lanczos import (
     Quadrature as Quadrature,
     apply as apply,

@@ -19,14 +19,14 @@ GROWTH, SHARE, PATIENCE = 10.0, 0.99, 10
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowBlocks:
     r"""X by blocks of its rows, computed on demand.
 
     The kernel X Xᵀ may also be S Y Yᵀ with a positive semi-definite S that does not couple the blocks: S Y in place of
     X, and Yᵀ in place of Xᵀ. That is the same problem in other dual coordinates, and the method takes the same steps.
 
     Attributes:
-        sizes: Rows of each block.
+        sizes: RowBlocks of each block.
         times: Index of a block and w (S, p), to X_b w (S, n_b).
         transposed: Index of a block and c (S, n_b), to X_bᵀ c (S, p).
     """
@@ -52,7 +52,7 @@ class DualSolution:
 
 
 def dual_descent(
-    rows: Rows,
+    rows: RowBlocks,
     right: Float[Tensor, "S p"],
     *,
     generator: torch.Generator,
@@ -123,7 +123,7 @@ class _Descent:
     """
 
     def __init__(
-        self, rows: Rows, right: Float[Tensor, "S p"], generator: torch.Generator, start: Tensor | None
+        self, rows: RowBlocks, right: Float[Tensor, "S p"], generator: torch.Generator, start: Tensor | None
     ) -> None:
         if not bool(right.isfinite().all()):
             raise ValueError("stochastic dual descent met NaN or infinity: the curvature or the prior overflowed.")

@@ -30,7 +30,7 @@ LEAST = 0.02
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 
-class MeanField(Fitted):
+class MeanFieldMethod(Fitted):
     r"""q(θ) = N(μ, diag(σ²)) with the bound
 
     .. math:: \frac1N \mathcal L_T = \frac1N \operatorname{E}_q \log p(D \mid \theta) - \frac TN \sum_p \tfrac12

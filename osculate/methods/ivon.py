@@ -14,7 +14,7 @@ from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._base import require_memory
-from osculate.methods._mean_field import FAN_IN, MeanField
+from osculate.methods._mean_field import FAN_IN, MeanFieldMethod
 from osculate.methods._running import RunningFisher
 from osculate.priors import Prior
 from osculate.registry import choose
@@ -110,7 +110,7 @@ class NaturalGradient(Optimizer):
         return momenta, 1 - self._momentum ** float(states[0]["step"])
 
 
-class IVON(MeanField):
+class IVON(MeanFieldMethod):
     r"""q(θ) = N(m, diag(N h/T + δ)⁻¹) by natural-gradient steps, with one weight sample per step. [shen2024]
 
     .. math:: \theta = m + \epsilon \sigma, \quad g = -\nabla \tfrac1B \textstyle\sum_b \log p(y_b \mid f_\theta(x_b)),
@@ -149,7 +149,7 @@ class IVON(MeanField):
     """
 
     name = "ivon"
-    fixed_settings = (*MeanField.fixed_settings, "hessian", "settings")
+    fixed_settings = (*MeanFieldMethod.fixed_settings, "hessian", "settings")
     usual = {"lr": 0.3}
     refused = {"optimizer": "has its own optimiser"}
 

@@ -17,7 +17,7 @@ from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
 from osculate.methods._base import counter
-from osculate.methods._mean_field import FAN_IN, START, MeanField
+from osculate.methods._mean_field import FAN_IN, START, MeanFieldMethod
 from osculate.priors import Prior, ScaleMixture
 
 #: Operations that are linear in their input, called with (x, weight, bias, ...).
@@ -106,7 +106,7 @@ class WarmUp:
         return self.temperature * min(1.0, (epochs + 1) / self.epochs)
 
 
-class MeanFieldVI(MeanField):
+class MeanFieldVI(MeanFieldMethod):
     r"""q(θ) = N(μ, diag(σ²)) by stochastic gradients of the bound at sampled weights. [blundell2015]
 
     .. math:: \frac1N \mathcal L = \frac1B \sum_b \frac1S \sum_s \log p(y_b \mid f_{\mu + \sigma \epsilon_s}(x_b))
@@ -150,7 +150,7 @@ class MeanFieldVI(MeanField):
     """
 
     name = "mean_field_vi"
-    fixed_settings = (*MeanField.fixed_settings, "warmup", "samples", "local", "multiplier", "mixture")
+    fixed_settings = (*MeanFieldMethod.fixed_settings, "warmup", "samples", "local", "multiplier", "mixture")
     epochs: Tensor
 
     def __init__(

@@ -15,7 +15,7 @@ from osculate.differentiation import UnfusedAttention
 from osculate.inputs import Inputs, call, drawn_outputs, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import require_memory
-from osculate.methods._mean_field import FAN_IN, START, MeanField
+from osculate.methods._mean_field import FAN_IN, START, MeanFieldMethod
 from osculate.methods._running import RunningFisher
 from osculate.methods.laplace import laplace_in_training
 from osculate.operations import Calls, name_of
@@ -102,7 +102,7 @@ FEWEST = 16
 WARM_UP = 0.99
 
 
-class VariationalLaplace(MeanField):
+class VariationalLaplace(MeanFieldMethod):
     r"""A mean-field Gaussian with the expected log likelihood of a second-order expansion around its mean.
 
     .. math:: \frac1N \mathcal L = \frac1S \sum_b \log p(y_b \mid f_\mu(x_b))
@@ -160,7 +160,7 @@ class VariationalLaplace(MeanField):
 
     name = "variational_laplace"
     needs_smooth_network = True
-    fixed_settings = (*MeanField.fixed_settings, "fisher", "sigma", "settings")
+    fixed_settings = (*MeanFieldMethod.fixed_settings, "fisher", "sigma", "settings")
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
 """f_θ: plain networks to train, fit and compare. Nothing here is Bayesian, and any other ``nn.Module`` may be used."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable as _Callable, Sequence as _Sequence
 
-from torch import nn
+from torch.nn import Module as _Module
 
-from osculate import registry
+from osculate.registry import lookup as _lookup
 from osculate.networks.cnn import (
     CNN3C3D as CNN3C3D,
     LeNet as LeNet,
@@ -24,7 +24,7 @@ from osculate.networks.unet import SkipUNet as SkipUNet, UNet as UNet
 from osculate.networks.wrapped import Tempered as Tempered, WithPrior as WithPrior
 
 #: Networks by name: each builds from the shape of one input and the number of outputs.
-REGISTRY: Mapping[str, Callable[..., nn.Module]] = {
+REGISTRY: dict[str, _Callable[..., _Module]] = {
     "mlp": MLP.for_inputs,
     "lenet": LeNet.for_inputs,
     "cnn": SmallCNN.for_inputs,
@@ -40,7 +40,7 @@ REGISTRY: Mapping[str, Callable[..., nn.Module]] = {
 }
 
 
-def build(name: str, input_shape: Sequence[int], outputs: int, **options: object) -> nn.Module:
+def build(name: str, input_shape: _Sequence[int], outputs: int, **options: object) -> _Module:
     """Build a network by its name.
 
     Args:
@@ -55,7 +55,7 @@ def build(name: str, input_shape: Sequence[int], outputs: int, **options: object
     >>> build("mlp", (3,), 2, hidden=(5,))[0]
     Linear(in_features=3, out_features=5, bias=True)
     """
-    maker = registry.lookup("network", name, REGISTRY)
+    maker = _lookup("network", name, REGISTRY)
     if outputs < 1:
         raise ValueError(f"outputs must be at least 1, got {outputs}.")
     return maker(tuple(input_shape), outputs, **options)

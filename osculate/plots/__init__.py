@@ -8,9 +8,9 @@ Shapes: :func:`~osculate.plots.bands.band`, :func:`~osculate.plots.lines.lines`,
 shown or kept globally.
 """
 
-from osculate import checks
+from osculate.checks import require_library as _require_library
 
-checks.require_library("matplotlib", "figures")
+_require_library("matplotlib", "figures")
 
 from osculate.plots.bands import (
     Band as Band,

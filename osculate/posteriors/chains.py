@@ -15,9 +15,10 @@ from torch import Tensor
 
 from osculate.batches import require_finite
 from osculate.inputs import Inputs, moved
-from osculate.likelihoods import Likelihood, drawn_on
+from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
 from osculate.posteriors._base import Sampled
+from osculate.randomness import drawn_on
 
 #: Fewest draws of a chain for which a half of it has a variance.
 FEWEST = 4

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.inputs import Inputs
-from osculate.likelihoods import Likelihood, drawn_on
+from osculate.likelihoods import Likelihood
 from osculate.parameters import Network, require_deterministic_layers, require_shapes
 from osculate.posteriors._base import Sampled
-from osculate.randomness import fresh_seed, seeded
+from osculate.randomness import drawn_on, fresh_seed, seeded
 from osculate.settings import first_difference
 
 

@@ -12,7 +12,6 @@ from osculate.batches import require_inputs
 from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import portions
 from osculate.inputs import Inputs, count, moved, take
-from osculate.likelihoods import drawn_on
 from osculate.linalg import eigh
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, Mixture, Posterior, as_gaussian, as_posterior
@@ -25,6 +24,7 @@ from osculate.posteriors.linearised import (
     single_outputs,
 )
 from osculate.predictive.sampled import network_at_mode
+from osculate.randomness import drawn_on
 from osculate.registry import choose
 
 

@@ -1,6 +1,6 @@
 """p(θ|δ): zero-mean Gaussian priors with one or several precisions. One file per prior."""
 
-from collections.abc import Callable
+from collections.abc import Callable as _Callable
 
 from osculate.priors._base import Prior as Prior
 from osculate.priors.diagonal import Diagonal as Diagonal
@@ -11,7 +11,7 @@ from osculate.priors.layerwise import Layerwise as Layerwise
 from osculate.priors.scale_mixture import ScaleMixture as ScaleMixture
 
 #: The priors by the names in files: each is built from its settings and a precision.
-REGISTRY: dict[str, Callable[..., Prior]] = {
+REGISTRY: dict[str, _Callable[..., Prior]] = {
     "isotropic": Isotropic,
     "layerwise": Layerwise,
     "grouped": Grouped,

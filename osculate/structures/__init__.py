@@ -1,6 +1,6 @@
 """Structures: the entries of the curvature matrix G that are kept. One file per family."""
 
-from collections.abc import Callable
+from collections.abc import Callable as _Callable
 
 from osculate.structures._base import (
     Curvature as Curvature,
@@ -17,7 +17,7 @@ from osculate.structures.mixed_diag import MixedDiag as MixedDiag
 from osculate.structures.matrix_free import MatrixFree as MatrixFree
 
 #: The structures by name, as they are typed.
-REGISTRY: dict[str, Callable[[], Structure]] = {
+REGISTRY: dict[str, _Callable[[], Structure]] = {
     "full": Full,
     "block": BlockDiagonal,
     "kron": Kron,

@@ -18,9 +18,9 @@ from osculate.curvature.engine import Observation, Piece
 from osculate.curvature.forms import AnyForm, Unit
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import Inputs
-from osculate.likelihoods import drawn_on
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
+from osculate.randomness import drawn_on
 from osculate.structures.blocks import Block, Delta, Joint, Precision
 from osculate.structures.blocks.hessian import add_hessian
 

@@ -92,7 +92,7 @@ def entropy(view: Predicted) -> Float[Tensor, " N"]:
         raise ValueError(
             f"the predictive, a {type(view.predictive).__name__}, has no entropy in closed form: use the score"
             " 'functional_variance' of a Laplace posterior instead, or via='linearised' where the likelihood is"
-            " Gaussian"
+            " Gaussian."
         )
     return found.reshape(len(view.x), -1).sum(1)
 
@@ -163,7 +163,7 @@ class Predictives(Views):
                 f"none of the scores {', '.join(map(repr, found))} fits: the predictive, a"
                 f" {type(predictive).__name__}, has no entropy in closed form and no classes, and a"
                 f" {type(as_posterior(self.q)).__name__} no functional variance. Fit a Laplace posterior, or compare a"
-                " score of your own, such as the variance of osc.predict(q, x), by osc.metrics.auroc"
+                " score of your own, such as the variance of osc.predict(q, x), by osc.metrics.auroc."
             )
         return found
 

@@ -168,12 +168,12 @@ def _classes(predictive: Categorical | Bernoulli, y: Tensor, counted: Tensor | N
     if log_probs.shape[:-1] != y.shape:
         raise ValueError(
             f"targets of shape {tuple(y.shape)} do not fit predictions for targets of shape"
-            f" {tuple(log_probs.shape[:-1])}; give one target for each prediction"
+            f" {tuple(log_probs.shape[:-1])}; give one target for each prediction."
         )
     if isinstance(predictive, Bernoulli) and y.is_floating_point() and not bool((y == y.round()).all()):
         raise ValueError(
             "calibration counts how often a target is 1, and some of these lie between 0 and 1: binarise them with"
-            " torch.bernoulli(y)"
+            " torch.bernoulli(y)."
         )
     if counted is not None:
         log_probs, y = log_probs[counted.to(log_probs.device)], y[counted]
@@ -216,7 +216,7 @@ def _numbers(predictive: Distribution, y: Tensor) -> tuple[Tensor, ...]:
     if predictive.mean.shape != y.shape:
         raise ValueError(
             f"targets of shape {tuple(y.shape)} do not fit predictions of shape {tuple(predictive.mean.shape)};"
-            " reshape the targets, for example with y[:, None]"
+            " reshape the targets, for example with y[:, None]."
         )
     y = y.to(predictive.mean.device)
     cdf = in_closed_form(predictive.cdf, y)

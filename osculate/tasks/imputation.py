@@ -11,10 +11,9 @@ from torch.distributions import Categorical
 
 from osculate.autoencoders.autoencoder import require_floats
 from osculate.autoencoders.representation import require_representation
-from osculate.likelihoods import drawn_on
 from osculate.posteriors import as_posterior
 from osculate.progress import track
-from osculate.randomness import fresh_seed
+from osculate.randomness import drawn_on, fresh_seed
 from osculate.registry import choose
 from osculate.tasks._predictions import predictions
 from osculate.tasks.calibration import CalibrationRecord, Record, scored_classes

@@ -259,7 +259,7 @@ def _accelerator(device: str) -> tuple[str, int | list[int]]:
     try:
         wanted = torch.device(device)
     except RuntimeError:
-        raise ValueError(f"unknown device {device!r}; known: 'auto', 'cpu', 'cuda', 'cuda:<index>', 'mps'") from None
+        raise ValueError(f"unknown device {device!r}; known: 'auto', 'cpu', 'cuda', 'cuda:<index>', 'mps'.") from None
     if wanted.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError(

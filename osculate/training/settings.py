@@ -87,7 +87,7 @@ class Settings:
         known = [field.name for field in fields(self)]
         for name in changes:
             if name not in known:
-                raise TypeError(f"unknown training setting {name!r}; known: {', '.join(known)}")
+                raise TypeError(f"unknown training setting {name!r}; known: {', '.join(known)}.")
         return replace(self, **changes)
 
     def factor(self, done: float) -> float:

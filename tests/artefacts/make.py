@@ -48,16 +48,24 @@ def posteriors() -> dict[str, Posterior]:
         model, likelihood, y = network(), categorical, Y
         if name == "mixed_diag":
             model, likelihood, y = autoencoder(), osc.likelihoods.Gaussian(0.5), X
-        q = osc.laplace(model, likelihood, (X, y), structure=name, prior=osc.priors.Layerwise(0.7))
+        q = osc.laplace(model, likelihood, (X, y), structure=name, prior=osc.priors.Layerwise(0.7), refine=False)
         if not q.structure.structure.unstorable:
             found[name] = q
     found["subnetwork"] = osc.laplace(
-        network(), categorical, (X, Y), structure="full", subset=osc.Subnetwork(0.5, "magnitude"), prior=0.7
+        network(),
+        categorical,
+        (X, Y),
+        structure="full",
+        subset=osc.Subnetwork(0.5, "magnitude"),
+        prior=0.7,
+        refine=False,
     )
     found["point"] = osc.posteriors.Point(network(), categorical)
     found["dropout"] = osc.posteriors.Dropout(network(), categorical)
     found["ensemble"] = osc.posteriors.Ensemble([network(0), network(1)], categorical)
-    members = [osc.laplace(network(n), categorical, (X, Y), structure="diag", prior=0.7) for n in range(2)]
+    members = [
+        osc.laplace(network(n), categorical, (X, Y), structure="diag", prior=0.7, refine=False) for n in range(2)
+    ]
     found["mixture"] = Mixture(members)
     for name in ("SWAG", "HMC"):
         found[name] = osc.train(METHODS[name](network()), (X, Y), epochs=4, **options(name)).posterior

@@ -53,7 +53,9 @@ def mismatched(latent: int = 2, side: int = 4) -> Autoencoder:
 
 def fitted(x: Tensor | None = None, model: Autoencoder | None = None, structure: str = "diag") -> Representation:
     x = images() if x is None else x
-    return Representation(osc.laplace(model or network(), LIKELIHOOD, (x, x), structure=structure, prior=10.0), codes=x)
+    return Representation(
+        osc.laplace(model or network(), LIKELIHOOD, (x, x), structure=structure, prior=10.0, refine=False), codes=x
+    )
 
 
 def point(model: Autoencoder) -> Representation:
@@ -100,7 +102,7 @@ def test_a_laplace_posterior_over_a_vae_is_one_over_its_decoder() -> None:
     x, net = images(), VAE(*osc.networks.mlp_coders(SHAPE, 2, (8,), codes=2))
     with pytest.raises(ValueError, match=r"subset=\['decoder'\]"):
         LaplacianAutoencoder.post_hoc(net, LIKELIHOOD, x, validation=None)
-    q = osc.laplace(net, LIKELIHOOD, (x, x), subset=["decoder"], prior=1.0)
+    q = osc.laplace(net, LIKELIHOOD, (x, x), subset=["decoder"], prior=1.0, refine=False)
     code = Representation(q).encode(x, 3)
     assert float(code.weight_variance.max()) < 1e-12
     assert bool((code.variance > 0).all())
@@ -111,11 +113,11 @@ def test_a_laplace_posterior_over_a_vae_is_one_over_its_decoder() -> None:
 
 def test_a_refined_posterior_has_no_representation() -> None:
     x = images()
-    q = osc.laplace(network(), osc.likelihoods.Gaussian(0.5), (x, x), structure="diag", prior=1.0)
+    q = osc.laplace(network(), osc.likelihoods.Gaussian(0.5), (x, x), structure="diag", prior=1.0, refine=False)
     with pytest.raises(ValueError, match="this posterior is refined.*osc.laplace"):
         Representation(osc.refine(q))
     model = VAE(*osc.networks.mlp_coders(SHAPE, 2, (8,), codes=2))
-    decoder = osc.laplace(model, LIKELIHOOD, (x, x), subset=["decoder"], prior=1.0)
+    decoder = osc.laplace(model, LIKELIHOOD, (x, x), subset=["decoder"], prior=1.0, refine=False)
     with pytest.raises(ValueError, match="this posterior is refined"):
         bound(decoder.replace(offset=torch.ones_like(decoder.mean)), x)
 
@@ -130,7 +132,7 @@ def test_constant_images(structure: str, value: float) -> None:
 def test_a_network_without_biases_is_certain_of_black_images() -> None:
     x = torch.zeros(4, 6)
     net = Autoencoder(nn.Linear(6, 2, bias=False), nn.Linear(2, 6, bias=False))
-    r = Representation(osc.laplace(net, LIKELIHOOD, (x, x), structure="diag", prior=1.0))
+    r = Representation(osc.laplace(net, LIKELIHOOD, (x, x), structure="diag", prior=1.0, refine=False))
     code, image = r.encode(x, via="linearised"), r.reconstruct(x, via="linearised", exact=True)
     assert not code.variance.any()
     assert float(image.weight_variance.max()) < 1e-30
@@ -247,7 +249,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "binarised, out of range": (lambda: binarised(3 * x, 3 * x), ValueError, "binarise=True needs numbers"),
         "binarised, other targets": (lambda: binarised(x, 1 - x), ValueError, r"as both inputs and targets, \(x, x\)"),
         "laplace over an encoder": (
-            lambda: osc.laplace(diverged(), LIKELIHOOD, (x, x), subset=["encoder"]),
+            lambda: osc.laplace(diverged(), LIKELIHOOD, (x, x), subset=["encoder"], refine=False),
             ValueError,
             r"no evidence.*subset=\['decoder'\]",
         ),

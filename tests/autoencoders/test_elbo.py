@@ -20,7 +20,7 @@ from osculate.autoencoders import (
 from osculate.inputs import Inputs
 from osculate.methods import IVON, L2M, MAP, VOGN, MeanFieldVI, VariationalLaplace
 from osculate.methods._base import Method
-from osculate.methods._mean_field import MeanField
+from osculate.methods._mean_field import MeanFieldMethod
 from tests.autoencoders.families import FAMILIES
 
 LIKELIHOOD = osc.likelihoods.Gaussian(0.3)
@@ -101,7 +101,7 @@ def test_the_data_tell_mean_and_deviation_of_drawn_weights(family: str, local: b
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_data_tell_mean_and_curvature_of_the_weights(family: str, name: str) -> None:
     method, x = GAUSSIAN[name](network(family)), images()
-    assert isinstance(method, MeanField)
+    assert isinstance(method, MeanFieldMethod)
     method.prepare([(x, x)])
     optimizer = method.optimizer(torch.optim.SGD, 0.01)
     found = []

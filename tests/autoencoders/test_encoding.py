@@ -86,7 +86,7 @@ def test_codes_without_a_density_say_so(name: str) -> None:
         code.log_prob(code.sample())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "flow")) for n in FAMILIES])
 def test_images_are_decoded_from_codes_of_the_same_network(name: str) -> None:
     """The decoders give the code itself, and say which network they are of."""
 
@@ -114,7 +114,7 @@ def test_images_are_decoded_from_codes_of_the_same_network(name: str) -> None:
 
 def test_codes_of_a_linearised_encoder_have_the_moments_of_those_between_0_and_1() -> None:
     x, net = images(), network("sigmoid")
-    q = osc.laplace(net, LIKELIHOOD, (x, x), structure="diag", prior=10.0, subset=["decoder"])
+    q = osc.laplace(net, LIKELIHOOD, (x, x), structure="diag", prior=10.0, subset=["decoder"], refine=False)
     r = Representation(q)
     code, linear = r.encode(x, 5), r.encode(x, via="linearised")
     torch.testing.assert_close(linear.mean, code.mean)

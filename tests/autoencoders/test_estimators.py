@@ -156,6 +156,7 @@ def test_the_path_gradient_has_the_mean_of_the_whole_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.3])
+@pytest.mark.slow
 def test_the_doubly_reparameterised_gradient_has_the_mean_of_that_of_several_draws_and_less_variance(
     weight: float,
 ) -> None:

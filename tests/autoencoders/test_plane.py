@@ -12,7 +12,7 @@ from osculate.autoencoders import Autoencoder, LatentMap, Representation
 def representation(latent: int = 2) -> tuple[Representation, torch.Tensor]:
     torch.manual_seed(0)
     x, net = torch.randn(40, 6), Autoencoder(nn.Linear(6, latent), nn.Linear(latent, 6))
-    q = osc.laplace(net, osc.likelihoods.Gaussian(0.5), (x, x), structure="full", prior=1.0)
+    q = osc.laplace(net, osc.likelihoods.Gaussian(0.5), (x, x), structure="full", prior=1.0, refine=False)
     return Representation(q), x
 
 

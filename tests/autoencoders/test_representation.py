@@ -33,12 +33,14 @@ def posterior(name: str) -> object:
     if name == "vae":
         return osc.train(ELBO(network(VAE), LIKELIHOOD), (x, x), epochs=2, progress=False)
     if name == "vae, laplace":
-        return osc.laplace(network(VAE), LIKELIHOOD, (x, x), structure="diag", prior=100.0, subset=["decoder"])
+        return osc.laplace(
+            network(VAE), LIKELIHOOD, (x, x), structure="diag", prior=100.0, subset=["decoder"], refine=False
+        )
     if name == "ensemble":
         return osc.posteriors.Ensemble([network() for _ in range(3)], LIKELIHOOD)
     if name == "dropout":
         return osc.posteriors.Dropout(network(drop=True), LIKELIHOOD)
-    return osc.laplace(network(), LIKELIHOOD, (x, x), structure=name, prior=100.0)
+    return osc.laplace(network(), LIKELIHOOD, (x, x), structure=name, prior=100.0, refine=False)
 
 
 @pytest.mark.parametrize("name", ["point", "vae", "vae, laplace", "ensemble", "dropout", "diag", "kron", "approx_diag"])
@@ -93,7 +95,7 @@ def test_few_codes_of_many_networks_and_many_codes_of_few_give_the_same_parts_of
 
 def test_codes_alone_give_no_variance_by_weights() -> None:
     x = images(3)
-    sure = osc.laplace(network(VAE), LIKELIHOOD, (x, x), structure="diag", prior=1e12, subset=["decoder"])
+    sure = osc.laplace(network(VAE), LIKELIHOOD, (x, x), structure="diag", prior=1e12, subset=["decoder"], refine=False)
     image = Representation(sure).reconstruct(x, samples=600, generator=torch.Generator().manual_seed(0))
     assert float((image.weight_variance / image.latent_variance).mean()) < 0.1
 
@@ -102,10 +104,10 @@ def test_the_latent_variance_of_a_linear_encoder_is_that_of_the_linearised_poste
     """Small variances: 1000 sampled encoders against K columns of J."""
     torch.manual_seed(0)
     x, net = images(), network()
-    q = osc.laplace(net, osc.likelihoods.Gaussian(0.01), (x, x), structure="diag", prior=1e4)
+    q = osc.laplace(net, osc.likelihoods.Gaussian(0.01), (x, x), structure="diag", prior=1e4, refine=False)
     found = Representation(q).encode(x[:4], samples=1000, generator=torch.Generator().manual_seed(0)).weight_variance
     encoder = osc.laplace(
-        net.encoder, osc.likelihoods.Gaussian(1.0), (x, torch.zeros(12, 2).double()), structure="diag"
+        net.encoder, osc.likelihoods.Gaussian(1.0), (x, torch.zeros(12, 2).double()), structure="diag", refine=False
     )
     size = sum(p.numel() for p in net.encoder.parameters())
     jacobian = osc.curvature.reference.jacobian(net.encoder, x[:4])
@@ -230,7 +232,9 @@ def test_a_decoder_may_learn_the_variance_of_each_pixel() -> None:
     x, likelihood = images(), osc.likelihoods.HeteroscedasticGaussian(class_axis=1)
     net = Autoencoder(*osc.networks.mlp_coders((1, 4, 4), 2, (8,), outputs=2)).double()
     osc.train(osc.methods.MAP(net, likelihood), (x, x), epochs=3, progress=False)
-    r = Representation(osc.laplace(net, likelihood, (x, x), structure="approx_diag", prior=100.0), codes=x)
+    r = Representation(
+        osc.laplace(net, likelihood, (x, x), structure="approx_diag", prior=100.0, refine=False), codes=x
+    )
     image = r.reconstruct(x[:5], samples=6)
     assert image.mean.shape == image.variance.shape == (5, 1, 4, 4)
     assert image.outputs.shape == (6, 1, 5, 2, 4, 4)

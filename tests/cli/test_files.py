@@ -149,6 +149,7 @@ def test_choices_of_the_posterior(
         assert int(q.structure.covered.sum()) == round(0.02 * found["parameters"])
 
 
+@pytest.mark.slow
 def test_a_prior_by_the_layers_that_a_normalisation_undoes(run: Any, own: Path, capsys: Any) -> None:
     options = ("--model", "my_networks:normalised", "--data", "digits", "--train-size", 60, "--epochs", 2)
     assert run("train", *options, "--output", own / "run") == 0
@@ -465,6 +466,7 @@ def test_evaluate_writes_where_it_is_told(run: Any, regressor: Path, tmp_path: P
     assert found["MAP"]["rmse"] == pytest.approx(scores(regressor, "train", "test", "rmse"), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_every_row_of_another_file_is_evaluated_in_the_units_of_the_training(
     run: Any, tmp_path: Path, capsys: Any
 ) -> None:

@@ -36,7 +36,7 @@ def sequences(*lengths: int) -> Tensor:
 def test_unequal_portions_in_the_first_batch_go_to_the_fallback(lengths: tuple) -> None:
     model = Unpadded().double()
     x = sequences(*lengths)
-    q = osc.laplace(model, LIKELIHOOD, (x, LABELS), structure="full", prior=1.0)
+    q = osc.laplace(model, LIKELIHOOD, (x, LABELS), structure="full", prior=1.0, refine=False)
     torch.testing.assert_close(q.structure.dense(), ggn(model, LIKELIHOOD, x, LABELS))
 
 
@@ -44,17 +44,17 @@ def test_unequal_portions_in_a_later_batch_are_refused() -> None:
     model, whole, ragged = Unpadded().double(), sequences(6, 6, 6, 6), sequences(3, 1, 6, 6)
     batches = [(whole, LABELS), (ragged, LABELS)]
     with pytest.raises(ValueError, match="first batch"):
-        osc.laplace(model, LIKELIHOOD, batches, structure="diag", prior=1.0)
-    q = osc.laplace(model, LIKELIHOOD, batches[:1], structure="diag", prior=1.0)
+        osc.laplace(model, LIKELIHOOD, batches, structure="diag", prior=1.0, refine=False)
+    q = osc.laplace(model, LIKELIHOOD, batches[:1], structure="diag", prior=1.0, refine=False)
     with pytest.raises(ValueError, match="inner"):
         osc.predict(q, ragged)
-    osc.predict(osc.laplace(model, LIKELIHOOD, batches[::-1], structure="diag", prior=1.0), whole)
+    osc.predict(osc.laplace(model, LIKELIHOOD, batches[::-1], structure="diag", prior=1.0, refine=False), whole)
 
 
 def test_batches_of_other_lengths_are_no_offence() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
     batches = [(torch.randn(4, t, 3, dtype=torch.double), torch.randint(3, (4, t))) for t in (6, 2)]
-    q = osc.laplace(model, LIKELIHOOD, batches, structure="full", prior=1.0)
+    q = osc.laplace(model, LIKELIHOOD, batches, structure="full", prior=1.0, refine=False)
     truth = sum(ggn(model, LIKELIHOOD, x, y) for x, y in batches)
     torch.testing.assert_close(q.structure.dense(), truth)
 
@@ -69,4 +69,4 @@ def test_one_datum_at_a_time_does_not_hide_a_dependence() -> None:
             return self.head(x - x.mean(0) if len(x) > 1 else x)
 
     with pytest.raises(ValueError, match="depends on the other inputs"):
-        osc.laplace(Centred(), LIKELIHOOD, [(torch.randn(1, 3), LABELS[:1])], prior=1.0)
+        osc.laplace(Centred(), LIKELIHOOD, [(torch.randn(1, 3), LABELS[:1])], prior=1.0, refine=False)

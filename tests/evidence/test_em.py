@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from osculate.evidence.em import Draws, expectation_maximisation
+from osculate.evidence.em import PosteriorDraws, expectation_maximisation
 from osculate.posteriors import Gaussian
 from osculate.structures import MatrixFree
 from osculate.structures.blocks import Batch
@@ -42,7 +42,7 @@ def classes(n: int = 200) -> tuple[nn.Module, Tensor, Tensor]:
 def fitted(structure: str | MatrixFree = STRUCTURE, **options: object) -> tuple[Gaussian, Tensor, Tensor]:
     torch.manual_seed(0)
     model, x, y = classes()
-    return osc.laplace(model, CATEGORICAL, (x, y), structure=structure, **{"prior": 0.4, **options}), x, y
+    return osc.laplace(model, CATEGORICAL, (x, y), structure=structure, **{"prior": 0.4, **options}, refine=False), x, y
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -56,19 +56,19 @@ def test_estimates_of_gamma_are_unbiased_for_each_group() -> None:
     x = torch.randn(12, 3, dtype=torch.double)
     y = torch.randn(12, 2, dtype=torch.double)
     likelihood = osc.likelihoods.Gaussian(0.5)
-    q = osc.laplace(model, likelihood, (x, y), structure=MatrixFree(rank=3, tolerance=1e-6), prior=1.0)
+    q = osc.laplace(model, likelihood, (x, y), structure=MatrixFree(rank=3, tolerance=1e-6), prior=1.0, refine=False)
     prior = osc.priors.Layerwise(torch.tensor([0.5, 1.0, 2.0, 3.0], dtype=torch.double))
     q = q.replace(prior=prior, likelihood=osc.likelihoods.Gaussian(0.4), temperature=1.5)
     delta = q.prior.vector(q.network.space)
     expected = q.network.space.totals(1 - delta * dense_precision(q).inverse().diagonal())
-    found = Draws.of(q, 1500, generator()).effective_parameters(q)
+    found = PosteriorDraws.of(q, 1500, generator()).effective_parameters(q)
     assert set(found) == {"curvature", "norm", "both", "sketch"}
     for name, each in found.items():
         error = each.std(0) / len(each) ** 0.5
         assert float(((each.mean(0) - expected) / error).abs().max()) < 4, name
         assert float(error.max()) < 0.4, name
     spread, means = (torch.stack([getattr(each, f)(0) for each in found.values()]) for f in ("std", "mean"))
-    chosen = Draws.of(q, 1500, generator()).mean(q)
+    chosen = PosteriorDraws.of(q, 1500, generator()).mean(q)
     assert torch.equal(chosen, means[spread.argmin(0), torch.arange(4)])
     assert len(set(spread.argmin(0).tolist())) > 1  # no form is best for all groups
 
@@ -80,7 +80,7 @@ def test_64_samples_come_within_five_percent_of_exact_variances() -> None:
     found = expectation_maximisation(q, samples=64, generator=generator())
     assert float(found.prior.precision / exact.prior.precision) == pytest.approx(1, abs=0.05)
     gamma = sum(osc.evidence.effective_parameters(exact).values())
-    assert float(Draws.of(found, 64, generator()).mean(found)[0]) == pytest.approx(gamma, rel=0.01)
+    assert float(PosteriorDraws.of(found, 64, generator()).mean(found)[0]) == pytest.approx(gamma, rel=0.01)
     few = expectation_maximisation(q, samples=2, generator=generator())
     assert float(few.prior.precision) != float(found.prior.precision)
 
@@ -104,7 +104,7 @@ def test_groups_and_noise_of_a_regression_are_those_of_exact_variances() -> None
     y = 3 * model(x).detach() + (2 * x[:, :1]).sin() * x[:, 1:] + noise
     prior, likelihood = osc.priors.Layerwise(1.0), osc.likelihoods.Gaussian(1.0)
     exact, sampled = (
-        osc.laplace(model, likelihood, (x, y), structure=structure, prior=prior)
+        osc.laplace(model, likelihood, (x, y), structure=structure, prior=prior, refine=False)
         for structure in ("full", MatrixFree(tolerance=1e-5))
     )
     with warnings.catch_warnings():
@@ -122,8 +122,10 @@ def test_groups_and_noise_of_a_regression_are_those_of_exact_variances() -> None
 def test_tensors_of_the_same_shape_have_draws_of_their_own() -> None:
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Linear(4, 4, bias=False)).double()
     x = torch.randn(6, 4, dtype=torch.double)
-    q = osc.laplace(model, CATEGORICAL, (x, targets(CATEGORICAL, model, x)), structure=STRUCTURE, prior=1.0)
-    draws = Draws.of(q, 400, generator())
+    q = osc.laplace(
+        model, CATEGORICAL, (x, targets(CATEGORICAL, model, x)), structure=STRUCTURE, prior=1.0, refine=False
+    )
+    draws = PosteriorDraws.of(q, 400, generator())
     one, other = draws.white.split(16, 1)
     correlation = (one.T @ other / 400).abs()
     assert float(correlation.max()) < 5 / 400**0.5
@@ -137,8 +139,8 @@ def test_stochastic_dual_descent_finds_the_samples_too() -> None:
     y = targets(CATEGORICAL, model, x)
     found = []
     for structure in (MatrixFree(tolerance=1e-6), MatrixFree(solver="sdd", tolerance=1e-2)):
-        q = osc.laplace(model, CATEGORICAL, (x, y), structure=structure, prior=3.0)
-        draws = Draws.of(q, 2, generator())
+        q = osc.laplace(model, CATEGORICAL, (x, y), structure=structure, prior=3.0, refine=False)
+        draws = PosteriorDraws.of(q, 2, generator())
         draws.mean(q)
         found.append(draws.theta)
     assert_close(found[1], found[0], 2e-2)
@@ -154,10 +156,11 @@ def test_errors_and_the_warning_name_the_way_out() -> None:
         expectation_maximisation(q.replace(prior=osc.priors.Isotropic(5.0)), samples=4, max_steps=1)
 
 
+@pytest.mark.slow
 def test_the_last_solutions_save_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Warm starts: of the same draws for a precision near by."""
     q, *_ = fitted(replace(STRUCTURE, rank=2))
-    draws = Draws.of(q, 4, generator())
+    draws = PosteriorDraws.of(q, 4, generator())
     draws.mean(q)
     near = q.replace(prior=osc.priors.Isotropic(torch.tensor(0.41, dtype=torch.double)))
     calls: list[int] = []

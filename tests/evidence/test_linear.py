@@ -31,7 +31,7 @@ def fitted(structure: str, likelihood: str = "gaussian", net: str = "mlp", n: in
     y = targets(chosen, model, x)
     precision = torch.linspace(0.5, 2.0, len(list(model.parameters())), dtype=DOUBLE)
     prior = osc.priors.Layerwise(precision)
-    return osc.laplace(model, chosen, (x, y), structure=structure, prior=prior), x, y
+    return osc.laplace(model, chosen, (x, y), structure=structure, prior=prior, refine=False), x, y
 
 
 def jacobian(q: osc.posteriors.Gaussian, x: Tensor) -> Tensor:
@@ -47,8 +47,14 @@ def objective(q: osc.posteriors.Gaussian, x: Tensor, y: Tensor, theta: Tensor) -
     return loss + 0.5 * (q.prior.vector(q.network.space) * theta.square()).sum()
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("structure", ["full", "kron", "diag", "dual", "low_rank", "matrix_free"])
+@pytest.mark.parametrize(
+    ("structure", "likelihood"),
+    [
+        pytest.param(structure, name, marks=[pytest.mark.slow] * (structure != "full" and name != "categorical"))
+        for structure in ("full", "kron", "diag", "dual", "low_rank", "matrix_free")
+        for name in LIKELIHOODS
+    ],
+)
 def test_the_mode_is_where_the_slope_of_the_objective_is_zero(structure: str, likelihood: str) -> None:
     q, x, y = fitted(structure, likelihood)
     q = q.replace(temperature=1.7)
@@ -101,7 +107,7 @@ def test_posteriors_without_their_data_ask_for_them(tmp_path: Path) -> None:
     q, x, y = fitted("kron")
     osc.save(q, tmp_path / "q.safetensors")
     loaded = osc.load(tmp_path / "q.safetensors", q.model)
-    once = osc.laplace(q.model, q.likelihood, iter([(x, y)]), prior=1.0, subset=q.network.space.names)
+    once = osc.laplace(q.model, q.likelihood, iter([(x, y)]), prior=1.0, subset=q.network.space.names, refine=False)
     for other in (loaded, once):
         with pytest.raises(ValueError, match=says("from a file", "data=")):
             osc.log_evidence(other, mode="linear")
@@ -148,7 +154,9 @@ def test_only_the_parameters_of_a_subnetwork_move() -> None:
     model, x = ZOO["mlp"].model(), ZOO["mlp"].x(25)
     likelihood = LIKELIHOODS["categorical"]
     y = targets(likelihood, model, x)
-    q = osc.laplace(model, likelihood, (x, y), structure="full", prior=1.0, subset=osc.Subnetwork(0.4, "magnitude"))
+    q = osc.laplace(
+        model, likelihood, (x, y), structure="full", prior=1.0, subset=osc.Subnetwork(0.4, "magnitude"), refine=False
+    )
     theta = osc.evidence.linear_mode(q, (x, y), EXACT)
     covered = q.structure.covered
     assert torch.equal(theta[~covered], q.mean[~covered])
@@ -158,7 +166,12 @@ def test_only_the_parameters_of_a_subnetwork_move() -> None:
 
 
 @pytest.mark.parametrize(
-    ("structure", "likelihood"), [("full", "gaussian"), ("kron", "categorical"), ("dual", "poisson")]
+    ("structure", "likelihood"),
+    [
+        ("full", "gaussian"),
+        pytest.param("kron", "categorical", marks=pytest.mark.slow),
+        pytest.param("dual", "poisson", marks=pytest.mark.slow),
+    ],
 )
 def test_at_the_maximum_mode_and_precisions_belong_to_each_other(structure: str, likelihood: str) -> None:
     q, x, y = fitted(structure, likelihood, n=60)
@@ -200,7 +213,7 @@ def normalised(factor: float) -> tuple[nn.Module, Tensor, Tensor]:
 def deviations(prior: str, mode: str, factor: float) -> Tensor:
     model, x, y = normalised(factor)
     chosen = osc.priors.Grouped.normalised(model, x) if prior == "groups" else osc.priors.Isotropic(1.0)
-    q = osc.laplace(model, osc.likelihoods.Gaussian(0.1), (x, y), structure="full", prior=chosen)
+    q = osc.laplace(model, osc.likelihoods.Gaussian(0.1), (x, y), structure="full", prior=chosen, refine=False)
     options = {"data": (x, y), "tolerance": 1e-4} if mode == "linear" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -208,6 +221,7 @@ def deviations(prior: str, mode: str, factor: float) -> Tensor:
     return osc.functional_variance(best, 2 * x, diagonal=True).sqrt()
 
 
+@pytest.mark.slow
 def test_with_groups_the_scale_of_normalised_weights_does_not_matter_and_with_one_precision_it_does() -> None:
     assert_close(deviations("groups", "linear", 4.0), deviations("groups", "linear", 0.25), 1e-3)
     one, other = (float(deviations("one", "linear", factor).mean()) for factor in (4.0, 0.25))
@@ -225,7 +239,9 @@ def test_an_evidence_without_a_maximum_says_for_which_groups_and_what_it_means()
         model[2].weight.mul_(0.01)
         model[2].bias.zero_()
     y = torch.zeros(40, 1, dtype=DOUBLE)  # nothing to learn
-    q = osc.laplace(model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior=osc.priors.Layerwise())
+    q = osc.laplace(
+        model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior=osc.priors.Layerwise(), refine=False
+    )
     with pytest.warns(UserWarning, match=says("no maximum", "without end", "2.weight", "at zero")):
         best = osc.maximise_evidence(q, mode="linear", data=(x, y), noise=False)
     assert best.prior.precision.tolist()[2] == pytest.approx(1e12)
@@ -238,11 +254,13 @@ def test_parameters_that_no_output_depends_on_are_named_and_zero_biases_are_not(
         model[2].bias.zero_()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        osc.laplace(model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior="evidence")
+        osc.laplace(model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior="evidence", refine=False)
     with torch.no_grad():
         model[0].weight.copy_(-model[0].weight.abs())
         model[0].bias.fill_(-1.0)  # every unit is dead
-    q = osc.laplace(model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior=osc.priors.Layerwise())
+    q = osc.laplace(
+        model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior=osc.priors.Layerwise(), refine=False
+    )
     with pytest.warns(UserWarning, match=says("0.weight", "0.bias", "no output depends", "keep the precision")):
         best = osc.maximise_evidence(q)
     assert best.prior.precision[:2].tolist() == [1.0, 1.0]
@@ -250,7 +268,9 @@ def test_parameters_that_no_output_depends_on_are_named_and_zero_biases_are_not(
         model[0].weight.abs_()
         model[0].bias.fill_(1.0)
         model[2].weight.zero_()
-    q = osc.laplace(model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior=osc.priors.Layerwise())
+    q = osc.laplace(
+        model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior=osc.priors.Layerwise(), refine=False
+    )
     with pytest.warns(UserWarning, match=says("2.weight", "1e+12")):
         osc.maximise_evidence(q)
 
@@ -258,7 +278,9 @@ def test_parameters_that_no_output_depends_on_are_named_and_zero_biases_are_not(
 def test_a_linear_model_that_would_do_without_weights_that_the_network_has_is_announced_as_such() -> None:
     model, x = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double(), torch.randn(40, 3, dtype=DOUBLE)
     y = torch.zeros(40, 1, dtype=DOUBLE)
-    q = osc.laplace(model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior=osc.priors.Layerwise())
+    q = osc.laplace(
+        model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior=osc.priors.Layerwise(), refine=False
+    )
     with pytest.warns(UserWarning, match=says("error bars vanish", "the network keeps its weights", "2.weight")):
         osc.maximise_evidence(q, mode="linear", data=(x, y), noise=False)
 
@@ -266,7 +288,7 @@ def test_a_linear_model_that_would_do_without_weights_that_the_network_has_is_an
 @pytest.mark.parametrize("solver", ["newton", "stochastic"])
 def test_other_data_than_those_of_the_fit_are_refused(solver: str) -> None:
     x, y = torch.randn(20, 2), torch.randn(20, 1)
-    q = osc.laplace(nn.Linear(2, 1), osc.likelihoods.Gaussian(), (x, y), structure="full", prior=1.0)
+    q = osc.laplace(nn.Linear(2, 1), osc.likelihoods.Gaussian(), (x, y), structure="full", prior=1.0, refine=False)
     with pytest.raises(ValueError, match=says("it had 20", "7 here")):
         osc.evidence.linear_mode(q, (x[:7], y[:7]), solver)
 
@@ -274,7 +296,7 @@ def test_other_data_than_those_of_the_fit_are_refused(solver: str) -> None:
 @pytest.mark.parametrize("solver", ["newton", "stochastic"])
 def test_the_mode_of_a_half_precision_network_is_found_in_single_precision(solver: str) -> None:
     x, y = torch.randn(40, 3), torch.arange(40) % 3
-    q = osc.laplace(nn.Linear(3, 3), osc.likelihoods.Categorical(), (x, y), structure="full", prior=1.0)
+    q = osc.laplace(nn.Linear(3, 3), osc.likelihoods.Categorical(), (x, y), structure="full", prior=1.0, refine=False)
     half = q.to(dtype=torch.bfloat16)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -85,7 +85,7 @@ def test_the_bound_is_stationary_in_mean_and_covariance() -> None:
     assert max(there) < best
 
 
-@pytest.mark.parametrize("trust", [0.25, None])
+@pytest.mark.parametrize("trust", [0.25, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("structure", structures.REGISTRY)
 def test_the_bound_never_falls(trained: tuple[nn.Module, Tensor, Tensor], structure: str, trust: float | None) -> None:
     q = laplace(trained, structure=structure)

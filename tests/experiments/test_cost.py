@@ -85,6 +85,6 @@ def test_a_curvature_pass_gives_the_matrix_of_a_fit_each_time() -> None:
     model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), torch.randn(6, 3)
     y = torch.randn(6, 2)
     work = cost.curvature_pass(model, Gaussian(1.0), (x, y), Diag(), "1MB")
-    expected = laplace(model, Gaussian(1.0), (x, y), structure="diag", prior=1.0).structure.dense()
+    expected = laplace(model, Gaussian(1.0), (x, y), structure="diag", prior=1.0, refine=False).structure.dense()
     for _ in range(2):
         torch.testing.assert_close(work().dense(), expected)  # type: ignore[attr-defined]

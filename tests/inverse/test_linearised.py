@@ -205,6 +205,7 @@ def test_tuning_climbs_finds_the_noise_and_keeps_a_known_one(
     assert SIGMA / 2 < found.noise < 2 * SIGMA
 
 
+@pytest.mark.slow
 def test_expected_variation_is_that_of_draws(model: tuple[LinearisedImage, FilterPrior]) -> None:
     linearised, prior = model
     predcp = PredCP.of(linearised, prior, weight=0.3)
@@ -314,7 +315,7 @@ def test_the_exact_posterior_is_that_of_the_weights(
     torch.testing.assert_close(found.mean, linearised.image)
 
 
-@pytest.mark.parametrize("observed", [True, False])
+@pytest.mark.parametrize("observed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_draws_by_conjugate_gradients_have_the_exact_covariance(observed: bool) -> None:
     """On 16 × 16 pixels, in single precision, with and without a preconditioner."""
     linearised, prior = small((16, 16), width=3, dtype=torch.float32)

@@ -310,6 +310,7 @@ def test_error_bars_of_every_kind(
     assert "posterior" in found.seconds
 
 
+@pytest.mark.slow
 def test_the_whole_way_and_in_other_units(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
     operator, data, truth = scan
     longer = DeepImagePrior(SkipUNet(width=8), steps=400, learning_rate=3e-3)

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from osculate.linalg import Rows, dual_descent
+from osculate.linalg import RowBlocks, dual_descent
 from tests.errors import says
 from tests.laws import assert_close
 
 
-def rows_of(X: Tensor, size: int, left: Tensor | None = None) -> Rows:
+def rows_of(X: Tensor, size: int, left: Tensor | None = None) -> RowBlocks:
     """X in blocks, or S X for the products and X for the transposed ones."""
     parts = torch.arange(len(X)).split(size)
     SX = X if left is None else left @ X
-    return Rows([len(p) for p in parts], lambda k, w: w @ SX[parts[k]].T, lambda k, c: c @ X[parts[k]])
+    return RowBlocks([len(p) for p in parts], lambda k, w: w @ SX[parts[k]].T, lambda k, c: c @ X[parts[k]])
 
 
 def problem(n: int = 60, p: int = 20, scale: float = 0.5, decay: float = -1.0) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 import osculate as osc
 from osculate.methods import HMC
 from osculate.methods.hmc.potential import NegativeLogJoint
-from osculate.methods.hmc.sampler import NUTS, Metric, State, StepSize, first_step_size, subtrees, windows
+from osculate.methods.hmc.sampler import NUTS, ChainState, Metric, StepSize, first_step_size, subtrees, windows
 from osculate.parameters import Network
 from osculate.posteriors.chains import effective_sample_size
 from osculate.training import Training, full_batch
@@ -54,7 +54,7 @@ def adapted_draws(covariance: Tensor, chains: int, warmup: int, draws: int) -> t
     """Draws (K, S, P) of a normal, and the inverse mass that warm-up has found."""
     precision, generator = torch.linalg.inv(covariance), torch.Generator().manual_seed(0)
     start = torch.randn(chains, len(covariance), generator=generator, dtype=torch.double)
-    state = State.at(10 * start, lambda t: (0.5 * (t @ precision * t).sum(1), t @ precision))
+    state = ChainState.at(10 * start, lambda t: (0.5 * (t @ precision * t).sum(1), t @ precision))
     metric, step_size = Metric(torch.ones(len(covariance), dtype=torch.double), chains), StepSize(0.8)
 
     def nuts(step: float) -> NUTS:
@@ -93,7 +93,7 @@ def test_a_leapfrog_step_goes_back_the_way_it_came() -> None:
     def quartic(t: Tensor) -> tuple[Tensor, Tensor]:
         return t.pow(4).sum(1), 4 * t.pow(3)
 
-    start = State.at(torch.randn(3, 2, dtype=torch.double), quartic)
+    start = ChainState.at(torch.randn(3, 2, dtype=torch.double), quartic)
     nuts = NUTS(quartic, 0.1, torch.tensor([1.0, 3.0], dtype=torch.double), torch.Generator())
     momentum = nuts.momentum(start)
     there, after = nuts.leapfrog(start, momentum, 0.1)
@@ -122,7 +122,7 @@ def test_the_distribution_is_kept_with_steps_so_coarse_that_the_energy_is_not(
     weights = (-quartic(axis[:, None])[0]).softmax(0)
     generator = torch.Generator().manual_seed(0)
     nuts = NUTS(quartic, step, torch.ones(1, dtype=torch.double), generator)
-    state = State.at(axis[torch.multinomial(weights, 40_000, True, generator=generator)][:, None], quartic)
+    state = ChainState.at(axis[torch.multinomial(weights, 40_000, True, generator=generator)][:, None], quartic)
     for _ in range(12):
         done = nuts.draw(state)
         state = done.state
@@ -151,7 +151,7 @@ def test_a_step_far_too_long_is_a_divergence() -> None:
     def steep(t: Tensor) -> tuple[Tensor, Tensor]:
         return 1e4 * t.square().sum(1), 2e4 * t
 
-    state = State.at(torch.ones(2, 1, dtype=torch.double), steep)
+    state = ChainState.at(torch.ones(2, 1, dtype=torch.double), steep)
     done = NUTS(steep, 10.0, torch.ones(1, dtype=torch.double), torch.Generator().manual_seed(0)).draw(state)
     assert bool(done.divergent.all())
     assert torch.equal(done.state.position, state.position)

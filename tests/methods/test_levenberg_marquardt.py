@@ -143,7 +143,7 @@ def test_a_network_that_was_switched_off_is_announced() -> None:
         run(method, epochs=60)
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.01])
+@pytest.mark.parametrize("scale", [1.0, pytest.param(0.01, marks=pytest.mark.slow)])
 def test_a_network_that_became_a_constant_is_announced(scale: float) -> None:
     """From a noise scale of ten times what the targets vary by, and from one of a tenth of it."""
     torch.manual_seed(0)

@@ -53,7 +53,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 def fitted(likelihood: Likelihood, seed: int = 0, prior: float = 3.0, **how: object) -> osc.posteriors.Gaussian:
     x, model = inputs(20, 5), net(seed)
-    return osc.laplace(model, likelihood, (x, targets(likelihood, net(), x)), **{"prior": prior, **how})
+    return osc.laplace(model, likelihood, (x, targets(likelihood, net(), x)), **{"prior": prior, **how}, refine=False)
 
 
 def mixture(likelihood: Likelihood, members: int = 3) -> Mixture:
@@ -198,6 +198,7 @@ def test_total_covariance_of_the_functions() -> None:
         osc.functional_variance(q, x, diagonal=True, via="sketch", samples=1)
 
 
+@pytest.mark.slow
 def test_refined_members_keep_their_mean_functions() -> None:
     members, x = [osc.refine(fitted(Gaussian(0.5), seed), trust=None) for seed in range(3)], inputs()
     inner = Mixture(members[:2])

@@ -16,7 +16,9 @@ from tests.zoo import ZOO
 @cache
 def posterior(likelihood: osc.likelihoods.Likelihood, structure: str = "kron", prior: float = 1.0, net: str = "mlp"):
     model, x = ZOO[net].model(), ZOO[net].x(20)
-    return osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=prior), x
+    return osc.laplace(
+        model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=prior, refine=False
+    ), x
 
 
 def test_far_from_the_data_laplace_is_unsure_where_the_mode_is_certain() -> None:
@@ -34,7 +36,7 @@ def test_far_from_the_data_laplace_is_unsure_where_the_mode_is_certain() -> None
         return loss
 
     optimizer.step(energy)
-    q = osc.laplace(model, likelihood, (x, y), structure="full", prior=prior)
+    q = osc.laplace(model, likelihood, (x, y), structure="full", prior=prior, refine=False)
     angle = torch.linspace(0, 2 * torch.pi, 73, dtype=torch.double)[:-1]
     far = 1000 * torch.stack([angle.cos(), angle.sin()], 1)
     certain = osc.predict(osc.posteriors.Point(model, likelihood), far).probs.squeeze(1) > 0.999
@@ -141,5 +143,7 @@ def test_what_cannot_be_asked() -> None:
 
 def test_two_numbers_and_two_noises_of_one_affine_layer() -> None:
     x, y = torch.randn(30, 2), torch.randn(30, 2)
-    q = osc.laplace(nn.Linear(2, 4), osc.likelihoods.HeteroscedasticGaussian(), (x, y), structure="full", prior=1.0)
+    q = osc.laplace(
+        nn.Linear(2, 4), osc.likelihoods.HeteroscedasticGaussian(), (x, y), structure="full", prior=1.0, refine=False
+    )
     assert_close(osc.predict(q, x, noise=False).variance, osc.functional_variance(q, x, diagonal=True)[:, :2], 1e-5)

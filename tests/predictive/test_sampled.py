@@ -25,7 +25,7 @@ def posterior(precision: float = 1e-3, likelihood: osc.likelihoods.Likelihood | 
         optimizer.zero_grad()
         (-likelihood.log_prob(model(X), y).mean()).backward()
         optimizer.step()
-    return osc.laplace(model, likelihood, (X, y), prior=precision), model
+    return osc.laplace(model, likelihood, (X, y), prior=precision, refine=False), model
 
 
 def warned(ask) -> list[str]:

@@ -21,7 +21,7 @@ def overfitted() -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, torch.Ten
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[:60]), y[:60]).backward()
         optimizer.step()
-    q = osc.laplace(model, osc.likelihoods.Categorical(), (x[:60], y[:60]), prior=1.0)
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x[:60], y[:60]), prior=1.0, refine=False)
     return q, (x[60:], y[60:])
 
 
@@ -127,7 +127,7 @@ def dense(net: str, n: int, ignore: int) -> tuple[osc.likelihoods.Likelihood, nn
 @pytest.mark.parametrize("net", [pytest.param("unet", marks=pytest.mark.slow), "gpt"])
 def test_ignored_positions_do_not_count(net: str, metric: str, ignore: int) -> None:
     likelihood, model, x, y = dense(net, 8, ignore)
-    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0, refine=False)
     found = osc.tune(q, (x, y), metric=metric, temperature=False)
 
     def by_hand(predictive: torch.distributions.Categorical, y: torch.Tensor) -> torch.Tensor:
@@ -145,7 +145,7 @@ def test_ignored_positions_do_not_count(net: str, metric: str, ignore: int) -> N
 
 def test_without_any_target_there_is_nothing_to_tune() -> None:
     likelihood, model, x, y = dense("gpt", 4, -1)
-    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0, refine=False)
     with pytest.raises(ValueError, match="every validation target is one that the likelihood ignores"):
         osc.tune(q, (x, torch.full_like(y, -1)))
 
@@ -153,10 +153,10 @@ def test_without_any_target_there_is_nothing_to_tune() -> None:
 @pytest.mark.parametrize("net", ["unet", "gpt"])
 def test_data_without_targets_leave_fit_and_evidence_as_they_are(net: str) -> None:
     likelihood, model, x, y = dense(net, 5, -1)
-    both = osc.laplace(model, likelihood, (x, y), structure="full", prior=1.0)
+    both = osc.laplace(model, likelihood, (x, y), structure="full", prior=1.0, refine=False)
     kept = (y != -1).flatten(1).any(1)
     assert 0 < int(kept.sum()) < 5
-    labelled = osc.laplace(model, likelihood, (x[kept], y[kept]), structure="full", prior=1.0)
+    labelled = osc.laplace(model, likelihood, (x[kept], y[kept]), structure="full", prior=1.0, refine=False)
     assert_close(osc.log_evidence(both), osc.log_evidence(labelled))
 
 
@@ -164,7 +164,7 @@ def test_data_without_targets_leave_fit_and_evidence_as_they_are(net: str) -> No
 def test_truth_values_are_scored_like_0_and_1(metric: str) -> None:
     x = torch.randn(20, 3)
     y = x[:, :1] + 0.5 * torch.randn(20, 1) > 0
-    q = osc.laplace(nn.Linear(3, 1), osc.likelihoods.Bernoulli(), (x, y), structure="full", prior=1.0)
+    q = osc.laplace(nn.Linear(3, 1), osc.likelihoods.Bernoulli(), (x, y), structure="full", prior=1.0, refine=False)
     found, expected = (osc.tune(q, (x, target), metric=metric) for target in (y, y.float()))
     assert_close(found.prior.precision, expected.prior.precision)
     predictive = osc.predict(q, x)
@@ -211,7 +211,7 @@ def test_ignorance_of_each_likelihood() -> None:
     ]
     for likelihood, y, expected in cases:
         model = nn.Linear(2, 4 if isinstance(likelihood, likelihoods.HeteroscedasticGaussian) else 2)
-        q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+        q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0, refine=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = osc.tune(q, [(x[:15], y[:15]), (x[15:], y[15:])], temperature=False).tuning.ignorance
@@ -223,7 +223,7 @@ def test_ignorance_of_each_likelihood() -> None:
 
 def test_ignorance_of_classes_leaves_out_ignored_positions() -> None:
     likelihood, model, x, y = dense("gpt", 6, -1)
-    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0, refine=False)
     found = osc.tune(q, (x, y), temperature=False).tuning.ignorance
     counts = torch.bincount(y[y >= 0], minlength=model(x).shape[-1]) + 1.0
     logs = (counts / counts.sum()).log()
@@ -248,7 +248,7 @@ def linear(scale: float) -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, t
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3 * scale)
-    return osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1.0), (x, y)
+    return osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1.0, refine=False), (x, y)
 
 
 def test_a_network_worse_than_ignorance_is_named_so() -> None:

@@ -21,6 +21,6 @@ def test_padding_changes_nothing(structure: str, curvature: str, table: bool) ->
     padded = torch.cat([x, padding], 1), torch.cat([y, torch.full_like(y, IGNORED)], 1)
     likelihood = osc.likelihoods.Categorical(ignore_index=IGNORED)
     options = {"structure": structure, "curvature": curvature, "prior": 1.0}
-    plain, ignoring = (osc.laplace(network, likelihood, data, **options) for data in ((x, y), padded))
+    plain, ignoring = (osc.laplace(network, likelihood, data, **options, refine=False) for data in ((x, y), padded))
     torch.testing.assert_close(ignoring.structure.dense(), plain.structure.dense())
     torch.testing.assert_close(osc.log_evidence(ignoring), osc.log_evidence(plain))

@@ -32,7 +32,11 @@ def fitted(structure: str | MatrixFree = ROUGH, n: int = 40, **options: object) 
     torch.manual_seed(0)
     model, x, y = wide(n)
     batches = [(x[:7], y[:7]), (x[7:], y[7:])]
-    return osc.laplace(model, CATEGORICAL, batches, structure=structure, **{"prior": 0.2, **options}), model, x
+    return (
+        osc.laplace(model, CATEGORICAL, batches, structure=structure, **{"prior": 0.2, **options}, refine=False),
+        model,
+        x,
+    )
 
 
 def check_within_errors(q: Gaussian, inverse: Tensor) -> None:
@@ -48,7 +52,9 @@ def check_within_errors(q: Gaussian, inverse: Tensor) -> None:
 def test_where_the_sketch_is_exact_so_is_everything(net: str) -> None:
     model, x = ZOO[net].model(), ZOO[net].x(4)
     y = targets(CATEGORICAL, model, x)
-    q = osc.laplace(model, CATEGORICAL, [(x[:1], y[:1]), (x[1:], y[1:])], structure="matrix_free", prior=0.7)
+    q = osc.laplace(
+        model, CATEGORICAL, [(x[:1], y[:1]), (x[1:], y[1:])], structure="matrix_free", prior=0.7, refine=False
+    )
     assert_close(q.structure.dense(), reference.ggn(model, CATEGORICAL, x, y))
     check_algebra(q)
     check_functional_variance(q, reference.jacobian(model, x), x)
@@ -95,6 +101,7 @@ def test_a_better_preconditioner_has_a_smaller_error() -> None:
     assert errors[0] > 2 * errors[1] > 1e3 * errors[2]
 
 
+@pytest.mark.slow
 def test_the_same_posterior_gives_the_same_answers() -> None:
     one, two = (fitted(MatrixFree(rank=8))[0] for _ in range(2))
     assert torch.equal(osc.log_evidence(one), osc.log_evidence(two))
@@ -124,11 +131,12 @@ def test_other_curvatures_are_the_same_in_every_product(kind: str) -> None:
     assert rank == 40  # one column for each datum
 
 
+@pytest.mark.slow
 def test_the_hessian_gives_directions_of_negative_curvature_to_the_prior() -> None:
     model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 3)).double()
     x = 2 * torch.randn(20, 3, dtype=torch.double)
     y = torch.randint(3, (20,))
-    q = osc.laplace(model, CATEGORICAL, (x, y), structure=ROUGH, curvature="hessian", prior=0.5)
+    q = osc.laplace(model, CATEGORICAL, (x, y), structure=ROUGH, curvature="hessian", prior=0.5, refine=False)
     H = q.structure.dense()
     assert_close(H, reference.hessian(model, CATEGORICAL, x, y))
     values, vectors = torch.linalg.eigh(H)
@@ -152,7 +160,7 @@ def test_the_evidence_has_gradients_in_precisions_and_noise() -> None:
     y = torch.randn(30, 4, dtype=torch.double)
     evidence = {}
     for structure in (MatrixFree(rank=164), "full"):
-        q = osc.laplace(model, osc.likelihoods.Gaussian(0.5), (x, y), structure=structure, prior=1.0)
+        q = osc.laplace(model, osc.likelihoods.Gaussian(0.5), (x, y), structure=structure, prior=1.0, refine=False)
         scale = torch.tensor(0.4, dtype=torch.double, requires_grad=True)
         precision = torch.tensor([0.5, 1.0, 2.0, 3.0], dtype=torch.double, requires_grad=True)
         there = q.replace(prior=osc.priors.Layerwise(precision), likelihood=osc.likelihoods.Gaussian(scale))
@@ -168,8 +176,10 @@ def test_evidence_tunes_it() -> None:
 
 def test_any_iterable_will_do_and_the_data_are_not_copied() -> None:
     model, x, y = wide()
-    once = osc.laplace(model, CATEGORICAL, iter([(x[:7], y[:7]), (x[7:], y[7:])]), structure=ROUGH, prior=0.2)
-    pair = osc.laplace(model, CATEGORICAL, (x, y), structure=ROUGH, prior=0.2)
+    once = osc.laplace(
+        model, CATEGORICAL, iter([(x[:7], y[:7]), (x[7:], y[7:])]), structure=ROUGH, prior=0.2, refine=False
+    )
+    pair = osc.laplace(model, CATEGORICAL, (x, y), structure=ROUGH, prior=0.2, refine=False)
     v = torch.randn(2, len(once.mean), dtype=torch.double)
     assert_close(once.precision.multiply(v), pair.precision.multiply(v))
     (batch,) = pair.structure.blocks[0].batches
@@ -180,7 +190,7 @@ def test_fits_add_over_data_sets() -> None:
     whole, model, x = fitted()
     y = torch.cat([batch.observation.y for batch in whole.structure.blocks[0].batches])
     one, two = (
-        osc.laplace(model, CATEGORICAL, (x[part], y[part]), structure=ROUGH, prior=0.2)
+        osc.laplace(model, CATEGORICAL, (x[part], y[part]), structure=ROUGH, prior=0.2, refine=False)
         for part in (slice(20), slice(20, 40))
     )
     both = one.replace(fit=one.fit + two.fit)
@@ -197,13 +207,14 @@ def test_it_moves_to_another_type_with_its_data() -> None:
     assert q.structure.dense().dtype == torch.double
 
 
+@pytest.mark.slow
 def test_single_precision_agrees_with_double_without_a_warning() -> None:
     q, model, x = fitted()
     y = torch.cat([batch.observation.y for batch in q.structure.blocks[0].batches])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         structure = MatrixFree(tolerance=1e-3, rank=10, probes=64)
-        single = osc.laplace(model.float(), CATEGORICAL, (x.float(), y), structure=structure, prior=0.2)
+        single = osc.laplace(model.float(), CATEGORICAL, (x.float(), y), structure=structure, prior=0.2, refine=False)
         assert_close(osc.log_evidence(single), osc.log_evidence(q), 1e-3)
         assert_close(osc.functional_variance(single, x[:3].float()).double(), osc.functional_variance(q, x[:3]), 1e-3)
         assert single.sample(3).shape == (3, 164)
@@ -226,7 +237,7 @@ def test_samples_have_the_covariance_of_the_posterior(structure: MatrixFree, kin
     x = 2 * torch.randn(9, 2, dtype=torch.double)
     few = replace(structure, rank=2)
     batches = [(x[:4], torch.arange(4) % 3), (x[4:], torch.arange(5) % 3)]
-    q = osc.laplace(model, CATEGORICAL, batches, structure=few, curvature=kind, prior=1.0)
+    q = osc.laplace(model, CATEGORICAL, batches, structure=few, curvature=kind, prior=1.0, refine=False)
     q = q.replace(prior=osc.priors.Diagonal(torch.linspace(0.3, 2, 15, dtype=torch.double)), temperature=0.6)
     theta, size = q.sample(2000, torch.Generator().manual_seed(0)) - q.mean, 2000
     found, expected = white(theta, dense_precision(q)), torch.eye(15, dtype=torch.double)
@@ -253,7 +264,7 @@ def test_optimised_samples_solve_the_problem_with_random_data() -> None:
 def test_random_data_at_positions_have_the_covariance_of_the_curvature(net: str) -> None:
     model, x = ZOO[net].model(), ZOO[net].x(2)
     likelihood = osc.likelihoods.Categorical(class_axis=1 if net == "unet" else -1)
-    q = osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=OPTIMISE, prior=1.0)
+    q = osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), structure=OPTIMISE, prior=1.0, refine=False)
     (block,) = q.structure.blocks
     noise = block.noise(1500, torch.Generator().manual_seed(0))
     G = block.dense()
@@ -265,6 +276,7 @@ SDD = MatrixFree(solver="sdd")
 
 
 @pytest.mark.parametrize("kind", ["ggn", "empirical_fisher"])
+@pytest.mark.slow
 def test_solvers_agree_on_predictive_variances(kind: str) -> None:
     """Cholesky, conjugate gradients to 1e-4 and stochastic dual descent to 2e-2, at their default tolerances."""
     torch.manual_seed(0)
@@ -273,7 +285,7 @@ def test_solvers_agree_on_predictive_variances(kind: str) -> None:
     y, variances = targets(CATEGORICAL, model, x), {}
     batches = [(x[:7], y[:7]), (x[7:], y[7:])]
     for name, structure in {"cholesky": "full", "cg": MatrixFree(rank=5), "sdd": SDD}.items():
-        q = osc.laplace(model, CATEGORICAL, batches, structure=structure, curvature=kind, prior=3.0)
+        q = osc.laplace(model, CATEGORICAL, batches, structure=structure, curvature=kind, prior=3.0, refine=False)
         variances[name] = osc.functional_variance(q, x[:2], diagonal=True)
     for name, tolerance in {"cg": 1e-4, "sdd": 2e-2}.items():
         error = (variances[name] / variances["cholesky"] - 1).abs()
@@ -287,7 +299,7 @@ def test_stochastic_solves_are_as_exact_as_the_tolerance() -> None:
     x = torch.randn(9, 2, dtype=torch.double)
     likelihood, found = osc.likelihoods.Gaussian(1.0), []
     for tolerance in (1e-1, 1e-3):
-        q = osc.laplace(model, likelihood, (x, x), structure=replace(SDD, tolerance=tolerance), prior=1.0)
+        q = osc.laplace(model, likelihood, (x, x), structure=replace(SDD, tolerance=tolerance), prior=1.0, refine=False)
         prior = osc.priors.Diagonal(torch.linspace(3, 5, len(q.mean), dtype=torch.double))
         q = q.replace(prior=prior, likelihood=osc.likelihoods.Gaussian(0.8), temperature=1.5)
         dense = dense_precision(q)
@@ -331,7 +343,8 @@ def test_other_outputs_and_inputs(net: str) -> None:
     likelihood = osc.likelihoods.Gaussian(0.5)
     y = targets(likelihood, model, x)
     free, full = (
-        osc.laplace(model, likelihood, [(x, y)], structure=structure, prior=0.7) for structure in (ROUGH, "full")
+        osc.laplace(model, likelihood, [(x, y)], structure=structure, prior=0.7, refine=False)
+        for structure in (ROUGH, "full")
     )
     assert_close(osc.functional_variance(free, x, diagonal=True), osc.functional_variance(full, x, diagonal=True), 1e-7)
 

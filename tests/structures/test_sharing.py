@@ -22,7 +22,7 @@ class Pooled(nn.Module):
 
 
 def dense(model: nn.Module, x: Tensor, y: Tensor, structure: object) -> Tensor:
-    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), structure=structure, prior=1.0)
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), structure=structure, prior=1.0, refine=False)
     return q.structure.dense()
 
 
@@ -71,7 +71,7 @@ def test_ignored_positions_do_not_count() -> None:
     y = y.clone()
     y[:, 4:] = -100
     short, padded = (
-        osc.laplace(model, likelihood, data, structure=osc.structures.Kron(sharing="reduce"), prior=1.0)
+        osc.laplace(model, likelihood, data, structure=osc.structures.Kron(sharing="reduce"), prior=1.0, refine=False)
         for data in ((x[:, :4], y[:, :4]), (x, y))
     )
     assert torch.allclose(short.structure.dense(), padded.structure.dense())
@@ -84,7 +84,7 @@ def test_data_without_targets_do_not_count(sharing: str) -> None:
     y = y.clone()
     y[12:] = -100
     short, padded = (
-        osc.laplace(model, likelihood, data, structure=osc.structures.Kron(sharing=sharing), prior=1.0)
+        osc.laplace(model, likelihood, data, structure=osc.structures.Kron(sharing=sharing), prior=1.0, refine=False)
         for data in ((x[:12], y[:12]), (x, y))
     )
     assert torch.allclose(short.structure.dense(), padded.structure.dense())
@@ -94,7 +94,7 @@ def test_decisions_that_differ_do_not_add() -> None:
     model, x, y = pooled()
     structure = osc.structures.Kron(sharing="auto")
     one, other = (
-        osc.laplace(model, osc.likelihoods.Categorical(), data, structure=structure, prior=1.0).fit
+        osc.laplace(model, osc.likelihoods.Categorical(), data, structure=structure, prior=1.0, refine=False).fit
         for data in ((x[:10], y[:10]), (x[10:], y[10:]))
     )
     added = (one + other).curvature + one.curvature

@@ -28,12 +28,14 @@ def net() -> nn.Module:
 
 @pytest.fixture
 def classifier(net: nn.Module) -> Any:
-    return osc.laplace(net, osc.likelihoods.Categorical(), (X, LABELS), structure="diag", prior=1.0)
+    return osc.laplace(net, osc.likelihoods.Categorical(), (X, LABELS), structure="diag", prior=1.0, refine=False)
 
 
 @pytest.fixture
 def regressor() -> Any:
-    return osc.laplace(nn.Linear(3, 2), osc.likelihoods.Gaussian(0.7), (X, NUMBERS), structure="full", prior=1.0)
+    return osc.laplace(
+        nn.Linear(3, 2), osc.likelihoods.Gaussian(0.7), (X, NUMBERS), structure="full", prior=1.0, refine=False
+    )
 
 
 def test_the_numbers_are_those_of_the_predictive(classifier: Any) -> None:
@@ -138,7 +140,7 @@ def test_pixels_and_tokens_count_one_by_one_and_ignored_ones_not(net: str, optio
     model, x = ZOO[net].model(), ZOO[net].x(6)
     y = targets(likelihood, model, x)
     y[0], y[::2, ..., 1] = -100, -100
-    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0)
+    q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0, refine=False)
     kept = y != -100
 
     def generator() -> torch.Generator:
@@ -161,7 +163,7 @@ def test_pixels_and_tokens_count_one_by_one_and_ignored_ones_not(net: str, optio
 def test_images_of_numbers_are_scored_pixel_by_pixel() -> None:
     model, x = ZOO["unet"].model(), ZOO["unet"].x(4)
     y = targets(osc.likelihoods.Gaussian(0.5), model, x)
-    q = osc.laplace(model, osc.likelihoods.Gaussian(0.5), (x, y), structure="diag", prior=1.0)
+    q = osc.laplace(model, osc.likelihoods.Gaussian(0.5), (x, y), structure="diag", prior=1.0, refine=False)
     record = calibration(q, (x, y), batch_size=3)
     predictive = osc.predict(q, x)
     assert record.mean.shape == (4, y[0].numel())
@@ -222,7 +224,7 @@ class TestRegression:
         net, y = nn.Linear(3, 2), X[:, :2].abs().round()
         q = osc.posteriors.Point(net, likelihood)
         if fitted:
-            q = osc.laplace(net, likelihood, (X, y), structure="full", prior=1.0)
+            q = osc.laplace(net, likelihood, (X, y), structure="full", prior=1.0, refine=False)
 
         def generator() -> dict[str, Any]:
             return {**options, "generator": torch.Generator().manual_seed(0)} if options else {}

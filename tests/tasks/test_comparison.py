@@ -11,7 +11,7 @@ from tests.laws import assert_close
 
 
 def classes(scale: float = 1.0, size: int = 400) -> tuple[nn.Module, Tensor, Tensor]:
-    """A linear classifier that is right (scale 1) or too sure of itself."""
+    """A linear classifier that is right (scale 1) or overconfident."""
     torch.manual_seed(0)
     model, x = nn.Linear(2, 3), torch.randn(size, 2)
     y = torch.distributions.Categorical(logits=model(x)).sample()
@@ -74,6 +74,7 @@ def test_scores_of_numbers(likelihood: osc.likelihoods.Likelihood, names: list[s
     assert found.num_data == 60
 
 
+@pytest.mark.slow
 def test_laplace_with_held_out_data() -> None:
     model, x, y = classes(6.0)
     data, held_out = (x[:200], y[:200]), (x[200:], y[200:])

@@ -45,7 +45,7 @@ def ensemble(*factors: float) -> Representation:
 def gaussian() -> Representation:
     torch.manual_seed(0)
     net, x = Autoencoder(*osc.networks.mlp_coders(SHAPE, 2, (8,))).double(), images()
-    return Representation(osc.laplace(net, NOISE, (x, x), structure="diag", prior=30.0))
+    return Representation(osc.laplace(net, NOISE, (x, x), structure="diag", prior=30.0, refine=False))
 
 
 class Brightness(nn.Module):
@@ -205,7 +205,9 @@ def test_modes_count_the_classes_that_a_datum_shows() -> None:
 def test_the_classifier_may_sample_its_weights() -> None:
     x = images()
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)).double()
-    q = osc.laplace(net, osc.likelihoods.Categorical(), (x, torch.arange(7) % 3), structure="diag", prior=1.0)
+    q = osc.laplace(
+        net, osc.likelihoods.Categorical(), (x, torch.arange(7) % 3), structure="diag", prior=1.0, refine=False
+    )
     record = imputation(gaussian(), x, HALF, draws=2, classifier=q, targets=torch.arange(7) % 3)
     assert record.calibration is not None
     assert record.calibration.probs.shape == (7, 3)

@@ -37,7 +37,7 @@ def representation(name: str) -> Representation:
         return Representation(q)
     kind, subset = (VAE, ["decoder"]) if name == "vae, laplace" else (Autoencoder, "all")
     options = {"structure": "diag", "prior": 100.0, "subset": subset}
-    return Representation(osc.laplace(net(kind), LIKELIHOOD, (INSIDE, INSIDE), **options))
+    return Representation(osc.laplace(net(kind), LIKELIHOOD, (INSIDE, INSIDE), **options, refine=False))
 
 
 def test_every_score_is_what_its_formula_says_of_the_members() -> None:

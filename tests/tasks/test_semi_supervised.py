@@ -41,7 +41,7 @@ def identity(size: int = 4) -> Representation:
 def drawn() -> Representation:
     torch.manual_seed(0)
     net, x = Autoencoder(nn.Linear(4, 2), nn.Linear(2, 4)), POOL[0]
-    return Representation(osc.laplace(net, NOISE, (x, x), structure="diag", prior=3.0))
+    return Representation(osc.laplace(net, NOISE, (x, x), structure="diag", prior=3.0, refine=False))
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])

@@ -19,7 +19,7 @@ CROSSING, HALVINGS = 0.8, 60
 
 
 @dataclass(frozen=True)
-class State:
+class ChainState:
     """The state of the chains.
 
     Attributes:
@@ -33,13 +33,13 @@ class State:
     gradient: Float[Tensor, "K P"]
 
     @classmethod
-    def at(cls, position: Float[Tensor, "K P"], potential: Potential) -> "State":
+    def at(cls, position: Float[Tensor, "K P"], potential: Potential) -> "ChainState":
         """The state at a position."""
         return cls(position, *potential(position))
 
-    def where(self, chosen: Bool[Tensor, " K"], other: "State") -> "State":
+    def where(self, chosen: Bool[Tensor, " K"], other: "ChainState") -> "ChainState":
         """This state for the chosen chains, and the other state for the remaining ones."""
-        return State(
+        return ChainState(
             torch.where(chosen[:, None], self.position, other.position),
             torch.where(chosen, self.potential, other.potential),
             torch.where(chosen[:, None], self.gradient, other.gradient),
@@ -57,7 +57,7 @@ class Transition:
         leapfrogs: Number of steps of each trajectory.
     """
 
-    state: State
+    state: ChainState
     acceptance: Float[Tensor, " K"]
     divergent: Bool[Tensor, " K"]
     leapfrogs: Int[Tensor, " K"]
@@ -93,7 +93,7 @@ class NUTS:
         self.potential, self.step_size, self.inverse_mass = potential, step_size, inverse_mass
         self.generator, self.max_depth = generator, max_depth
 
-    def draw(self, state: State) -> Transition:
+    def draw(self, state: ChainState) -> Transition:
         """One transition of every chain. Cost: at most 2**max_depth − 1 calls of the potential."""
         tree = _Tree(self, state)
         for depth in range(self.max_depth):
@@ -102,7 +102,7 @@ class NUTS:
                 break
         return Transition(tree.proposal, tree.accepted / tree.leapfrogs, tree.divergent, tree.leapfrogs)
 
-    def momentum(self, state: State) -> Float[Tensor, "K P"]:
+    def momentum(self, state: ChainState) -> Float[Tensor, "K P"]:
         """r ~ N(0, M)."""
         noise = torch.randn(state.position.shape, generator=self.generator, dtype=state.position.dtype)
         return noise.to(state.position.device) * self.inverse_mass.rsqrt()
@@ -113,11 +113,11 @@ class NUTS:
         return torch.where(total.isnan(), torch.inf, total)
 
     def leapfrog(
-        self, state: State, momentum: Float[Tensor, "K P"], step: Float[Tensor, "K 1"] | float
-    ) -> tuple[State, Float[Tensor, "K P"]]:
+        self, state: ChainState, momentum: Float[Tensor, "K P"], step: Float[Tensor, "K 1"] | float
+    ) -> tuple[ChainState, Float[Tensor, "K P"]]:
         """Half a step of the momentum, one of the position, and half a step of the momentum."""
         half = momentum - 0.5 * step * state.gradient
-        new = State.at(state.position + step * self.inverse_mass * half, self.potential)
+        new = ChainState.at(state.position + step * self.inverse_mass * half, self.potential)
         return new, half - 0.5 * step * new.gradient
 
     def turning(
@@ -127,7 +127,7 @@ class NUTS:
         between = self.inverse_mass * (total - 0.5 * (one + other))
         return ((one * between).sum(-1) <= 0) | ((other * between).sum(-1) <= 0)
 
-    def uniform(self, state: State) -> Float[Tensor, " K"]:
+    def uniform(self, state: ChainState) -> Float[Tensor, " K"]:
         """A number in [0, 1) for each chain."""
         drawn = torch.rand(len(state.position), generator=self.generator, dtype=state.position.dtype)
         return drawn.to(state.position.device)
@@ -142,7 +142,7 @@ class _Tree:
         divergent, leapfrogs, accepted: Statistics of the transition.
     """
 
-    def __init__(self, nuts: NUTS, state: State) -> None:
+    def __init__(self, nuts: NUTS, state: ChainState) -> None:
         self.nuts, self.proposal = nuts, state
         momentum = nuts.momentum(state)
         self.start = nuts.energy(state.potential, momentum)
@@ -169,13 +169,15 @@ class _Tree:
         backward, forward = self.ends[0, :, 2], self.ends[1, :, 2]
         self.active = self.active & ~nuts.turning(backward, forward, self.total)
 
-    def _grow(self, depth: int, side: Int[Tensor, " K"]) -> tuple[State, Float[Tensor, " K"], Float[Tensor, "K P"]]:
+    def _grow(
+        self, depth: int, side: Int[Tensor, " K"]
+    ) -> tuple[ChainState, Float[Tensor, " K"], Float[Tensor, "K P"]]:
         """The draw of the subtree, the log of its weight, and the sum of its momenta.
 
         ``active`` remains True for chains whose subtree neither turns nor diverges.
         """
         nuts, start = self.nuts, self.ends[side, self.chain]
-        state, momentum = State(start[:, 0], self.proposal.potential, start[:, 1]), start[:, 2]
+        state, momentum = ChainState(start[:, 0], self.proposal.potential, start[:, 1]), start[:, 2]
         step = (nuts.step_size * (2 * side - 1)).to(momentum).unsqueeze(1)
         proposal, log_weight = state, torch.full_like(self.start, -torch.inf)
         total = torch.zeros_like(momentum)
@@ -216,7 +218,7 @@ def subtrees(leaf: int) -> tuple[int, int]:
     return (last - ended + 1, last) if ended else (last, last)
 
 
-def first_step_size(nuts: NUTS, state: State) -> float:
+def first_step_size(nuts: NUTS, state: ChainState) -> float:
     """The power of two times ``nuts.step_size`` at which the mean acceptance of one leapfrog step crosses 0.8."""
     momentum = nuts.momentum(state)
     start = nuts.energy(state.potential, momentum)

@@ -16,8 +16,8 @@ from osculate.curvature.columns import GGN, Columns, Hessian
 from osculate.curvature.engine import Observation
 from osculate.curvature.linearisation import Linearisation
 from osculate.inputs import Inputs, apply, take
-from osculate.likelihoods import drawn_on
 from osculate.parameters import Network
+from osculate.randomness import drawn_on
 from osculate.structures.blocks._base import Block, Delta, Precision
 from osculate.structures.blocks.low_rank import LowRankBlock, LowRankPrecision
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import OutputMap, activations
-from osculate.linalg import DiagonalPlusLowRank, Rows, dual_descent
+from osculate.linalg import DiagonalPlusLowRank, RowBlocks, dual_descent
 from osculate.memory import budget, even_parts
 from osculate.structures.blocks._base import Delta
 from osculate.structures.blocks.matrix_free import NUMBERS, Batch, MatrixFreeBlock, MatrixFreePrecision
@@ -95,7 +95,7 @@ class StochasticPrecision(MatrixFreePrecision):
         return even_parts(vectors, batch.observation.memory // (2 * batch.f.itemsize * numbers))
 
     def _rows(self, block: int, w: Float[Tensor, "S p"]) -> Float[Tensor, "S n"]:
-        """Rows of X, times each vector."""
+        """RowBlocks of X, times each vector."""
         at, output_map = self.curvature.at(block)
         theta = torch.empty_like(w)
         theta[:, self.curvature.positions] = self.frame.colour(w)
@@ -114,7 +114,7 @@ class StochasticPrecision(MatrixFreePrecision):
         step = max(1, NUMBERS // (MEMORY * (sum(sizes) + right.shape[-1])))
         found = [
             dual_descent(
-                Rows(sizes, self._rows, self._columns),
+                RowBlocks(sizes, self._rows, self._columns),
                 chunk,
                 start=first,
                 generator=torch.Generator().manual_seed(self.curvature.accuracy.seed),

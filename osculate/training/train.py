@@ -1,0 +1,107 @@
+"""Training of any method: its arguments are checked, and the loop for it is chosen."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from osculate import checks, methods, registry
+from osculate.batches import Data
+from osculate.training import full_batch
+from osculate.training.full_batch import History
+from osculate.training.settings import PRECISIONS, Settings, Training
+
+
+def train(
+    method: methods.Method,
+    data: Data,
+    settings: Settings | None = None,
+    *,
+    validation: Data | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    precision: str = "32",
+    progress: bool = True,
+    **changes: Any,
+) -> Training:
+    """Train a method: ``train(MAP(model, likelihood), data, epochs=20, lr=1e-3)``.
+
+    The method's network is trained in place. Its mode (train or eval), its device and torch's random state are
+    restored, also after an error. The same seed gives the same parameters, bit for bit on a CPU.
+
+    With a `folder`, each epoch writes ``last.ckpt`` and ``training.csv`` there atomically, so that an interruption
+    loses at most the current epoch. ``resume=True`` continues from ``last.ckpt`` (or starts anew if there is none) and
+    gives the same result as an uninterrupted run.
+
+    ``LevenbergMarquardt``, ``HMC`` and ``TemperatureScaling`` take all data at once: one epoch is one step, and of the
+    settings only ``epochs`` and ``seed`` apply. The checkpoint is ``last.safetensors``, whose writing takes at most a
+    tenth of the time; an interruption loses the steps since the last one. With ``device="auto"`` they use the device
+    of the network.
+
+    Args:
+        method: Method to train, for example ``osculate.methods.MAP(model, likelihood)``.
+        data: A pair of tensors (X, Y) or a data set (both shuffled in each epoch), a loader, or batches (x, y).
+        settings: The settings; any of its fields can also be given by name: ``epochs``, ``batch_size``, ``lr``,
+            ``optimizer``, ``schedule``, ``patience``, ``seed`` (see :class:`Settings`). By default those of
+            :class:`Settings`, but for a learning rate of 0.3 with ``IVON`` and ``VOGN``, and a constant one with
+            ``SWAG``.
+        validation: Held-out data; their NLL is recorded in each epoch, and with `patience` decides when to stop and
+            which weights to keep. For variational methods it is the NLL at the mean, so that early stopping does not
+            depend on the variances.
+        folder: Folder for checkpoints and the log; by default nothing is written.
+        resume: Continue from the checkpoint in `folder`.
+        device: "auto" (an accelerator if there is one), "cpu", "cuda", "cuda:1", "mps".
+        precision: "32", or "bf16" for forward and backward passes in bfloat16 where that is safe; parameters stay in
+            single precision. For accelerators, and methods that take batches.
+        progress: Show a progress bar.
+        **changes: Fields of `settings` by name.
+
+    Returns:
+        The posterior reached, the model, and the history (see :class:`Training`).
+
+    Raises:
+        ValueError: the data are empty or not finite, the likelihood ignores all targets, `patience` is given without
+            validation data, there is nothing to train, or the checkpoint belongs to other settings, another method or
+            another network.
+        TypeError: a setting does not exist, or the data are not (x, y) batches.
+        FloatingPointError: the loss is NaN or infinite; the message names epoch and batch.
+
+    >>> import torch
+    >>> from osculate.likelihoods import Gaussian
+    >>> from osculate.methods.map import MAP
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> done = train(MAP(nn.Linear(1, 1), Gaussian()), (x, 2 * x), epochs=2, progress=False)
+    >>> len(done.history)
+    2
+    """
+    if not isinstance(method, methods.Method):
+        raise TypeError(
+            f"a method of osculate.methods is trained, such as MAP(model, likelihood); got {type(method).__name__}."
+        )
+    settings = (settings or Settings().changed(**method.usual)).changed(**changes)
+    if registry.choose("precision", precision, tuple(PRECISIONS)) != "32" and isinstance(method, methods.FullBatch):
+        raise ValueError(
+            f"precision={precision!r} is for methods that take batches, and {type(method).__name__} takes all data at "
+            "once: leave it out."
+        )
+    if not any(parameter.requires_grad for parameter in method.parameters()):
+        raise ValueError("no parameter of the method requires a gradient: there is nothing to train.")
+    if settings.patience is not None and validation is None:
+        raise ValueError(f"patience={settings.patience} needs validation data to watch: pass validation=(X, Y).")
+    method.require_epochs(settings.epochs)
+    if resume and folder is None:
+        raise ValueError("resume=True needs the folder of the run to resume: pass folder=...")
+    where = None if folder is None else Path(folder)
+    if isinstance(method, methods.FullBatch):
+        run: Callable[..., History] = full_batch.fit
+    else:
+        # Lightning takes seconds to import, and most uses of the library never train.
+        checks.require_library("lightning", "methods that train in batches")
+        if progress:
+            checks.require_library("rich", "progress bars")
+        from osculate.training import loop
+
+        run = partial(loop.fit, precision=precision)
+    history = run(method, data, validation, settings, folder=where, resume=resume, device=device, progress=progress)
+    return Training(method.result(), method.model, history)

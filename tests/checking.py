@@ -1,0 +1,108 @@
+"""Types and shapes of arguments and results are checked while tests run, by jaxtyping and beartype.
+
+The hook of jaxtyping itself (``--jaxtyping-packages``) wraps every function twice, and functions within functions anew
+at each call: it takes more than half of the time of the suite. Here a function is wrapped once, and one within another
+function only if its annotations name a shape.
+"""
+
+import ast
+import functools
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import cache_from_source, decode_source
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import jaxtyping
+from beartype import BeartypeConf, beartype
+
+#: Compiled modules are kept beside those without checks, until this file changes.
+TAG = f"checked{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+
+#: Python's own error of a wrong type, which tests of bad input expect.
+refusing = beartype(conf=BeartypeConf(violation_type=TypeError))
+
+
+def checked(thing: Any) -> Any:
+    """Check a function's arguments and result at each call, of a dataclass those of its constructor."""
+    if inspect.isclass(thing):
+        if is_dataclass(thing) and "__init__" in vars(thing):
+            thing.__init__ = checked(thing.__init__)
+        return thing
+    within = refusing(thing)
+
+    @functools.wraps(thing)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if jaxtyping.config.jaxtyping_disable:
+            return thing(*args, **kwargs)
+        with jaxtyping.jaxtyped("context"):  # a letter stands for one size in all arguments and the result
+            return within(*args, **kwargs)
+
+    return call
+
+
+class Decorating(ast.NodeTransformer):
+    """Decorates the functions and classes of a module with :func:`checked`."""
+
+    depth = 0
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        docstring = ast.get_docstring(node) is not None
+        node.body.insert(int(docstring), ast.parse("from tests.checking import checked as __checked__").body[0])
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.decorator_list.insert(0, ast.Name("__checked__", ast.Load()))  # after @dataclass
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        annotations = [a for a in (node.returns, *(argument.annotation for argument in arguments)) if a]
+        if annotations and (not self.depth or any("[Tensor," in ast.unparse(a) for a in annotations)):
+            node.decorator_list.append(ast.Name("__checked__", ast.Load()))
+        self.depth += 1
+        self.generic_visit(node)
+        self.depth -= 1
+        return node
+
+
+class Loader(SourceFileLoader):
+    """Compiles the decorated source."""
+
+    def source_to_code(self, data: Any, path: Any, **options: Any) -> Any:  # type: ignore[override]
+        tree = Decorating().visit(ast.parse(decode_source(data), path))
+        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        kept = functools.partial(cache_from_source, optimization=TAG)
+        with patch("importlib._bootstrap_external.cache_from_source", lambda path, *_, **__: kept(path)):
+            super().exec_module(module)
+
+
+class Finder(MetaPathFinder):
+    """Finds the modules whose functions are checked."""
+
+    def __init__(self, packages: Sequence[str]) -> None:
+        self.packages = packages
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name.partition(".")[0] not in self.packages:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+def check_types_of(*packages: str) -> Callable[[], None]:
+    """Check types and shapes in packages that are imported from now on; return the way back."""
+    assert not set(packages) & set(sys.modules), "a module that was imported before would not be checked"
+    sys.meta_path.insert(0, finder := Finder(packages))
+    return lambda: sys.meta_path.remove(finder)
