@@ -10,7 +10,7 @@ from osculate.autoencoders import LaplacianAutoencoder
 from osculate.cli.checkpoint import Card
 from osculate.cli.options import naming
 from osculate.data import Dataset
-from osculate.evidence import maximise_evidence, refine
+from osculate.evidence import calibrated, maximise_evidence
 from osculate.evidence.laplace import MODES
 from osculate.methods.laplace import SUBSETS, laplace
 from osculate.methods.subnetwork import Subnetwork
@@ -42,8 +42,9 @@ class ApproximationOptions:
             number; by default evidence, for autoencoders the precision 1 that osculate train uses.
         evidence: Parameters at which the evidence is evaluated, {modes}: the network's own, or those of the linear
             model's mode, for networks that were stopped early or have normalisation layers.
-        refine: Average the curvature over the functions of the posterior, for networks that fit their training data
-            closely.
+        refine: Move the mean to that of the linear model and average the curvature, so that the posterior is calibrated
+            without held-out data; false leaves both at the network. By default true for classes and real values, but
+            not for autoencoders, sampled curvature, and a prior or evidence named here.
         tune: Choose prior precision and temperature on the validation part after the fit, for an autoencoder only the
             temperature. By default true if osculate train has kept a validation part.
     """
@@ -53,7 +54,7 @@ class ApproximationOptions:
     subset: float | str = "all"
     prior: float | str | None = None
     evidence: str | None = None
-    refine: bool = False
+    refine: bool | None = None
     tune: bool | None = None
 
     @property
@@ -85,9 +86,10 @@ class ApproximationOptions:
         """The posterior, with its prior by the evidence and refined, if the options say so."""
         by_default = 1.0 if card.reconstructs and self.evidence is None else "evidence"
         chosen = by_default if self.prior is None else self.prior
-        prior: Any = Layerwise() if isinstance(chosen, str) else chosen
-        if chosen == "normalised":
-            prior = _by_normalisation(model, dataset)
+        named_evidence = chosen == "normalised" or (isinstance(chosen, str) and self.evidence is not None)
+        prior: Any = chosen
+        if named_evidence:
+            prior = _by_normalisation(model, dataset) if chosen == "normalised" else Layerwise()
         usual = "approx_diag" if card.reconstructs else "kron"
         named = self.subset if self.subset in SUBSETS else str(self.subset).split(",")
         q = laplace(
@@ -98,12 +100,13 @@ class ApproximationOptions:
             curvature=self.curvature,
             prior=prior,
             subset=named if self.share is None else Subnetwork(self.share),
+            refine=not named_evidence and ("auto" if self.refine is None else self.refine),
             progress=progress,
         )
-        if isinstance(chosen, str):
-            mode = self.evidence or ("linear" if self.refine and q.likelihood.has_noise else "network")
-            q = maximise_evidence(q, mode, progress=progress)
-        return refine(q, progress=progress) if self.refine else q
+        if not named_evidence:
+            return q
+        q = maximise_evidence(q, self.evidence or "network", progress=progress)
+        return calibrated(q, noise=False, progress=progress) if self.refine else q
 
     def tuned(self, q: Gaussian, dataset: Dataset, card: Card, held_out: bool, progress: bool) -> Gaussian:
         """The posterior with prior precision and temperature by the validation part, if the options say so.

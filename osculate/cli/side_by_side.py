@@ -120,6 +120,6 @@ def way_out(q: Posterior, card: Card, folder: object) -> str:
     if not isinstance(q, Gaussian):
         return f"Use {alone}"
     if card.method:
-        return f"Fit another with osculate fit --checkpoint {folder} --refine and another --output, or use {alone}"
-    options = ["--refine"] * (q.offset is None) + ["--tune on held-out data"] * (float(q.temperature) == 1)
+        return f"Fit another with osculate fit --checkpoint {folder} and another --output, or use {alone}"
+    options = ["--refine true"] * (q.offset is None) + ["--tune on held-out data"] * (float(q.temperature) == 1)
     return f"Fit it again with {' or '.join(options)}, or use {alone}" if options else f"Use {alone}"

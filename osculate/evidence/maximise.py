@@ -10,6 +10,7 @@ from osculate.evidence.em import expectation_maximisation
 from osculate.evidence.laplace import MODES
 from osculate.evidence.mode import Solver, as_solver
 from osculate.evidence.problem import LARGEST, Evaluation, LinearProblem, Problem, alternate, ascend, finish
+from osculate.evidence.variational import unrefined
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
 
@@ -60,10 +61,11 @@ def maximise_evidence(
         progress: Show a progress bar, for mode="linear" and "em".
 
     Returns:
-        A new posterior. ``osc.evidence.effective_parameters`` gives its γ.
+        A new posterior. ``osc.evidence.effective_parameters`` gives its γ. Of a refined posterior, the evidence is that
+        of the Laplace approximation that it started from, and the result is refined in the same way.
 
     Raises:
-        ValueError: an unknown mode, no data where they are needed, or a refined posterior.
+        ValueError: an unknown mode, no data where they are needed, or a refined posterior from a file.
 
     A warning says that the evidence has no maximum inside of the bounds 1e-16 and 1e12, for which groups, and what that
     means. Groups of biases that are zero from the start get the largest precision without one. With mode="linear" and
@@ -87,10 +89,8 @@ def maximise_evidence(
     """
     q = as_gaussian(q, "maximise_evidence")
     if q.offset is not None:
-        raise ValueError(
-            "the posterior is refined, and its mean and curvature belong to its prior: maximise the evidence before "
-            "it is refined, or use osc.refine(q, prior='evidence') on the posterior that osc.laplace gave."
-        )
+        start = unrefined(q, data)
+        return q.refinement.again(maximise_evidence(start, mode, tolerance, max_steps, noise, data, solver, progress))
     noise = noise and q.likelihood.has_noise
     if choose("mode of the evidence", mode, (*MODES, "em")) == "em":
         tolerance = 0.01 if tolerance is None else tolerance

@@ -21,6 +21,7 @@ So the mean is the mode of the linear model for a smoothed likelihood, and the c
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ from osculate.evidence.laplace import effective_parameters
 from osculate.evidence.linear import summed_statistics
 from osculate.evidence.maximise import maximise_evidence
 from osculate.evidence.mode import QuasiNewton
-from osculate.evidence.variational import DRAWS, EXACT, Held, PosteriorAtData, require_same_data
+from osculate.evidence.variational import DRAWS, EXACT, Held, PosteriorAtData, Refinement, require_same_data
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.fit import fitted
@@ -124,10 +125,12 @@ def refine(
     if prior is not None:
         choose("prior of a refined posterior", prior, ("evidence",))
         q = maximise_evidence(q, mode="linear" if q.likelihood.has_noise else "network", data=data)
+    again = partial(refine, data=data, trust=trust, steps=steps, tolerance=tolerance)
+    refinement = Refinement(again, q.temperature)
     with torch.no_grad():
         held = Held.of(q, data)
         if q.likelihood.quadratic:  # the curvature is the same at all function values: the mean alone moves
-            return held.known_to(_linear_mode(q, held, trust, tolerance, noise))
+            return held.known_to(_linear_mode(q, held, trust, tolerance, noise)).replace(refinement=refinement)
         here = PosteriorAtData.of(q, held)
         require_same_data(q, here.smoothed.outputs, held.targets)
         for step in track(range(1, steps + 1), "refinement", steps, progress):
@@ -145,7 +148,7 @@ def refine(
             "Fit with structure='kron', or tune on held-out data with osc.tune.",
             stacklevel=2,
         )
-    return held.known_to(refined)
+    return held.known_to(refined).replace(refinement=refinement)
 
 
 def calibrated(q: Gaussian, noise: bool = True, progress: bool = False) -> Gaussian:
@@ -161,7 +164,8 @@ def calibrated(q: Gaussian, noise: bool = True, progress: bool = False) -> Gauss
     """
     if q.likelihood.quadratic:
         return refine(q, trust=None, noise=noise, progress=progress)
-    return refine(q.replace(temperature=TEMPERATURE * q.temperature), trust=TRUST, progress=progress)
+    cold = q.replace(temperature=TEMPERATURE * q.temperature)
+    return refine(cold, trust=TRUST, progress=progress).replace(refinement=Refinement(calibrated, q.temperature))
 
 
 def _linear_mode(q: Gaussian, held: Held, trust: float | None, tolerance: float, noise: bool) -> Gaussian:

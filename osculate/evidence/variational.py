@@ -1,7 +1,7 @@
 """The evidence lower bound of the linear model: a likelihood averaged over Gaussian function values."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -10,14 +10,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from osculate.batches import Data
+from osculate.curvature.columns import GGN
+from osculate.curvature.engine import Observation
 from osculate.evidence.elbo import divergence
 from osculate.evidence.linear import data_of, require_all, summed_statistics
 from osculate.inputs import Inputs, moved, take, tensors
 from osculate.likelihoods import Likelihood
 from osculate.likelihoods.quadrature import normal_nodes, normal_points
 from osculate.linalg import root
-from osculate.memory import free, readable
+from osculate.memory import budget, free, readable
 from osculate.posteriors import Gaussian, as_gaussian
+from osculate.posteriors.fit import fitted
 from osculate.posteriors.linearised import deviations, interacting_outputs, mean_function, moments
 
 #: Nodes of an expectation over several outputs; even, since they come in pairs ±z.
@@ -202,6 +205,46 @@ def require_memory(q: Gaussian, x: Inputs, y: Tensor) -> None:
             f"{q.num_data:,} data, and half of the free memory is {readable(available)}. Take the posterior unrefined "
             "(refine=False), or fit a subset of the data."
         )
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """The way from a Laplace approximation to a refined posterior.
+
+    Attributes:
+        again: Function that refines another one in the same way.
+        temperature: Temperature before.
+    """
+
+    again: Callable[[Gaussian], Gaussian]
+    temperature: float | Tensor
+
+
+def unrefined(q: Gaussian, data: Data | None) -> Gaussian:
+    """The Laplace approximation that a refined posterior started from, with its present prior and noise.
+
+    Args:
+        q: The refined posterior.
+        data: The data that it was fitted to; those of the fit by default.
+
+    Raises:
+        ValueError: the posterior is from a file, or its curvature was not exact.
+
+    Cost: a pass for the curvature, none for a quadratic likelihood.
+    """
+    if q.refinement is None or q.fit.kind != GGN.name:
+        raise ValueError(
+            "the posterior is refined, and its mean and curvature belong to its prior: maximise the evidence of the "
+            "posterior of osc.laplace(…, refine=False), and then use osc.refine."
+        )
+    fit = q.fit
+    if not q.likelihood.quadratic:
+        held = Held.of(q, data)
+        first = Observation(q.network, fit.plan, q.likelihood, GGN(), held.batches[0], budget(None, q.network.device))
+        structure = q.structure.structure
+        passes: Iterator = (iter(held.batches) for _ in range(structure.passes))
+        fit = replace(fit, curvature=fitted(first, structure, passes).curvature)
+    return q.replace(fit=fit, offset=None, temperature=q.refinement.temperature, refinement=None)
 
 
 @dataclass(frozen=True, eq=False)

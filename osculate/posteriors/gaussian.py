@@ -37,6 +37,7 @@ class Gaussian(Sampled):
         data: The data of the fit, not copied, for the mode of the linear model; None if they could be read only once,
             and in a posterior from a file.
         offset: m − θ*, the mean minus the parameters around which functions are linearised; None for zero.
+        refinement: How the posterior was refined, for ``osc.maximise_evidence``, which does it again; not in files.
         tuning: The losses on held-out data by which ``osc.tune`` chose this posterior; not in files, and dropped by
             :meth:`replace` if it changes predictions.
         compared: True once a sampled predictive was compared with the mode, which happens once for each posterior.
@@ -49,6 +50,7 @@ class Gaussian(Sampled):
     first_data: tuple[Inputs, Tensor] | None = None
     data: Any = None
     offset: Float[Tensor, " P"] | None = None
+    refinement: Any = None
     tuning: Any = field(default=None, init=False)
     compared: bool = field(default=False, init=False)
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled", "mode")

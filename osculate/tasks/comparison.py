@@ -83,7 +83,7 @@ class Comparison(Record):
     def sentence(self) -> str:
         """A sentence about the difference, with a way out."""
         if self.verdict < 0:
-            return f"{self.finding} Refine it with osc.refine(q), or tune it on held-out data with osc.tune(q, data)."
+            return f"{self.finding} Tune it on held-out data with osc.tune(q, data), or use the network alone."
         return self.finding
 
     @property

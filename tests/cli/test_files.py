@@ -131,7 +131,7 @@ def test_fit_on_another_folder_brings_the_network_along(run: Any, classifier: Pa
     ("name", "words", "facts"),
     [
         ("regressor", ("--evidence", "linear", "--structure", "full"), {"structure": "full"}),
-        ("regressor", ("--refine", "--structure", "diag"), {"structure": "diag"}),
+        ("regressor", ("--refine", "false", "--structure", "diag"), {"structure": "diag"}),
         ("classifier", ("--subset", "0.02"), {"structure": "full"}),
     ],
 )
@@ -143,8 +143,9 @@ def test_choices_of_the_posterior(
     found = scores(tmp_path, "fit")
     assert {key: found[key] for key in facts} == facts
     q, _ = PosteriorOptions(tmp_path).open("cpu")
-    assert (q.offset is not None) == ("--refine" in words)
-    assert ("bound on log evidence" in capsys.readouterr().out) == ("--refine" in words)
+    refined = "--refine" not in words and "--evidence" not in words
+    assert (q.offset is not None) == refined
+    assert ("bound on log evidence" in capsys.readouterr().out) == refined
     if "--subset" in words:
         assert int(q.structure.covered.sum()) == round(0.02 * found["parameters"])
 
@@ -415,7 +416,7 @@ def test_a_posterior_that_is_worse_than_its_network_is_announced_once(
     streams = capsys.readouterr()
     assert "predicts worse" not in streams.out
     assert streams.err.count("predicts worse than its network alone") == 1
-    assert all(word in streams.err for word in ("--refine", "--tune", "model.safetensors")), streams.err
+    assert all(word in streams.err for word in ("osculate fit", "model.safetensors")), streams.err
 
 
 def test_evaluate_names_the_known_partners(run: Any, classifier: Path, capsys: Any) -> None:

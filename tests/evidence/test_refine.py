@@ -11,7 +11,7 @@ from torch.distributions import MultivariateNormal
 import osculate as osc
 from osculate import structures
 from osculate.curvature.linearisation import Linearisation
-from osculate.evidence import linear_elbo
+from osculate.evidence import TEMPERATURE, TRUST, linear_elbo, variational
 from osculate.evidence.variational import Smoothed
 from tests.laws import assert_close
 
@@ -228,16 +228,59 @@ def test_what_cannot_be_refined_is_refused(trained: tuple[nn.Module, Tensor, Ten
     heavy = osc.laplace(network(1), osc.likelihoods.StudentT(), (x, torch.randn(60, 1, dtype=DOUBLE)), prior=1.0)
     with pytest.raises(ValueError, match="not log-concave"):
         osc.refine(heavy)
-    with pytest.raises(ValueError, match="refined"):
-        osc.maximise_evidence(osc.refine(q))
 
 
-def test_laplace_refines(trained: tuple[nn.Module, Tensor, Tensor]) -> None:
+def test_laplace_refines_by_the_rule(trained: tuple[nn.Module, Tensor, Tensor]) -> None:
     model, x, y = trained
     likelihood = osc.likelihoods.Categorical()
-    assert_close(laplace(trained, refine=True).mean, osc.refine(laplace(trained)).mean)
-    tuned = osc.laplace(model, likelihood, (x, y), refine=True)
-    assert_close(tuned.mean, osc.refine(osc.laplace(model, likelihood, (x, y))).mean)
+    for prior in (1.0, "evidence"):
+        plain = osc.laplace(model, likelihood, (x, y), prior=prior, refine=False)
+        expected = osc.refine(plain.replace(temperature=TEMPERATURE), trust=TRUST)
+        for refine in (True, "auto"):
+            found = osc.laplace(model, likelihood, (x, y), prior=prior, refine=refine)
+            assert_close(found.mean, expected.mean)
+            assert_close(osc.predict(found, x).probs, osc.predict(expected, x).probs)
+    with pytest.raises(ValueError, match="refine"):
+        osc.laplace(model, likelihood, (x, y), refine="always")
+
+
+def test_the_evidence_of_a_refined_posterior_is_maximised_before_it_is_refined_again(
+    trained: tuple[nn.Module, Tensor, Tensor], tmp_path: Path
+) -> None:
+    model, x, y = trained
+    likelihood = osc.likelihoods.Categorical()
+    fixed, tuned = (osc.laplace(model, likelihood, (x, y), prior=prior) for prior in (1.0, "evidence"))
+    again = osc.maximise_evidence(fixed.replace(prior=tuned.prior))
+    assert_close(again.mean, tuned.mean, 1e-3)
+    assert float(again.temperature) == float(tuned.temperature)
+    osc.save(fixed, tmp_path / "q.safetensors")
+    with pytest.raises(ValueError, match="refine=False"):
+        osc.maximise_evidence(osc.load(tmp_path / "q.safetensors", model), data=(x, y))
+
+
+def test_noise_and_mean_of_the_linear_model_belong_to_each_other() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(80, 4, dtype=DOUBLE)
+    y = x.sum(-1, keepdim=True) + 0.3 * torch.randn(80, 1, dtype=DOUBLE)
+    model = network(1)
+    q = osc.laplace(model, osc.likelihoods.Gaussian(1.0), (x, y), structure="full", prior="evidence")
+    residuals = y - Linearisation(q.network, x).f - Linearisation(q.network, x).jvp(q.offset.unsqueeze(0))[0]
+    free = len(x) - sum(osc.evidence.effective_parameters(q).values())
+    assert abs(float(residuals.square().sum()) / free / float(q.likelihood.scale) ** 2 - 1) < 0.05
+    fixed = osc.laplace(model, osc.likelihoods.Gaussian(0.7), (x, y), structure="full", prior=1.0)
+    assert float(fixed.likelihood.scale) == 0.7, "noise is estimated with the prior only"
+
+
+def test_data_that_cannot_be_held_leave_the_posterior_unrefined(
+    trained: tuple[nn.Module, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x, y = trained
+    monkeypatch.setattr(variational, "free", lambda device: 1000)
+    with pytest.warns(UserWarning, match="not refined: refinement holds the data"):
+        q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1.0)
+    assert q.offset is None
+    with pytest.raises(ValueError, match="holds the data"):
+        osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1.0, refine=True)
     targets = x[:, :2] + 0.1 * torch.randn(60, 2, dtype=DOUBLE)
     regression = osc.laplace(network(2), osc.likelihoods.Gaussian(), (x, targets), structure="full", refine=True)
     assert 0.05 < float(regression.likelihood.scale) < 0.2  # of the linear model, whose network is untrained
