@@ -300,7 +300,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         ),
         "shape, flat": (lambda: r.reconstruct(x.flatten(1)), ValueError, r"returns \(1, 4, 4\) for inputs \(16,\)"),
         "shape, one image": (lambda: r.reconstruct(x[0]), ValueError, r"returns \(1, 4, 4\) for inputs \(4, 4\)"),
-        "shape, one number": (lambda: r.encode(x[0, 0, 0]), ValueError, r"shape \(4,\): without a batch axis.*unsqueeze"),
+        "shape, one number": (lambda: r.encode(x[0, 0, 0]), ValueError, r"shape \(4,\), without.*unsqueeze"),
         "shape, density": (lambda: r.reconstruct(x, 2).log_prob(wrong), ValueError, density),
         "shape, density of fewer": (lambda: r.reconstruct(x, 2).log_prob(x[:5]), ValueError, density),
         "shape, exact density": (
