@@ -103,7 +103,7 @@ def test_decisions_that_differ_do_not_add() -> None:
     assert 1 in decisions
     block = other.curvature.blocks[decisions.index(1)]
     block.reduces.fill_(0)
-    with pytest.raises(ValueError, match=r"sharing='auto' decided.*sharing='expand'"):
+    with pytest.raises(ValueError, match=r"sharing='auto' chose.*sharing='expand'"):
         one + other
     block.reduces.fill_(-1)
     assert decisions == [int(block.reduces) for block in (other + one).curvature.blocks]
