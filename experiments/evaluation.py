@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -84,6 +85,11 @@ def probabilities(predictive: Distribution) -> Float[Tensor, "N C"]:
     """Return the class probabilities of a predictive."""
     assert isinstance(predictive, Categorical)
     return predictive.probs
+
+
+def class_probabilities(q: Posterior, x: Tensor, **options: Any) -> Float[Tensor, "N C"]:
+    """Return the class probabilities that a posterior predicts."""
+    return probabilities(predict(q, x, **options))
 
 
 def at_mode(q: Gaussian, x: Tensor) -> Float[Tensor, "N C"]:

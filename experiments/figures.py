@@ -158,3 +158,54 @@ def against_temperature(
     first.yaxis.set_minor_formatter(NullFormatter())
     style.legend_below(figure, first)
     return style.title(figure, heading)
+
+
+def candidates(
+    found: Mapping[str, Mapping[str, float]], columns: tuple[str, str], named: Mapping[str, str], heading: str
+) -> Figure:
+    """One score against another, a dot for each candidate, with the names of some.
+
+    Args:
+        found: Scores by candidate and column.
+        columns: Columns along x and along y, differences to the network.
+        named: Candidates by the words that name them in the figure.
+        heading: Heading of the figure.
+    """
+    figure, ((ax,),) = style.panels(1, 1, 6.4, 4.2)
+    x, y = columns
+    words = {candidate: word for word, candidate in named.items()}
+    for name, scores in found.items():
+        chosen = name in words
+        ax.plot(scores[x], scores[y], "o", color=style.BLUE if chosen else style.GREY, markersize=8 if chosen else 5)
+        if chosen:
+            ax.annotate(words[name], (scores[x], scores[y]), (6, 4), textcoords="offset points", color=style.BLUE)
+    ax.plot(0, 0, "o", color=style.ORANGE, markersize=8)
+    ax.annotate("network", (0, 0), (6, 4), textcoords="offset points", color=style.ORANGE)
+    style.plain(ax)
+    style.label(ax, None, f"{x}, less that of the network", f"{y}, less that of the network")
+    return style.title(figure, heading)
+
+
+def beside_network(
+    values: Mapping[str, Mapping[str, Sequence[float]]], chosen: str, heading: str, unit: str = ""
+) -> Figure:
+    """Differences of methods to their network over tasks, one panel a score; the diamond is the mean over tasks.
+
+    Args:
+        values: Differences by method and score, one per task.
+        chosen: Method in another colour.
+        heading: Heading of the figure.
+        unit: Words below each panel.
+    """
+    names, scores = list(values), list(next(iter(values.values())))
+    figure, axes = style.panels(1, len(scores), 4.0, 1.0 + 0.32 * len(names), sharey=True)
+    for ax, score in zip(axes.flat, scores, strict=True):
+        for row, name in enumerate(reversed(names)):
+            each, colour = values[name][score], style.BLUE if name == chosen else style.GREY
+            ax.plot(each, [row] * len(each), "o", color=colour, alpha=0.45, markersize=4)
+            ax.plot(mean(each), row, "D", color=colour, markersize=7, markeredgecolor=style.WHITE)
+        ax.axvline(0, color=style.ORANGE, linewidth=1)
+        ax.set_yticks(range(len(names)), list(reversed(names)))
+        style.plain(ax)
+        style.label(ax, None, f"{score}{unit}")
+    return style.title(figure, heading)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed, seeded, train
-from experiments.evaluation import entropy, logs
+from experiments.evaluation import class_probabilities, entropy, logs
 from experiments.methods.calibration_choice import STILL
 from experiments.methods.networks import Task, batch, limited, outside
 from osculate.curvature.linearisation import Linearisation
@@ -190,8 +190,8 @@ def scored(runner: Runner, task: Task, seed: int) -> dict[str, dict[str, float]]
 def classified(trial: Trial) -> dict[str, dict[str, float]]:
     """Return the scores of a classifier."""
     (x, y), far = limited(trial.dataset.test), outside(trial.dataset, trial.seed)
-    network = osc.posteriors.Point(trial.network, CATEGORICAL)
-    alone = logs(osc.predict(network, x).probs)[torch.arange(len(y)), y]  # type: ignore[attr-defined]
+    network = partial(class_probabilities, osc.posteriors.Point(trial.network, CATEGORICAL))
+    alone = logs(network(x))[torch.arange(len(y)), y]
 
     def scores(predicted: Callable[[Tensor], Tensor], seconds: float = 0.0) -> dict[str, float]:
         with seeded(trial.seed):
@@ -207,16 +207,14 @@ def classified(trial: Trial) -> dict[str, dict[str, float]]:
             SECONDS: seconds,
         }
 
-    found = {NETWORK: scores(lambda x: osc.predict(network, x).probs)}  # type: ignore[attr-defined]
+    found = {NETWORK: scores(network)}
     for name, make in METHODS.items():
         start = time.process_time()
         with seeded(trial.seed):
             made = make(trial)
         seconds = time.process_time() - start
-        predicted = partial(
-            osc.predict, made, **({"samples": DRAWS} if isinstance(made, osc.posteriors.Snapshots) else {})
-        )
-        found[name] = scores(lambda x: predicted(x).probs, seconds)  # noqa: B023
+        options: dict[str, Any] = {"samples": DRAWS} if isinstance(made, osc.posteriors.Snapshots) else {}
+        found[name] = scores(partial(class_probabilities, made, **options), seconds)
     found["sandwich covariance"] = scores(sandwich(trial))
     return found
 
@@ -384,7 +382,6 @@ def draw(record: Record) -> Any:
 
     runs = {k: v for k, v in record.findings.data["runs"].items() if NLL in v[0][NETWORK]}
     names = [name for name in next(iter(runs.values()))[0] if name != NETWORK]
-    columns = {NLL: -1, ECE: -1, AUROC: 1}
-    return beside_network(
-        {name: {c: list(map(mean, differences(runs, name, c).values())) for c in columns} for name in names}, DEFAULT
-    )
+    columns = (NLL, ECE, AUROC)
+    values = {name: {c: [mean(d) for d in differences(runs, name, c).values()] for c in columns} for name in names}
+    return beside_network(values, DEFAULT, "Posteriors beside their networks, nothing held out", ", less the network's")

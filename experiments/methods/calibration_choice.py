@@ -10,7 +10,7 @@ import torch
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed, seeded
-from experiments.evaluation import entropy, logs
+from experiments.evaluation import class_probabilities, entropy, logs
 from experiments.methods.networks import Task, limited, outside
 from osculate.data.dataset import Part
 from osculate.evidence import refine
@@ -118,8 +118,7 @@ def scored(q: Any, held_out: Part, outside: dict[str, torch.Tensor]) -> dict[str
     """Return the scores of a posterior."""
     x, y = held_out
     with seeded(0):
-        probs = osc.predict(q, x).probs  # type: ignore[attr-defined]
-        far = [osc.predict(q, images).probs for images in outside.values()]  # type: ignore[attr-defined]
+        probs, far = class_probabilities(q, x), [class_probabilities(q, images) for images in outside.values()]
     aurocs = [osc.metrics.auroc(entropy(probs), entropy(each)) for each in far]
     return {
         NLL: osc.metrics.nll(logs(probs), y),
@@ -238,4 +237,5 @@ def draw(record: Record) -> Any:
     from experiments.figures import candidates
 
     found = losses(record.findings.data["classes"])
-    return candidates(found, (NLL, AUROC), {"chosen": rule(*DEFAULT), "unrefined": LAPLACE})
+    named = {f"chosen: {rule(*DEFAULT)}": rule(*DEFAULT), "unrefined": LAPLACE}
+    return candidates(found, (NLL, AUROC), named, "Candidates on validation data, mean over the networks")

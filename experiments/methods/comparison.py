@@ -7,12 +7,12 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 import osculate as osc
 from experiments import Claim, Findings, Number, Record, Resumable, Runner, Table, experiment, listed, seeded, train
 from experiments.cost import peak_bytes
-from experiments.evaluation import logs
+from experiments.evaluation import class_probabilities, logs
 from osculate.data import Dataset, load, out_of_distribution
 
 LIKELIHOOD = osc.likelihoods.Categorical()
@@ -185,12 +185,12 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
             q = arm.make(here, value)
             cost = time.process_time() - start
             x, y = here.data.validation
-            found.append((osc.metrics.nll(logs(_probabilities(q, x, arm.how)), y), value, q, cost))
+            found.append((osc.metrics.nll(logs(class_probabilities(q, x, **arm.how)), y), value, q, cost))
     _, value, q, cost = min(found, key=lambda one: one[0])
     x, y = here.data.test
     with seeded(seed):
         start = time.process_time()
-        probs = _probabilities(q, x, arm.how)
+        probs = class_probabilities(q, x, **arm.how)
         taken = 1000 * (time.process_time() - start) / len(x)
         turned = {"shuffled pixels": out_of_distribution(here.data)["shuffled pixels"]}
         detected = osc.tasks.ood(q, x, turned, scores=["entropy"], batch_size=300, **arm.how)
@@ -207,10 +207,6 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, float]:
         PREDICTION: taken,
         CHOSEN: value,
     }
-
-
-def _probabilities(q: osc.posteriors.Posterior, x: Tensor, how: Mapping[str, Any]) -> Tensor:
-    return osc.predict(q, x, **how).probs  # type: ignore[attr-defined]
 
 
 def claims(table: Table) -> Iterator[Claim]:
