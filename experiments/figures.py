@@ -209,3 +209,21 @@ def beside_network(
         style.plain(ax)
         style.label(ax, None, f"{score}{unit}")
     return style.title(figure, heading)
+
+
+def deviations(counts: Mapping[str, Sequence[float]], ends: tuple[float, float], heading: str) -> Figure:
+    """Histograms of standard deviations as steps on one axis, the first in orange.
+
+    Args:
+        counts: Counts in bins of equal width, by name.
+        ends: Left end of the first and right end of the last bin.
+        heading: Heading of the figure.
+    """
+    figure, ((ax,),) = style.panels(1, 1, 6.4, 3.6)
+    for (name, values), colour in zip(counts.items(), (style.ORANGE, style.BLUE), strict=False):
+        shares = np.asarray(values) / sum(values)
+        ax.stairs(shares, np.linspace(*ends, len(values) + 1), color=colour, fill=True, alpha=0.45, label=name)
+    ax.set_xlim(*ends)
+    style.legend(ax)
+    style.label(ax, None, "standard deviation of the margin, in logits", "share of the images")
+    return style.title(figure, heading)

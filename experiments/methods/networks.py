@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -73,8 +73,12 @@ class Task:
         with seeded(seed):
             return osc.networks.build(self.model, dataset.input_shape, dataset.outputs, **self.options)
 
-    def trained(self, runner: Runner, dataset: Dataset, likelihood: Any, seed: int, member: int = 0) -> nn.Module:
-        """Return the trained network of a seed, or another member of its ensemble."""
+    def trained(
+        self, runner: Runner, dataset: Dataset, likelihood: Any, seed: int, member: int = 0, epochs: int | None = None
+    ) -> nn.Module:
+        """Return the trained network of a seed, or another member of its ensemble; for a test with fewer epochs."""
+        if epochs is not None and epochs != self.epochs:
+            return replace(self, epochs=epochs).trained(runner, dataset, likelihood, seed, member)
         network = self.network(dataset, 100 * seed + member)
         about = [self.stopped, self.epochs, self.lr, self.prior, str(dict(self.options)), self.held_out]
         job = (self.data, self.size, self.model, self.training, seed, member)
