@@ -65,7 +65,8 @@ class Decorating(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         annotations = [a for a in (node.returns, *(argument.annotation for argument in arguments)) if a]
-        if annotations and (not self.depth or any("[Tensor," in ast.unparse(a) for a in annotations)):
+        operator = node.name.startswith("__") and node.name not in ("__init__", "__call__")  # may say NotImplemented
+        if annotations and not operator and (not self.depth or any("[Tensor," in ast.unparse(a) for a in annotations)):
             node.decorator_list.append(ast.Name("__checked__", ast.Load()))
         self.depth += 1
         self.generic_visit(node)

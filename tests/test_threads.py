@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from pathlib import Path
 from sys import getswitchinterval, setswitchinterval
 from tempfile import TemporaryDirectory
@@ -175,7 +176,7 @@ def labels(x: Tensor) -> Tensor:
 def saved(q: Any, x: Tensor, n: int) -> Tensor:
     with TemporaryDirectory() as folder:
         osc.save(q, Path(folder) / "q.safetensors")
-        return numbers(*osc.load(Path(folder) / "q.safetensors", mlp()[0]).variance())
+        return numbers(*osc.load(Path(folder) / "q.safetensors", deepcopy(q.model)).variance())
 
 
 def scored(q: Any, x: Tensor, n: int) -> Tensor:
@@ -203,7 +204,7 @@ GAUSSIAN: dict[str, Verb] = {
     "variance": lambda q, x, n: q.variance(),
     "functional_variance": VERBS["functional_variance"],
     "log_evidence": VERBS["log_evidence"],
-    "laplace": lambda q, x, n: fitted(mlp()[0], x, structure="kron").variance(),
+    "laplace": lambda q, x, n: fitted(deepcopy(q.model).requires_grad_(), x, structure="kron").variance(),
     "maximise_evidence": lambda q, x, n: osc.log_evidence(osc.maximise_evidence(q)),
     "tune": lambda q, x, n: osc.tune(q, (x, labels(x))).variance(),
     "refine": lambda q, x, n: osc.refine(q, steps=1).variance(),

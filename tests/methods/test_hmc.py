@@ -220,7 +220,7 @@ def test_the_potential_is_the_negative_log_joint() -> None:
         torch.testing.assert_close(gradient, leaf.grad)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_function_agrees_with_another_sampler() -> None:
     expected = json.loads(REFERENCE.read_text())["quick"]
     model = nn.Sequential(nn.Linear(1, expected["hidden"]), nn.Tanh(), nn.Linear(expected["hidden"], 1)).double()

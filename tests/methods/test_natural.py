@@ -106,7 +106,7 @@ def test_points_move_by_plain_steps() -> None:
     assert_close(model.norm.weight.detach(), before - 0.1 * gradient)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_it_learns_as_well_as_map() -> None:
     pair = x, y = data(200)
 

@@ -147,7 +147,7 @@ def test_a_curvature_every_few_steps_stays_in_between() -> None:
     assert changed == [False, False, True, False, False, True]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_at_a_minimum_the_average_of_estimates_from_gradients_is_the_curvature_and_stays_positive() -> None:
     """A quadratic objective: E ∇ ε / σ² is the diagonal of its Hessian."""
     torch.manual_seed(0)
@@ -164,7 +164,7 @@ def test_at_a_minimum_the_average_of_estimates_from_gradients_is_the_curvature_a
     torch.testing.assert_close(average(method, 30, x).dense().diagonal(), expected, rtol=0.15, atol=0)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_estimates_from_gradients_are_of_the_noise_that_is_learned() -> None:
     """The average is in units of the given noise: that of a smaller one is not counted twice."""
     torch.manual_seed(0)
@@ -185,7 +185,7 @@ def test_estimates_from_gradients_are_of_the_noise_that_is_learned() -> None:
 # ---- what it learns --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_noise_and_prior_come_to_those_of_the_evidence_where_the_posterior_is_exact() -> None:
     """Orthogonal inputs of a linear model: the diagonal is the whole posterior, and EM ends at the largest evidence."""
     torch.manual_seed(0)
