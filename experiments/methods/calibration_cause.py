@@ -89,5 +89,5 @@ def draw(record: Record) -> Any:
     from experiments.figures import deviations
 
     data = record.findings.data
-    heading = "Standard deviation of the margin (true class less runner-up) on the training data"
+    heading = "How uncertain the training data are: margin of the true class"
     return deviations(data["counts"], tuple(data["range"]), heading)
