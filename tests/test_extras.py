@@ -37,10 +37,10 @@ x, y = torch.randn(40, 2), torch.randint(2, (40,))
 model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)).eval()
 q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y))
 q = osc.tune(q, (x, y))
-before = osc.predict(q, x).probs, osc.log_evidence(q)
+before = osc.predict(q, x).probs, osc.log_evidence(q, data=(x, y))
 osc.save(q, sys.argv[1])
 q = osc.load(sys.argv[1], model)
-after = osc.predict(q, x).probs, osc.log_evidence(q)
+after = osc.predict(q, x).probs, osc.log_evidence(q, data=(x, y))
 torch.testing.assert_close(after, before)
 done = osc.train(
     osc.methods.LevenbergMarquardt(nn.Linear(2, 1), osc.likelihoods.Gaussian()), (x, x[:, :1]), epochs=2, progress=False

@@ -250,6 +250,7 @@ TABLE: dict[str, dict[str, Verb]] = {
 }
 #: Public functions that threads do not share, and why.
 ALONE = {
+    "evidence.calibrated": "calls `refine`, with constants",
     "train": "changes the parameters of the network that it trains",
     "load": "makes a new posterior; the row of `save` calls it",
     "tasks.lower_half": "makes a mask, without a posterior",

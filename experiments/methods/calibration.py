@@ -17,7 +17,7 @@ import osculate as osc
 from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed, seeded, train
 from experiments.evaluation import class_probabilities, entropy, logs
 from experiments.methods.calibration_choice import STILL
-from experiments.methods.networks import Task, batch, limited, outside
+from experiments.methods.networks import TEST, Task, batch, limited, outside
 from osculate.curvature.linearisation import Linearisation
 from osculate.data import Dataset
 from osculate.evidence import refine
@@ -85,9 +85,11 @@ class Settings(Resumable):
 
     Args:
         tasks: Labels of the tasks; all if there are none.
+        test: Number of test data that are predicted at most.
     """
 
     tasks: tuple[str, ...] = ()
+    test: int = TEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,13 +164,17 @@ OF_CLASSES = ("temperature scaling", "VariationalLaplace", "IVON", "SWAG", "mean
     "calibration",
     "Calibration without held-out data: osc.laplace beside its network",
     "No document: eighteen classifiers and seven regressions that the rule was not chosen on",
-    paper=Settings(),
+    paper=Settings(test=10_000),
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Score every method on the test part of every task."""
     labels = settings.tasks or tuple(TASKS)
     each = runner.over(
-        "networks", product(labels, seeds), lambda label, seed: scored(runner, TASKS[label], seed), "calibration"
+        "networks",
+        product(labels, seeds),
+        lambda label, seed: scored(runner, TASKS[label], seed, settings.test),
+        "calibration",
+        [settings.test],
     )
     table = Table()
     for label, runs in each.items():
@@ -178,18 +184,18 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     return Findings(table.numbers(), claims(each), {"runs": each})
 
 
-def scored(runner: Runner, task: Task, seed: int) -> dict[str, dict[str, float]]:
+def scored(runner: Runner, task: Task, seed: int, test: int) -> dict[str, dict[str, float]]:
     """Return the scores of all methods for one network."""
     dataset = task.load(seed)
     likelihood = CATEGORICAL if dataset.classes is not None else osc.likelihoods.Gaussian(NOISE)
     network = task.trained(runner, dataset, likelihood, seed)
     trial = Trial(task, dataset, likelihood, network, seed, runner)
-    return classified(trial) if dataset.classes is not None else regressed(trial)
+    return classified(trial, test) if dataset.classes is not None else regressed(trial)
 
 
-def classified(trial: Trial) -> dict[str, dict[str, float]]:
+def classified(trial: Trial, test: int) -> dict[str, dict[str, float]]:
     """Return the scores of a classifier."""
-    (x, y), far = limited(trial.dataset.test), outside(trial.dataset, trial.seed)
+    (x, y), far = limited(trial.dataset.test, test), outside(trial.dataset, trial.seed)
     network = partial(class_probabilities, osc.posteriors.Point(trial.network, CATEGORICAL))
     alone = logs(network(x))[torch.arange(len(y)), y]
 

@@ -1,4 +1,4 @@
-"""Why Laplace's method is badly calibrated: margins of the training data that nothing holds."""
+"""Cause of the bad calibration of Laplace's method: margins of the training data that nothing holds."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,11 +34,12 @@ class Settings(Resumable):
     "calibration-cause",
     "Standard deviation of the margin on the training data, before and after refinement",
     "No document: the digits of scikit-learn, the network of the demo",
-    paper=Settings(),
+    paper=Settings(epochs=200),
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the deviations of the margins of the training data, and what they do to predictions."""
-    table, shown = Table(), {}
+    table = Table()
+    shown: dict[str, list[float]] = {}
     for seed in runner.track(seeds, "seeds"):
         dataset = TASK.load(seed)
         network = TASK.trained(runner, dataset, LIKELIHOOD, seed, epochs=settings.epochs)

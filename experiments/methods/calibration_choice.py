@@ -1,7 +1,7 @@
 """The rule by which ``osc.laplace`` refines, chosen on validation parts of digits, clothing and characters."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -56,12 +56,14 @@ class Settings(Resumable):
     Args:
         temperatures: Temperatures T of the likelihood.
         trusts: Trust regions c of the mean; None leaves it at the network.
-        tasks: Number of the classification tasks, from the first.
+        tasks: Indices of the classification tasks.
+        curves: Indices of the regressions.
     """
 
     temperatures: tuple[float, ...] = TEMPERATURES
     trusts: tuple[float | None, ...] = TRUSTS
-    tasks: tuple[int, ...] = field(default_factory=lambda: tuple(range(len(CLASSES))), metadata={"recorded": False})
+    tasks: tuple[int, ...] = tuple(range(len(CLASSES)))
+    curves: tuple[int, ...] = tuple(range(len(CURVES)))
 
 
 def rule(temperature: float, trust: float | None) -> str:
@@ -73,17 +75,17 @@ def rule(temperature: float, trust: float | None) -> str:
     "calibration-choice",
     "The rule by which osc.laplace refines: candidates on validation data",
     "No document: digits, Fashion-MNIST and KMNIST for classes, energy and concrete for regression",
-    paper=Settings(),
+    paper=Settings(trusts=(None, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)),
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Score every candidate on the validation part, beside the network and the unrefined posterior."""
     about = [settings.temperatures, settings.trusts]
-    jobs = [(CLASSES[number].label, seed) for number in settings.tasks for seed in seeds]
+    jobs = [(CLASSES[index].label, seed) for index in settings.tasks for seed in seeds]
     by_label = {task.label: task for task in (*CLASSES, *CURVES)}
     each = runner.over(
         "networks", jobs, lambda label, seed: classes(settings, runner, by_label[label], seed), "choice", about
     )
-    jobs = [(task.label, seed) for task, seed in product(CURVES, seeds)]
+    jobs = [(CURVES[index].label, seed) for index, seed in product(settings.curves, seeds)]
     curves = runner.over("regressions", jobs, lambda label, seed: regression(runner, by_label[label], seed), "curves")
     table = Table()
     for label, runs in {**each, **curves}.items():

@@ -86,8 +86,8 @@ def claims(first: Classification, seed: str = "") -> str:
             f"{name} has a mean confidence of {100 * claimed:.1f} % and {100 * kept:.1f} % accuracy: {verdict}"
         )
     return (
-        f"On the test images{seed}, {'; '.join(parts)}. The posterior needs no held-out images to be calibrated; tuning "
-        "on them may still improve it. The table shows what either does for out-of-distribution detection."
+        f"On the test images{seed}, {'; '.join(parts)}. The posterior needs no held-out images to be calibrated; "
+        "tuning on them may still improve it. The table shows what either does for out-of-distribution detection."
     )
 
 

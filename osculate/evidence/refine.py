@@ -130,7 +130,7 @@ def refine(
     with torch.no_grad():
         held = Held.of(q, data)
         if q.likelihood.quadratic:  # the curvature is the same at all function values: the mean alone moves
-            return held.known_to(_linear_mode(q, held, trust, tolerance, noise)).replace(refinement=refinement)
+            return held.known_to(_linear_mode(q, held, trust, tolerance, noise)).noted(refinement=refinement)
         here = PosteriorAtData.of(q, held)
         require_same_data(q, here.smoothed.outputs, held.targets)
         for step in track(range(1, steps + 1), "refinement", steps, progress):
@@ -148,7 +148,7 @@ def refine(
             "Fit with structure='kron', or tune on held-out data with osc.tune.",
             stacklevel=2,
         )
-    return held.known_to(refined).replace(refinement=refinement)
+    return held.known_to(refined).noted(refinement=refinement)
 
 
 def calibrated(q: Gaussian, noise: bool = True, progress: bool = False) -> Gaussian:
@@ -165,7 +165,7 @@ def calibrated(q: Gaussian, noise: bool = True, progress: bool = False) -> Gauss
     if q.likelihood.quadratic:
         return refine(q, trust=None, noise=noise, progress=progress)
     cold = q.replace(temperature=TEMPERATURE * q.temperature)
-    return refine(cold, trust=TRUST, progress=progress).replace(refinement=Refinement(calibrated, q.temperature))
+    return refine(cold, trust=TRUST, progress=progress).noted(refinement=Refinement(calibrated, q.temperature))
 
 
 def _linear_mode(q: Gaussian, held: Held, trust: float | None, tolerance: float, noise: bool) -> Gaussian:

@@ -244,7 +244,7 @@ def unrefined(q: Gaussian, data: Data | None) -> Gaussian:
         structure = q.structure.structure
         passes: Iterator = (iter(held.batches) for _ in range(structure.passes))
         fit = replace(fit, curvature=fitted(first, structure, passes).curvature)
-    return q.replace(fit=fit, offset=None, temperature=q.refinement.temperature, refinement=None)
+    return q.replace(fit=fit, offset=None, temperature=q.refinement.temperature)
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ class Gaussian(Sampled):
         data: The data of the fit, not copied, for the mode of the linear model; None if they could be read only once,
             and in a posterior from a file.
         offset: m − θ*, the mean minus the parameters around which functions are linearised; None for zero.
-        refinement: How the posterior was refined, for ``osc.maximise_evidence``, which does it again; not in files.
+        refinement: Way in which the posterior was refined, for ``osc.maximise_evidence``; not in files.
         tuning: The losses on held-out data by which ``osc.tune`` chose this posterior; not in files, and dropped by
             :meth:`replace` if it changes predictions.
         compared: True once a sampled predictive was compared with the mode, which happens once for each posterior.
@@ -50,7 +50,7 @@ class Gaussian(Sampled):
     first_data: tuple[Inputs, Tensor] | None = None
     data: Any = None
     offset: Float[Tensor, " P"] | None = None
-    refinement: Any = None
+    refinement: Any = field(default=None, init=False)
     tuning: Any = field(default=None, init=False)
     compared: bool = field(default=False, init=False)
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled", "mode")
@@ -107,16 +107,18 @@ class Gaussian(Sampled):
         True
         """
         result = replace(self, **changes)
-        return result.tuned_by(self.tuning) if changes.keys() <= {"first_data", "data"} else result
+        kept = {"refinement": self.refinement} if result.offset is not None else {}
+        return result.noted(**kept, **({"tuning": self.tuning} if changes.keys() <= {"first_data", "data"} else {}))
 
-    def tuned_by(self, tuning: Any) -> "Gaussian":
-        """The same posterior, with the losses by which it was chosen.
+    def noted(self, **notes: Any) -> "Gaussian":
+        """The same posterior with notes on how it was made.
 
         Args:
-            tuning: The losses.
+            **notes: New values of ``tuning`` and ``refinement``.
         """
         result = replace(self)
-        object.__setattr__(result, "tuning", tuning)
+        for name in ("tuning", "refinement"):
+            object.__setattr__(result, name, notes.get(name, getattr(self, name)))
         return result
 
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Float[Tensor, "n P"]:

@@ -211,7 +211,7 @@ def tune(
     name = metric if isinstance(metric, str) else "loss"
     tuning = held_out.tuning(name, loss, held_out.score(q, loss), search.scored(choice))
     _warn(best, tuning)
-    return _at(q, *choice).tuned_by(tuning)
+    return _at(q, *choice).noted(tuning=tuning)
 
 
 def _warn(best: Point, tuning: Tuning) -> None:

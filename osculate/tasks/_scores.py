@@ -294,7 +294,7 @@ class Representations(Views):
         if "typicality" in found and self.train is None:
             raise ValueError(
                 "the score 'typicality' needs training data: pass train=x, some"
-                " thousand of the inputs that the network was trained on, or leave the score out"
+                " thousand of the inputs that the network was trained on, or leave the score out."
             )
         needing = [name for name in wanted or () if name not in ("nll", "typicality", "mean_pixel")]
         fits = self.fitting(inside) if needing else {}
@@ -303,7 +303,7 @@ class Representations(Views):
                 raise ValueError(
                     f"the score {name!r} measures a spread, and this {type(self.q.posterior).__name__} has none:"
                     " all inputs would have equal scores. Use 'nll', or a posterior over the weights, such as"
-                    " osc.autoencoders.LaplacianAutoencoder"
+                    " osc.autoencoders.LaplacianAutoencoder."
                 )
         if "typicality" in found:
             assert self.train is not None

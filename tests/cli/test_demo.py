@@ -70,8 +70,8 @@ def test_the_numbers_are_means_over_seeds(demo: Path) -> None:
         assert row[name]["mean"] == pytest.approx(sum(values) / 2)
         assert row[name]["standard_error"] == pytest.approx(abs(values[0] - values[1]) / 2)
     assert set(content["regression"]) == {"MAP", "full", "kron", "diag"}
-    rmse = [row["rmse"] for row in content["regression"].values()]
-    assert rmse == pytest.approx([rmse[0]] * 4, rel=1e-3)
+    rmse = {name: row["rmse"] for name, row in content["regression"].items()}
+    assert all(rmse[name] < rmse["MAP"] for name in ("full", "kron", "diag")), "the mean of the linear model"
     assert content["seconds"]["all"] > 0
     assert content["versions"]["torch"]
 

@@ -145,7 +145,8 @@ def test_choices_of_the_posterior(
     q, _ = PosteriorOptions(tmp_path).open("cpu")
     refined = "--refine" not in words and "--evidence" not in words
     assert (q.offset is not None) == refined
-    assert ("bound on log evidence" in capsys.readouterr().out) == refined
+    if name == "regressor":  # the likelihood of the classifier is tempered
+        assert ("bound on log evidence" in capsys.readouterr().out) == refined
     if "--subset" in words:
         assert int(q.structure.covered.sum()) == round(0.02 * found["parameters"])
 
@@ -168,12 +169,14 @@ def test_what_was_held_out_tunes_the_posterior(run: Any, classifier: Path, tmp_p
     assert all(words in out for words in ("119 validation data, by which it was tuned", "Tuning has set", "difference"))
     found = scores(tmp_path, "fit")
     assert found["temperature"] != 1
-    assert found["log_evidence"] < 0, "that of the fit before it was tuned"
+    assert found["log_evidence"] is None, "the likelihood is tempered"
     rows = found["validation"]
     assert rows["Laplace, tuned"]["nll"] <= rows["Laplace"]["nll"]
     assert rows["difference"]["nll"] == pytest.approx(rows["Laplace, tuned"]["nll"] - rows["MAP"]["nll"], abs=1e-5)
-    assert run("fit", "--checkpoint", classifier, "--structure", "diag", "--no-tune", "--output", tmp_path) == 0
+    options = ("--structure", "diag", "--no-tune", "--refine", "false", "--output", tmp_path)
+    assert run("fit", "--checkpoint", classifier, *options) == 0
     assert scores(tmp_path, "fit", "temperature") == 1
+    assert scores(tmp_path, "fit", "log_evidence") < 0
 
 
 def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path, capsys: Any) -> None:
@@ -182,7 +185,8 @@ def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path, capsys: An
     save_file(model.state_dict(), own / "weights.safetensors")
     data = ("--data", "digits", "--train-size", 50)
     factory = ("--model", "my_networks:plain")
-    assert run("fit", "--checkpoint", own / "weights.safetensors", *factory, *data, "--output", own / "out") == 0
+    fit = ("fit", "--checkpoint", own / "weights.safetensors", *factory, *data, "--refine", "false")
+    assert run(*fit, "--output", own / "out") == 0
     assert scores(own / "out", "fit", "temperature") == 1
     assert "pass --tune" in capsys.readouterr().out, "who knows what it was trained on"
     posterior = ("--posterior", own / "out" / "posterior.safetensors")
@@ -412,11 +416,11 @@ def test_a_posterior_that_is_worse_than_its_network_is_announced_once(
     run: Any, classifier: Path, tmp_path: Path, capsys: Any
 ) -> None:
     fit = ("fit", "--checkpoint", classifier, "--prior", 1e-3, "--structure", "diag", "--output", tmp_path)
-    assert run(*fit, "--tune", "false") == 0
+    assert run(*fit, "--tune", "false", "--refine", "false") == 0
     streams = capsys.readouterr()
     assert "predicts worse" not in streams.out
     assert streams.err.count("predicts worse than its network alone") == 1
-    assert all(word in streams.err for word in ("osculate fit", "model.safetensors")), streams.err
+    assert all(word in streams.err for word in ("--refine true", "--tune", "model.safetensors")), streams.err
 
 
 def test_evaluate_names_the_known_partners(run: Any, classifier: Path, capsys: Any) -> None:
@@ -463,7 +467,7 @@ def test_evaluate_writes_where_it_is_told(run: Any, regressor: Path, tmp_path: P
     output = tmp_path / "new" / "scores.json"
     assert run("evaluate", "--posterior", regressor / "posterior.safetensors", "--output", output) == 0
     found = json.loads(output.read_text())
-    assert found["MAP"]["rmse"] == pytest.approx(found["Laplace"]["rmse"], rel=1e-3)
+    assert found["Laplace"]["rmse"] != pytest.approx(found["MAP"]["rmse"], rel=1e-4), "the mean of the linear model"
     assert found["MAP"]["rmse"] == pytest.approx(scores(regressor, "train", "test", "rmse"), rel=1e-4)
 
 

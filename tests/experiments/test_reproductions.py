@@ -80,6 +80,9 @@ ONE_SEED = frozenset(
 TINY: Mapping[str, Mapping[str, Any]] = {
     "vl-table1": {"parts": (Part(SMOOTH, fit=Fit(**FEW_STEPS), temperatures=(0.1, 1.0)),)},
     "vl-figure1": {"task": SMOOTH, "fit": FEW_STEPS, "temperatures": [0.1, 1.0]},
+    "calibration-cause": {"epochs": 2},
+    "calibration-choice": {"temperatures": [0.1], "trusts": [0.02], "tasks": [1], "curves": [0]},
+    "calibration": {"tasks": ["glass, mlp, AdamW, stopped early", "yacht, mlp, MAP"], "test": 50},
     "methods": {
         "width": 1,
         "sizes": [60, 20],

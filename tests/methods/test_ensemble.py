@@ -64,7 +64,7 @@ def test_it_stops_early_and_resumes(tmp_path: Path) -> None:
 def test_one_network_is_no_list_of_them() -> None:
     one = networks(1)[0]
     for make in (DeepEnsemble, osc.methods.RandomizedPriors, osc.posteriors.Ensemble):
-        with pytest.raises(TypeError, match=rf"{make.__name__} takes a list of networks, and got one, of type Seq"):
+        with pytest.raises(TypeError, match=rf"{make.__name__} takes a list of networks, got one of type Seq"):
             make(one, CLASSES)
     assert len(DeepEnsemble(nn.ModuleList(networks(2)), CLASSES).model) == 2
 

@@ -111,7 +111,7 @@ def test_decisions_that_differ_do_not_add() -> None:
 
 def test_a_running_average_has_one_treatment() -> None:
     model, structure = pooled()[0], osc.structures.Kron(sharing="auto")
-    with pytest.raises(ValueError, match="decide anew for each batch.*'reduce'"):
+    with pytest.raises(ValueError, match="decide differently for each batch.*'reduce'"):
         osc.methods.OnlineLaplace(model, osc.likelihoods.Categorical(), structure=structure)
 
 

@@ -40,7 +40,7 @@ def test_differences_and_their_errors_are_those_of_pairs() -> None:
 def test_a_posterior_that_is_worse_is_announced() -> None:
     model, x, y = classes()
     q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), prior=1e-3).replace(temperature=1e4)
-    with pytest.warns(UserWarning, match=r"worse than its network alone.*osc\.refine"):
+    with pytest.warns(UserWarning, match=r"worse than its network alone.*osc\.tune"):
         found = osc.compare(q, (x, y))
     assert found.verdict == -1
     assert "worse" in str(found)

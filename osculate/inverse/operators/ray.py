@@ -127,7 +127,7 @@ def from_astra(projection: Mapping[str, Any], volume: Mapping[str, Any], project
     try:
         number = astra.create_projector(projector, dict(projection), dict(volume))
     except Exception as error:  # a type of ASTRA that is not public
-        raise ValueError(f"ASTRA has no projector {projector!r} for this geometry: {error}") from error
+        raise ValueError(f"ASTRA has no projector {projector!r} for this geometry: {error}.") from error
     try:
         held = astra.projector.matrix(number)
         matrix = astra.matrix.get(held)
