@@ -34,7 +34,7 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     >>> choose("link", "probits", ["mc", "probit"])
     Traceback (most recent call last):
     ...
-    ValueError: unknown link 'probits' (did you mean 'probit'?); known: 'mc', 'probit'
+    ValueError: unknown link 'probits' (did you mean 'probit'?); known: 'mc', 'probit'.
     """
     names = list(known)
     if name in names:

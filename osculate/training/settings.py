@@ -57,7 +57,7 @@ class Settings:
     >>> Settings(optimizer="adan")
     Traceback (most recent call last):
     ...
-    ValueError: unknown optimizer 'adan' (did you mean 'adam'?); known: 'adam', 'adamw', 'sgd', 'adagrad'
+    ValueError: unknown optimizer 'adan' (did you mean 'adam'?); known: 'adam', 'adamw', 'sgd', 'adagrad'.
     """
 
     epochs: int = 20

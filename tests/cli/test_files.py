@@ -120,6 +120,7 @@ def test_fit_reports_the_evidence_and_the_effective_number_of_parameters(regress
     assert scores(regressor, "train", "test")["rmse"] > 0
 
 
+@pytest.mark.slow
 def test_fit_on_another_folder_brings_the_network_along(run: Any, classifier: Path, tmp_path: Path) -> None:
     options = ("--structure", "diag", "--subset", "last_layer", "--tune", "--output", tmp_path / "fit")
     assert run("fit", "--checkpoint", classifier / "model.safetensors", *options) == 0

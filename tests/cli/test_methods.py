@@ -74,7 +74,10 @@ def first_of_their_posterior() -> set[str]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in first_of_their_posterior())) for name in NAMES],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "hmc" or name not in first_of_their_posterior()))
+        for name in NAMES
+    ],
 )
 def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: str, capsys: Any) -> None:
     out, model = tmp_path / "run", ("--model", own)

@@ -102,7 +102,7 @@ def in_other_units(operator: LinearOperator, unit: float) -> Matrix:
     return Matrix(unit * operator.matrix(), operator.image_shape, operator.data_shape)
 
 
-@pytest.mark.parametrize("unit", [1e-4, 1e4])
+@pytest.mark.parametrize("unit", [1e-4, pytest.param(1e4, marks=pytest.mark.slow)])
 def test_tiny_and_huge_units_of_the_data_are_undone(scan: tuple[RayTransform, Tensor, Tensor], unit: float) -> None:
     operator, data, _ = scan
     other = in_other_units(operator, unit)
@@ -289,8 +289,14 @@ def test_a_kernel_estimate_is_a_density() -> None:
     assert float(torch.trapezoid(densities, grid.double())) == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.parametrize("objective", ["map", "linear", "linear_tv", "none"])
-@pytest.mark.parametrize("posterior", ["exact", "drawn"])
+@pytest.mark.parametrize(
+    ("posterior", "objective"),
+    [
+        *(("exact", objective) for objective in ("map", "linear", "linear_tv", "none")),
+        ("drawn", "linear"),
+        *(pytest.param("drawn", objective, marks=pytest.mark.slow) for objective in ("map", "linear_tv", "none")),
+    ],
+)
 def test_error_bars_of_every_kind(
     scan: tuple[RayTransform, Tensor, Tensor],
     fitted: FittedImage,
@@ -452,6 +458,7 @@ def test_a_network_may_find_its_own_sizes() -> None:
     assert float(found.stddev.min()) > 0
 
 
+@pytest.mark.slow
 def test_error_bars_that_are_mostly_noise_carried_back_are_told() -> None:
     operator = Blur((16, 16), 3.0)
     data = operator(shepp_logan(16))
