@@ -7,6 +7,7 @@ from benchmarks.rows import (
     memory as memory,
     online as online,
     predictives as predictives,
+    refinement as refinement,
     squared as squared,
     threads as threads,
     tuning as tuning,
