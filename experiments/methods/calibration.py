@@ -388,6 +388,6 @@ def draw(record: Record) -> Any:
 
     runs = {k: v for k, v in record.findings.data["runs"].items() if NLL in v[0][NETWORK]}
     names = [name for name in next(iter(runs.values()))[0] if name != NETWORK]
-    columns = (NLL, ECE, AUROC)
+    columns = [column for column in (NLL, ECE, AUROC) if differences(runs, DEFAULT, column)]
     values = {name: {c: [mean(d) for d in differences(runs, name, c).values()] for c in columns} for name in names}
     return beside_network(values, DEFAULT, "Posteriors beside their networks, nothing held out", ", less the network's")

@@ -165,7 +165,7 @@ def test_a_guess_that_is_reached_is_told_and_white_is_the_largest_that_there_is(
 def test_a_run_warns_of_a_guess_that_is_reached(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(classical, "GENEROUS", 0.3)
+    monkeypatch.setattr(classical, "HEADROOM", 0.3)
     np.save(tmp_path / "sinogram.npy", RayTransform((16, 16), 12)(shepp_logan(16)).numpy())
     assert run("reconstruct", tmp_path / "sinogram.npy", "--output", tmp_path / "found", *TINY) == 0
     assert "give the largest value with --scale" in capsys.readouterr().err

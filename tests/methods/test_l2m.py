@@ -171,7 +171,7 @@ def test_the_mean_gradient_of_adamw_is_what_its_decay_holds_against() -> None:
     ratio = single.variance() / made.posterior.variance()
     assert float((ratio - 1).abs().max()) < 0.15, ratio
     with_decay = L2M.from_optimizer(model, optimizer, N, 128, YES_OR_NO, (x, y), prior_precision="adamw")
-    v = made._seen[0].values
+    v = made._required[0].values
     assert_close(with_decay.posterior.prior.precision, N * decay * (v.sqrt() + 1e-8), 1e-5)
     assert_close(  # the fixed point itself: gradient = decay (√v̂ + ε) θ
         -_mean_gradient(model, x, y), decay * (v.sqrt() + 1e-8) * model.weight.detach().reshape(-1), 0.2
