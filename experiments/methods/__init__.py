@@ -1,3 +1,3 @@
 """Comparisons of methods across the documents."""
 
-from experiments.methods import calibration_cause, calibration_choice, calibration, comparison
+from experiments.methods import calibration_cause, calibration_choice, calibration, comparison, training_defaults

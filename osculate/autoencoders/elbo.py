@@ -294,6 +294,7 @@ class ELBO(MAP):
     """
 
     name = "vae"
+    has_plain_steps = False
     for_autoencoders = True
 
     model: VAE

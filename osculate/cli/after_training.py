@@ -13,8 +13,13 @@ from osculate.autoencoders import LaplacianAutoencoder, Representation
 from osculate.cli.checkpoint import Card
 from osculate.cli.methods import MethodOptions
 from osculate.data import Dataset
+from osculate.data.dataset import Part
 from osculate.posteriors import Chains, Dropout, Ensemble, Gaussian, Point, Posterior, Snapshots
 from osculate.posteriors._base import Sampled
+from osculate.predictive import tune
+from osculate.predictive.tuning import HeldOutLoss
+from osculate.tasks.calibration import columns
+from osculate.tasks.comparison import losses_of, to_ignorance
 
 #: Number of sampled networks, and of steps of the fixed point.
 DRAWS, STEPS = 50, 100
@@ -101,6 +106,40 @@ def likeliest_noise(f: Float[Tensor, "S N *C"], y: Float[Tensor, "N *C"]) -> flo
     return float(variance.sqrt())
 
 
+def warn_if_worse(
+    q: Posterior, card: Card, method: MethodOptions, part: Part, found: tuple[bool, list[Tensor]]
+) -> None:
+    """Warn of a result that predicts worse than ignorance, or than its own mean, by more than two standard errors.
+
+    Args:
+        q: The posterior.
+        card: Card of the network, with the likelihood.
+        method: The method and its options.
+        part: Held-out inputs and targets.
+        found: Columns of the predictions of ``q`` for them.
+    """
+    colder = " or a lower --temperature" if "temperature" in method.kind.options else ""
+    ignorance = to_ignorance(card.likelihood, *found)
+    if ignorance is not None and ignorance.verdict < 0:
+        known = "the mean of the targets with their deviation" if card.classes is None else "the class frequencies"
+        rate = "" if "lr" in method.kind.refused else ", with another --lr"
+        warnings.warn(
+            f"the result predicts the {len(part[0]):,} validation data worse than {known}, by {ignorance.words} (its "
+            f"NLL is {ignorance.mean:.3f}): train for longer{rate}{colder}, or look at the data.",
+            stacklevel=3,
+        )
+    if isinstance(q, Point) or "mode" not in q.ways:
+        return
+    _, alone = columns(q, part, 500, False, "predicting", {"via": "mode"})
+    mean = HeldOutLoss.beside(losses_of(*found), losses_of(found[0], alone))
+    if mean.verdict < 0:
+        warnings.warn(
+            f"the result predicts the {len(part[0]):,} validation data worse than its own mean, by {mean.words}: train "
+            f"for longer{colder}, or predict with --via mode.",
+            stacklevel=3,
+        )
+
+
 def finished(q: Posterior, card: Card, method: MethodOptions, dataset: Dataset, progress: bool) -> Posterior:
     """The posterior with the noise of the card, at the temperature of the options or of held-out data."""
     likelihood = card.likelihood  # rescales the curvature of a Gaussian, but not the draws of a Markov chain
@@ -112,7 +151,7 @@ def finished(q: Posterior, card: Card, method: MethodOptions, dataset: Dataset, 
         q = Snapshots(q.network, likelihood, q.diagonal, q.deviations)
     elif isinstance(q, Point | Dropout):
         q = type(q)(q.model, likelihood)
-    if method.kind.autoencoder_temperature is None or not card.reconstructs or "temperature" in method.options:
+    if not method.chooses_temperature(card):
         return q
     assert isinstance(q, Gaussian)
     if not len(dataset.validation[0]):
@@ -122,7 +161,10 @@ def finished(q: Posterior, card: Card, method: MethodOptions, dataset: Dataset, 
             stacklevel=2,
         )
         return q
-    return LaplacianAutoencoder.tuned(q, dataset.validation[0].to(q.network.device), progress=progress).posterior
+    x, y = (part.to(q.network.device) for part in dataset.validation)
+    if card.reconstructs:
+        return LaplacianAutoencoder.tuned(q, x, progress=progress).posterior
+    return tune(q, (x, y), progress=progress)
 
 
 def represented(q: Posterior, codes: Any = None) -> Representation:

@@ -17,7 +17,7 @@ from torch import nn
 
 from osculate import autoencoders
 from osculate.autoencoders import VAE, Autoencoder
-from osculate.cli.after_training import finished, measured, represented, with_noise_of
+from osculate.cli.after_training import finished, measured, represented, warn_if_worse, with_noise_of
 from osculate.cli.autoencoder_figures import draw_autoencoder, reconstruction_scores
 from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, build_network, card_of, save_model
 from osculate.cli.folder import POSTERIOR, versions, write_config, write_section
@@ -38,7 +38,7 @@ from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Chains, Ensemble, Gaussian, Point, Posterior
 from osculate.randomness import seeded
 from osculate.serialization import save
-from osculate.tasks import calibration
+from osculate.tasks.calibration import columns, record_of
 from osculate.training import train
 
 #: Noise scale in the training of a regression, in standard deviations of the targets, and of an autoencoder.
@@ -49,6 +49,8 @@ DROPOUT = 0.2
 DROPPING, SHARE = ("mlp", "lenet", "cnn"), 0.1
 #: Networks with ReLU by default, and the activation that replaces it for methods that need second derivatives.
 KINKED, SMOOTH = ("lenet", "cnn"), "shifted_softplus"
+#: Facts about the course of a training, and the columns of its log.
+COURSE = {"lr": "rate", "rounds": "round"}
 #: The method options of plain MAP.
 PLAIN = MethodOptions()
 
@@ -109,7 +111,6 @@ def run(
     folder = run_options.output or Path("runs/train")
     network, card = new_networks(dataset, data, options, options.seed, method)
     labelled, dataset = dataset, card.of(dataset)
-    resolved = settings.settings(method, options.seed, card.noise, len(dataset.train[0]))
     before: dict[str, Any] = {}
     if options.resume and (folder / "config.yaml").is_file():
         before = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
@@ -118,12 +119,20 @@ def run(
             f"the training in {str(folder)!r} was started with --method {before['method']} and cannot be resumed "
             f"with {method.method}: use the same method, or another --output."
         )
+    if before:  # a run of an earlier version has one round
+        rate, rounds = settings.lr or before.get("lr"), settings.rounds or before.get("rounds", 1)
+        settings = replace(settings, lr=rate, rounds=rounds)
+    resolved = settings.settings(method, options.seed, card.noise, len(dataset.train[0]))
+    rounds = settings.most_rounds(method, len(dataset.validation[0]))
     method = method.resolved(resolved.epochs, card.noise is not None, before)
     prior = options.prior or before.get("prior") or (LAYERWISE if method.kind.by_evidence else 1.0)
     prepared = method.make(network, card, prior)
     again = replace(options, model=card.model, model_options=card.options, prior=prior, resume=False)
-    write_config(folder / "config.yaml", "train", data, again, method, SettingOptions.of(resolved, method), run_options)
-    print(f"{summary(resolved, method)}; prior {prior}")
+    write_config(
+        folder / "config.yaml", "train", data, again, method, SettingOptions.of(resolved, method, rounds), run_options
+    )
+    several = f", at most {rounds} rounds" if rounds > 1 else ""
+    print(f"{summary(resolved, method)}{several}; prior {prior}")
     trained = train(
         prepared,
         dataset.train,
@@ -132,8 +141,15 @@ def run(
         folder=folder,
         resume=options.resume,
         device=run_options.device,
+        rounds=rounds,
         progress=run_options.progress,
     )
+    last = trained.history[-1]
+    course = {name: last[key] for name, key in COURSE.items() if key in last}
+    if rounds > 1:
+        course["kept epoch"] = min(trained.history, key=lambda row: row["validation_nll"])["epoch"]
+    if course:
+        print(f"trained: epochs {last['epoch']}, {', '.join(f'{name} {value:.3g}' for name, value in course.items())}")
     if method.kind.by_evidence:
         card = with_noise_of(trained.posterior, card)
     elif options.noise is None:
@@ -141,7 +157,7 @@ def run(
     card = card.trained_by(method.kind)
     q = finished(trained.posterior, card, method, dataset, run_options.progress)
     as_evaluated = PosteriorOptions(folder)
-    scores = scores_of(q, card, dataset, as_evaluated, run_options.progress)
+    scores = scores_of(q, card, dataset, method, as_evaluated, run_options.progress)
     save_model(folder / MODEL, q.model, card)
     saved = not isinstance(q, Point)  # a point posterior is its network
     if saved:
@@ -153,7 +169,7 @@ def run(
         facts["members"] = len(q.members)
     if isinstance(q, Chains):
         facts["chains"], facts["draws"] = q.thetas.shape[:2]
-    facts["epochs"] = len(trained.history)
+    facts |= {**course, "epochs": len(trained.history)}
     seconds = round(time.perf_counter() - started, 2)
     summed = {**scores, **facts, "seconds": seconds, "versions": versions()}
     write_section(folder / "metrics.json", "train", summed, fresh=True)
@@ -294,17 +310,24 @@ def network_options(name: str, given: Mapping[str, Any], method: MethodOptions, 
 
 
 def scores_of(
-    q: Posterior, card: Card, dataset: Dataset, options: PosteriorOptions, progress: bool = False
+    q: Posterior,
+    card: Card,
+    dataset: Dataset,
+    method: MethodOptions,
+    options: PosteriorOptions,
+    progress: bool = False,
 ) -> dict[str, dict[str, float]]:
-    """The scores of the result on the validation and test parts, the latter as in osculate evaluate."""
+    """The scores on the validation and test parts, the latter as in osculate evaluate; the code warns of bad ones."""
     parts = {"validation": dataset.validation, "test": dataset.test}
     filled = {name: part for name, part in parts.items() if len(part[0])}
     if card.reconstructs:
         return {
             name: reconstruction_scores(represented(q), part[0], progress=progress) for name, part in filled.items()
         }
-    scale = dataset.target_scale
-    return {
-        name: calibration(q, part, target_scale=scale, **predict_options(options, q)).metrics()
-        for name, part in filled.items()
-    }
+    scores = {}
+    for name, part in filled.items():
+        found = columns(q, part, 500, progress, "predicting", predict_options(options, q))
+        scores[name] = record_of(*found, target_scale=dataset.target_scale).metrics()
+        if part is dataset.validation:
+            warn_if_worse(q, card, method, part, found)
+    return scores

@@ -59,6 +59,8 @@ class Method(nn.Module, ABC):
         usual: Default settings of training.
         recommended: Further defaults of the command line.
         refused: Settings that have no meaning for this method, with the reason.
+        has_plain_steps: True if the steps are those of an optimiser on a loss that does not change, so that trials can
+            choose the learning rate and training can go on for further rounds.
         options: Options of :meth:`build` by name.
         network_name: Name in tables of the network of the result.
         posterior_name: Name in tables of the result; by default that in the registry.
@@ -69,8 +71,8 @@ class Method(nn.Module, ABC):
         needs_smooth_network: True if the method needs second derivatives of the network.
         hidden_units: Hidden units of the default network, for a method whose cost grows fast with the network.
         for_autoencoders: True if the default network for images is an autoencoder.
-        autoencoder_temperature: Default temperature in the training of an autoencoder, after which the temperature is
-            chosen on held-out data; None for a method without this choice.
+        training_temperatures: Default temperatures in training, of classifiers (False) and autoencoders (True), after
+            which the temperature is chosen on held-out data; empty for a method without this choice.
         adds_prior_network: True if the networks of the result have a fixed random network added to their outputs.
     """
 
@@ -81,6 +83,7 @@ class Method(nn.Module, ABC):
     usual: ClassVar[Mapping[str, Any]] = {}
     recommended: ClassVar[Mapping[str, Any]] = {}
     refused: ClassVar[Mapping[str, str]] = {}
+    has_plain_steps: ClassVar[bool] = False
     options: ClassVar[Mapping[str, Option]] = {}
     network_name: ClassVar[str] = "MAP"
     posterior_name: ClassVar[str] = ""
@@ -91,7 +94,7 @@ class Method(nn.Module, ABC):
     needs_smooth_network: ClassVar[bool] = False
     hidden_units: ClassVar[tuple[int, ...]] = ()
     for_autoencoders: ClassVar[bool] = False
-    autoencoder_temperature: ClassVar[float | None] = None
+    training_temperatures: ClassVar[Mapping[bool, float]] = {}
     adds_prior_network: ClassVar[bool] = False
 
     @classmethod

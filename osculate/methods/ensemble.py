@@ -47,6 +47,7 @@ class DeepEnsemble(Method):
     """
 
     name = "deep_ensemble"
+    has_plain_steps = True
     options = {"members": Option(int, "number of networks, with initial weights by seed, seed + 1, …", MEMBERS)}
     network_name = "first member"
 

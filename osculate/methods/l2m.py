@@ -86,6 +86,7 @@ class L2M(MAP):
     """
 
     name = "l2m"
+    has_plain_steps = False
     fixed_settings = (*MAP.fixed_settings, "scaling")
     options = {"temperature": replace(TEMPERATURE, default=0.1)}
 

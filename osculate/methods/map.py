@@ -42,6 +42,7 @@ class MAP(Method):
     """
 
     name = "map"
+    has_plain_steps = True
     fixed_settings: ClassVar[tuple[str, ...]] = ("likelihood", "prior")
 
     def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | str | Prior = 1.0) -> None:

@@ -122,13 +122,13 @@ class OnlineLaplace(Fitted):
     name = "online_laplace"
     posterior_name = "Laplace"
     for_autoencoders = True
-    # with a noise scale of 0.2 that of the published code, where temperature times squared noise is 1/500 [miani2022]
-    autoencoder_temperature = 0.05
+    # those of the published code, where temperature times squared noise (of autoencoders 0.04) is 1/500 [miani2022]
+    training_temperatures = {False: 0.002, True: 0.05}
     fixed_settings = ("settings", "structure", "temperature")
     options = {
         "structure": Option(str, "structure of the running curvature, which must support averaging", "approx_diag"),
         "temperature": replace(
-            TEMPERATURE, words=f"{TEMPERATURE.words} (by default 1, for autoencoders by held-out data)"
+            TEMPERATURE, words=f"{TEMPERATURE.words} (by default 1 for real-valued targets, else by held-out data)"
         ),
     }
 

@@ -71,6 +71,7 @@ class SWAG(MAP):
     deviations: Tensor
 
     name = "swag"
+    has_plain_steps = False
     usual = {"schedule": "constant"}
     recommended = {"lr": 0.05, "optimizer": "sgd"}
     refused = {

@@ -75,6 +75,14 @@ class HeldOutLoss:
     difference: float
     standard_error: float
 
+    @classmethod
+    def beside(cls, losses: Float[Tensor, " N"], others: Float[Tensor, " N"]) -> "HeldOutLoss":
+        """The mean of losses, with its distance to that of others of the same data."""
+        apart = losses - others
+        error = float(apart.std()) / len(apart) ** 0.5 if len(apart) > 1 else inf
+        mean = float(losses.mean())
+        return cls(mean if isfinite(mean) else inf, float(apart.mean()), error)
+
     @property
     def verdict(self) -> int:
         """1 if the loss is lower than that of the network by more than two standard errors, −1 if higher, else 0.
@@ -247,7 +255,9 @@ def _warn(best: Point, tuning: Tuning) -> None:
         )
 
 
-def _ignorance(likelihood: Likelihood, targets: list[Tensor], classes: int) -> Callable[[Tensor], Distribution] | None:
+def ignorance_of(
+    likelihood: Likelihood, targets: list[Tensor], classes: int
+) -> Callable[[Tensor], Distribution] | None:
     """The best predictive that is the same for all inputs, for targets of some shape; None if there is none."""
     if isinstance(likelihood, Categorical):
         counted = ((y, likelihood.counted(y)) for y in targets)
@@ -288,12 +298,6 @@ class _Score:
     def mean(self) -> float:
         value = float(self.losses.mean())
         return value if isfinite(value) else inf
-
-    def beside(self, network: Float[Tensor, " N"]) -> HeldOutLoss:
-        """The mean with its distance to that of the network."""
-        apart = self.losses - network
-        error = float(apart.std()) / len(apart) ** 0.5 if len(apart) > 1 else inf
-        return HeldOutLoss(self.mean, float(apart.mean()), error)
 
 
 class _Search:
@@ -407,11 +411,11 @@ class _Validation:
         """The losses of the network alone and of ignorance, beside those of two posteriors."""
         likelihood = self.q.likelihood
         network = self._losses(loss, (likelihood.distribution(f) for f, _ in self._alone))
-        constant = _ignorance(likelihood, [y for _, y in self._alone], likelihood.events(self._alone[0][0]))
+        constant = ignorance_of(likelihood, [y for _, y in self._alone], likelihood.events(self._alone[0][0]))
         ignorance = None
         if constant is not None:
-            ignorance = _Score(self._losses(loss, (constant(y) for _, y in self._alone)), 0.0).beside(network)
-        found = start.beside(network), choice.beside(network)
+            ignorance = HeldOutLoss.beside(self._losses(loss, (constant(y) for _, y in self._alone)), network)
+        found = HeldOutLoss.beside(start.losses, network), HeldOutLoss.beside(choice.losses, network)
         return Tuning(metric, len(network), float(network.mean()), ignorance, *found)
 
     def _losses(self, loss: Loss, predictives: Iterable[Distribution]) -> Float[Tensor, " N"]:

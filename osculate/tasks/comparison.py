@@ -10,7 +10,10 @@ from torch import Tensor
 
 from osculate import metrics
 from osculate.batches import Data
+from osculate.likelihoods import Likelihood
 from osculate.posteriors import Point, as_posterior
+from osculate.predictive.losses import negative_log_likelihood
+from osculate.predictive.tuning import HeldOutLoss, ignorance_of
 from osculate.tasks.calibration import Record, columns
 
 #: Number of resamplings for a standard error, and smallest difference that counts, in standard errors and nats.
@@ -169,3 +172,28 @@ def compared(discrete: bool, mine: list[Tensor], networks: list[Tensor]) -> Comp
         scores |= {f"network_{d.name}": d.network, f"posterior_{d.name}": d.posterior}
         scores |= {f"difference_{d.name}": d.value, f"difference_{d.name}_error": d.standard_error}
     return Comparison(tuple(differences), len(mine[0]), scores=scores)
+
+
+#: Log probability of a target that counts for a probability of zero.
+IMPOSSIBLE = -87.0
+
+
+def losses_of(discrete: bool, found: list[Tensor]) -> Tensor:
+    """The negative log likelihood of each prediction, from its :func:`osculate.tasks.calibration.columns`."""
+    logs = found[0].gather(1, found[1][:, None]) if discrete else found[3]
+    return -logs.clamp(min=IMPOSSIBLE).sum(1) if discrete else -logs.sum(1)
+
+
+def to_ignorance(likelihood: Likelihood, discrete: bool, found: list[Tensor]) -> HeldOutLoss | None:
+    """The loss of predictions beside ignorance of the same targets, as in :class:`osculate.predictive.tuning.Tuning`.
+
+    Args:
+        likelihood: p(y|f).
+        discrete: True for classes.
+        found: The columns of the predictions.
+    """
+    y = found[1] if discrete else found[2]
+    constant = ignorance_of(likelihood, [y], found[0].shape[-1])
+    if constant is None:
+        return None
+    return HeldOutLoss.beside(losses_of(discrete, found), negative_log_likelihood(constant(y), y, None).double())

@@ -23,8 +23,9 @@ from osculate.methods._base import Method, has_labels, require_labels
 from osculate.parameters import undisturbed
 from osculate.randomness import preserved, seed_default
 from osculate.settings import described
+from osculate.training.convergence import FALL, chosen_rate, fall, least_nll
 from osculate.training.runs import identity, same_run, write_log
-from osculate.training.settings import OPTIMIZERS, PRECISIONS, Settings
+from osculate.training.settings import AUTO, OPTIMIZERS, PRECISIONS, Settings
 
 CHECKPOINT = "last.ckpt"
 
@@ -58,7 +59,14 @@ class Loop(pl.LightningModule):
     """The training loop of all methods that take batches."""
 
     def __init__(
-        self, method: Method, epochs: Epochs, settings: Settings, folder: Path | None, precision: str = "32"
+        self,
+        method: Method,
+        epochs: Epochs,
+        settings: Settings,
+        folder: Path | None,
+        precision: str = "32",
+        rounds: int = 1,
+        held_out: Fixed | None = None,
     ) -> None:
         super().__init__()
         self.method: Method = method
@@ -66,6 +74,12 @@ class Loop(pl.LightningModule):
         self.settings = settings
         self.folder = folder
         self.passes = precision
+        self.rounds, self.rate = rounds, settings.first_rate
+        self._least, self._outputs = None, 1
+        if held_out is not None:
+            _, y = next(iter(held_out))
+            self._least = least_nll(method.likelihood, y.to(next(method.parameters()).device))
+            self._outputs = y[0].numel()
         self.identity = identity(method)
         self.history: list[dict[str, int | float]] = []
         self.best: dict[str, Any] | None = None
@@ -75,12 +89,14 @@ class Loop(pl.LightningModule):
 
     def configure_optimizers(self) -> Optimizer:
         """Return the named optimiser over all trained parameters, or the method's own."""
-        return self.method.optimizer(OPTIMIZERS[self.settings.optimizer], self.settings.lr)
+        return self.method.optimizer(OPTIMIZERS[self.settings.optimizer], self.rate)
 
     def on_train_start(self) -> None:
         """Prepare the method in a new run; a resumed run that had stopped early stays stopped."""
         if not self.read:
             self.method.before_training(self.epochs.in_order)
+            if self.settings.lr == AUTO:
+                self.rate = chosen_rate(self.method, self.epochs, self.settings)
         self._stop_if_stale()
 
     def on_train_epoch_start(self) -> None:
@@ -91,9 +107,9 @@ class Loop(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Set the learning rate, which depends on the step only, so that a resume needs no scheduler state."""
-        done = (self.current_epoch + batch_idx / self.epochs.num_batches) / self.settings.epochs
+        done = (self.current_epoch % self.settings.epochs + batch_idx / self.epochs.num_batches) / self.settings.epochs
         for group in self._groups():
-            group["lr"] = self.settings.lr * self.settings.factor(min(done, 1.0)) * group.get("multiplier", 1.0)
+            group["lr"] = self.rate * self.settings.factor(min(done, 1.0)) * group.get("multiplier", 1.0)
 
     def training_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
         """Return the method's loss on one batch; raise FloatingPointError if it is not finite."""
@@ -103,7 +119,7 @@ class Loop(pl.LightningModule):
         if not torch.isfinite(loss.detach()):
             raise FloatingPointError(
                 f"the loss is {value} in epoch {self.current_epoch + 1}, batch {batch_idx + 1} of "
-                f"{self.epochs.num_batches}. Lower the learning rate (it is {self.settings.lr:g}), or scale the data."
+                f"{self.epochs.num_batches}. Lower the learning rate (it is {self.rate:g}), or scale the data."
             )
         self._labelled = self._labelled or has_labels(self.method.likelihood, y)
         self._loss += value * len(y)
@@ -129,10 +145,14 @@ class Loop(pl.LightningModule):
         if self._held_out:
             row["validation_nll"] = self._nll / self._held_out
         row["lr"] = self._groups()[0]["lr"]
+        if self.settings.lr == AUTO:
+            row["rate"] = self.rate
+        if self.rounds > 1:
+            row["round"] = self.current_epoch // self.settings.epochs + 1
         row |= self.method.end_epoch(self.current_epoch + 1, self.settings.epochs, self.epochs.in_order)
         row["seconds"] = round(time.perf_counter() - self._started, 3)
         self.history.append(row)
-        if self.settings.patience is not None:
+        if self.settings.patience is not None or self.rounds > 1:
             nll = row["validation_nll"]
             if self.best is None or nll < self.best["validation_nll"]:
                 state = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
@@ -150,6 +170,7 @@ class Loop(pl.LightningModule):
             "identity": self.identity,
             "history": self.history,
             "best": self.best,
+            "rate": self.rate,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -163,6 +184,16 @@ class Loop(pl.LightningModule):
             self._require_same_settings(found)
             self._require_same_parameters(checkpoint["state_dict"])
         self.history, self.best = saved["history"], saved["best"]
+        self.rate = saved.get("rate", self.rate)
+
+    @property
+    def falls(self) -> bool:
+        """True if the validation loss was still falling at the end of the last round."""
+        return fall(self.history, self.settings.epochs, self._least, self._outputs) > FALL
+
+    @property
+    def _round_ended(self) -> bool:
+        return bool(self.history) and len(self.history) % self.settings.epochs == 0
 
     def _groups(self) -> list[dict[str, Any]]:
         (optimizer,) = self.trainer.optimizers
@@ -195,6 +226,8 @@ class Loop(pl.LightningModule):
     def _stop_if_stale(self) -> None:
         if self.settings.patience is not None and self.best is not None:
             self.trainer.should_stop = self.history[-1]["epoch"] - self.best["epoch"] >= self.settings.patience
+        elif self.rounds > 1 and self._round_ended:
+            self.trainer.should_stop = not self.falls
 
 
 def fit(
@@ -207,13 +240,14 @@ def fit(
     resume: bool,
     device: str,
     precision: str,
+    rounds: int,
     progress: bool,
 ) -> list[dict[str, int | float]]:
     """Run the loop and return its history; see :func:`osculate.training.train`."""
     epochs = Epochs(data, settings.batch_size, settings.seed)
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
     accelerator, devices = _accelerator(device)
-    loop = Loop(method, epochs, settings, folder, precision)
+    loop = Loop(method, epochs, settings, folder, precision, rounds, held_out)
     checkpoint = folder / CHECKPOINT if resume and folder and (folder / CHECKPOINT).exists() else None
     callbacks: list[pl.Callback] = [RichProgressBar()] if progress else []
     if folder is not None:
@@ -226,7 +260,7 @@ def fit(
         trainer = pl.Trainer(
             accelerator=accelerator,
             devices=devices,
-            max_epochs=settings.epochs,
+            max_epochs=settings.epochs * rounds,
             precision=PRECISIONS[precision],
             callbacks=callbacks,
             default_root_dir=folder,
@@ -249,6 +283,14 @@ def fit(
         if loop.best is not None:
             method.load_state_dict(loop.best["state"])
         method.after_training(epochs.in_order)
+    if (rounds > 1 or settings.lr == AUTO) and settings.patience is None and held_out is not None and loop.falls:
+        done = "1 round" if rounds == 1 else f"{rounds} rounds"
+        warnings.warn(
+            f"the validation loss is still falling after {done} of {settings.epochs} epochs: allow more rounds and "
+            f"resume, with rounds={2 * rounds} and resume=True, or on the command line with --rounds {2 * rounds} "
+            "--resume.",
+            stacklevel=3,
+        )
     return loop.history
 
 

@@ -34,6 +34,10 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
+#: The name of a learning rate that is chosen by trials, and the usual rate.
+AUTO, RATE = "auto", 1e-3
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of training.
@@ -41,7 +45,9 @@ class Settings:
     Args:
         epochs: Number of passes over the data, or the largest number if `patience` is given.
         batch_size: Data per step if the data are tensors or a data set; a loader has its own.
-        lr: Largest learning rate.
+        lr: Largest learning rate; or "auto": a third of the largest of 0.001, 0.003, 0.01 and 0.03 that has nearly the
+            lowest training loss in short trials from the initial weights, which take at most a fifth of the time of the
+            training. A training of fewer than 200 steps has 0.001.
         optimizer: Adam, adamw, sgd (momentum 0.9) or adagrad, without weight decay, as the prior is the regulariser.
         schedule: Course of the learning rate: constant, cosine, linear, steps (a tenth after half of the training, a
             hundredth after three quarters) or one_cycle.
@@ -62,7 +68,7 @@ class Settings:
 
     epochs: int = 20
     batch_size: int = 128
-    lr: float = 1e-3
+    lr: float | str = RATE
     optimizer: str = "adam"
     schedule: str = "cosine"
     patience: int | None = None
@@ -75,8 +81,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None or name != "patience":
                 require_whole(name, value)
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr must be a positive finite number, got {self.lr!r}.")
+        if self.lr != AUTO and (isinstance(self.lr, str) or not (math.isfinite(self.lr) and self.lr > 0)):
+            raise ValueError(f"lr must be a positive finite number or {AUTO!r}, got {self.lr!r}.")
 
     def changed(self, **changes: Any) -> "Settings":
         """Return a copy with some settings changed.
@@ -89,6 +95,11 @@ class Settings:
             if name not in known:
                 raise TypeError(f"unknown training setting {name!r}; known: {', '.join(known)}.")
         return replace(self, **changes)
+
+    @property
+    def first_rate(self) -> float:
+        """The learning rate, or the usual one if it is chosen by trials."""
+        return RATE if isinstance(self.lr, str) else self.lr
 
     def factor(self, done: float) -> float:
         """Factor on the learning rate after the fraction `done` in [0, 1) of the training."""
@@ -105,7 +116,8 @@ class Training:
             ``osculate.laplace``.
         history: A row for each epoch: ``epoch`` (from 1), ``train_loss`` (the method's objective, nats per datum),
             ``validation_nll`` (nats per datum, if validation data were given; for variational methods, that at the
-            mean), ``lr``, further columns of the method, and ``seconds``.
+            mean), ``lr``, ``rate`` if it was chosen by trials, ``round`` if there may be several, further columns of
+            the method, and ``seconds``.
     """
 
     posterior: Any

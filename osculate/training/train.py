@@ -9,7 +9,7 @@ from osculate import checks, methods, registry
 from osculate.batches import Data
 from osculate.training import full_batch
 from osculate.training.full_batch import History
-from osculate.training.settings import PRECISIONS, Settings, Training
+from osculate.training.settings import AUTO, PRECISIONS, Settings, Training
 
 
 def train(
@@ -22,6 +22,7 @@ def train(
     resume: bool = False,
     device: str = "auto",
     precision: str = "32",
+    rounds: int = 1,
     progress: bool = True,
     **changes: Any,
 ) -> Training:
@@ -54,6 +55,9 @@ def train(
         device: "auto" (an accelerator if there is one), "cpu", "cuda", "cuda:1", "mps".
         precision: "32", or "bf16" for forward and backward passes in bfloat16 where that is safe; parameters stay in
             single precision. For accelerators, and methods that take batches.
+        rounds: Largest number of rounds of ``epochs``. While the validation loss falls by more than 0.01 nats in a
+            round (in the second half of the first), its schedule begins again. The weights of the epoch with the
+            lowest validation NLL are kept. For real values the fall is that at the best noise scale.
         progress: Show a progress bar.
         **changes: Fields of `settings` by name.
 
@@ -61,9 +65,9 @@ def train(
         The posterior reached, the model, and the history (see :class:`Training`).
 
     Raises:
-        ValueError: the data are empty or not finite, the likelihood ignores all targets, `patience` is given without
-            validation data, there is nothing to train, or the checkpoint belongs to other settings, another method or
-            another network.
+        ValueError: the data are empty or not finite, the likelihood ignores all targets, `patience` or `rounds` is
+            given without validation data, `rounds` or ``lr="auto"`` is not for this method, there is nothing to train,
+            or the checkpoint belongs to other settings, another method or another network.
         TypeError: a setting does not exist, or the data are not (x, y) batches.
         FloatingPointError: the loss is NaN or infinite; the message names epoch and batch.
 
@@ -89,6 +93,12 @@ def train(
         raise ValueError("no parameter of the method requires a gradient: there is nothing to train.")
     if settings.patience is not None and validation is None:
         raise ValueError(f"patience={settings.patience} needs validation data to watch: pass validation=(X, Y).")
+    checks.require_whole("rounds", rounds)
+    if rounds > 1 and (validation is None or settings.patience is not None):
+        raise ValueError(f"rounds={rounds} needs validation data to watch, and no patience, which watches them too.")
+    if not method.has_plain_steps and (rounds > 1 or settings.lr == AUTO):
+        what = f"rounds={rounds}" if rounds > 1 else f"lr={AUTO!r}"
+        raise ValueError(f"{what} is not for {type(method).__name__}: leave it out.")
     method.require_epochs(settings.epochs)
     if resume and folder is None:
         raise ValueError("resume=True needs the folder of the run to resume: pass folder=...")
@@ -102,6 +112,6 @@ def train(
             checks.require_library("rich", "progress bars")
         from osculate.training import loop
 
-        run = partial(loop.fit, precision=precision)
+        run = partial(loop.fit, precision=precision, rounds=rounds)
     history = run(method, data, validation, settings, folder=where, resume=resume, device=device, progress=progress)
     return Training(method.result(), method.model, history)

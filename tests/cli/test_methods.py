@@ -2,6 +2,9 @@
 
 import ast
 import json
+import re
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -11,14 +14,16 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+import osculate as osc
 from osculate.cli import train
-from osculate.cli.after_training import likeliest_noise
-from osculate.cli.checkpoint import read_model
-from osculate.cli.methods import METHODS, MethodOptions, SettingOptions, require_distinct_options, rows, taking
+from osculate.cli.after_training import likeliest_noise, warn_if_worse
+from osculate.cli.checkpoint import Card, read_model
+from osculate.cli.methods import METHODS, ROUNDS, MethodOptions, SettingOptions, require_distinct_options, rows, taking
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.train import network_name, network_options
 from osculate.methods import MAP, Method, Option
 from osculate.posteriors import Point
+from osculate.tasks.calibration import columns
 from osculate.training import Settings
 from tests.errors import says
 
@@ -131,7 +136,8 @@ def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: 
 
 def test_settings_that_the_user_has_not_named_are_what_the_method_needs() -> None:
     nothing = SettingOptions()
-    assert nothing.settings(MethodOptions("map"), 3) == Settings(seed=3)
+    assert nothing.settings(MethodOptions("map"), 3) == Settings(lr="auto", seed=3)
+    assert nothing.settings(MethodOptions("vae"), 3) == Settings(seed=3), "its loss is not that of an optimiser alone"
     assert nothing.settings(MethodOptions("ivon"), 0).lr == 0.3
     assert nothing.settings(MethodOptions("ivon"), 0, noise=0.5).lr == 0.3, "it knows the unit of its steps"
     assert nothing.settings(MethodOptions("swag"), 0, noise=0.5).lr == pytest.approx(0.0125)
@@ -155,6 +161,76 @@ def test_a_training_of_few_data_has_the_steps_that_it_needs(num_data: int, batch
     assert SettingOptions(batch_size=20).settings(MethodOptions(), 0, num_data=20).epochs == 500, "at most so many"
     chains = SettingOptions().settings(MethodOptions("hmc"), 0, num_data=num_data)
     assert (chains.epochs, chains.batch_size) == (1500, 128)
+
+
+def test_training_goes_on_for_rounds_unless_its_length_was_named() -> None:
+    assert SettingOptions().most_rounds(MethodOptions(), 20) == ROUNDS
+    assert SettingOptions().most_rounds(MethodOptions(), 0) == 1, "without held-out data"
+    assert SettingOptions().most_rounds(MethodOptions("ivon"), 20) == 1
+    assert SettingOptions(epochs=5).most_rounds(MethodOptions(), 20) == 1
+    assert SettingOptions(patience=5).most_rounds(MethodOptions(), 20) == 1
+    assert SettingOptions(epochs=5, rounds=4).most_rounds(MethodOptions(), 20) == 4
+
+
+@pytest.mark.slow
+def test_rate_and_rounds_are_written_down_and_resumed(run: Any, arrays: Path, tmp_path: Path, capsys: Any) -> None:
+    words = ("train", "--data", arrays, "--model-options.hidden", "[4]", "--batch-size", 2, "--output", tmp_path)
+    assert run(*words, "--epochs", 7, "--rounds", 2) == 0
+    said = capsys.readouterr()
+    assert "lr auto" in said.out
+    assert "at most 2 rounds" in said.out
+    rate = re.search(r"trained: epochs 14, lr ([\d.]+), rounds 2, kept epoch", said.out)
+    assert rate
+    assert float(rate[1]) > 0.001
+    assert "still falling after 2 rounds of 7 epochs" in said.err
+    assert "--rounds 4 --resume" in said.err
+    written = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert (written["lr"], written["rounds"], written["epochs"]) == ("auto", 2, 7)
+    trained = json.loads((tmp_path / "metrics.json").read_text())["train"]
+    assert (trained["rounds"], trained["epochs"]) == (2, 14)
+    assert trained["lr"] == pytest.approx(float(rate[1]), rel=1e-2)
+    assert run(*words, "--epochs", 7, "--rounds", 4, "--resume") == 0
+    assert len((tmp_path / "training.csv").read_text().splitlines()) == 29
+    assert run(*words, "--epochs", 7, "--resume") == 0
+    assert "at most 4 rounds" in capsys.readouterr().out, "as it is written down"
+    assert run(*words, "--method", "ivon", "--rounds", 2, "--output", tmp_path / "ivon") == 2
+    assert "rounds=2 is not for IVON" in capsys.readouterr().err
+
+
+def test_a_classifier_in_training_is_colder_than_its_result(run: Any, tmp_path: Path) -> None:
+    options = (*DIGITS, *few("online_laplace"), "--model", "cnn", "--model-options.width", 2, "--output", tmp_path)
+    assert run("train", *options) == 0
+    q, card = PosteriorOptions(tmp_path).open("cpu")
+    assert q.temperature > 0
+    assert float(q.temperature) != 0.002
+    for given, expected in ((None, 0.002), (0.5, 0.5)):
+        how = MethodOptions("online_laplace", temperature=given)
+        assert how.make(lambda number: card.network(None), card, 1.0).temperature == expected
+        assert not how.chooses_temperature(replace(card, facts={})), "of real values it stays"
+
+
+def test_a_result_worse_than_ignorance_or_its_mean_warns() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(2, 3), torch.randn(200, 2)
+    likelihood = osc.likelihoods.Categorical()
+    y = torch.distributions.Categorical(logits=4 * model(x)).sample()
+    card = Card("mlp", {}, (2,), 3, None, {}, {"classes": ["a", "b", "c"]})
+
+    def said(q: Any, method: str) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_if_worse(q, card, MethodOptions(method), (x, y), columns(q, (x, y), 500, False, "", {}))
+        return [str(each.message) for each in caught]
+
+    good = osc.laplace(model, likelihood, (x, y), prior=1.0)
+    assert said(good, "online_laplace") == []
+    assert said(Point(model, likelihood), "map") == []
+    *_, message = said(good.replace(temperature=1e5, prior=osc.priors.Isotropic(1e-4)), "online_laplace")
+    assert re.search(r"200 validation data worse than its own mean, by .* ± .*lower --temperature.*--via mode", message)
+    with torch.no_grad():
+        model.weight.mul_(-4)
+    (message,) = said(Point(model, likelihood), "map")
+    assert re.search(r"worse than the class frequencies, by [\d.]+ ± [\d.]+ .*with another --lr, or look at", message)
 
 
 def test_what_follows_from_the_method_is_written_down() -> None:

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
+from osculate.tasks.calibration import columns
+from osculate.tasks.comparison import to_ignorance
 from tests.laws import assert_close
 
 
@@ -82,3 +84,16 @@ def test_laplace_with_held_out_data() -> None:
     by_hand = osc.tune(osc.laplace(model, osc.likelihoods.Categorical(), data), held_out)
     assert torch.equal(osc.predict(tuned, x).probs, osc.predict(by_hand, x).probs)
     assert osc.compare(tuned, held_out).verdict == 1
+
+
+def test_the_distance_to_ignorance_is_that_of_pairs() -> None:
+    model, x, y = classes()
+    q, likelihood = osc.posteriors.Point(model, osc.likelihoods.Categorical()), osc.likelihoods.Categorical()
+    found = to_ignorance(likelihood, *columns(q, (x, y), 500, False, "", {}))
+    shares = (y.bincount() + 1.0) / (len(y) + 3)
+    apart = nn.functional.cross_entropy(model(x), y, reduction="none").detach() + shares[y].log()
+    assert found.difference == pytest.approx(float(apart.mean()), rel=1e-4)
+    assert found.standard_error == pytest.approx(float(apart.std()) / len(x) ** 0.5, rel=1e-3)
+    assert found.verdict == 1
+    real, noise = osc.posteriors.Point(nn.Linear(2, 1), osc.likelihoods.Gaussian(0.01)), osc.likelihoods.Gaussian(0.01)
+    assert to_ignorance(noise, *columns(real, (x, x[:, :1]), 500, False, "", {})).verdict == -1
