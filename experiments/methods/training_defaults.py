@@ -59,9 +59,9 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     about = [settings.epochs]
     jobs = [(name, rate, seed) for name in settings.sets for rate in settings.rates for seed in seeds]
     others = runner.over("fixed rates", jobs, lambda *job: trained(settings, *job), "fixed-rate", about)
-    jobs = [(name, seed) for name in settings.sets for seed in seeds]
+    pairs = [(name, seed) for name in settings.sets for seed in seeds]
     rule = [*about, RATES_TRIED, MISSED, CAUTION, SHARE, FALL, LAST]
-    chosen = runner.over("default", jobs, lambda name, seed: trained(settings, name, None, seed), "by-default", rule)
+    chosen = runner.over("default", pairs, lambda name, seed: trained(settings, name, None, seed), "by-default", rule)
     each = {
         name: [
             {DEFAULT: chosen[name][n], **{fixed(rate): others[name, rate][n] for rate in settings.rates}}
@@ -98,7 +98,7 @@ def trained(settings: Settings, name: str, rate: float | None, seed: int) -> dic
     last = done.history[-1]
     return {
         **losses(network.eval(), dataset),
-        "rate": last.get("rate", how.lr),
+        "rate": float(last.get("rate", how.lr)),
         "rounds": last.get("round", 1),
         "s": sum(row["seconds"] for row in done.history),
     }
