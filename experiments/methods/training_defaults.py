@@ -99,7 +99,7 @@ def trained(settings: Settings, name: str, rate: float | None, seed: int) -> dic
     return {
         **losses(network.eval(), dataset),
         "rate": float(last.get("rate", how.lr)),
-        "rounds": last.get("round", 1),
+        "rounds": float(last.get("round", 1)),
         "s": sum(row["seconds"] for row in done.history),
     }
 

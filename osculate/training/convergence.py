@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -12,9 +12,6 @@ from osculate.inputs import moved
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Method
 from osculate.training.settings import OPTIMIZERS, Settings
-
-if TYPE_CHECKING:
-    from osculate.training.loop import Epochs
 
 #: Learning rates that are tried; the share of the gain over the smallest rate that may be missed by a larger rate than
 #: the best; and the divisor of the choice, as larger rates win in short trials than in long trainings.
@@ -25,7 +22,7 @@ SHARE, FEWEST, MOST, SCORED = 0.2, 10, 300, 0.2
 FALL, LAST = 0.01, 0.5
 
 
-def chosen_rate(method: Method, epochs: "Epochs", settings: Settings) -> float:
+def chosen_rate(method: Method, epochs: Any, settings: Settings) -> float:
     """A third of the largest rate with nearly the lowest loss in short trials from the present weights.
 
     The weights are restored. Every trial has the same batches and the schedule of the settings, and is scored by the
@@ -50,7 +47,7 @@ def chosen_rate(method: Method, epochs: "Epochs", settings: Settings) -> float:
     return max(rate for rate in RATES if losses[rate] <= bound) / CAUTION
 
 
-def _loss_of_trial(method: Method, epochs: "Epochs", settings: Settings, rate: float, steps: int) -> float:
+def _loss_of_trial(method: Method, epochs: Any, settings: Settings, rate: float, steps: int) -> float:
     optimizer: Optimizer = method.optimizer(OPTIMIZERS[settings.optimizer], rate)
     device, losses = next(method.parameters()).device, list[float]()
     for epochs.epoch in count():
@@ -67,7 +64,7 @@ def _loss_of_trial(method: Method, epochs: "Epochs", settings: Settings, rate: f
                 return math.inf
             loss.backward()
             optimizer.step()
-    raise AssertionError("epochs are counted without end")
+    raise AssertionError("epochs are counted without end.")
 
 
 def least_nll(likelihood: Likelihood, y: Tensor) -> float | None:
