@@ -54,7 +54,7 @@ def test_the_chosen_rate_trains_as_if_it_were_given() -> None:
     chosen = run()
     (rate,) = {row["rate"] for row in chosen.history}
     assert rate in [each / CAUTION for each in RATES]
-    assert rate > 1e-3, "on so few steps small rates lose"
+    assert rate > 1.1e-3, "on so few steps small rates lose"
     assert torch.equal(weights(chosen), weights(run(lr=rate))), "the trials leave no trace"
 
 
@@ -64,12 +64,12 @@ def test_a_diverging_rate_loses_its_trial() -> None:
             moved = (self.model[0].weight - network()[0].weight).abs().max()
             return super().loss(x, y, num_data) + (torch.inf if moved > 0.06 else 0.0)
 
-    with pytest.raises(FloatingPointError, match=f"it is {1e-3 / CAUTION:g}|it is {3e-3 / CAUTION:g}"):
+    with pytest.raises(FloatingPointError, match=f"it is {RATES[0] / CAUTION:g}"):
         run(Fragile(network(), osc.likelihoods.Gaussian(0.3)), epochs=12, schedule="constant")
 
 
 def test_a_training_too_short_for_trials_has_the_usual_rate() -> None:
-    assert {row["rate"] for row in run(epochs=6).history} == {1e-3}
+    assert {row["rate"] for row in run(epochs=4).history} == {1e-3}
     assert "rate" not in run(epochs=2, lr=0.01).history[0]
 
 
@@ -101,11 +101,11 @@ def test_a_loss_that_is_still_falling_at_the_end_warns_with_the_way_out() -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [40, 300])
 def test_an_interrupted_run_goes_on_with_its_rate_and_rounds(at: int, tmp_path: Path) -> None:
-    how: dict[str, Any] = {"epochs": 7, "rounds": 2}  # 224 steps a round, four trials of 11
+    how: dict[str, Any] = {"epochs": 7, "rounds": 2}  # 224 steps a round, three trials of 14
     whole = run(**how)
     assert len(whole.history) == 14
     with pytest.raises(RuntimeError):
-        run(Breaks(44 + at), folder=tmp_path, **how)
+        run(Breaks(42 + at), folder=tmp_path, **how)
     resumed = run(folder=tmp_path, resume=True, **how)
     assert torch.equal(weights(whole), weights(resumed))
     with (tmp_path / "training.csv").open() as file:

@@ -15,7 +15,7 @@ from osculate.training.settings import OPTIMIZERS, Settings
 
 #: Learning rates that are tried; the share of the gain over the smallest rate that may be missed by a larger rate than
 #: the best; and the divisor of the choice, as larger rates win in short trials than in long trainings.
-RATES, MISSED, CAUTION = (1e-3, 3e-3, 1e-2, 3e-2), 0.1, 3.0
+RATES, MISSED, CAUTION = (3e-3, 1e-2, 3e-2), 0.1, 3.0
 #: Share of the training that all trials take together, fewest and most steps of each, and the share that is scored.
 SHARE, FEWEST, MOST, SCORED = 0.2, 10, 300, 0.2
 #: Fall of the validation loss that counts, in nats, and the last share of the first round in which it is measured.

@@ -45,9 +45,9 @@ class Settings:
     Args:
         epochs: Number of passes over the data, or the largest number if `patience` is given.
         batch_size: Data per step if the data are tensors or a data set; a loader has its own.
-        lr: Largest learning rate; or "auto": a third of the largest of 0.001, 0.003, 0.01 and 0.03 that has nearly the
+        lr: Largest learning rate; or "auto": a third of the largest of 0.003, 0.01 and 0.03 that has nearly the
             lowest training loss in short trials from the initial weights, which take at most a fifth of the time of the
-            training. A training of fewer than 200 steps has 0.001.
+            training. A training of fewer than 150 steps has 0.001.
         optimizer: Adam, adamw, sgd (momentum 0.9) or adagrad, without weight decay, as the prior is the regulariser.
         schedule: Course of the learning rate: constant, cosine, linear, steps (a tenth after half of the training, a
             hundredth after three quarters) or one_cycle.
