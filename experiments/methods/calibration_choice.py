@@ -192,9 +192,9 @@ def _difference(run: dict[str, dict[str, float]], name: str) -> dict[str, float]
 def best(found: dict[str, dict[str, float]]) -> str:
     """Return the chosen candidate.
 
-    Declared before these runs, after prototypes on the same networks had led to the candidates: the lowest mean NLL among those whose NLL is at most 0.02 nats above that of the network
-    on each task, whose ECE is at most 0.01 above and whose AUROC at least 0.05 above on average; where none is, that of
-    the lowest NLL on the worst task.
+    Declared before these runs, after prototypes on the same networks had led to the candidates: the lowest mean NLL
+    among those whose NLL is at most 0.02 nats above that of the network on each task, whose ECE is at most 0.01 above
+    and whose AUROC at least 0.05 above on average; where none is, that of the lowest NLL on the worst task.
     """
     allowed = {
         name: loss
