@@ -77,8 +77,6 @@ def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | Non
 
 def divergence(q: Gaussian) -> Float[Tensor, ""]:
     """KL(q‖p) of a Gaussian posterior from its prior, over the parameters that it is over."""
-    covered = q.structure.covered.to(q.mean.device)
-    delta = q.prior.vector(q.network.space).double()[covered]
-    variance, mean = q.variance().double()[covered], q.mean.double()[covered]
-    inside = (delta * variance).sum() + (delta * mean.square()).sum() - len(delta)
+    square = q.prior.vector(q.network.space).double() * q.mean.double().square()  # with tr(ΔΣ) = P − γ
+    inside = square[q.structure.covered.to(square.device)].sum() - q.precision.effective_parameters_by_tensor().sum()
     return 0.5 * (inside + q.precision.log_det_ratio())

@@ -86,6 +86,8 @@ class LinearModel:
         if theta is None:
             return Place(mean, tuple(at.f for at in self._passes()))
         offset = self.covered(theta.to(mean) - mean)
+        if not offset.any():
+            return self.place()
         return Place(mean + offset, tuple(at.f + at.jvp(offset.unsqueeze(0))[0] for at in self._passes()))
 
     def directional(self, v: Float[Tensor, " P"]) -> list[Float[Tensor, "_ *C"]]:

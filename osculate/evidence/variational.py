@@ -25,6 +25,8 @@ from osculate.posteriors.linearised import deviations, interacting_outputs, mean
 
 #: Nodes of an expectation over several outputs; even, since they come in pairs ±z.
 NODES = 32
+#: Numbers at most that are computed at several nodes together.
+TOGETHER = 2**20
 #: Outputs that interact, up to which their covariances and averaged Hessians are exact; above, draws stand for both.
 EXACT = 32
 #: Draws of the function, and of labels for each datum, in place of exact ones.
@@ -78,12 +80,13 @@ class Smoothed(Likelihood):
     def _average(self, function: Callable[[Tensor, Tensor], Tensor], f: Tensor, rows: Tensor) -> Tensor:
         """E[function(f + u + ε, y)]."""
         y, mean, spread = self.targets[rows], f + self.shift[rows].to(f), self.spread[rows].to(f)
-        points, weights = nodes(spread.shape[-1])
-        total: Tensor | None = None
-        for point, weight in zip(points.to(f), weights.tolist(), strict=True):
-            part = weight * function(mean + self.likelihood.merge(spread @ point, f.shape), y)
-            total = part if total is None else total + part
-        assert total is not None
+        points, weights = (tensor.to(f) for tensor in nodes(spread.shape[-1]))
+        each = max(1, TOGETHER // max(1, spread.numel()))
+        total = torch.zeros((), dtype=f.dtype, device=f.device)
+        for z, weight in zip(points.split(each), weights.split(each), strict=True):
+            drawn = mean + self.likelihood.merge((spread @ z.mT).movedim(-1, 0), f.shape)
+            values = function(drawn.flatten(0, 1), y.expand(len(z), *y.shape).flatten(0, 1))
+            total = total + torch.tensordot(weight, values.unflatten(0, (len(z), -1)), 1)
         return total
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
