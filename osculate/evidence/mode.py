@@ -217,15 +217,17 @@ class _QuasiNewtonSearch(_SearchOnAll):
         first, length = slope(0.0), 1.0
         if first >= 0:  # at the mode, up to rounding
             return 0.0
-        low, high = (0.0, first), None
+        low, high, last = (0.0, first), None, 0.0
         for _ in range(SHORTENINGS):
             here = slope(length)
             if abs(here) <= -0.1 * first:
                 break
+            again = here * last > 0  # an end that stays counts half: the Illinois rule
             if here < 0:
-                low = length, here
+                low, high = (length, here), (high[0], high[1] / 2) if high and again else high
             else:
-                high = length, here
+                low, high = (low[0], low[1] / 2) if again else low, (length, here)
+            last = here
             if high is None:
                 length *= 2
             else:  # the secant, kept away from the ends

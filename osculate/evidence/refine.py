@@ -62,7 +62,7 @@ def refine(
     prior: str | None = None,
     noise: bool = False,
     steps: int | None = None,
-    tolerance: float = 0.1,
+    tolerance: float = 0.3,
     progress: bool = False,
 ) -> Gaussian:
     r"""The Gaussian variational posterior of the linear model around the network: its mean and its covariance.

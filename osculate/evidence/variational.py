@@ -98,6 +98,11 @@ class Smoothed(Likelihood):
     def local_hessian(self, f: Float[Tensor, "N *C"], y: Int[Tensor, " N"]) -> Float[Tensor, "N T E E"]:
         return self._average(self.likelihood.local_hessian, f, y)
 
+    def local_root(self, f: Float[Tensor, "N *C"], y: Int[Tensor, " N"]) -> Float[Tensor, "V N T E"]:
+        root = super().local_root(f, y)
+        size = root.abs().amax((1, 2, 3))
+        return root[size >= torch.finfo(root.dtype).eps ** 0.5 * size.max()].contiguous()  # classes have a null vector
+
     def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Int[Tensor, " N"], samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
@@ -308,12 +313,13 @@ class PosteriorAtData:
 def _function_values(q: Gaussian, x: Inputs) -> tuple[Tensor, Float[Tensor, "n T E K"], Tensor]:
     """Outputs of the network, a root of their covariances, and the mean of the function."""
     with torch.no_grad():
-        f = q.network(x).to(q.network.state_dtype)
+        f = q.network(take(x, slice(1)) if q.offset is None else x).to(q.network.state_dtype)
     if q.likelihood.events(f) <= EXACT:
         mean, covariance = moments(q, x, partial(interacting_outputs, q.likelihood))
-        return f, root(covariance), mean
+        return mean if q.offset is None else f, root(covariance), mean
     generator = torch.Generator().manual_seed(0)
-    draws = torch.cat([q.likelihood.split(part, 1) for _, part in deviations(q, x, DRAWS, generator)])
+    found = list(deviations(q, x, DRAWS, generator))
+    f, draws = found[0][0], torch.cat([q.likelihood.split(part, 1) for _, part in found])
     return f, draws.movedim(0, -1) / DRAWS**0.5, mean_function(q, x, f)
 
 
