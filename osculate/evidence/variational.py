@@ -12,9 +12,10 @@ from torch import Tensor
 from osculate.batches import Data
 from osculate.curvature.columns import GGN
 from osculate.curvature.engine import Observation
+from osculate.curvature.products import activations
 from osculate.evidence.elbo import divergence
 from osculate.evidence.linear import data_of, require_all, summed_statistics
-from osculate.inputs import Inputs, moved, take, tensors
+from osculate.inputs import Inputs, concatenate, moved, take, tensors
 from osculate.likelihoods import Likelihood
 from osculate.likelihoods.quadrature import normal_nodes, normal_points
 from osculate.linalg import root
@@ -31,6 +32,8 @@ TOGETHER = 2**20
 EXACT = 32
 #: Draws of the function, and of labels for each datum, in place of exact ones.
 DRAWS = 16
+#: Bytes of the derivatives of all outputs that are computed together; more of them leave the caches.
+CHUNK = 2**26
 #: Data on which a change of the covariance is judged, and standard errors beyond which their verdict is that of all.
 JUDGING, ERRORS = 256, 3.0
 
@@ -176,6 +179,7 @@ class Held:
                 require_memory(q, x, y)
             batches.append((moved(x, q.network.device), y.to(q.network.device)))
         require_all(sum(len(y) for _, y in batches), q)
+        batches = list(joined(batches, _rows(q, batches[0][0])))
         targets = torch.cat([y for _, y in batches])
         rows = torch.arange(len(targets), device=targets.device).split([len(y) for _, y in batches])
         return cls(batches, targets, [(x, n) for (x, _), n in zip(batches, rows, strict=True)])
@@ -188,8 +192,31 @@ class Held:
         """The data at these indices, which grow."""
         chosen = [rows[(rows >= n[0]) & (rows <= n[-1])] - n[0] for _, n in self.indexed]
         batches = [(take(x, n), y[n]) for (x, y), n in zip(self.batches, chosen, strict=True) if len(n)]
-        ends = torch.arange(len(rows), device=rows.device).split([len(n) for n in chosen if len(n)])
+        batches = list(joined(batches, max(len(n) for _, n in self.indexed)))
+        ends = torch.arange(len(rows), device=rows.device).split([len(y) for _, y in batches])
         return Held(batches, self.targets[rows], [(x, n) for (x, _), n in zip(batches, ends, strict=True)])
+
+
+def _rows(q: Gaussian, x: Inputs) -> int:
+    """Number of data that are best passed through the network together."""
+    return CHUNK // max(1, activations(q.network, x) * q.fit.plan.outputs * q.mean.itemsize)
+
+
+def joined(batches: Sequence[tuple[Inputs, Tensor]], size: int) -> Iterator[tuple[Inputs, Tensor]]:
+    """Consecutive batches of equal shapes as one, of this number of data at most."""
+    shapes = [[tuple(t.shape[1:]) for t in (*tensors(x).values(), y)] for x, y in batches]
+    group: list[int] = []
+    for n, (_, y) in enumerate(batches):
+        if group and (shapes[n] != shapes[group[0]] or sum(len(batches[k][1]) for k in group) + len(y) > size):
+            yield _joined([batches[k] for k in group])
+            group = []
+        group.append(n)
+    if group:
+        yield _joined([batches[k] for k in group])
+
+
+def _joined(parts: list[tuple[Inputs, Tensor]]) -> tuple[Inputs, Tensor]:
+    return parts[0] if len(parts) == 1 else (concatenate([x for x, _ in parts]), torch.cat([y for _, y in parts]))
 
 
 def require_memory(q: Gaussian, x: Inputs, y: Tensor) -> None:
