@@ -47,3 +47,23 @@ def _refine(name: str, network: str, subset: str, bound: float | None) -> Callab
 
 for _name, _network, _subset, _bound in REFINEMENTS:
     row(f"refine-{_name}")(_refine(_name, _network, _subset, _bound))
+
+
+#: What a prediction of a refined posterior may cost, in those of an unrefined one, and its points.
+PREDICTION, POINTS = 1.5, 500
+
+
+def _predict(network: str) -> Callable[[Effort], Result]:
+    def measure(effort: Effort) -> Result:
+        data, likelihood = setting(network), osc.likelihoods.Categorical()
+        q = osc.laplace(data.model, likelihood, data.batches, prior=1.0, refine=False)
+        refined = osc.refine(q.replace(temperature=TEMPERATURE), trust=TRUST)
+        x = torch.cat([x for x, _ in data.batches])[:POINTS]
+        spread = ratio(lambda: osc.predict(q, x), lambda: osc.predict(refined, x), effort)
+        return Result(f"predict refined {network}", "the same by the unrefined posterior", spread, PREDICTION)
+
+    return measure
+
+
+for _name in ("mlp", "lenet"):
+    row(f"refine-predict-{_name}")(_predict(_name))
