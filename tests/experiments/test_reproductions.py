@@ -222,6 +222,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "path": {"epochs": 4},
         "drawn": {"chains": 2, "warmup": 3, "draws": 4, "max_depth": 2},
     },
+    "fit-defaults": {"sets": ["diabetes"], "epochs": 2},
     "training-defaults": {"sets": ["diabetes"], "rates": [1e-3, 1e-2], "epochs": 2},
     "l2m-uci": {
         "sets": ["diabetes"],
