@@ -134,14 +134,12 @@ def refine(
         here = PosteriorAtData.of(q, held)
         require_same_data(q, here.smoothed.outputs, held.targets)
         for step in track(range(1, steps + 1), "refinement", steps, progress):
-            middle = _with_mean(here, trust, tolerance)
-            refined = _with_covariance(middle)
-            if step == steps:
-                break
-            there = PosteriorAtData.of(refined, held)
-            rise, here = float(there.bound - here.bound), there
-            if rise < ENOUGH:
-                break
+            refined = _with_covariance(_with_mean(here, trust, tolerance))
+            if step < steps:
+                there = PosteriorAtData.of(refined, held)
+                rise, here = float(there.bound - here.bound), there
+                if rise < ENOUGH:
+                    break
     if torch.equal(refined.mean, q.mean) and refined.structure is q.structure:
         warnings.warn(
             f"the posterior is not refined: with structure {q.structure.structure.name!r} no step raises the bound. "
