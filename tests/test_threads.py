@@ -567,9 +567,14 @@ def test_the_state_of_a_training_waits_for_draws_with_a_seed() -> None:
 
 
 def test_training_lets_others_draw() -> None:
+    drawn: list[Tensor] = []
+
     class Method(osc.methods.MAP):
         def loss(self, x: Tensor, y: Tensor, num_data: int) -> Tensor:
-            drawn_elsewhere()
+            drawn.append(drawn_elsewhere())
             return super().loss(x, y, num_data)
 
     osc.train(Method(nn.Linear(2, 1), osc.likelihoods.Gaussian()), (torch.randn(4, 2), torch.randn(4, 1)), epochs=1)
+    with seeded_default(1):
+        assert drawn
+        assert torch.equal(drawn[0], torch.rand(2))
