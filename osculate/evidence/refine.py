@@ -34,7 +34,7 @@ from osculate.evidence.laplace import effective_parameters
 from osculate.evidence.linear import summed_statistics
 from osculate.evidence.maximise import maximise_evidence
 from osculate.evidence.mode import QuasiNewton
-from osculate.evidence.variational import DRAWS, EXACT, Held, PosteriorAtData, Refinement, require_same_data
+from osculate.evidence.variational import DRAWS, EXACT, Held, PosteriorAtData, Refinement, outputs, require_same_data
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.fit import fitted
@@ -46,6 +46,8 @@ from osculate.structures import Curvature
 SOLVER = QuasiNewton()
 #: Halvings of a step of the covariance that would lower the bound.
 HALVINGS = 4
+#: Tolerances of the search with a trust region and without.
+LOOSE, CLOSE = 0.3, 0.01
 #: Steps at most where the mean moves without limit, and nats that the bound must rise by for another one.
 MANY, ENOUGH = 100, 1e-3
 #: Estimates of the noise at most, their relative change at the end, and the smallest share of data that determine it.
@@ -62,7 +64,7 @@ def refine(
     prior: str | None = None,
     noise: bool = False,
     steps: int | None = None,
-    tolerance: float = 0.3,
+    tolerance: float | None = None,
     progress: bool = False,
 ) -> Gaussian:
     r"""The Gaussian variational posterior of the linear model around the network: its mean and its covariance.
@@ -91,9 +93,10 @@ def refine(
             evidence, that of the linear model where there is a noise scale.
         noise: Estimate the noise scale of a Gaussian likelihood at the mean, by the evidence of the linear model at the
             precisions of the prior.
-        steps: Steps at most: by default one, and with ``trust=None`` as many as raise the bound by a thousandth of a
-            nat.
-        tolerance: Distance to the maximum at which the search for a mean ends, relative to that at its start.
+        steps: Steps at most, while each raises the bound by a thousandth of a nat: by default one, and with
+            ``trust=None`` a hundred.
+        tolerance: Distance to the maximum at which the search for a mean ends, relative to that at its start, as the
+            posterior precision measures it: by default 0.3, and 0.01 with ``trust=None``.
         progress: Show a progress bar.
 
     Returns:
@@ -118,6 +121,7 @@ def refine(
     _require_log_concave(q)
     if trust is not None and not trust > 0:
         raise ValueError(f"trust must be positive, or None for no limit, got {trust!r}.")
+    tolerance = (CLOSE if trust is None else LOOSE) if tolerance is None else tolerance
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, got {tolerance!r}.")
     steps = (MANY if trust is None else 1) if steps is None else steps
@@ -125,7 +129,7 @@ def refine(
     if prior is not None:
         choose("prior of a refined posterior", prior, ("evidence",))
         q = maximise_evidence(q, mode="linear" if q.likelihood.has_noise else "network", data=data)
-    again = partial(refine, data=data, trust=trust, steps=steps, tolerance=tolerance)
+    again = partial(refine, data=data, trust=trust, noise=noise, steps=steps, tolerance=tolerance)
     refinement = Refinement(again, q.temperature)
     with torch.no_grad():
         held = Held.of(q, data)
@@ -137,12 +141,14 @@ def refine(
             refined = _with_covariance(_with_mean(here, trust, tolerance))
             if step < steps:
                 there = PosteriorAtData.of(refined, held)
-                rise, here = float(there.bound - here.bound), there
+                rise = float(there.bound - here.bound)
+                refined = refined if rise >= 0 else here.q
                 if rise < ENOUGH:
                     break
-    if torch.equal(refined.mean, q.mean) and refined.structure is q.structure:
+                here = there
+    if refined.structure is q.structure:
         warnings.warn(
-            f"the posterior is not refined: with structure {q.structure.structure.name!r} no step raises the bound. "
+            f"the covariance is not refined: with structure {q.structure.structure.name!r} no step raises the bound. "
             "Fit with structure='kron', or tune on held-out data with osc.tune.",
             stacklevel=2,
         )
@@ -163,18 +169,21 @@ def calibrated(q: Gaussian, noise: bool = True, progress: bool = False) -> Gauss
     if q.likelihood.quadratic:
         return refine(q, trust=None, noise=noise, progress=progress)
     cold = q.replace(temperature=TEMPERATURE * q.temperature)
-    return refine(cold, trust=TRUST, progress=progress).noted(refinement=Refinement(calibrated, q.temperature))
+    refined = refine(cold, trust=TRUST, progress=progress)
+    if refined.structure is cold.structure:  # its curvature is that at the network, where no temperature is right
+        return q
+    return refined.noted(refinement=Refinement(calibrated, q.temperature))
 
 
 def _linear_mode(q: Gaussian, held: Held, trust: float | None, tolerance: float, noise: bool) -> Gaussian:
     """The posterior with the mean of the linear model, and with its noise by N C = β SSE + γ if that is asked for."""
-    target = q.replace(offset=None)
-    search = SOLVER.search(target, held.batches, None)
+    require_same_data(q, outputs(q, held), held.targets)
+    target, offset = q, q.network.mean.new_zeros(()) if q.offset is None else q.offset
+    search = SOLVER.search(target, held.batches, q.mean)
     start = search.outputs
-    require_same_data(q, start, held.targets)
     for _ in range(ROUNDS if noise else 1):
         share = _towards_mode(search, target, trust, tolerance)
-        mean = target.replace(offset=share * (search.theta - q.network.mean))
+        mean = target.replace(offset=offset + share * (search.theta - q.mean))
         if not noise:
             break
         values = start + share * (search.outputs - start)
@@ -188,10 +197,10 @@ def _linear_mode(q: Gaussian, held: Held, trust: float | None, tolerance: float,
 
 
 def _towards_mode(search: Any, target: Gaussian, trust: float | None, tolerance: float) -> float:
-    """Bring a search to the mode of the linear model, and return the share of the way that is trusted.
+    """Bring a search to the mode of the linear model, and return the share of the way there that is trusted.
 
     Args:
-        search: The search.
+        search: The search, from the mean of ``target``.
         target: The posterior whose mode it is, with its likelihood.
         trust: The number c of the trust region.
         tolerance: Distance to the maximum, relative to that at the start.
@@ -201,24 +210,26 @@ def _towards_mode(search: Any, target: Gaussian, trust: float | None, tolerance:
         gaps.append(search.improve(target, tolerance * gaps[0]))
     if trust is None:
         return 1.0
-    offset = search.theta - target.network.mean
-    square, allowed = (
-        float(offset @ target.precision.multiply(offset)),
-        trust * sum(effective_parameters(target).values()),
-    )
-    return 1.0 if square <= allowed else (allowed / square) ** 0.5
+    allowed = trust * sum(effective_parameters(target).values())
+    way, before = search.theta - target.mean, target.mean - target.network.mean
+    scaled = target.precision.multiply(way)
+    square, across = float(way @ scaled), float(before @ scaled)
+    room = allowed - (0.0 if target.offset is None else float(before @ target.precision.multiply(before)))
+    if room <= 0 or square <= 0:  # the mean is at the boundary already, or does not move
+        return 0.0
+    return min(1.0, ((across**2 + square * room) ** 0.5 - across) / square)
 
 
 def _with_mean(state: PosteriorAtData, trust: float | None, tolerance: float) -> PosteriorAtData:
     """The mean of largest bound for these variances of the function values, as far as it is trusted."""
     q, shift = state.q, state.smoothed.shift
     smoothed = replace(state.smoothed, shift=torch.zeros_like(shift))
-    target = q.replace(likelihood=smoothed, offset=None)
+    target = q.replace(likelihood=smoothed)
     search = SOLVER.search(target, state.held.indexed, q.mean)
     start = search.outputs
     share = _towards_mode(search, target, trust, tolerance)
-    mean = q.replace(offset=share * (search.theta - q.network.mean))
-    return PosteriorAtData(mean, state.held, replace(smoothed, shift=share * (search.outputs - start + shift)))
+    mean = q.replace(offset=q.mean - q.network.mean + share * (search.theta - q.mean))
+    return PosteriorAtData(mean, state.held, replace(smoothed, shift=shift + share * (search.outputs - start)))
 
 
 def _with_covariance(state: PosteriorAtData) -> Gaussian:

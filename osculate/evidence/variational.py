@@ -231,8 +231,10 @@ def require_memory(q: Gaussian, x: Inputs, y: Tensor) -> None:
         ValueError: all data with their function variances take more than half of the free memory.
     """
     each = sum(tensor.numel() * tensor.element_size() for tensor in (*tensors(x).values(), y)) / max(1, len(y))
-    outputs = q.fit.plan.outputs
-    roots = outputs * (outputs if q.likelihood.interacts == "all" else min(outputs, EXACT))
+    count = q.fit.plan.outputs
+    with torch.no_grad():
+        events = q.likelihood.events(q.network(moved(take(x, slice(1)), q.network.device)))
+    roots = 0 if q.likelihood.quadratic else count * (events if events <= EXACT else DRAWS)
     needed, available = q.num_data * (each + roots * q.mean.itemsize), free(q.network.device) / 2
     if needed > available:
         raise ValueError(
@@ -348,6 +350,12 @@ def _function_values(q: Gaussian, x: Inputs) -> tuple[Tensor, Float[Tensor, "n T
     found = list(deviations(q, x, DRAWS, generator))
     f, draws = found[0][0], torch.cat([q.likelihood.split(part, 1) for _, part in found])
     return f, draws.movedim(0, -1) / DRAWS**0.5, mean_function(q, x, f)
+
+
+@torch.no_grad()
+def outputs(q: Gaussian, held: Held) -> Float[Tensor, "N *C"]:
+    """Outputs of the network for all data."""
+    return torch.cat([q.network(x) for x, _ in held.batches]).to(q.network.state_dtype)
 
 
 def require_same_data(q: Gaussian, outputs: Tensor, targets: Tensor) -> None:

@@ -218,11 +218,11 @@ def tune(
     choice = search.cautious(best, caution, (1,) if temperature else (0,))
     name = metric if isinstance(metric, str) else "loss"
     tuning = held_out.tuning(name, loss, held_out.score(q, loss), search.scored(choice))
-    _warn(best, tuning)
+    _warn(best, tuning, q.offset is not None)
     return _at(q, *choice).noted(tuning=tuning)
 
 
-def _warn(best: Point, tuning: Tuning) -> None:
+def _warn(best: Point, tuning: Tuning, refined: bool) -> None:
     """Warn of a search that ended at the boundary of the grid, and of a posterior that is worse than its network."""
     ignorance, choice = tuning.ignorance, tuning.choice
     if min(best[0], -best[1]) <= -3.0:
@@ -241,9 +241,10 @@ def _warn(best: Point, tuning: Tuning) -> None:
             stacklevel=3,
         )
     if choice.verdict < 0:
+        first = "" if refined else "refine it first with osc.refine(q), "
         warnings.warn(
-            f"the tuned posterior predicts these held-out data worse than its network alone, by {choice.words}: refine "
-            "it first with osc.refine(q), use another structure, or predict with via='mode'.",
+            f"the tuned posterior predicts these held-out data worse than its network alone, by {choice.words}: {first}"
+            "use another structure, or predict with via='mode'.",
             stacklevel=3,
         )
     elif max(best[0], -best[1]) >= 4.0 and choice.verdict == 0:

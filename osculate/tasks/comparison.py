@@ -98,7 +98,7 @@ class Comparison(Record):
             return f"The posterior predicts better than its network alone, by {found}."
         if self.verdict < 0:
             return f"The posterior predicts worse than its network alone, by {found}."
-        return f"The posterior predicts as well as its network alone: the difference is {found}."
+        return f"The posterior and its network alone predict alike, within two standard errors: {found}."
 
     def __str__(self) -> str:
         rows = [("", "network", "posterior", "difference", "")]

@@ -275,7 +275,7 @@ def test_uncertainty_to_the_edge_does_not_mean_ignorance() -> None:
 def test_a_choice_worse_than_its_network_is_announced() -> None:
     q, data = linear(1.0)
     worse = q.replace(offset=-2 * q.network.mean)
-    with pytest.warns(UserWarning, match=r"worse than its network alone, by .*osc\.refine"):
+    with pytest.warns(UserWarning, match="worse than its network alone, by .*use another structure"):
         found = osc.tune(worse, data, link="probit").tuning
     assert found.choice.verdict == -1
     assert "worse than its network" in str(found)
