@@ -1,7 +1,7 @@
 """osculate train and osculate fit by their defaults: the posterior beside its network on the part that it is tuned on.
 
 The command line tunes the posterior, and for a regression the network's noise, on the same held-out part. The study
-shows whether this choice does harm there, not how well it predicts new data: that is what the study "calibration" is for.
+shows whether this choice does harm there, not how well it predicts new data: the study "calibration" does.
 """
 
 import contextlib
