@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded
 from experiments.methods.training_defaults import LARGEST, SETS
 from osculate.cli import main
 from osculate.data import load
@@ -61,7 +61,7 @@ def fitted(name: str, seed: int, epochs: int | None) -> dict[str, float]:
         train = ["train", "--data", name, "--seed", str(seed), "--output", folder]
         train += ["--train-size", str(LARGEST)] if many else []
         train += [] if epochs is None else ["--epochs", str(epochs)]
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), seeded(seed):
             warnings.simplefilter("ignore")  # they are judged in the study of training
             for arguments in (train, ["fit", "--checkpoint", folder]):
                 if main(arguments):

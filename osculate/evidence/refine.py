@@ -95,8 +95,8 @@ def refine(
             precisions of the prior.
         steps: Steps at most, while each raises the bound by a thousandth of a nat: by default one, and with
             ``trust=None`` a hundred.
-        tolerance: Distance to the maximum at which the search for a mean ends, relative to that at its start, as the
-            posterior precision measures it: by default 0.3, and 0.01 with ``trust=None``.
+        tolerance: Distance to the maximum at which the search for a mean ends, relative to that at its start; both are
+            measured with the posterior precision. By default 0.3, and 0.01 where ``trust`` is None.
         progress: Show a progress bar.
 
     Returns:
