@@ -96,4 +96,4 @@ def draw(record: Record) -> Any:
         name: (-mean(run[DIFFERENCE] for run in each), ERRORS * mean(run[ERROR] for run in each))
         for name, each in runs.items()
     }
-    return dots({"posterior": shown}, "nats below the network, with 95 % intervals", record.title)
+    return dots({"tuned posterior": shown}, "nats below the network, with 95 % intervals", "osculate fit by default")
