@@ -146,9 +146,9 @@ def refine(
                 if rise < ENOUGH:
                     break
                 here = there
-    if refined.structure is q.structure:
+    if torch.equal(refined.mean, q.mean) and refined.structure is q.structure:
         warnings.warn(
-            f"the covariance is not refined: with structure {q.structure.structure.name!r} no step raises the bound. "
+            f"the posterior is not refined: with structure {q.structure.structure.name!r} no step raises the bound. "
             "Fit with structure='kron', or tune on held-out data with osc.tune.",
             stacklevel=2,
         )
@@ -169,10 +169,7 @@ def calibrated(q: Gaussian, noise: bool = True, progress: bool = False) -> Gauss
     if q.likelihood.quadratic:
         return refine(q, trust=None, noise=noise, progress=progress)
     cold = q.replace(temperature=TEMPERATURE * q.temperature)
-    refined = refine(cold, trust=TRUST, progress=progress)
-    if refined.structure is cold.structure:  # its curvature is that at the network, where no temperature is right
-        return q
-    return refined.noted(refinement=Refinement(calibrated, q.temperature))
+    return refine(cold, trust=TRUST, progress=progress).noted(refinement=Refinement(calibrated, q.temperature))
 
 
 def _linear_mode(q: Gaussian, held: Held, trust: float | None, tolerance: float, noise: bool) -> Gaussian:
