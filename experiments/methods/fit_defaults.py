@@ -10,15 +10,15 @@ import json
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded
-from experiments.methods.training_defaults import LARGEST, SETS
+from experiments import Claim, Findings, Record, Runner, Table, experiment, seeded
+from experiments.methods.training_defaults import LARGEST, Trainings
 from osculate.cli import main
 from osculate.data import load
+from osculate.data.uci import CLASSIFICATION
 
 LIMIT = "upper limit of the difference"
 DIFFERENCE, ERROR, SECONDS = "loss less that of the network", "standard error", "s"
@@ -26,27 +26,14 @@ DIFFERENCE, ERROR, SECONDS = "loss less that of the network", "standard error", 
 ERRORS, NEAR = 1.96, 0.05
 
 
-@dataclass(frozen=True)
-class Settings(Resumable):
-    """The data.
-
-    Args:
-        sets: Names of the data sets.
-        epochs: Epochs of the training; by default those of the command line.
-    """
-
-    sets: tuple[str, ...] = SETS
-    epochs: int | None = None
-
-
 @experiment(
     "fit-defaults",
     "osculate train and osculate fit by their defaults: the posterior beside its network on the held-out part",
     "No document: nine regressions and nine classifications of UCI",
-    small=Settings(sets=("yacht", "glass")),
-    paper=Settings(),
+    small=Trainings(sets=("yacht", "glass")),
+    paper=Trainings(),
 )
-def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
+def measure(settings: Trainings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Run both commands on each set."""
     jobs = [(name, seed) for name in settings.sets for seed in seeds]
     each = runner.over("sets", jobs, lambda name, seed: fitted(name, seed, settings.epochs), "fit", [settings.epochs])
@@ -92,8 +79,9 @@ def draw(record: Record) -> Any:
     from experiments.figures import dots
 
     runs = record.findings.data["runs"]
-    shown = {
-        name: (-mean(run[DIFFERENCE] for run in each), ERRORS * mean(run[ERROR] for run in each))
-        for name, each in runs.items()
-    }
-    return dots({"tuned posterior": shown}, "nats below the network, with 95 % intervals", "osculate fit by default")
+    shown: dict[str, dict[str, tuple[float, float]]] = {"regressions": {}, "classifiers": {}}
+    for name, each in runs.items():
+        panel = shown["classifiers" if name in CLASSIFICATION else "regressions"]
+        panel[name] = -mean(run[DIFFERENCE] for run in each), ERRORS * mean(run[ERROR] for run in each)
+    heading = "Posteriors of osculate fit on the held-out part"
+    return dots(shown, "nats below the network, with 95 % intervals", heading)

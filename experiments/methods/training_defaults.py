@@ -28,18 +28,27 @@ NEAR = 0.05
 
 
 @dataclass(frozen=True)
-class Settings(Resumable):
-    """The data and the rates.
+class Trainings(Resumable):
+    """The data.
 
     Args:
         sets: Names of the data sets.
-        rates: Fixed learning rates.
         epochs: Epochs of a round; by default those of the command line.
     """
 
     sets: tuple[str, ...] = SETS
-    rates: tuple[float, ...] = RATES
     epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class Settings(Trainings):
+    """The data and the rates.
+
+    Args:
+        rates: Fixed learning rates.
+    """
+
+    rates: tuple[float, ...] = RATES
 
 
 def fixed(rate: float) -> str:
@@ -161,4 +170,4 @@ def draw(record: Record) -> Any:
         row: {name: (best[name] - average(runs, name, row, VALIDATION), 0.0) for name in runs}
         for row in (DEFAULT, fixed(OLD) if fixed(OLD) in rows else rows[0])
     }
-    return dots(shown, "nats above the best rate of the grid", record.title)
+    return dots(shown, "nats below the best rate of the grid", record.title)

@@ -34,7 +34,15 @@ from osculate.evidence.laplace import effective_parameters
 from osculate.evidence.linear import summed_statistics
 from osculate.evidence.maximise import maximise_evidence
 from osculate.evidence.mode import QuasiNewton
-from osculate.evidence.variational import DRAWS, EXACT, Held, PosteriorAtData, Refinement, outputs, require_same_data
+from osculate.evidence.variational import (
+    DRAWS,
+    EXACT,
+    Held,
+    PosteriorAtData,
+    Refinement,
+    network_outputs,
+    require_same_data,
+)
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.fit import fitted
@@ -174,10 +182,10 @@ def calibrated(q: Gaussian, noise: bool = True, progress: bool = False) -> Gauss
 
 def _linear_mode(q: Gaussian, held: Held, trust: float | None, tolerance: float, noise: bool) -> Gaussian:
     """The posterior with the mean of the linear model, and with its noise by N C = β SSE + γ if that is asked for."""
-    require_same_data(q, outputs(q, held), held.targets)
-    target, offset = q, q.network.mean.new_zeros(()) if q.offset is None else q.offset
+    target, offset = q, q.mean - q.network.mean
     search = SOLVER.search(target, held.batches, q.mean)
     start = search.outputs
+    require_same_data(q, start if q.offset is None else network_outputs(q, held), held.targets)
     for _ in range(ROUNDS if noise else 1):
         share = _towards_mode(search, target, trust, tolerance)
         mean = target.replace(offset=offset + share * (search.theta - q.mean))

@@ -353,7 +353,7 @@ def _function_values(q: Gaussian, x: Inputs) -> tuple[Tensor, Float[Tensor, "n T
 
 
 @torch.no_grad()
-def outputs(q: Gaussian, held: Held) -> Float[Tensor, "N *C"]:
+def network_outputs(q: Gaussian, held: Held) -> Float[Tensor, "N *C"]:
     """Outputs of the network for all data."""
     return torch.cat([q.network(x) for x, _ in held.batches]).to(q.network.state_dtype)
 

@@ -128,7 +128,7 @@ class Tuning:
     @property
     def sentence(self) -> str:
         """A sentence about the losses."""
-        how = {1: "better than", 0: "as well as", -1: "worse than"}[self.choice.verdict]
+        how = {1: "better than", 0: "like", -1: "worse than"}[self.choice.verdict]
         found = f"The tuned posterior predicts {how} its network alone: the difference is {self.choice.words}."
         if self.ignorance is not None and self.ignorance.verdict > 0:
             found += f" The network alone predicts worse than ignorance, by {self.ignorance.words}."
