@@ -146,6 +146,10 @@ class Trial:
         settings |= {name: options.pop(name) for name in ("lr", "optimizer", "schedule") if name in options}
         return train(kind(fresh, self.likelihood, **options), self.dataset.train, **settings).posterior
 
+    def cold(self, kind: Any, lr: float) -> osc.posteriors.Posterior:
+        """Train a variational method, with the prior of the network."""
+        return self.trained(kind, prior=self.task.prior, temperature=COLD, lr=lr)
+
     def swag(self) -> osc.posteriors.Posterior:
         """Return the Gaussian of the iterates of SGD from the trained network on."""
         model = deepcopy(self.network).train()
@@ -204,8 +208,8 @@ METHODS: Mapping[str, Callable[[Trial], Any]] = {
     "refine=False, tuned on held-out data": lambda t: osc.tune(t.laplace(refine=False), t.dataset.validation),
     "temperature scaling": Trial.scaled,
     "sandwich covariance": Trial.sandwich,
-    "VariationalLaplace": lambda t: t.trained(osc.methods.VariationalLaplace, temperature=COLD, lr=t.task.lr),
-    "IVON": lambda t: t.trained(osc.methods.IVON, temperature=COLD, lr=0.3),
+    "VariationalLaplace": lambda t: t.cold(osc.methods.VariationalLaplace, lr=t.task.lr),
+    "IVON": lambda t: t.cold(osc.methods.IVON, lr=0.3),
     "SWAG": Trial.swag,
     ENSEMBLE: Trial.ensemble,
     "osc.laplace, full": partial(Trial.laplace, structure="full"),
