@@ -1,7 +1,7 @@
-"""osculate train and osculate fit by their defaults: the posterior beside its network on the part that it is tuned on.
+"""osculate train and osculate fit by their defaults: the posterior beside its network, held out and on test data.
 
-The command line tunes the posterior, and for a regression the network's noise, on the same held-out part. The study
-shows whether this choice does harm there, not how well it predicts new data: the study "calibration" does.
+The command line tunes the posterior, and for a regression the network's noise, on the same held-out part: there the
+study shows whether the choice does harm by what it has seen, and on the test part what it is worth.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from experiments import Claim, Findings, Record, Runner, Table, experiment, seeded
+from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded
 from experiments.methods.training_defaults import LARGEST, Trainings
 from osculate.cli import main
 from osculate.data import load
@@ -22,13 +22,14 @@ from osculate.data.uci import CLASSIFICATION
 
 LIMIT = "upper limit of the difference"
 DIFFERENCE, ERROR, SECONDS = "loss less that of the network", "standard error", "s"
+NEW, NEW_ERROR = "the same on test data", "standard error on test data"
 #: Standard errors of a limit of 95 %, and nats that it may be above zero.
 ERRORS, NEAR = 1.96, 0.05
 
 
 @experiment(
     "fit-defaults",
-    "osculate train and osculate fit by their defaults: the posterior beside its network on the held-out part",
+    "osculate train and osculate fit by their defaults: the posterior beside its network",
     "No document: nine regressions and nine classifications of UCI",
     small=Trainings(sets=("yacht", "glass")),
     paper=Trainings(),
@@ -43,6 +44,7 @@ def measure(settings: Trainings, seeds: Sequence[int], runner: Runner) -> Findin
 
 def fitted(name: str, seed: int, epochs: int | None) -> dict[str, float]:
     """Return the loss of the posterior that both commands leave, less that of its network, in nats."""
+    options = ["--progress", "false"]
     many = len(load(name).train[0]) > LARGEST
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         train = ["train", "--data", name, "--seed", str(seed), "--output", folder]
@@ -50,14 +52,22 @@ def fitted(name: str, seed: int, epochs: int | None) -> dict[str, float]:
         train += [] if epochs is None else ["--epochs", str(epochs)]
         with warnings.catch_warnings(), seeded(seed):
             warnings.simplefilter("ignore")  # they are judged in the study of training
-            for arguments in (train, ["fit", "--checkpoint", folder]):
-                if main(arguments):
+            for arguments in (train, ["fit", "--checkpoint", folder], ["evaluate", "--posterior", folder]):
+                if main(arguments + options):
                     raise RuntimeError(f"osculate {' '.join(arguments)} failed.")
         found = json.loads((Path(folder) / "metrics.json").read_text())["fit"]
-    change = found["validation"]["difference"]
-    value = change["nll"] if "nll" in change else -change["log_likelihood"]
-    error = change["nll_error"] if "nll" in change else change["log_likelihood_error"]
-    return {DIFFERENCE: value, ERROR: error, LIMIT: value + ERRORS * error, SECONDS: found["seconds"]}
+        test = json.loads((Path(folder) / "evaluation.json").read_text())
+    value, error = apart(found["validation"])
+    new, new_error = apart(test)
+    seconds = {SECONDS: found["seconds"]}
+    return {DIFFERENCE: value, ERROR: error, LIMIT: value + ERRORS * error, NEW: new, NEW_ERROR: new_error, **seconds}
+
+
+def apart(scores: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the loss of a posterior less that of its network, with the standard error, from a file of scores."""
+    change = scores["difference"]
+    name, sign = ("nll", 1) if "nll" in change else ("log_likelihood", -1)
+    return sign * change[name], change[f"{name}_error"]
 
 
 def claims(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[Claim]:
@@ -71,17 +81,25 @@ def claims(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[Claim]
         f"Mean difference {average:+.3f}; "
         + (f"above on {', '.join(f'{n} {v}' for n, v in above.items())}." if above else "none above."),
     )
+    new = {name: mean(run[NEW] for run in each) for name, each in runs.items()}
+    errors = {name: mean(run[NEW_ERROR] for run in each) / len(each) ** 0.5 for name, each in runs.items()}
+    clearly = {name: f"{value:+.3f}" for name, value in new.items() if value > ERRORS * errors[name]}
+    yield Claim.judged(
+        "On test data the loss is below that of the network, averaged over sets",
+        mean(new.values()) < 0,
+        f"{mean(new.values()):+.3f}; above by more than two standard errors on {listed(clearly) or 'none'}.",
+    )
 
 
 @measure.figure
 def draw(record: Record) -> Any:
-    """The difference and its limits on every set."""
+    """The difference on the test part of every set, with its limits."""
     from experiments.figures import dots
 
     runs = record.findings.data["runs"]
     shown: dict[str, dict[str, tuple[float, float]]] = {"regressions": {}, "classifiers": {}}
     for name, each in runs.items():
         panel = shown["classifiers" if name in CLASSIFICATION else "regressions"]
-        panel[name] = -mean(run[DIFFERENCE] for run in each), ERRORS * mean(run[ERROR] for run in each)
-    heading = "Posteriors of osculate fit on the held-out part"
+        panel[name] = -mean(run[NEW] for run in each), ERRORS * mean(run[NEW_ERROR] for run in each)
+    heading = "Posteriors of osculate fit on test data"
     return dots(shown, "nats below the network, with 95 % intervals", heading)

@@ -211,4 +211,9 @@ def _print(q: Gaussian, fitted: Gaussian, summary: dict[str, Any], card: Card) -
         print(f"temperature                 {summary['temperature']:.3g}")
     if q is not fitted and not card.reconstructs:
         factor = float((q.prior.precision / fitted.prior.precision).mean())
-        print(f"Tuning has set this temperature and multiplied the precisions by {factor:.3g}; --tune false skips it.")
+        noise = "" if summary["noise_scale"] is None else " and noise scale"
+        print(f"Tuning has set this temperature{noise}, and multiplied the precisions by {factor:.3g}.")
+        if q.offset is not None and fitted.offset is not None:
+            share = float(q.offset.norm() / fitted.offset.norm())
+            print(f"The mean has gone {share:.0%} of the way from the network to that of the refined posterior.")
+        print("--tune false skips tuning.")

@@ -1,11 +1,12 @@
 """Prior precision and temperature tuned on held-out data, with a single pass over the network."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from math import inf, isfinite, log10
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -44,14 +45,37 @@ KEPT = 8
 #: The coarse grid: decades on the prior precision, and on the temperature.
 DECADES = (-2.0, -1.0, 0.0, 1.0, 2.0, 4.0)
 TEMPERATURES = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5)
-#: Smallest step of the refinement and largest distance from the start, in decades.
-FINEST, WIDEST = 0.05, 6.0
+#: Smallest step of the search, largest distance from the start, and distance that is called its boundary, in decades.
+FINEST, WIDEST, EDGE = 0.05, 6.0, 5.0
+#: Standard errors of the loss that a step of the search gains at least.
+FLAT = 0.02
 #: Smallest difference of losses that counts, in standard errors and as a share of the loss.
 ERRORS, ROUNDING = 2.0, 1e-4
 
 
-#: Decades on the prior precision, and on the temperature.
-Point = tuple[float, float]
+#: In the grid: shares of the way from the network to the mean of a refined posterior, and of the way from its noise
+#: scale to the error of the network alone on the held-out data, in logarithms.
+SHARES, NOISES = (1.0, 0.0), (0.0, 0.5, 1.0)
+#: Decades that the noise scale may be outside of these two.
+AROUND = 0.5
+#: Nats per target by which a choice may be worse than the network alone, within two standard errors.
+WORSE = 0.05
+
+
+class Point(NamedTuple):
+    """A candidate, relative to the posterior that is tuned.
+
+    Attributes:
+        prior: Decades on the prior precision.
+        temperature: log10 of the temperature, at the noise scale of that posterior.
+        share: Share of the way from the network to the mean.
+        noise: Decades on the noise scale of the predictive; the covariance of the weights stays.
+    """
+
+    prior: float
+    temperature: float
+    share: float = 1.0
+    noise: float = 0.0
 
 
 #: Losses by name; they take predictive, targets, and which of the targets are counted.
@@ -160,11 +184,15 @@ def tune(
     r"""The same posterior with prior precision and temperature chosen on held-out data.
 
     All precisions of the prior are multiplied by one factor s, and the likelihood is tempered by T, so that
-    Λ = G/T + s diag(δ). A grid is followed by a compass search down to 0.05 decades. Of all candidates whose loss is
-    within ``caution`` standard errors of the best (of the paired difference over the data), the one with the largest
-    functional variance is taken: held-out data from the training distribution say little about the uncertainty
-    elsewhere, and among settings that they do not distinguish the most uncertain one is the safest. The network passes
-    over the validation data once: only the contraction with the posterior is repeated for each candidate.
+    Λ = G/T + s diag(δ). With the temperature, two more numbers are chosen: the noise scale of a Gaussian likelihood,
+    and the share of the way from the network to the mean of a refined posterior, so that the network alone is a limit
+    of the candidates. A grid is followed by a compass search down to 0.05 decades.
+
+    Of all candidates whose loss is within ``caution`` standard errors of the best (of the paired difference over the
+    data), the one with the largest functional variance is taken: held-out data from the training distribution say
+    little about the uncertainty elsewhere, and among settings that they do not distinguish the most uncertain one is
+    the safest. Only those count whose NLL per target is at most 0.05 nats above that of the network alone, by two
+    standard errors: where few data cannot show that a posterior does no harm, the choice is close to the network.
 
     Args:
         q: A Gaussian posterior, or what ``osc.train`` returned.
@@ -172,7 +200,7 @@ def tune(
         metric: "nll", "brier" (of a datum: summed over its targets, without those that the likelihood ignores), or a
             function of (predictive, y) that gives one loss for each datum, lower is better.
         link: Method of integrating probabilities; by default that of ``osc.predict``.
-        temperature: Tune T too.
+        temperature: Tune T too, and with it noise scale and mean; False keeps all but the prior precision.
         caution: Standard errors of the loss that may be lost for more uncertainty; 0 takes the best loss.
         progress: Show a progress bar.
 
@@ -187,7 +215,8 @@ def tune(
     Warns if the search ends at the boundary of the grid, and if the tuned posterior predicts worse than the network
     alone by more than two standard errors.
 
-    Cost: one predictive pass over the validation data, and about seventy contractions.
+    Cost: one predictive pass over the validation data, and about seventy contractions with the posterior; the losses
+    are evaluated about seventy times, and three hundred times for a refined posterior with a noise scale.
 
     >>> import osculate as osc
     >>> X, Y = torch.randn(40, 2), torch.randint(3, (40,))
@@ -202,30 +231,40 @@ def tune(
         loss: Loss = lambda predictive, y: by_name(predictive, y, q.likelihood.counted(y))  # noqa: E731
     else:
         loss = metric
-    chosen = choose_link(q.likelihood, link)
-    held_out = _Validation(q, validation, chosen, progress)
-    search = _Search(lambda point: held_out.score(_at(q, *point), loss))
-    temperatures = TEMPERATURES if temperature else (log10(float(q.temperature)),)
-    grid = [(decade, t) for t in temperatures for decade in DECADES]
-    best = min(track(grid, "tuning", len(grid), progress), key=search)
+    held_out = _Validation(q, validation, choose_link(q.likelihood, link), progress)
+    noisy, refined = temperature and q.likelihood.has_noise, temperature and q.offset is not None
+    error = held_out.error if noisy else 1.0
+    network = held_out.network(loss, error)
+    bounds = {"prior": (-WIDEST, WIDEST)}
+    bounds |= {"temperature": (-WIDEST, WIDEST)} if temperature else {}
+    bounds |= {"share": (0.0, 1.0)} if refined else {}
+    bounds |= {"noise": (min(0.0, log10(error)) - AROUND, max(0.0, log10(error)) + AROUND)} if noisy else {}
+    search = _Search(lambda point: held_out.score(point, loss), network, bounds)
+    at = log10(float(q.temperature))
+    noises = [part * log10(error) for part in (NOISES if noisy else NOISES[:1])]
+    grid = list(product(TEMPERATURES if temperature else (at,), DECADES, SHARES if refined else SHARES[:1], noises))
+    points = [Point(prior, t, share, noise) for t, prior, share, noise in grid]
+    best = min(track(points, "tuning", len(points), progress), key=search)
     if not isfinite(search(best)):
         why = f" ({held_out.trouble})" if held_out.trouble else ""
         raise ValueError(
             f"no candidate gave a finite loss on the validation data{why}: check its targets and the metric."
         )
-    best = search.refine(best, (0, 1) if temperature else (0,))
+    best = search.lowest(best)
+    limit = WORSE * held_out.targets if metric == "nll" and caution > 0 else inf
     # a prior that the data do not determine could widen without bound: caution moves the temperature if it is tuned
-    choice = search.cautious(best, caution, (1,) if temperature else (0,))
+    choice = search.cautious(best, caution, limit, ["temperature" if temperature else "prior"])
+    start = held_out.score(Point(0.0, at), loss)
     name = metric if isinstance(metric, str) else "loss"
-    tuning = held_out.tuning(name, loss, held_out.score(q, loss), search.scored(choice))
+    tuning = held_out.tuning(name, loss, network, start, search.scored(choice))
     _warn(best, tuning, q.offset is not None)
-    return _at(q, *choice).noted(tuning=tuning)
+    return _at(q, choice).noted(tuning=tuning)
 
 
 def _warn(best: Point, tuning: Tuning, refined: bool) -> None:
     """Warn of a search that ended at the boundary of the grid, and of a posterior that is worse than its network."""
     ignorance, choice = tuning.ignorance, tuning.choice
-    if min(best[0], -best[1]) <= -3.0:
+    if min(best.prior, -best.temperature) <= -EDGE:
         if ignorance is not None and ignorance.verdict > 0:
             why = f"the network alone predicts worse than ignorance, by {ignorance.words}. Train it longer, or check "
             why += "the data."
@@ -247,7 +286,7 @@ def _warn(best: Point, tuning: Tuning, refined: bool) -> None:
             "use another structure, or predict with via='mode'.",
             stacklevel=3,
         )
-    elif max(best[0], -best[1]) >= 4.0 and choice.verdict == 0:
+    elif max(best.prior, -best.temperature) >= 4.0 and choice.verdict == 0:
         warnings.warn(
             "the loss on these held-out data is lowest with almost no uncertainty: the tuned posterior predicts like "
             f"the network alone (the difference is {choice.words}). For more uncertainty tune the prior by the "
@@ -283,9 +322,13 @@ def ignorance_of(
     return (lambda y: Normal(mean.expand(y.shape), spread.expand(y.shape))) if bool((spread > 0).all()) else None
 
 
-def _at(q: Gaussian, decades: float, log_temperature: float) -> Gaussian:
-    prior = q.prior.with_precision(q.prior.precision * 10**decades)
-    return q.replace(prior=prior, temperature=10**log_temperature)
+def _at(q: Gaussian, point: Point) -> Gaussian:
+    factor = 10**point.noise
+    changes: dict[str, Any] = {} if point.noise == 0 else {"likelihood": q.likelihood.times(factor)}
+    if q.offset is not None and point.share != 1:
+        changes["offset"] = point.share * q.offset
+    prior = q.prior.with_precision(q.prior.precision * 10**point.prior)
+    return q.replace(prior=prior, temperature=10**point.temperature / factor**2, **changes)
 
 
 @dataclass(frozen=True)
@@ -302,49 +345,78 @@ class _Score:
 
 
 class _Search:
-    """The loss as a cached function of a point, and ways to choose among the points."""
+    """The loss as a cached function of a point, and ways to choose among the points.
 
-    def __init__(self, score: Callable[[Point], _Score]) -> None:
-        self._score = score
+    Args:
+        score: The losses of a point.
+        network: Losses of the network alone.
+        bounds: Limits of the search by the name of a coordinate.
+    """
+
+    def __init__(
+        self,
+        score: Callable[[Point], _Score],
+        network: Float[Tensor, " N"],
+        bounds: Mapping[str, tuple[float, float]],
+    ) -> None:
+        self._score, self._network, self._bounds = score, network, bounds
         self._seen: dict[Point, _Score] = {}
 
     def __call__(self, point: Point) -> float:
         """The mean loss."""
-        if point not in self._seen:
-            self._seen[point] = self._score(point)
-        return self._seen[point].mean
+        return self.scored(point).mean
 
     def scored(self, point: Point) -> _Score:
         """The losses."""
-        self(point)
+        if point not in self._seen:
+            self._seen[point] = self._score(point)
         return self._seen[point]
 
-    def refine(self, start: Point, axes: tuple[int, ...], value: Callable[[Point], float] | None = None) -> Point:
-        """Step along these axes while it lowers the value (the mean loss), with steps halved down to FINEST decades."""
-        value, best, step = value or self, start, 0.5
+    def lowest(self, start: Point) -> Point:
+        """The point of lowest loss near another one, but not further along a valley that these data find flat."""
+        losses = self.scored(start).losses
+        return self._descend(start, list(self._bounds), self, FLAT * float(losses.std()) / len(losses) ** 0.5)
+
+    def _descend(self, start: Point, axes: Sequence[str], value: Callable[[Point], float], gain: float = 0.0) -> Point:
+        """Step along these axes while it lowers the value by some gain, with steps halved down to FINEST."""
+        best, step = start, 0.5
         while step >= FINEST:
-            moves = [(step, 0.0), (0.0, step)]
-            around = [(best[0] + s * moves[a][0], best[1] + s * moves[a][1]) for a in axes for s in (-1, 1)]
-            nearest = min(around, key=value)
-            if value(nearest) < value(best) and max(map(abs, nearest)) <= WIDEST:
+            moves = [(axis, getattr(best, axis) + sign * step) for axis in axes for sign in (-1, 1)]
+            inside = [(a, to) for a, to in moves if self._bounds[a][0] <= to <= self._bounds[a][1]]
+            nearest = min((best._replace(**{axis: to}) for axis, to in inside), key=value, default=best)
+            if value(nearest) < value(best) - gain:
                 best = nearest
             else:
                 step /= 2
         return best
 
-    def cautious(self, best: Point, caution: float, axes: tuple[int, ...]) -> Point:
-        """The point with the largest functional variance among those not clearly worse than the best."""
+    def cautious(self, best: Point, caution: float, limit: float, axes: Sequence[str]) -> Point:
+        """The point of largest functional variance among those not clearly worse than the best, nor than the network.
+
+        Args:
+            best: The point of lowest loss.
+            caution: Standard errors of the loss that may be lost to it.
+            limit: Upper limit, by two standard errors, of the loss that may be lost to the network alone. Where no
+                point keeps both, those that keep this one count, and for a single datum those that keep the other.
+            axes: Coordinates of a search for still more variance.
+        """
+
+        def near(point: Point) -> bool:
+            change = HeldOutLoss.beside(self.scored(point).losses, self.scored(best).losses)
+            return change.difference <= (caution * change.standard_error if isfinite(change.standard_error) else 0.0)
+
+        def safe(point: Point) -> bool:
+            change = HeldOutLoss.beside(self.scored(point).losses, self._network)
+            return change.difference + ERRORS * change.standard_error <= limit
+
+        seen = list(self._seen)
+        rules = (lambda point: near(point) and safe(point)), safe, near
+        allowed = next(rule for rule in rules if any(map(rule, seen)))
 
         def tightness(point: Point) -> float:
-            mean, score = self(point), self._seen[point]
-            if not isfinite(mean):
-                return inf
-            difference = score.losses - self._seen[best].losses
-            error = float(difference.std()) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
-            return -score.spread if float(difference.mean()) <= caution * error else inf
+            return -self.scored(point).spread if allowed(point) else inf
 
-        widest = min(list(self._seen), key=tightness)
-        return self.refine(widest, axes, tightness)
+        return self._descend(min(seen, key=tightness), axes, tightness)
 
 
 @dataclass
@@ -364,21 +436,23 @@ class _Validation:
         self._memory = budget(None, self.q.network.device)
         self._kept: list[tuple[Projected, Tensor]] | None = []
         self._batches = list(as_batches(self.data))  # the loader is read once: it may shuffle, or end
+        self._last: tuple[Point, list[tuple[Projected, Tensor, Tensor]]] | None = None
         self._alone: list[tuple[Tensor, Tensor]] = []  # outputs of the network, and targets
-        size, labelled = 0, False
+        size, targets = 0, 0
         for part in self._project(track(self._batches, "validation pass", len(self._batches), self.progress)):
             counted = likelihood.counted(part[1])
-            labelled = labelled or counted is None or bool(counted.any())
             if part[0].last:
                 self._alone.append((part[0].f, part[1]))
+                targets += part[1].numel() if counted is None else int(counted.sum())
             leaves = tree_leaves([part[0].f, part[0].mean, part[0].parts])
             size += sum(leaf.numel() * leaf.itemsize for leaf in leaves if isinstance(leaf, Tensor))
             if size > KEPT * self._memory:
                 self._kept = None
             elif self._kept is not None:
                 self._kept.append(part)
-        if not labelled:
+        if not targets:
             raise ValueError("every validation target is one that the likelihood ignores: pass others.")
+        self.targets = targets / sum(len(y) for _, y in self._alone)  # of a datum, on average
 
     def _project(self, batches: Iterable[tuple[Inputs, Tensor]]) -> Iterator[tuple[Projected, Tensor]]:
         for x, y in batches:
@@ -391,27 +465,53 @@ class _Validation:
                     start += len(each.f)
                 yield replace(each, parts=list(each.parts)), targets
 
-    def score(self, q: Gaussian, loss: Loss) -> _Score:
-        """The losses of a posterior that shares everything but prior and temperature."""
-        losses, variances = [], []
-        parts: list[Tensor] = []
-        for each, y in self._kept if self._kept is not None else self._project(self._batches):
-            try:
-                parts.append(q.precision.contract(each.parts, each.group))
-                if each.last:
-                    covariance, parts = torch.cat(parts, 1), []
-                    variances.append(covariance.diagonal(dim1=-2, dim2=-1).reshape(len(y), -1).mean(-1))
-                    covariance = covariance if self._coupled else covariance.reshape(each.f.shape)
-                    losses.append(loss(q.likelihood.marginal(each.mean, covariance, self.link), y))
-            except ValueError as error:  # a precision that cannot be factorised, or probabilities that are not finite
-                self.trouble = str(error)
-                return _Score(torch.full((1,), inf), 0.0)
+    def score(self, point: Point, loss: Loss) -> _Score:
+        """The losses of a candidate."""
+        q, losses, variances = _at(self.q, point), [], []
+        try:
+            for each, covariance, y in self._covariances(point._replace(share=1.0, noise=0.0)):
+                variances.append(covariance.diagonal(dim1=-2, dim2=-1).reshape(len(y), -1).mean(-1))
+                covariance = covariance if self._coupled else covariance.reshape(each.f.shape)
+                mean = each.mean if point.share == 1 else each.f + point.share * (each.mean - each.f)
+                losses.append(loss(q.likelihood.marginal(mean, covariance, self.link), y))
+        except ValueError as error:  # a precision that cannot be factorised, or probabilities that are not finite
+            self.trouble = str(error)
+            return _Score(torch.full((1,), inf), 0.0)
         return _Score(torch.cat(losses).detach().double(), float(torch.cat(variances).mean()))
 
-    def tuning(self, metric: str, loss: Loss, start: _Score, choice: _Score) -> Tuning:
+    def _covariances(self, point: Point) -> Iterable[tuple[Projected, Tensor, Tensor]]:
+        """Projections, covariances of the function values, and targets; the last ones are kept if there is room."""
+        if self._kept is None:
+            return self._contracted(_at(self.q, point), self._project(self._batches))
+        if self._last is None or self._last[0] != point:
+            self._last = point, list(self._contracted(_at(self.q, point), self._kept))
+        return self._last[1]
+
+    def _contracted(
+        self, q: Gaussian, projected: Iterable[tuple[Projected, Tensor]]
+    ) -> Iterator[tuple[Projected, Tensor, Tensor]]:
+        parts: list[Tensor] = []
+        for each, y in projected:
+            parts.append(q.precision.contract(each.parts, each.group))
+            if each.last:
+                yield each, torch.cat(parts, 1), y
+                parts = []
+
+    @property
+    def error(self) -> float:
+        """The noise scale of largest likelihood for the network alone, in units of that of the posterior."""
+        sums = [self.q.likelihood.noise_balance(self.q.likelihood.statistics(f, y)) for f, y in self._alone]
+        size, squares = (float(sum(each)) for each in zip(*sums, strict=True))
+        return (squares / size) ** 0.5 if 0 < squares < inf else 1.0
+
+    def network(self, loss: Loss, noise: float) -> Float[Tensor, " N"]:
+        """The losses of the network alone, with so many times the noise scale of the posterior."""
+        likelihood = self.q.likelihood if noise == 1 else self.q.likelihood.times(noise)
+        return self._losses(loss, (likelihood.distribution(f) for f, _ in self._alone))
+
+    def tuning(self, metric: str, loss: Loss, network: Float[Tensor, " N"], start: _Score, choice: _Score) -> Tuning:
         """The losses of the network alone and of ignorance, beside those of two posteriors."""
         likelihood = self.q.likelihood
-        network = self._losses(loss, (likelihood.distribution(f) for f, _ in self._alone))
         constant = ignorance_of(likelihood, [y for _, y in self._alone], likelihood.events(self._alone[0][0]))
         ignorance = None
         if constant is not None:

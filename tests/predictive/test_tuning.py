@@ -128,7 +128,7 @@ def dense(net: str, n: int, ignore: int) -> tuple[osc.likelihoods.Likelihood, nn
 def test_ignored_positions_do_not_count(net: str, metric: str, ignore: int) -> None:
     likelihood, model, x, y = dense(net, 8, ignore)
     q = osc.laplace(model, likelihood, (x, y), structure="diag", prior=1.0, refine=False)
-    found = osc.tune(q, (x, y), metric=metric, temperature=False)
+    found = osc.tune(q, (x, y), metric=metric, temperature=False, caution=0.0)
 
     def by_hand(predictive: torch.distributions.Categorical, y: torch.Tensor) -> torch.Tensor:
         p, kept = predictive.probs, y != ignore
@@ -136,7 +136,7 @@ def test_ignored_positions_do_not_count(net: str, metric: str, ignore: int) -> N
         terms = -right.log() if metric == "nll" else p.square().sum(-1) - 2 * right + 1
         return torch.stack([each[k].sum() for each, k in zip(terms, kept, strict=True)])
 
-    expected = osc.tune(q, (x, y), metric=by_hand, temperature=False)
+    expected = osc.tune(q, (x, y), metric=by_hand, temperature=False, caution=0.0)
     assert_close(found.prior.precision, expected.prior.precision, 1e-6)
     loss = METRICS[metric](osc.predict(q, x), y, likelihood.counted(y))
     assert_close(loss, by_hand(osc.predict(q, x), y), 1e-6)
@@ -191,6 +191,47 @@ def test_the_losses_are_those_of_predictions() -> None:
         assert loss.standard_error == pytest.approx(float(apart.std()) / len(x) ** 0.5, rel=1e-3)
     assert found.sentence in str(found)
     assert f"{found.choice.mean:.3f}" in str(found)
+
+
+def regression(noise: float = 0.1) -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, torch.Tensor]]:
+    """A refined posterior of a network with 1.5 times its weights, and data with more noise than it assumes."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 1, bias=False), torch.randn(400, 3)
+    y = model(x).detach() + 0.3 * torch.randn(400, 1)
+    with torch.no_grad():
+        model.weight.mul_(1.5)
+    q = osc.laplace(model, osc.likelihoods.Gaussian(noise), (x[:20], y[:20]), structure="full", prior=1.0)
+    return q.replace(likelihood=osc.likelihoods.Gaussian(noise)), (x[20:], y[20:])
+
+
+def test_the_noise_is_that_of_the_held_out_data() -> None:
+    q, data = regression()
+    tuned = osc.tune(q, data)
+    assert float(tuned.likelihood.scale) == pytest.approx(0.3, rel=0.15)
+    assert tuned.tuning.choice.mean == pytest.approx(held_out_nll(tuned, data), rel=1e-4)
+    left = osc.tune(q, data, temperature=False)
+    assert float(left.likelihood.scale) == pytest.approx(0.1)
+    assert_close(left.offset, q.offset, 1e-6)
+
+
+def test_the_network_alone_is_a_limit_of_the_candidates() -> None:
+    q, data = regression()
+    wrong = q.replace(offset=-4 * q.offset)
+    tuned = osc.tune(wrong, data, caution=0.0)
+    assert float(tuned.offset.norm()) < 1e-3
+    assert tuned.tuning.choice.difference < 1e-3
+    network = osc.posteriors.Point(
+        q.model, q.likelihood.times(float((data[1] - q.model(data[0])).square().mean()) ** 0.5 / 0.1)
+    )
+    assert tuned.tuning.network == pytest.approx(held_out_nll(network, data), rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [2, 10, 50])
+def test_few_data_leave_the_choice_close_to_the_network(size: int) -> None:
+    for make in (overfitted, regression):
+        q, (x, y) = make()
+        change = osc.tune(q, (x[:size], y[:size])).tuning.choice
+        assert change.difference + 2 * change.standard_error <= 0.05 + 1e-6
 
 
 def test_ignorance_of_each_likelihood() -> None:
@@ -262,7 +303,7 @@ def test_a_network_worse_than_ignorance_is_named_so() -> None:
 def test_uncertainty_to_the_edge_does_not_mean_ignorance() -> None:
     q, data = linear(1.0)
     with pytest.warns(UserWarning, match="up to the boundary of the grid") as caught:
-        found = osc.tune(q, data, metric=lambda predictive, y: -predictive.entropy(), temperature=False).tuning
+        found = osc.tune(q, data, metric=lambda predictive, y: -predictive.entropy()).tuning
     assert found.ignorance.mean < found.network
     q, data = linear(0.3)
     with warnings.catch_warnings(record=True) as caught:
@@ -276,9 +317,10 @@ def test_a_choice_worse_than_its_network_is_announced() -> None:
     q, data = linear(1.0)
     worse = q.replace(offset=-2 * q.network.mean)
     with pytest.warns(UserWarning, match="worse than its network alone, by .*use another structure"):
-        found = osc.tune(worse, data, link="probit").tuning
+        found = osc.tune(worse, data, link="probit", temperature=False).tuning
     assert found.choice.verdict == -1
     assert "worse than its network" in str(found)
+    assert osc.tune(worse, data, link="probit").tuning.choice.verdict >= 0  # the mean goes back to the network
 
 
 def test_no_uncertainty_is_said_of_a_choice_that_is_no_better() -> None:
