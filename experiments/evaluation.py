@@ -1,4 +1,4 @@
-"""Predictive probabilities of classes, scored; and differences of scores with the error that the test set leaves."""
+"""Predictives of classes and numbers, scored; and differences of scores with the error that the test set leaves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +26,9 @@ from osculate.progress import track
 SAMPLED = "networks sampled from this posterior"
 #: Bins of the calibration error, as in [immer2021].
 BINS = 10
+#: Columns of regressions, and standard deviations of a central interval of 95 %.
+LOG_LIKELIHOOD, RMSE, COVERAGE = "log likelihood, nats", "RMSE", "coverage of 95 % intervals"
+LIMIT = 1.96
 #: Data that pass through a network at once where a progress bar counts them.
 ROWS = 50
 
@@ -73,6 +76,18 @@ def scores(probs: Float[Tensor, "N C"], targets: Tensor) -> dict[str, float]:
         "accuracy, %": 100 * metrics.accuracy(probs, targets),
         "NLL": metrics.nll(logs(probs), targets),
         "ECE": metrics.ece(probs, targets, BINS),
+    }
+
+
+def of_numbers(q: Posterior, part: Part) -> dict[str, float]:
+    """Return the scores of a regression with a normal predictive."""
+    x, y = part
+    predictive = predict(q, x)
+    inside = (y - predictive.mean).abs() < LIMIT * predictive.stddev
+    return {
+        LOG_LIKELIHOOD: float(predictive.log_prob(y).mean()),
+        RMSE: float((predictive.mean - y).square().mean().sqrt()),
+        COVERAGE: float(inside.float().mean()),
     }
 
 

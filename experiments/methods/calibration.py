@@ -15,7 +15,16 @@ from torch import Tensor, nn
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed, seeded, train
-from experiments.evaluation import class_probabilities, entropy, logs
+from experiments.evaluation import (
+    COVERAGE,
+    LIMIT,
+    LOG_LIKELIHOOD,
+    RMSE,
+    class_probabilities,
+    entropy,
+    logs,
+    of_numbers,
+)
 from experiments.methods.calibration_choice import STILL
 from experiments.methods.networks import TEST, Task, batch, limited, outside
 from osculate.curvature.linearisation import Linearisation
@@ -29,7 +38,6 @@ CATEGORICAL = osc.likelihoods.Categorical()
 NOISE = 0.3
 NLL, ECE, ACCURACY, AUROC, SECONDS = "NLL, nats", "ECE", "accuracy, %", "AUROC", "fit or training, s"
 APART = "NLL, nats, less that of the network"
-LOG_LIKELIHOOD, RMSE, COVERAGE = "log likelihood, nats", "RMSE", "coverage of 95 % intervals"
 HIGHER = "log likelihood, nats, less that of the network"
 NETWORK, DEFAULT, LAPLACE, ENSEMBLE = "network", "osc.laplace", "osc.laplace, refine=False", "ensemble of five"
 MEMBERS, DRAWS = 5, 30
@@ -37,8 +45,6 @@ MEMBERS, DRAWS = 5, 30
 ROWS = 500
 #: Temperature of variational methods, the default of the command line.
 COLD = 0.1
-#: Standard errors of a limit of 95 %.
-LIMIT = 1.96
 SMALL: Mapping[str, Any] = {"hidden": (50,), "activation": "tanh"}
 
 IMAGES = (
@@ -307,15 +313,11 @@ def classified(trial: Trial, made: Any, test: int) -> dict[str, float]:
 def regressed(trial: Trial, made: Any) -> dict[str, float]:
     """Return the scores of a regression."""
     x, y = trial.dataset.test
-    predictive = osc.predict(made, x)
-    apart = (predictive.log_prob(y) - osc.predict(trial.alone(), x).log_prob(y)).double().reshape(-1)
-    inside = (y - predictive.mean).abs() < LIMIT * predictive.stddev
+    apart = (osc.predict(made, x).log_prob(y) - osc.predict(trial.alone(), x).log_prob(y)).double().reshape(-1)
     return {
-        LOG_LIKELIHOOD: float(predictive.log_prob(y).mean()),
+        **of_numbers(made, trial.dataset.test),
         HIGHER: float(apart.mean()),
         f"{HIGHER}, standard error": float(apart.std()) / len(apart) ** 0.5,
-        RMSE: float((predictive.mean - y).square().mean().sqrt()),
-        COVERAGE: float(inside.float().mean()),
     }
 
 

@@ -10,14 +10,13 @@ import torch
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed, seeded
-from experiments.evaluation import class_probabilities, entropy, logs
+from experiments.evaluation import LOG_LIKELIHOOD, class_probabilities, entropy, logs, of_numbers
 from experiments.methods.networks import Task, limited, outside
 from osculate.data.dataset import Part
 from osculate.evidence import refine
 
 LIKELIHOOD = osc.likelihoods.Categorical()
 NLL, ECE, ACCURACY, AUROC = "NLL, nats", "ECE", "accuracy, %", "AUROC of entropy"
-LOG_LIKELIHOOD, COVERAGE = "log likelihood, nats", "coverage of 95 % intervals"
 #: Validation data that are predicted.
 SHOWN = 1_000
 NETWORK, LAPLACE = "network", "Laplace"
@@ -139,10 +138,10 @@ def regression(runner: Runner, task: Task, seed: int) -> dict[str, dict[str, flo
     with torch.no_grad():
         noise = float((network(x[:half]) - y[:half]).square().mean().sqrt())
     held_out = x[half:], y[half:]
-    found = {NETWORK: real_scores(osc.posteriors.Point(network, osc.likelihoods.Gaussian(noise)), held_out)}
+    found = {NETWORK: of_numbers(osc.posteriors.Point(network, osc.likelihoods.Gaussian(noise)), held_out)}
     for structure in ("kron", "full"):
         q = osc.laplace(network, likelihood, dataset.train, structure=structure, refine=False)
-        by_evidence = osc.laplace(
+        one_precision = osc.laplace(
             network, likelihood, dataset.train, structure=structure, prior=osc.priors.Isotropic(1.0), refine=False
         )
         candidates = {
@@ -150,19 +149,11 @@ def regression(runner: Runner, task: Task, seed: int) -> dict[str, dict[str, flo
             "mean of the linear model": refine(q, trust=None),
             "mean and noise of the linear model": refine(q, trust=None, noise=True),
             "mean with c = 0.25": refine(q, trust=0.25),
-            "linear evidence, one precision": refine(by_evidence, trust=None, prior="evidence"),
+            "linear evidence, one precision": refine(one_precision, trust=None, prior="evidence"),
             "linear evidence, one precision a tensor": refine(q, trust=None, prior="evidence"),
         }
-        found |= {f"{name}, {structure}": real_scores(each, held_out) for name, each in candidates.items()}
+        found |= {f"{name}, {structure}": of_numbers(each, held_out) for name, each in candidates.items()}
     return found
-
-
-def real_scores(q: Any, held_out: Part) -> dict[str, float]:
-    """Return the scores of a posterior of a regression."""
-    x, y = held_out
-    predictive = osc.predict(q, x)
-    inside = ((y - predictive.mean).abs() < 1.96 * predictive.stddev).float().mean()
-    return {LOG_LIKELIHOOD: float(predictive.log_prob(y).mean()), COVERAGE: float(inside)}
 
 
 def losses(each: dict[str, list[dict[str, dict[str, float]]]]) -> dict[str, dict[str, float]]:

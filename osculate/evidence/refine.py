@@ -19,7 +19,6 @@ So the mean is the mode of the linear model for a smoothed likelihood, and the c
 """
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,7 +28,6 @@ import torch
 from osculate.batches import Data
 from osculate.checks import require_whole
 from osculate.curvature.columns import GGN, Fisher
-from osculate.curvature.engine import Observation
 from osculate.evidence.laplace import effective_parameters
 from osculate.evidence.linear import summed_statistics
 from osculate.evidence.maximise import maximise_evidence
@@ -40,12 +38,11 @@ from osculate.evidence.variational import (
     Held,
     PosteriorAtData,
     Refinement,
+    curvature_of,
     network_outputs,
     require_same_data,
 )
-from osculate.memory import budget
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.posteriors.fit import fitted
 from osculate.progress import track
 from osculate.registry import choose
 from osculate.structures import Curvature
@@ -100,7 +97,7 @@ def refine(
         prior: Prior of the result: None keeps that of ``q`` and its noise, "evidence" first estimates both by the
             evidence, that of the linear model where there is a noise scale.
         noise: Estimate the noise scale of a Gaussian likelihood at the mean, by the evidence of the linear model at the
-            precisions of the prior.
+            precisions of the prior; nothing for other likelihoods.
         steps: Steps at most, while each raises the bound by a thousandth of a nat: by default one, and with
             ``trust=None`` a hundred.
         tolerance: Distance to the maximum at which the search for a mean ends, relative to that at its start; both are
@@ -241,9 +238,7 @@ def _with_covariance(state: PosteriorAtData) -> Gaussian:
     """The posterior whose curvature is averaged over these function values, or is between that and the one before."""
     q, smoothed = state.q, state.smoothed
     kind = GGN() if smoothed.spread.shape[2] <= EXACT else Fisher(DRAWS, torch.Generator().manual_seed(0))
-    start = Observation(q.network, q.fit.plan, smoothed, kind, state.held.indexed[0], budget(None, q.network.device))
-    passes: Iterator = (iter(state.held.indexed) for _ in range(q.structure.structure.passes))
-    averaged = fitted(start, q.structure.structure, passes).curvature
+    averaged = curvature_of(q, smoothed, kind, state.held.indexed)
     for halving in range(HALVINGS):
         curvature = averaged if halving == 0 else _between(q.structure, averaged, 0.5**halving)
         if curvature is None:

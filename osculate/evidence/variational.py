@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from osculate.batches import Data
-from osculate.curvature.columns import GGN
+from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.products import activations
 from osculate.evidence.elbo import divergence
@@ -23,6 +23,7 @@ from osculate.memory import budget, free, readable
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.fit import fitted
 from osculate.posteriors.linearised import deviations, interacting_outputs, mean_function, moments
+from osculate.structures import Curvature
 
 #: Nodes of an expectation over several outputs; even, since they come in pairs ±z.
 NODES = 32
@@ -276,12 +277,17 @@ def unrefined(q: Gaussian, data: Data | None) -> Gaussian:
         )
     fit = q.fit
     if not q.likelihood.quadratic:
-        held = Held.of(q, data)
-        first = Observation(q.network, fit.plan, q.likelihood, GGN(), held.batches[0], budget(None, q.network.device))
-        structure = q.structure.structure
-        passes: Iterator = (iter(held.batches) for _ in range(structure.passes))
-        fit = replace(fit, curvature=fitted(first, structure, passes).curvature)
+        fit = replace(fit, curvature=curvature_of(q, q.likelihood, GGN(), Held.of(q, data).batches))
     return q.replace(fit=fit, offset=None, temperature=q.refinement.temperature)
+
+
+def curvature_of(
+    q: Gaussian, likelihood: Likelihood, kind: Kind, batches: Sequence[tuple[Inputs, Tensor]]
+) -> Curvature:
+    """The curvature of a likelihood at the network of a posterior, in its structure."""
+    first = Observation(q.network, q.fit.plan, likelihood, kind, batches[0], budget(None, q.network.device))
+    structure = q.structure.structure
+    return fitted(first, structure, (iter(batches) for _ in range(structure.passes))).curvature
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,10 @@ INTERVALS: Mapping[str, Callable[..., float]] = {
     f"coverage_{100 * LEVEL:.0f}": lambda mean, spread, y, log_prob, cdf: metrics.coverage(cdf, LEVEL),
 }
 
+#: Advice for a posterior that is worse than its network, and for one that was tuned before.
+UNTUNED = "Tune it on held-out data with osc.tune(q, data), or use the network alone."
+TUNED = "It was tuned on other data: tune it on more, fit another structure, or use the network alone."
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -68,11 +72,13 @@ class Comparison(Record):
     Args:
         differences: Every score, the negative log likelihood first.
         num_data: Number of predictions.
+        way_out: Advice for a posterior that is worse than its network.
         scores: Scores by name: ``network_nll``, ``posterior_nll``, ``difference_nll``, ``difference_nll_error``, ….
     """
 
     differences: tuple[Difference, ...]
     num_data: int
+    way_out: str = UNTUNED
 
     @property
     def verdict(self) -> int:
@@ -86,7 +92,7 @@ class Comparison(Record):
     def sentence(self) -> str:
         """A sentence about the difference, with a way out."""
         if self.verdict < 0:
-            return f"{self.finding} Tune it on held-out data with osc.tune(q, data), or use the network alone."
+            return f"{self.finding} {self.way_out}"
         return self.finding
 
     @property
@@ -142,7 +148,8 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     alone = Point(posterior.model, posterior.likelihood)
     discrete, mine = columns(posterior, data, batch_size, progress, "predicting", predict_options)
     _, networks = columns(alone, data, batch_size, progress, "predicting by the network", {})
-    found = compared(discrete, mine, networks)
+    tuned = getattr(posterior, "tuning", None) is not None
+    found = replace(compared(discrete, mine, networks), way_out=TUNED if tuned else UNTUNED)
     if found.verdict < 0:
         warnings.warn(found.sentence, stacklevel=2)
     return found

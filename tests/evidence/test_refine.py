@@ -12,7 +12,8 @@ import osculate as osc
 from osculate import structures
 from osculate.curvature.linearisation import Linearisation
 from osculate.evidence import TEMPERATURE, TRUST, linear_elbo, variational
-from osculate.evidence.variational import Smoothed
+from osculate.evidence.refine import _between
+from osculate.evidence.variational import Held, Smoothed
 from tests.laws import assert_close
 
 DOUBLE = torch.double
@@ -305,3 +306,53 @@ def test_data_that_change_are_noticed(trained: tuple[nn.Module, Tensor, Tensor])
     )
     with pytest.raises(ValueError, match="another order"):
         smoothed.check(trained[0](trained[1].flip(0)).detach(), torch.arange(60))
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------
+
+
+def test_between_two_curvatures_is_their_mean(trained: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = trained
+    for structure in ("full", "kron", "diag"):
+        one, other = (
+            osc.laplace(model, osc.likelihoods.Categorical(), part, structure=structure, prior=1.0, refine=False)
+            for part in ((x, y), (x, (y + 1) % 3))
+        )
+        found = _between(one.structure, other.structure, 0.25)
+        tensors = (each.tensors() for each in (found, one.structure, other.structure))
+        for between, mine, theirs in zip(*(each.values() for each in tensors), strict=True):
+            assert_close(between, 0.75 * mine + 0.25 * theirs, 1e-6)
+    data = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), structure="ekfac", prior=1.0, refine=False)
+    assert _between(data.structure, data.structure, 0.5) is None  # it passes twice: its basis is no sum
+
+
+def test_a_part_of_the_data_has_their_inputs_and_targets(trained: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = trained
+    batches = [(x[:7], y[:7]), (x[7:20], y[7:20]), (x[20:], y[20:])]
+    q = osc.laplace(model, osc.likelihoods.Categorical(), batches, prior=1.0, refine=False)
+    for rows in ([0, 3, 6, 7, 19, 20, len(x) - 1], [21, 22], list(range(len(x)))):
+        part = Held.of(q, None).part(torch.tensor(rows))
+        assert torch.equal(torch.cat([inputs for inputs, _ in part.batches]), x[rows])
+        assert torch.equal(part.targets, y[rows])
+        assert torch.equal(torch.cat([n for _, n in part.indexed]), torch.arange(len(rows)))
+
+
+def test_an_interrupted_refinement_leaves_its_start_as_it_was(
+    trained: tuple[nn.Module, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q = laplace(trained)
+    before = {name: value.clone() for name, value in q.structure.tensors().items()}
+    undisturbed = osc.refine(q)
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(variational, "fitted", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            osc.refine(q)
+    assert q.offset is None
+    for name, value in q.structure.tensors().items():
+        assert torch.equal(value, before[name])
+    again = osc.refine(q)
+    assert torch.equal(again.mean, undisturbed.mean)
