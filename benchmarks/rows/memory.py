@@ -1,4 +1,4 @@
-"""Peak memory of a linearised predictive, in units of the activations of a forward pass over the same points."""
+"""Peak memory: a linearised predictive in activations of a forward pass, a refinement in the budget of the fit."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,8 @@ from benchmarks import peers
 from benchmarks.networks import posterior, setting
 from benchmarks.result import PeerResult, Result, row
 from benchmarks.timing import Effort, Spread, activation_bytes, peak_bytes
+from osculate.evidence import TEMPERATURE, TRUST
+from osculate.memory import budget
 
 POINTS, PEER_POINTS = 100, 20
 BOUND = 20.0
@@ -31,6 +33,18 @@ def _memory(network: str, structure: str) -> Callable[[Effort], Result]:
     return measure
 
 
+def _refinement(network: str) -> Callable[[Effort], Result]:
+    def measure(effort: Effort) -> Result:
+        data, likelihood = setting(network), osc.likelihoods.Categorical()
+        q = osc.laplace(data.model, likelihood, data.batches, prior=1.0, refine=False).replace(temperature=TEMPERATURE)
+        peak, unit = peak_bytes(lambda: osc.refine(q, trust=TRUST)), budget(None, q.network.device)
+        note = f"{peak / 1e6:.0f} MB for {q.num_data:,} data"
+        return Result(f"memory refine {network}", "the fit's budget", Spread.of([peak / unit]), 1.0, note=note)
+
+    return measure
+
+
 for _network in ("mlp", "lenet"):
+    row(f"memory-refine-{_network}")(_refinement(_network))
     for _structure in ("kron", "diag"):
         row(f"memory-{_structure}-{_network}")(_memory(_network, _structure))
