@@ -83,11 +83,11 @@ def claims(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[Claim]
     )
     new = {name: mean(run[NEW] for run in each) for name, each in runs.items()}
     errors = {name: mean(run[NEW_ERROR] for run in each) / len(each) ** 0.5 for name, each in runs.items()}
-    clearly = {name: f"{value:+.3f}" for name, value in new.items() if value > ERRORS * errors[name]}
+    clearly = {name: value for name, value in new.items() if value > ERRORS * errors[name]}
     yield Claim.judged(
         "On test data the loss is below that of the network, averaged over sets",
         mean(new.values()) < 0,
-        f"{mean(new.values()):+.3f}; above by more than two standard errors on {listed(clearly) or 'none'}.",
+        f"{mean(new.values()):+.3f}; above by more than two standard errors on {listed(clearly, '+.3f') or 'none'}.",
     )
 
 

@@ -191,8 +191,8 @@ def tune(
     Of all candidates whose loss is within ``caution`` standard errors of the best (of the paired difference over the
     data), the one with the largest functional variance is taken: held-out data from the training distribution say
     little about the uncertainty elsewhere, and among settings that they do not distinguish the most uncertain one is
-    the safest. Only those count whose NLL per target is at most 0.05 nats above that of the network alone, by two
-    standard errors: where few data cannot show that a posterior does no harm, the choice is close to the network.
+    the safest. Only those count whose NLL per target is at most 0.05 nats above that of the network alone, by its
+    upper 95 % limit: where few data cannot show that a posterior does no harm, the choice is close to the network.
 
     Args:
         q: A Gaussian posterior, or what ``osc.train`` returned.
@@ -396,10 +396,14 @@ class _Search:
         Args:
             best: The point of lowest loss.
             caution: Standard errors of the loss that may be lost to it.
-            limit: Upper limit, by two standard errors, of the loss that may be lost to the network alone. Where no
-                point keeps both, those that keep this one count, and for a single datum those that keep the other.
+            limit: Upper 95 % limit of the loss that may be lost to the network alone. Where no point keeps both, those
+                that keep this one count, and for a single datum those that keep the other.
             axes: Coordinates of a search for still more variance.
         """
+        from scipy.special import stdtrit
+
+        data = len(self._network)
+        errors = max(ERRORS, float(stdtrit(data - 1, 0.975))) if data > 1 else inf  # Student's t, for few data
 
         def near(point: Point) -> bool:
             change = HeldOutLoss.beside(self.scored(point).losses, self.scored(best).losses)
@@ -407,7 +411,7 @@ class _Search:
 
         def safe(point: Point) -> bool:
             change = HeldOutLoss.beside(self.scored(point).losses, self._network)
-            return change.difference + ERRORS * change.standard_error <= limit
+            return change.difference + errors * change.standard_error <= limit
 
         seen = list(self._seen)
         rules = (lambda point: near(point) and safe(point)), safe, near
