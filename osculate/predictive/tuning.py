@@ -58,7 +58,7 @@ ERRORS, ROUNDING = 2.0, 1e-4
 SHARES, NOISES = (1.0, 0.0), (0.0, 0.5, 1.0)
 #: Decades that the noise scale may be outside of these two.
 AROUND = 0.5
-#: Nats per target by which a choice may be worse than the network alone, within two standard errors.
+#: Nats per target by which a choice may be worse than the network alone, at the upper 95 % limit.
 WORSE = 0.05
 
 
